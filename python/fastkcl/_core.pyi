@@ -1,0 +1,308 @@
+"""The Rust extension: bytes and file descriptors in, frozen objects and Arrow capsules out.
+
+Private; the public names are re-exported by `fastkcl`. Every class here is frozen and safe to use
+from several threads unless its docstring says otherwise.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Literal, TypeAlias, final
+
+from typing_extensions import Buffer  # typing only; the runtime module imports nothing
+
+Dialect: TypeAlias = Literal["legacy", "modern"]
+ShutdownReason: TypeAlias = Literal["TERMINATE", "ZOMBIE"]
+
+__version__: Final[str]
+DEFAULT_MAX_LINE_BYTES: Final[int]
+"""256 MiB, the default bound of one line."""
+
+class DecodeError(ValueError):
+    """A line that is no valid message. Nothing of the line has been handed out.
+
+    `str()` is one line: ``<kind>: <what> (record i, byte n)``. Kinds and precedence: the KCL
+    multi-language protocol, docs/protocol-errors.md.
+    """
+
+    kind: str
+    """line_too_long, utf8, json, depth, not_an_object, missing_field, wrong_type, out_of_range,
+    lone_surrogate, base64, unknown_action or unknown_reason."""
+    field: str | None
+    """Wire name of the field, e.g. ``partitionKey``."""
+    record: int | None
+    """Index in `records`, from 0."""
+    offset: int | None
+    """Bytes from the start of the line."""
+    reason: str | None
+    """For base64: invalid_character, bad_padding or truncated."""
+    context: bytes
+    """At most 200 bytes of the input around the place."""
+
+@final
+class Position:
+    """A place in a shard: (sequence number, sub-sequence number). Compares as integers, then sub numbers.
+
+    A missing sub-sequence number (legacy dialect) compares as 0. Hashable. Unpacks like a tuple:
+    ``sequence_number, sub_sequence_number = position``.
+
+    Raises:
+        ValueError: `sequence_number` is not decimal digits.
+    """
+
+    def __new__(cls, sequence_number: str, sub_sequence_number: int | None = None) -> Position: ...
+    @property
+    def sequence_number(self) -> str: ...
+    @property
+    def sub_sequence_number(self) -> int | None: ...
+    def __iter__(self) -> Iterator[str | int | None]: ...
+    def __lt__(self, other: Position) -> bool: ...
+    def __le__(self, other: Position) -> bool: ...
+    def __gt__(self, other: Position) -> bool: ...
+    def __ge__(self, other: Position) -> bool: ...
+    def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class Record:
+    """One record: a view into its batch, which it keeps alive. Values are made at each access."""
+
+    @property
+    def data(self) -> bytes | None:
+        """The payload, decoded. None only when the daemon sent null."""
+    @property
+    def partition_key(self) -> str: ...
+    @property
+    def sequence_number(self) -> str: ...
+    @property
+    def sub_sequence_number(self) -> int | None: ...
+    @property
+    def approximate_arrival_timestamp(self) -> datetime | None:
+        """UTC, aware; None when the daemon sent null.
+
+        Raises:
+            OverflowError: beyond the range of datetime; `timestamp_millis` always works.
+        """
+    @property
+    def timestamp_millis(self) -> int | None:
+        """Milliseconds since the epoch."""
+
+@final
+class RecordBatch:
+    """The records of one processRecords line as Arrow columns. Immutable.
+
+    Columns (all nullable in the schema, as Spark compares schemas literally): data binary,
+    partitionKey string, sequenceNumber string, subSequenceNumber int64,
+    approximateArrivalTimestamp timestamp[us, UTC].
+
+    Any Arrow library imports it without a copy through the Arrow PyCapsule interface, e.g.
+    ``pyarrow.record_batch(batch)``. Its buffers stay valid while anyone holds them.
+    """
+
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the column buffers in use, offsets and validity included."""
+    @property
+    def capacity_bytes(self) -> int:
+        """Bytes that holding this batch keeps allocated (at least `nbytes`)."""
+    @property
+    def shard_id(self) -> str | None:
+        """Shard of the initialize message that this decoder has seen; None before one."""
+    @property
+    def millis_behind_latest(self) -> int | None: ...
+    @property
+    def first_position(self) -> Position | None:
+        """None for an empty batch. Raises ValueError when the sequence number is not decimal."""
+    @property
+    def last_position(self) -> Position | None:
+        """None for an empty batch. Raises ValueError when the sequence number is not decimal."""
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int) -> Record: ...
+    def __iter__(self) -> Iterator[Record]: ...
+    def slice(self, offset: int, length: int | None = None) -> RecordBatch:
+        """Rows [offset, offset + length) without a copy.
+
+        Raises:
+            IndexError: the range is outside the batch.
+        """
+    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+
+@final
+class Initialize:
+    @property
+    def shard_id(self) -> str: ...
+    @property
+    def sequence_number(self) -> str | None:
+        """Decimal digits, TRIM_HORIZON, LATEST or AT_TIMESTAMP; None in the legacy dialect."""
+    @property
+    def sub_sequence_number(self) -> int | None: ...
+    @property
+    def dialect(self) -> Dialect:
+        """What the keys of the message say; forcing another is the connection's business."""
+
+@final
+class ProcessRecords:
+    @property
+    def batch(self) -> RecordBatch: ...
+    @property
+    def millis_behind_latest(self) -> int | None: ...
+
+@final
+class LeaseLost: ...
+
+@final
+class ShardEnded: ...
+
+@final
+class ShutdownRequested: ...
+
+@final
+class Shutdown:
+    """The end message of KCL 1.x: TERMINATE means shard ended, ZOMBIE lease lost."""
+
+    @property
+    def reason(self) -> ShutdownReason: ...
+
+@final
+class Checkpoint:
+    """The daemon's reply to a checkpoint request."""
+
+    @property
+    def sequence_number(self) -> str | None: ...
+    @property
+    def sub_sequence_number(self) -> int | None: ...
+    @property
+    def error(self) -> str | None:
+        """Simple Java class name, None on success."""
+
+Message: TypeAlias = (
+    Initialize | ProcessRecords | LeaseLost | ShardEnded | ShutdownRequested | Shutdown | Checkpoint
+)
+# Every message class also has `action: str`, its wire name, constructor keyword arguments equal to its
+# properties (for tests), ==, and a readable repr. ProcessRecords is only made by the decoder.
+
+def decode_line(line: Buffer, *, max_line_bytes: int = ...) -> Message | None:
+    """Decode one complete line.
+
+    Args:
+        line: bytes, bytearray, memoryview (contiguous) of one line, with or without its line feed.
+        max_line_bytes: bound, at most 2**31 - 1.
+
+    Returns:
+        The message, or None for a blank line.
+
+    Raises:
+        DecodeError: the line is no valid message.
+        ValueError: `max_line_bytes` out of range.
+    """
+
+@final
+class Decoder:
+    """Incremental decoder: feed bytes cut anywhere, iterate over the complete messages.
+
+    Not for several threads at once (RuntimeError if two use it at the same time).
+    After a DecodeError the rest of that line is skipped and decoding goes on with the next line.
+    """
+
+    def __new__(cls, *, max_line_bytes: int = ...) -> Decoder: ...
+    def feed(self, data: Buffer) -> None: ...
+    def __iter__(self) -> Decoder: ...
+    def __next__(self) -> Message:
+        """The next complete message; StopIteration when more bytes are needed (feed, then go on)."""
+    def finish(self) -> Message | None:
+        """End of input: a complete message without its line feed is returned, None if nothing is open.
+
+        Raises:
+            DecodeError: the input ended inside a message (kind json), or the message is invalid.
+        """
+
+@final
+class Reader:
+    """Reads messages from a file descriptor; reads and decodes with the GIL released.
+
+    The descriptor is not closed. Not for several threads at once.
+
+    Args:
+        fd: readable descriptor: pipe, socket or file. A pipe's size is raised to 256 KiB where allowed.
+        wakeup_fd: descriptor to watch besides (see signal.set_wakeup_fd); drained when readable, then
+            Python signal handlers run. Without it signals are handled when read(2) is interrupted.
+        max_line_bytes: bound of one line.
+    """
+
+    def __new__(cls, fd: int, *, wakeup_fd: int | None = None, max_line_bytes: int = ...) -> Reader: ...
+    def read(self) -> Message | None:
+        """Wait for the next message; None at end of input. Signal handlers run while waiting; what they raise comes out.
+
+        Raises:
+            DecodeError: an invalid line; also input that ended inside a message.
+            OSError: read failed.
+            TimeoutError: the deadline has passed.
+        """
+    def set_deadline(self, seconds: float | None) -> None:
+        """From now, until when `read` may wait; None for no limit. May be called from a signal handler during `read`."""
+    @property
+    def bytes_read(self) -> int: ...
+
+def encode_status(response_for: str) -> bytes:
+    """``\\n{"action":"status","responseFor":…}\\n``, compact ASCII JSON."""
+
+def encode_checkpoint(sequence_number: str | None, sub_sequence_number: int | None, dialect: Dialect) -> bytes:
+    """A checkpoint request in the dialect given, with a line feed before and after.
+
+    Raises:
+        ValueError: a sub-sequence number without a sequence number; one above 0 in the legacy dialect
+            (it has no word for it); an unknown dialect.
+    """
+
+def encode_process_records(
+    data: Sequence[Buffer | None],
+    partition_keys: Sequence[str],
+    sequence_numbers: Sequence[str],
+    sub_sequence_numbers: Sequence[int | None] | None,
+    timestamps_millis: Sequence[int | None] | None,
+    *,
+    millis_behind_latest: int | None = None,
+    dialect: Literal["legacy", "transitional", "modern"] = "modern",
+) -> bytes:
+    """A processRecords line byte for byte as a daemon of that dialect writes it, LF at the end.
+
+    Legacy lines have no subSequenceNumber, action or millisBehindLatest. None for a whole column writes null (modern) in each record.
+
+    Raises:
+        ValueError: columns of unequal length.
+    """
+
+def encode_base64(data: Buffer) -> bytes: ...
+def decode_base64(text: Buffer) -> bytes:
+    """Decode as a JSON string's content after unescaping, by the rules of the protocol (Jackson's).
+
+    Raises:
+        DecodeError: kind base64, with reason and offset from the start of `text`.
+    """
+
+def write_all(fd: int, data: Buffer, *, write_size: int = ..., pause: float = 0.0) -> None:
+    """Write all of `data` in pieces of `write_size` bytes, GIL released; `pause` seconds before each.
+
+    Raises:
+        OSError: write failed, BrokenPipeError included. Signal handlers run between pieces.
+    """
+
+def write_ipc_file(path: str, batches: Sequence[RecordBatch], metadata: Mapping[str, str]) -> None:
+    """Write an Arrow IPC file with schema metadata, synced to disk with its folder, under `path` exclusively.
+
+    It is written to a temporary name beside it first, so `path` is whole or absent.
+
+    Raises:
+        FileExistsError, OSError: it could not be written.
+    """
+
+def isa() -> str:
+    """The instruction set chosen for this process: avx512, avx2, neon or portable (FASTKCL_FORCE_ISA forces one)."""
+
+def supported_isas() -> list[str]:
+    """The ones that this build has and this CPU can run, best first."""
+
+def pool_stats() -> dict[str, int]:
+    """Column buffers at rest in the pools of this process: {"buffers": …, "bytes": …}; for tests and monitoring."""
