@@ -1,0 +1,77 @@
+"""Test session set-up: where case files come from, and what the summary says about those that did not run.
+
+``pytest tests --cases DIR`` (or ``pytest --cases=DIR``) reads the conformance cases from DIR. Give a test path
+or the equals sign: until pytest has read this file it takes the word after an option for a test path.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import case_files
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--cases",
+        metavar="DIR",
+        help="read the conformance cases from DIR instead of tests/data/cases; it may hold only some of the files",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    try:
+        case_files.configure(config.getoption("--cases"))
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect case tests without a case, which pytest would report as skipped."""
+    empty = [item for item in items if _is_empty_case_test(item)]
+    if empty:
+        config.hook.pytest_deselected(items=empty)
+        gone = set(empty)
+        items[:] = [item for item in items if item not in gone]
+
+
+def _is_empty_case_test(item: pytest.Item) -> bool:
+    """Whether a case test was parametrised over nothing: its file is not in the directory of ``--cases``.
+
+    With the bundled directory an empty set is a mistake in the test and is left to `empty_parameter_set_mark`.
+    """
+    if case_files.is_bundled() or "case" not in item.name:
+        return False
+    skips = item.iter_markers("skip")
+    return any("empty parameter set" in str(mark.kwargs.get("reason", "")) for mark in skips)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    lines = list(_unchecked())
+    if lines:
+        terminalreporter.section("conformance: what did not run here")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
+def _unchecked() -> Iterator[str]:
+    for file, topic in case_files.postponed():
+        yield f"{file.path.name}: {len(file.cases)} cases wait for {topic}"
+    if not case_files.is_bundled():
+        absent = [s for s in case_files.KINDS if s not in case_files.files() and s not in case_files.SYSTEMS_TO_COME]
+        if absent:
+            yield f"not in {case_files.directory()}: {', '.join(f'{stem}.jsonl' for stem in absent)}"
+    try:
+        import codec_helpers
+    except ImportError as error:
+        yield f"everything that decodes: {error}"
+        return
+    missing = codec_helpers.unsupported_isas()
+    if missing:
+        yield f"codec backends that this CPU or build does not have: {', '.join(missing)}"

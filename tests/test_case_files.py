@@ -1,0 +1,27 @@
+"""The case files themselves: well formed, unique names, every (file, kind) known to a test."""
+
+import case_files
+import pytest
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One item a file, and one more for each of its problems, named after the case."""
+    if "problem" in metafunc.fixturenames:
+        subjects = [(file.path.name, None) for file in case_files.files().values()]
+        subjects += [(f"{f.path.name}-{p.name}", p.message) for f in case_files.files().values() for p in f.problems]
+        metafunc.parametrize("problem", [message for _, message in subjects], ids=[name for name, _ in subjects])
+
+
+def test_case_file_is_well_formed(problem: str | None) -> None:
+    """Every line is a case of a known (file, kind) under a name of its own."""
+    if problem is not None:
+        pytest.fail(problem, pytrace=False)
+
+
+def test_case_files_of_the_repository_are_complete() -> None:
+    """Whatever --cases names, the bundled directory has all the files."""
+    assert {path.stem for path in case_files.BUNDLED.glob("*.jsonl")} == set(case_files.KINDS)
+
+
+def test_case_files_to_come_are_known() -> None:
+    assert set(case_files.SYSTEMS_TO_COME) < set(case_files.KINDS)
