@@ -4,6 +4,7 @@
 or the equals sign: until pytest has read this file it takes the word after an option for a test path.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import case_files
+from hypothesis import settings
+
+# Examples take long on a busy machine, which is no failure; HYPOTHESIS_PROFILE=thorough for a longer look.
+settings.register_profile("default", deadline=None, max_examples=100, print_blob=True)
+settings.register_profile("thorough", deadline=None, max_examples=5000, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,0 +1,130 @@
+"""What real daemons wrote decodes as the independent reference reads it, however the bytes arrive."""
+
+import gzip
+import os
+import random
+import threading
+from pathlib import Path
+
+import codec_helpers
+import pyarrow as pa
+import pytest
+import reference
+from fastkcl import _core
+
+DATA = Path(__file__).parent / "data"
+CAPTURES = sorted(
+    path for folder in ("kcl-multilang", "kcl-legacy-captures") for path in (DATA / folder).glob("*.in.*")
+)
+BYTEWISE_LIMIT = 64 * 1024
+
+
+def read(path: Path) -> bytes:
+    content = path.read_bytes()
+    return gzip.decompress(content) if path.suffix == ".gz" else content
+
+
+def expected(content: bytes) -> list[reference.Message]:
+    assert content.endswith(b"\n")
+    return [reference.read_daemon_line(line) for line in content.split(b"\n")[:-1]]
+
+
+def check(messages: list[_core.Message], wanted: list[reference.Message]) -> None:
+    assert [codec_helpers.to_dict(message) for message in messages] == [reference.comparable(one) for one in wanted]
+
+
+def fed(content: bytes, cuts: list[int]) -> list[_core.Message]:
+    decoder = _core.Decoder()
+    messages: list[_core.Message] = []
+    start = 0
+    for end in [*cuts, len(content)]:
+        decoder.feed(content[start:end])
+        messages += decoder
+        start = end
+    assert decoder.finish() is None
+    return messages
+
+
+def test_captures_are_all_there() -> None:
+    assert len(CAPTURES) == 31
+
+
+@pytest.fixture(params=CAPTURES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def capture(request: pytest.FixtureRequest) -> Path:
+    return request.param
+
+
+def test_capture_line_by_line(capture: Path) -> None:
+    content = read(capture)
+    check([_core.decode_line(line) for line in content.split(b"\n")[:-1]], expected(content))
+
+
+def test_capture_in_one_piece(capture: Path) -> None:
+    content = read(capture)
+    check(fed(content, []), expected(content))
+
+
+@pytest.mark.parametrize("mean", [3, 64, 1000, 65536])
+def test_capture_in_random_pieces(capture: Path, mean: int) -> None:
+    content = read(capture)
+    if len(content) > BYTEWISE_LIMIT:
+        mean *= 16
+    check(fed(content, codec_helpers.random_cuts(random.Random(mean), len(content), mean)), expected(content))
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in CAPTURES if len(read(path)) <= BYTEWISE_LIMIT], ids=lambda p: f"{p.parent.name}/{p.name}"
+)
+def test_capture_one_byte_at_a_time(path: Path) -> None:
+    content = read(path)
+    check(fed(content, list(range(1, len(content)))), expected(content))
+
+
+def test_capture_with_crlf(capture: Path) -> None:
+    """A JVM on Windows ends its lines with CR LF."""
+    content = read(capture)
+    check(fed(content.replace(b"\n", b"\r\n"), []), expected(content))
+
+
+def test_capture_through_a_pipe(capture: Path) -> None:
+    content = read(capture)
+    read_end, write_end = os.pipe()
+
+    def write() -> None:
+        _core.write_all(write_end, content, write_size=8192)
+        os.close(write_end)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        reader = _core.Reader(read_end)
+        messages = []
+        while (message := reader.read()) is not None:
+            messages.append(message)
+        assert reader.bytes_read == len(content)
+    finally:
+        os.close(read_end)
+        writer.join()
+    check(messages, expected(content))
+
+
+def test_capture_as_arrow(capture: Path) -> None:
+    """Columns, types, nullability and nulls are those that pyarrow builds itself."""
+    content = read(capture)
+    batches = [message.batch for message in fed(content, []) if isinstance(message, _core.ProcessRecords)]
+    wanted = [message for message in expected(content) if message["action"] == "processRecords"]
+    assert len(batches) == len(wanted)
+    for batch, message in zip(batches, wanted, strict=True):
+        arrow = pa.record_batch(batch)
+        arrow.validate(full=True)
+        assert arrow.schema.equals(reference.SCHEMA, check_metadata=True)
+        assert arrow.equals(reference.record_batch(message["records"]))
+
+
+def test_capture_knows_its_shard(capture: Path) -> None:
+    """Every batch after initialize names the shard of that message."""
+    messages = fed(read(capture), [])
+    first = messages[0]
+    assert isinstance(first, _core.Initialize)
+    batches = [message.batch for message in messages if isinstance(message, _core.ProcessRecords)]
+    assert {batch.shard_id for batch in batches} <= {first.shard_id}
