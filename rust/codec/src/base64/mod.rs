@@ -1,0 +1,198 @@
+//! Base64 as a JSON string in a KCL line holds it: encoding, and decoding by two paths that agree byte for byte.
+//!
+//! A daemon writes only canonical text, so almost every character is decoded by a [`Kernel`]: code for one
+//! instruction set that takes whole units of four alphabet characters and stops at the first byte that is none. What it
+//! stops at is the closing quote, padding, or something else; the kernel neither knows nor cares. The caller
+//! ([`text`]) handles the end of a canonical value itself and hands everything else to the slow path ([`slow`]), which
+//! reads exactly what Jackson's `MIME_NO_LINEFEEDS` reads and is the only one to find errors. It takes over at a unit's
+//! edge, so nothing the kernel has decoded is looked at again.
+//!
+//! ```text
+//! base64/
+//!   portable.rs     tables, any CPU            ┐
+//!   x86_64/avx2.rs  32 characters a turn       ├ Kernel: decode_units, plain_run
+//!   (x86_64/avx512.rs, aarch64/neon.rs later)  ┘
+//!   slow.rs         one character at a time, resumable, all errors
+//!   text.rs         a value from its opening quote on: kernel, end of text, slow path
+//! ```
+
+pub(crate) mod portable;
+pub(crate) mod slow;
+pub(crate) mod text;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod x86_64;
+
+use crate::cpu::{self, Isa};
+use crate::error::Error;
+use crate::input::{Padded, SLACK, pad};
+use crate::pool::Buf;
+
+/// The characters of RFC 4648 section 4, by value.
+pub(crate) const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// Not an alphabet character, in [`VALUES`].
+pub(crate) const NONE: u8 = 0xff;
+
+/// The value of each byte that is an alphabet character, else [`NONE`].
+pub(crate) static VALUES: [u8; 256] = {
+    let mut values = [NONE; 256];
+    let mut value = 0;
+    while value < 64 {
+        #[expect(clippy::cast_possible_truncation, reason = "below 64")]
+        {
+            values[ALPHABET[value] as usize] = value as u8;
+        }
+        value += 1;
+    }
+    values
+};
+
+/// The kernels of one instruction set.
+///
+/// A value of an implementing type is the proof that this CPU has the instructions: types that need any are made by
+/// their `detect` only. The hot scanner is generic over this trait and compiled once for each level, with the kernel
+/// inlined; everything else calls through [`Kernels`].
+pub(crate) trait Kernel: Copy {
+    /// Decodes units of four alphabet characters from `source` until one holds another byte or fewer than four
+    /// characters are left before `limit`. Returns how many characters were decoded, a multiple of four; `3/4` of that
+    /// many bytes were written.
+    ///
+    /// # Safety
+    /// `source` is readable for `limit + SLACK` bytes; `destination` is writable for `limit / 4 * 3 + SLACK` bytes and
+    /// does not overlap `source`.
+    unsafe fn decode_units(self, source: *const u8, limit: usize, destination: *mut u8) -> usize;
+
+    /// How many of the first `limit` bytes at `source` come before the first `"`, `\`, control character or non-ASCII
+    /// byte.
+    ///
+    /// # Safety
+    /// `source` is readable for `limit + SLACK` bytes.
+    unsafe fn plain_run(self, source: *const u8, limit: usize) -> usize;
+}
+
+/// The kernels of this process, chosen once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kernels {
+    #[cfg(target_arch = "x86_64")]
+    Avx2(x86_64::avx2::Avx2),
+    Portable(portable::Portable),
+}
+
+impl Kernels {
+    /// The kernels of `isa`; the portable ones where this CPU does not have it.
+    pub(crate) fn of(isa: Isa) -> Self {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => x86_64::avx2::Avx2::detect().map_or(Self::Portable(portable::Portable), Self::Avx2),
+            Isa::Portable => Self::Portable(portable::Portable),
+        }
+    }
+
+    /// The kernels of [`cpu::active`]; a wrong `FASTKCL_FORCE_ISA` is reported there, not here.
+    pub(crate) fn active() -> Self {
+        Self::of(cpu::active().unwrap_or(Isa::Portable))
+    }
+}
+
+impl Kernel for Kernels {
+    #[inline]
+    unsafe fn decode_units(self, source: *const u8, limit: usize, destination: *mut u8) -> usize {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the caller's promises are the callee's.
+            Self::Avx2(kernel) => unsafe { kernel.decode_units_call(source, limit, destination) },
+            // SAFETY: the caller's promises are the callee's.
+            Self::Portable(kernel) => unsafe { kernel.decode_units(source, limit, destination) },
+        }
+    }
+
+    #[inline]
+    unsafe fn plain_run(self, source: *const u8, limit: usize) -> usize {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the caller's promises are the callee's.
+            Self::Avx2(kernel) => unsafe { kernel.plain_run_call(source, limit) },
+            // SAFETY: the caller's promises are the callee's.
+            Self::Portable(kernel) => unsafe { kernel.plain_run(source, limit) },
+        }
+    }
+}
+
+/// [`Kernel::decode_units`] on checked memory: the units of `input[from..to]`, appended to `out`.
+#[inline(always)]
+pub(crate) fn decode_units<K: Kernel>(kernel: K, input: Padded<'_>, from: usize, to: usize, out: &mut Buf) -> usize {
+    assert!(from <= to && to <= input.end());
+    let limit = to - from;
+    out.reserve(limit / 4 * 3 + SLACK);
+    // SAFETY: `Padded` has SLACK readable bytes behind `end`, and `to <= end`; `reserve` made the room behind `spare`,
+    // in memory that `out` owns alone; the kernel has initialised `consumed / 4 * 3` bytes of it.
+    unsafe {
+        let consumed = kernel.decode_units(input.readable().as_ptr().add(from), limit, out.spare());
+        out.set_len(out.len() + consumed / 4 * 3);
+        consumed
+    }
+}
+
+/// [`Kernel::plain_run`] on checked memory: the length of the plain run at `input[from..]`.
+#[inline(always)]
+pub(crate) fn plain_run<K: Kernel>(kernel: K, input: Padded<'_>, from: usize) -> usize {
+    assert!(from <= input.end());
+    // SAFETY: SLACK readable bytes follow `end`.
+    unsafe { kernel.plain_run(input.readable().as_ptr().add(from), input.end() - from) }
+}
+
+/// Encodes with padding.
+#[must_use]
+pub fn encode(data: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(data.len().div_ceil(3) * 4);
+    encode_to(data, &mut text);
+    text
+}
+
+/// Two characters for each value of twelve bits.
+static PAIRS: [[u8; 2]; 4096] = {
+    let mut pairs = [[0; 2]; 4096];
+    let mut value = 0;
+    while value < 4096 {
+        pairs[value] = [ALPHABET[value >> 6], ALPHABET[value & 63]];
+        value += 1;
+    }
+    pairs
+};
+
+/// Encodes with padding, appended to `text`.
+pub fn encode_to(data: &[u8], text: &mut Vec<u8>) {
+    let start = text.len();
+    text.resize(start + data.len().div_ceil(3) * 4, b'=');
+    let (units, rest) = data.as_chunks::<3>();
+    let (characters, _) = text[start..].as_chunks_mut::<4>();
+    for (unit, characters) in units.iter().zip(characters.iter_mut()) {
+        let bits = usize::from(unit[0]) << 16 | usize::from(unit[1]) << 8 | usize::from(unit[2]);
+        let (high, low) = (PAIRS[bits >> 12], PAIRS[bits & 4095]);
+        *characters = [high[0], high[1], low[0], low[1]];
+    }
+    if let Some(last) = characters.get_mut(units.len()) {
+        let bits = usize::from(rest[0]) << 4 | rest.get(1).map_or(0, |byte| usize::from(*byte) >> 4);
+        last[..2].copy_from_slice(&PAIRS[bits]);
+        if let Some(second) = rest.get(1) {
+            last[2] = ALPHABET[usize::from(second & 15) << 2];
+        }
+    }
+}
+
+/// Decodes a whole value, as it stands in a JSON string after unescaping: text, without quotes or escapes.
+///
+/// # Errors
+/// [`ErrorKind::Base64`](crate::ErrorKind::Base64) with the reason, at the offset from the start of `text`.
+pub fn decode(text: &[u8]) -> Result<Vec<u8>, Error> {
+    let padded = pad(text);
+    let input = Padded::new(&padded, text.len());
+    let mut out = Buf::new();
+    let consumed = decode_units(Kernels::active(), input, 0, text.len(), &mut out);
+    let mut state = slow::Slow::default();
+    for (at, byte) in text.iter().enumerate().skip(consumed) {
+        state.push(u32::from(*byte), &mut out).map_err(|reason| Error::base64(reason, at))?;
+    }
+    state.finish().map_err(|reason| Error::base64(reason, text.len()))?;
+    Ok(out.as_slice().to_vec())
+}

@@ -1,0 +1,75 @@
+//! The kernels in plain Rust: one table look-up a character, eight bytes a turn for plain runs.
+
+use std::ptr;
+
+use super::{Kernel, NONE, VALUES};
+
+/// Any CPU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Portable;
+
+/// Marks a byte outside of the alphabet in [`SHIFTED`]: above all 24 bits of a unit.
+const BAD: u32 = 1 << 31;
+
+/// For each place in a unit, the value of each character, shifted to where it goes, or [`BAD`].
+static SHIFTED: [[u32; 256]; 4] = {
+    let mut tables = [[BAD; 256]; 4];
+    let mut place = 0;
+    while place < 4 {
+        let mut byte = 0;
+        while byte < 256 {
+            if VALUES[byte] != NONE {
+                tables[place][byte] = (VALUES[byte] as u32) << (18 - 6 * place);
+            }
+            byte += 1;
+        }
+        place += 1;
+    }
+    tables
+};
+
+impl Kernel for Portable {
+    #[inline(always)]
+    unsafe fn decode_units(self, source: *const u8, limit: usize, destination: *mut u8) -> usize {
+        let (mut read, mut written) = (0, 0);
+        while read + 4 <= limit {
+            // SAFETY: `read + 4 <= limit` bytes of `source` are readable.
+            let unit = unsafe { ptr::read_unaligned(source.add(read).cast::<[u8; 4]>()) };
+            let bits = SHIFTED[0][usize::from(unit[0])]
+                | SHIFTED[1][usize::from(unit[1])]
+                | SHIFTED[2][usize::from(unit[2])]
+                | SHIFTED[3][usize::from(unit[3])];
+            if bits >= BAD {
+                break;
+            }
+            // The fourth byte is written too and then overwritten or left beyond the length.
+            // SAFETY: `written + 4 <= limit / 4 * 3 + 1`, within the slack of `destination`.
+            unsafe { ptr::write_unaligned(destination.add(written).cast(), (bits << 8).to_be_bytes()) };
+            read += 4;
+            written += 3;
+        }
+        read
+    }
+
+    #[inline(always)]
+    unsafe fn plain_run(self, source: *const u8, limit: usize) -> usize {
+        const ONES: u64 = u64::from_ne_bytes([1; 8]);
+        const HIGHS: u64 = u64::from_ne_bytes([0x80; 8]);
+        let mut read = 0;
+        while read < limit {
+            // SAFETY: `read < limit`, and SLACK bytes behind `limit` are readable.
+            let block = u64::from_le_bytes(unsafe { ptr::read_unaligned(source.add(read).cast()) });
+            // The lowest flagged byte is right; a borrow can only flag bytes above it (Bit Twiddling Hacks, "haszero").
+            let zero = |word: u64| word.wrapping_sub(ONES) & !word;
+            let quote = zero(block ^ (ONES * 0x22));
+            let backslash = zero(block ^ (ONES * 0x5c));
+            let control = block.wrapping_sub(ONES * 0x20) & !block;
+            let flags = (quote | backslash | control | block) & HIGHS;
+            if flags != 0 {
+                return (read + flags.trailing_zeros() as usize / 8).min(limit);
+            }
+            read += 8;
+        }
+        limit
+    }
+}

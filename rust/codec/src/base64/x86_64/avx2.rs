@@ -1,0 +1,129 @@
+//! AVX2: 32 characters to 24 bytes a turn.
+//!
+//! Decoding follows Muła and Lemire, "Faster Base64 Encoding and Decoding Using AVX2 Instructions" (2018). A character
+//! is looked up by its two nibbles in two 16-byte tables whose entries are bit sets of "not an alphabet character of
+//! this shape"; a character is bad if both sets share a bit. A third table, by high nibble (moved down by one for `/`),
+//! gives the distance from the character to its value. Two multiply-adds join four 6-bit values to 24 bits, a byte
+//! shuffle puts the 12 bytes of each half in order, and a permute closes the gap between the halves.
+//!
+//! A block with a bad character is decoded the same way: lanes of whole good units are right, the rest lies beyond the
+//! length that is returned. So there is no scalar tail.
+
+#[expect(clippy::wildcard_imports, reason = "the intrinsics' names are their own namespace")]
+use std::arch::x86_64::*;
+
+use super::super::Kernel;
+use crate::cpu::Isa;
+
+/// Proof that this CPU has AVX2, BMI and LZCNT.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Avx2(());
+
+impl Avx2 {
+    pub(crate) fn detect() -> Option<Self> {
+        Isa::Avx2.is_supported().then_some(Self(()))
+    }
+
+    /// [`Kernel::decode_units`] as a function of its own.
+    ///
+    /// # Safety
+    /// As [`Kernel::decode_units`].
+    #[inline]
+    pub(crate) unsafe fn decode_units_call(self, source: *const u8, limit: usize, destination: *mut u8) -> usize {
+        #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
+        unsafe fn call(kernel: Avx2, source: *const u8, limit: usize, destination: *mut u8) -> usize {
+            // SAFETY: the caller's promises are the callee's.
+            unsafe { kernel.decode_units(source, limit, destination) }
+        }
+        // SAFETY: `self` proves the instructions; the caller's promises are the callee's.
+        unsafe { call(self, source, limit, destination) }
+    }
+
+    /// [`Kernel::plain_run`] as a function of its own.
+    ///
+    /// # Safety
+    /// As [`Kernel::plain_run`].
+    #[inline]
+    pub(crate) unsafe fn plain_run_call(self, source: *const u8, limit: usize) -> usize {
+        #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
+        unsafe fn call(kernel: Avx2, source: *const u8, limit: usize) -> usize {
+            // SAFETY: the caller's promises are the callee's.
+            unsafe { kernel.plain_run(source, limit) }
+        }
+        // SAFETY: `self` proves the instructions; the caller's promises are the callee's.
+        unsafe { call(self, source, limit) }
+    }
+}
+
+/// Both halves of a register from one table of 16.
+macro_rules! table {
+    ($($entry:expr),* $(,)?) => { _mm256_setr_epi8($($entry),*, $($entry),*) };
+}
+
+impl Kernel for Avx2 {
+    #[inline(always)]
+    unsafe fn decode_units(self, source: *const u8, limit: usize, destination: *mut u8) -> usize {
+        // SAFETY: `self` proves the instructions. Loads: `read < limit`, 32 bytes each, and SLACK bytes behind `limit`
+        // are readable. Stores: 32 bytes at `written = read / 4 * 3`, of which the room of `limit / 4 * 3 + SLACK` has
+        // at least SLACK left.
+        unsafe {
+            let low_table = table!(
+                0x15, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x13, 0x1a, 0x1b, 0x1b, 0x1b, 0x1a
+            );
+            let high_table = table!(
+                0x10, 0x10, 0x01, 0x02, 0x04, 0x08, 0x04, 0x08, 0x10, 0x10, 0x10, 0x10, 0x10, 0x10, 0x10, 0x10
+            );
+            let distance_table = table!(0, 16, 19, 4, -65, -65, -71, -71, 0, 0, 0, 0, 0, 0, 0, 0);
+            let order = table!(2, 1, 0, 6, 5, 4, 10, 9, 8, 14, 13, 12, -1, -1, -1, -1);
+            let nibble = _mm256_set1_epi8(0x0f);
+            let slash = _mm256_set1_epi8(0x2f);
+            let (mut read, mut written) = (0, 0);
+            while read < limit {
+                let text = _mm256_loadu_si256(source.add(read).cast());
+                let high = _mm256_and_si256(_mm256_srli_epi32(text, 4), nibble);
+                let low = _mm256_and_si256(text, nibble);
+                let bad = _mm256_and_si256(_mm256_shuffle_epi8(low_table, low), _mm256_shuffle_epi8(high_table, high));
+                let is_slash = _mm256_cmpeq_epi8(text, slash);
+                let distance = _mm256_shuffle_epi8(distance_table, _mm256_add_epi8(is_slash, high));
+                let values = _mm256_add_epi8(text, distance);
+                let pairs = _mm256_maddubs_epi16(values, _mm256_set1_epi32(0x0140_0140));
+                let units = _mm256_madd_epi16(pairs, _mm256_set1_epi32(0x0001_1000));
+                let halves = _mm256_shuffle_epi8(units, order);
+                let bytes = _mm256_permutevar8x32_epi32(halves, _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 3, 7));
+                _mm256_storeu_si256(destination.add(written).cast(), bytes);
+                let good = _mm256_movemask_epi8(_mm256_cmpeq_epi8(bad, _mm256_setzero_si256())).cast_unsigned();
+                if good != u32::MAX || read + 32 > limit {
+                    let run = (good.trailing_ones() as usize).min(limit - read);
+                    return read + run / 4 * 4;
+                }
+                read += 32;
+                written += 24;
+            }
+            read
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn plain_run(self, source: *const u8, limit: usize) -> usize {
+        // SAFETY: `self` proves the instructions. Loads: `read < limit`, 32 bytes each, and SLACK bytes behind `limit`
+        // are readable.
+        unsafe {
+            let quote = _mm256_set1_epi8(0x22);
+            let backslash = _mm256_set1_epi8(0x5c);
+            let space = _mm256_set1_epi8(0x20);
+            let mut read = 0;
+            while read < limit {
+                let text = _mm256_loadu_si256(source.add(read).cast());
+                // As signed bytes, control characters and non-ASCII are all below U+0020.
+                let below = _mm256_cmpgt_epi8(space, text);
+                let special = _mm256_or_si256(_mm256_cmpeq_epi8(text, quote), _mm256_cmpeq_epi8(text, backslash));
+                let stops = _mm256_movemask_epi8(_mm256_or_si256(below, special)).cast_unsigned();
+                if stops != 0 {
+                    return (read + stops.trailing_zeros() as usize).min(limit);
+                }
+                read += 32;
+            }
+            limit
+        }
+    }
+}

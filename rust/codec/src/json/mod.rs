@@ -1,0 +1,474 @@
+//! A cursor over strict JSON (RFC 8259 on UTF-8). It keeps no values: callers take what they want and skip the rest.
+//!
+//! Bytes are looked at in order and the first error stops, so the error reported is the first in byte order. What a
+//! value is shows at its first byte, and so does a value of the wrong type.
+
+use crate::base64::{Kernels, plain_run};
+use crate::error::{Error, ErrorKind, Result};
+use crate::input::Padded;
+use crate::pool::Buf;
+
+/// Levels of nesting that are accepted; the root counts as 1.
+pub(crate) const MAX_DEPTH: usize = 128;
+
+pub(crate) const RAW_CONTROL: &str = "raw control character in a string";
+
+/// One escape sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Escape {
+    /// The UTF-16 code unit it stands for, and its length in bytes.
+    Unit { unit: u32, length: usize },
+    /// The bytes end inside of it.
+    Incomplete,
+}
+
+/// Reads the escape at the start of `bytes`, a backslash at `offset` of the line.
+pub(crate) fn escape(bytes: &[u8], offset: usize) -> Result<Escape> {
+    let Some(&letter) = bytes.get(1) else { return Ok(Escape::Incomplete) };
+    let simple = |unit: u8| Ok(Escape::Unit { unit: u32::from(unit), length: 2 });
+    match letter {
+        b'"' | b'\\' | b'/' => simple(letter),
+        b'b' => simple(0x08),
+        b'f' => simple(0x0c),
+        b'n' => simple(b'\n'),
+        b'r' => simple(b'\r'),
+        b't' => simple(b'\t'),
+        b'u' => {
+            let mut unit = 0;
+            for at in 2..6 {
+                let Some(&byte) = bytes.get(at) else { return Ok(Escape::Incomplete) };
+                let Some(digit) = char::from(byte).to_digit(16) else {
+                    return Err(bad_byte(&bytes[at..], offset + at, "four hexadecimal digits"));
+                };
+                unit = unit << 4 | digit;
+            }
+            Ok(Escape::Unit { unit, length: 6 })
+        }
+        _ => Err(bad_byte(&bytes[1..], offset + 1, "an escape character")),
+    }
+}
+
+/// Why bytes are no UTF-8 sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadUtf8 {
+    /// What is there begins one, but the bytes end inside of it.
+    Incomplete,
+    /// No continuation makes it one.
+    Invalid,
+}
+
+/// Length of the UTF-8 sequence at the start of `bytes` (Unicode 16, table 3-7), which is not empty.
+pub(crate) fn utf8_sequence(bytes: &[u8]) -> std::result::Result<usize, BadUtf8> {
+    let (length, second) = match bytes[0] {
+        0x00..=0x7f => return Ok(1),
+        0xc2..=0xdf => (2, 0x80..=0xbf),
+        0xe0 => (3, 0xa0..=0xbf),
+        0xe1..=0xec | 0xee..=0xef => (3, 0x80..=0xbf),
+        0xed => (3, 0x80..=0x9f),
+        0xf0 => (4, 0x90..=0xbf),
+        0xf1..=0xf3 => (4, 0x80..=0xbf),
+        0xf4 => (4, 0x80..=0x8f),
+        _ => return Err(BadUtf8::Invalid),
+    };
+    for at in 1..length {
+        match bytes.get(at) {
+            None => return Err(BadUtf8::Incomplete),
+            Some(byte) if at == 1 && !second.contains(byte) => return Err(BadUtf8::Invalid),
+            Some(0x80..=0xbf) => {}
+            Some(_) => return Err(BadUtf8::Invalid),
+        }
+    }
+    Ok(length)
+}
+
+#[cold]
+pub(crate) fn utf8_error(offset: usize) -> Error {
+    Error::new(
+        ErrorKind::Utf8,
+        offset,
+        "bytes that are no UTF-8; a Java daemon before 18 needs -Dfile.encoding=UTF-8 to write partition keys right",
+    )
+}
+
+/// The error for the first of `bytes`, which stands where `wanted` must; no bytes mean the line has ended.
+#[cold]
+pub(crate) fn bad_byte(bytes: &[u8], offset: usize, wanted: &'static str) -> Error {
+    match bytes {
+        [] | [b'\n', ..] => Error::at_end(offset),
+        _ if utf8_sequence(bytes).is_err() => utf8_error(offset),
+        [0xef, 0xbb, 0xbf, ..] if offset == 0 => Error::new(ErrorKind::Json, offset, "byte order mark"),
+        [byte, ..] => {
+            let shown = if byte.is_ascii_graphic() { char::from(*byte).to_string() } else { format!("byte {byte:#04x}") };
+            Error::new(ErrorKind::Json, offset, format!("no JSON: found {shown} where {wanted} must be"))
+        }
+    }
+}
+
+/// A string's content as it stands in the line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Text<'a> {
+    raw: &'a [u8],
+    escaped: bool,
+}
+
+impl Text<'_> {
+    /// The content after unescaping, appended to `out`.
+    pub(crate) fn append_to(self, out: &mut Buf) {
+        if !self.escaped {
+            out.extend_from_slice(self.raw);
+            return;
+        }
+        let mut rest = self.raw;
+        while let Some(at) = memchr::memchr(b'\\', rest) {
+            out.extend_from_slice(&rest[..at]);
+            rest = &rest[at..];
+            let (character, length) = unescape(rest);
+            out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+            rest = &rest[length..];
+        }
+        out.extend_from_slice(rest);
+    }
+
+    /// Whether the content is `name`.
+    pub(crate) fn is(self, name: &str) -> bool {
+        if !self.escaped {
+            return self.raw == name.as_bytes();
+        }
+        // Each byte of the content takes at most six of the line's.
+        self.raw.len() <= 6 * name.len() && self.to_bytes() == name.as_bytes()
+    }
+
+    /// The content after unescaping. Kept strings are valid UTF-8; half a surrogate pair in another is U+FFFD.
+    pub(crate) fn to_string(self) -> String {
+        String::from_utf8_lossy(&self.to_bytes()).into_owned()
+    }
+
+    fn to_bytes(self) -> Vec<u8> {
+        let mut out = Buf::new();
+        self.append_to(&mut out);
+        out.as_slice().to_vec()
+    }
+}
+
+/// The character of the escape at the start of `bytes`, a valid one, with the other half of its pair; and its length.
+fn unescape(bytes: &[u8]) -> (char, usize) {
+    let unit_at = |at: usize| match escape(bytes.get(at..).unwrap_or_default(), 0) {
+        Ok(Escape::Unit { unit, length }) if bytes[at] == b'\\' => Some((unit, length)),
+        _ => None,
+    };
+    let Some((unit, length)) = unit_at(0) else { return (char::REPLACEMENT_CHARACTER, bytes.len()) };
+    match char::from_u32(unit) {
+        Some(character) => (character, length),
+        None => match (unit, bytes.get(length).and_then(|_| unit_at(length))) {
+            (0xd800..=0xdbff, Some((low @ 0xdc00..=0xdfff, _))) => {
+                let code = 0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00);
+                (char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER), 12)
+            }
+            _ => (char::REPLACEMENT_CHARACTER, length),
+        },
+    }
+}
+
+/// Whether a byte begins a JSON value.
+const fn begins_value(byte: u8) -> bool {
+    matches!(byte, b'"' | b'{' | b'[' | b't' | b'f' | b'n' | b'-' | b'0'..=b'9')
+}
+
+/// A place in one line's bytes, or in a part of them.
+#[derive(Clone, Copy)]
+pub(crate) struct Cursor<'a> {
+    pub(crate) kernels: Kernels,
+    pub(crate) input: Padded<'a>,
+    pub(crate) at: usize,
+    /// Line offset of `input[0]`, modulo 2^64: the line may begin behind it.
+    pub(crate) base: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn offset(&self) -> usize {
+        self.base.wrapping_add(self.at)
+    }
+
+    pub(crate) fn peek(&self) -> Option<u8> {
+        self.input.input().get(self.at).copied()
+    }
+
+    fn rest(&self) -> &'a [u8] {
+        &self.input.input()[self.at..]
+    }
+
+    pub(crate) fn skip_space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\r' | b'\n')) {
+            self.at += 1;
+        }
+    }
+
+    /// The error for the byte here, which stands where `wanted` must.
+    #[cold]
+    pub(crate) fn unexpected(&self, wanted: &'static str) -> Error {
+        if self.rest().is_empty() { Error::at_end(self.offset()) } else { bad_byte(self.rest(), self.offset(), wanted) }
+    }
+
+    /// The error for the value here, which must be `wanted`.
+    #[cold]
+    pub(crate) fn wrong_type(&self, wanted: &'static str) -> Error {
+        if self.peek().is_some_and(begins_value) {
+            Error::new(ErrorKind::WrongType, self.offset(), format!("expected {wanted}"))
+        } else {
+            self.unexpected("a value")
+        }
+    }
+
+    pub(crate) fn take(&mut self, byte: u8, wanted: &'static str) -> Result<()> {
+        if self.peek() != Some(byte) {
+            return Err(self.unexpected(wanted));
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Takes the name and colon of a member, and the space after them.
+    pub(crate) fn name(&mut self) -> Result<Text<'a>> {
+        if self.peek() != Some(b'"') {
+            return Err(self.unexpected("a name in quotes"));
+        }
+        let name = self.string(false)?;
+        self.skip_space();
+        self.take(b':', "a colon")?;
+        self.skip_space();
+        Ok(name)
+    }
+
+    /// Takes the string here. If it is `kept`, half a surrogate pair is an error.
+    pub(crate) fn string(&mut self, kept: bool) -> Result<Text<'a>> {
+        self.at += 1;
+        let start = self.at;
+        let mut escaped = false;
+        loop {
+            self.at += plain_run(self.kernels, self.input, self.at);
+            match self.peek() {
+                None => return Err(Error::at_end(self.offset())),
+                Some(b'"') => {
+                    let raw = &self.input.input()[start..self.at];
+                    self.at += 1;
+                    return Ok(Text { raw, escaped });
+                }
+                Some(b'\\') => {
+                    escaped = true;
+                    self.skip_escape(kept)?;
+                }
+                Some(0x80..) => match utf8_sequence(self.rest()) {
+                    Ok(length) => self.at += length,
+                    Err(_) => return Err(utf8_error(self.offset())),
+                },
+                Some(_) => return Err(Error::new(ErrorKind::Json, self.offset(), RAW_CONTROL)),
+            }
+        }
+    }
+
+    fn skip_escape(&mut self, kept: bool) -> Result<()> {
+        let Escape::Unit { unit, length } = escape(self.rest(), self.offset())? else {
+            return Err(Error::at_end(self.base.wrapping_add(self.input.end())));
+        };
+        if kept && (0xd800..=0xdfff).contains(&unit) {
+            let low = self.rest().get(length..).filter(|next| next.first() == Some(&b'\\'));
+            let paired = low.is_some_and(|next| {
+                matches!(escape(next, 0), Ok(Escape::Unit { unit: 0xdc00..=0xdfff, .. }))
+            });
+            if unit >= 0xdc00 || !paired {
+                return Err(Error::new(ErrorKind::LoneSurrogate, self.offset(), "half of a surrogate pair"));
+            }
+            self.at += length;
+        }
+        self.at += length;
+        Ok(())
+    }
+
+    /// Takes a string that is kept, or null where that is allowed.
+    pub(crate) fn text(&mut self, nullable: bool) -> Result<Option<Text<'a>>> {
+        match self.peek() {
+            Some(b'"') => self.string(true).map(Some),
+            Some(b'n') if nullable => self.literal(b"null").map(|()| None),
+            _ if nullable => Err(self.wrong_type("a string or null")),
+            _ => Err(self.wrong_type("a string")),
+        }
+    }
+
+    /// Takes a 64-bit integer or null.
+    pub(crate) fn integer(&mut self) -> Result<Option<i64>> {
+        let start = *self;
+        match self.peek() {
+            Some(b'n') => self.literal(b"null").map(|()| None),
+            Some(b'-' | b'0'..=b'9') => {
+                if !self.number()? {
+                    return Err(start.wrong_type("an integer without fraction or exponent, or null"));
+                }
+                let digits = &self.input.input()[start.at..self.at];
+                let value = str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+                value.map(Some).ok_or_else(|| start.out_of_range())
+            }
+            _ => Err(self.wrong_type("an integer or null")),
+        }
+    }
+
+    /// The error for the integer here, which its field cannot hold.
+    #[cold]
+    pub(crate) fn out_of_range(&self) -> Error {
+        Error::new(ErrorKind::OutOfRange, self.offset(), "integer out of range")
+    }
+
+    /// Takes the number here; false if it has a fraction or an exponent.
+    fn number(&mut self) -> Result<bool> {
+        if self.peek() == Some(b'-') {
+            self.at += 1;
+        }
+        if self.peek() == Some(b'0') {
+            self.at += 1;
+        } else {
+            self.digits()?;
+        }
+        let mut integral = true;
+        if self.peek() == Some(b'.') {
+            integral = false;
+            self.at += 1;
+            self.digits()?;
+        }
+        if matches!(self.peek(), Some(b'e' | b'E')) {
+            integral = false;
+            self.at += 1;
+            if matches!(self.peek(), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        Ok(integral)
+    }
+
+    fn digits(&mut self) -> Result<()> {
+        let count = self.rest().iter().take_while(|byte| byte.is_ascii_digit()).count();
+        self.at += count;
+        if count == 0 { Err(self.unexpected("a digit")) } else { Ok(()) }
+    }
+
+    pub(crate) fn literal(&mut self, word: &'static [u8]) -> Result<()> {
+        for byte in word {
+            self.take(*byte, "true, false or null")?;
+        }
+        Ok(())
+    }
+
+    /// Takes any value, inside `depth` open containers.
+    pub(crate) fn skip_value(&mut self, depth: usize) -> Result<()> {
+        // One bit for each container opened here, the innermost lowest: 1 for an object.
+        let (mut objects, mut open) = (0_u128, 0);
+        'value: loop {
+            match self.peek() {
+                Some(byte @ (b'{' | b'[')) => {
+                    if depth + open == MAX_DEPTH {
+                        return Err(Error::new(ErrorKind::Depth, self.offset(), "nested deeper than 128 levels"));
+                    }
+                    self.at += 1;
+                    open += 1;
+                    objects = objects << 1 | u128::from(byte == b'{');
+                    self.skip_space();
+                    if byte == b'{' && self.peek() != Some(b'}') {
+                        self.name()?;
+                        continue 'value;
+                    }
+                    if byte == b'[' && self.peek() != Some(b']') {
+                        continue 'value;
+                    }
+                }
+                Some(b'"') => drop(self.string(false)?),
+                Some(b't') => self.literal(b"true")?,
+                Some(b'f') => self.literal(b"false")?,
+                Some(b'n') => self.literal(b"null")?,
+                Some(b'-' | b'0'..=b'9') => drop(self.number()?),
+                _ => return Err(self.unexpected("a value")),
+            }
+            while open > 0 {
+                let in_object = objects & 1 == 1;
+                self.skip_space();
+                match self.peek() {
+                    Some(b',') => {
+                        self.at += 1;
+                        self.skip_space();
+                        if in_object {
+                            self.name()?;
+                        }
+                        continue 'value;
+                    }
+                    Some(b'}') if in_object => {}
+                    Some(b']') if !in_object => {}
+                    _ if in_object => return Err(self.unexpected("a comma or }")),
+                    _ => return Err(self.unexpected("a comma or ]")),
+                }
+                self.at += 1;
+                open -= 1;
+                objects >>= 1;
+            }
+            return Ok(());
+        }
+    }
+}
+
+/// Looks for the end of an object whose inside arrives in pieces. It knows strings and brackets, not grammar: what lies
+/// before the end is parsed, and judged, once it is there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Nesting {
+    searched: usize,
+    depth: usize,
+    in_string: bool,
+}
+
+/// What [`Nesting::find`] found, by index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Behind the closing bracket.
+    Object(usize),
+    /// The LF that ends the line inside of the object.
+    Line(usize),
+}
+
+impl Nesting {
+    /// A search that begins inside of `depth` brackets.
+    pub(crate) const fn inside(depth: usize) -> Self {
+        Self { searched: 0, depth, in_string: false }
+    }
+
+    /// Looks through the bytes that are new in `bytes`, which begins where it did in the call before.
+    pub(crate) fn find(&mut self, bytes: &[u8]) -> Option<End> {
+        while let Some(&byte) = bytes.get(self.searched) {
+            if self.in_string {
+                let Some(skip) = memchr::memchr3(b'"', b'\\', b'\n', &bytes[self.searched..]) else {
+                    self.searched = bytes.len();
+                    return None;
+                };
+                self.searched += skip;
+                match bytes[self.searched] {
+                    b'"' => self.in_string = false,
+                    b'\n' => return Some(End::Line(self.searched)),
+                    // The escaped character may be a quote or a backslash; wait for it.
+                    _ if self.searched + 1 == bytes.len() => return None,
+                    _ if bytes[self.searched + 1] == b'\n' => {}
+                    _ => self.searched += 1,
+                }
+            } else {
+                match byte {
+                    b'"' => self.in_string = true,
+                    b'{' | b'[' => self.depth += 1,
+                    b'}' | b']' => {
+                        self.depth -= 1;
+                        if self.depth == 0 {
+                            return Some(End::Object(self.searched + 1));
+                        }
+                    }
+                    b'\n' => return Some(End::Line(self.searched)),
+                    _ => {}
+                }
+            }
+            self.searched += 1;
+        }
+        None
+    }
+}

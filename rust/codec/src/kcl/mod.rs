@@ -1,0 +1,37 @@
+//! The KCL multi-language protocol as bytes: what a daemon writes, read; what a child writes, written.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `message` | the messages, dialects |
+//! | `decoder` | [`Decoder`]: input of any cut, [`decode_line`] |
+//! | `stream` | the state machine: which line is this, where in it are we, what is missing |
+//! | `fast` | the scanner for records as a daemon writes them, once per instruction set |
+//! | `record` | any valid record |
+//! | `line` | any valid line, and the rest of a daemon's line behind its records |
+//! | [`write`] | statuses, checkpoints, and lines as a daemon writes them |
+//!
+//! There are two ways through, and they give the same result, errors and their places included:
+//!
+//! ```text
+//!  {"action":"processRecords","records":[ {"data":"…  ,  {"data":"…   ],"millisBehindLatest":0}⏎
+//!  └────────── as every daemon begins ──┘ └─ decoded as bytes arrive ─┘└─ collected, parsed ────┘
+//!
+//!  any other line  ⏎      collected up to its LF, parsed as a whole
+//! ```
+
+mod decoder;
+mod fast;
+mod line;
+mod message;
+mod record;
+mod stream;
+pub mod write;
+
+pub use decoder::{Decoder, READ_BYTES, decode_line};
+pub use message::{Checkpoint, Dialect, Initialize, Message, ShutdownReason};
+
+/// Default bound of a line: 256 MiB.
+pub const DEFAULT_MAX_LINE_BYTES: usize = 256 << 20;
+
+/// The largest bound that can be set: a Java string cannot be longer, and 32-bit offsets cannot overflow below it.
+pub const LARGEST_MAX_LINE_BYTES: usize = (1 << 31) - 1;

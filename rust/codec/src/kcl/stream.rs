@@ -1,0 +1,362 @@
+//! The state machine: which line is this, where in it are we, what is missing.
+//!
+//! ```text
+//!              ┌──────────────── LF of the line before ────────────────┐
+//!              ▼                                                       │
+//!  LineStart ──┬─ begins as a daemon's ─▶ Element ─▶ Data ─▶ Members ──┤ (record committed ─▶ After)
+//!              │                            │  ▲                ▲      │
+//!              │                            │  └─── , ── After ─┤      │
+//!              │                            └─ other ▶ Record ──┘      │
+//!              │                                  ] ─▶ Tail ───────────┤
+//!              └─ anything else ─▶ Collect ────────────────────────────┤
+//!                                     any error ─▶ Skip ───────────────┘
+//! ```
+//!
+//! Each state can wait for more input at any byte and never looks at a byte twice, but for a few at a piece's edge.
+//! Nothing is handed out before the line's LF.
+
+use std::sync::Arc;
+
+use super::fast::{self, OPENING, Stop};
+use super::line::{self, Parsed};
+use super::message::Message;
+use super::record::Fields;
+use crate::base64::text::{Progress, Text};
+use crate::base64::Kernels;
+use crate::batch::RecordBatch;
+use crate::columns::Columns;
+use crate::error::{Error, ErrorKind, Result};
+use crate::framing::{LineEnd, is_blank};
+use crate::input::Padded;
+use crate::json::{Cursor, End, Nesting};
+
+/// How every daemon begins a `processRecords` line.
+const PREFIX: &[u8] = b"{\"action\":\"processRecords\",\"records\":[";
+
+/// At most this much input is scanned before the columns' room is looked at again.
+const WINDOW: usize = 256 * 1024;
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// A line begins.
+    LineStart,
+    /// A line that does not begin as a daemon's records: all of it, up to the LF.
+    Collect(LineEnd),
+    /// A record must begin, or, if it is the first, `]` may stand.
+    Element { first: bool },
+    /// Inside of the `data` of a record that began as a daemon's.
+    Data(Text),
+    /// Behind that `data`: looking for the record's end.
+    Members(Nesting),
+    /// A record that began otherwise: looking for its end.
+    Record(Nesting),
+    /// Behind a record: `,` or `]`.
+    After,
+    /// Behind the records: the rest of the line, up to the LF.
+    Tail(LineEnd),
+    /// Behind an error: up to the LF, unlooked at.
+    Skip,
+}
+
+/// What the state machine did with the input.
+enum Step {
+    /// It went on to another state.
+    On,
+    /// It needs more input.
+    Wait,
+    /// The line is complete.
+    Done(Parsed),
+}
+
+#[derive(Debug)]
+pub(crate) struct Stream {
+    kernels: Kernels,
+    max_line_bytes: usize,
+    state: State,
+    columns: Columns,
+    /// Line offset of the input's index 0, modulo 2^64.
+    base: usize,
+    shard_id: Option<Arc<str>>,
+}
+
+impl Stream {
+    pub(crate) fn new(kernels: Kernels, max_line_bytes: usize) -> Self {
+        Self { kernels, max_line_bytes, state: State::LineStart, columns: Columns::new(), base: 0, shard_id: None }
+    }
+
+    /// Whether nothing of a line has been taken.
+    pub(crate) fn is_at_line_start(&self) -> bool {
+        matches!(self.state, State::LineStart)
+    }
+
+    /// What stood at index `from` of the input now stands at `to`.
+    pub(crate) fn moved(&mut self, from: usize, to: usize) {
+        self.base = self.base.wrapping_add(from).wrapping_sub(to);
+    }
+
+    /// Gives memory back; only at a line's start.
+    pub(crate) fn rest(&mut self) {
+        debug_assert!(self.is_at_line_start());
+        self.columns.rest();
+    }
+
+    /// Takes input from `at` on, moving it forward, up to the end of a line with a message or an error.
+    pub(crate) fn advance(&mut self, input: Padded<'_>, at: &mut usize) -> Option<Result<Message>> {
+        loop {
+            match self.step(input, at) {
+                Ok(Step::On) => {}
+                Ok(Step::Done(parsed)) => return Some(Ok(self.message(parsed))),
+                Ok(Step::Wait) => {
+                    let error = self.beyond_limit(input, *at, input.end())?;
+                    return Some(Err(self.fail(error, input)));
+                }
+                Err(error) => return Some(Err(self.fail(error, input))),
+            }
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, error: Error, input: Padded<'_>) -> Error {
+        self.state = State::Skip;
+        self.columns.clear();
+        let offset = error.offset().unwrap_or_default();
+        let beyond = offset > self.max_line_bytes || (offset == self.max_line_bytes && !error.is_at_end());
+        let error = if beyond { self.too_long() } else { error };
+        let index = error.offset().unwrap_or_default().wrapping_sub(self.base);
+        error.with_context(input.input(), if index <= input.end() { index } else { 0 })
+    }
+
+    #[cold]
+    fn too_long(&self) -> Error {
+        let limit = self.max_line_bytes;
+        Error::new(ErrorKind::LineTooLong, limit, format!("line of more than {limit} bytes; max_line_bytes sets the limit"))
+    }
+
+    /// The error of an open line that has passed its limit by index `end`: the first one before the limit, if it has one.
+    fn beyond_limit(&mut self, input: Padded<'_>, at: usize, end: usize) -> Option<Error> {
+        if matches!(self.state, State::LineStart | State::Skip) || self.base.wrapping_add(end) <= self.max_line_bytes {
+            return None;
+        }
+        let limit = self.max_line_bytes.wrapping_sub(self.base);
+        if at <= limit && limit <= input.end() {
+            if let Err(error) = self.end_of_line(input.until(limit), at) {
+                if !error.is_at_end() {
+                    return Some(error);
+                }
+            }
+        }
+        Some(self.too_long())
+    }
+
+    fn cursor<'a>(&self, input: Padded<'a>, at: usize) -> Cursor<'a> {
+        Cursor { kernels: self.kernels, input, at, base: self.base }
+    }
+
+    /// The line ends where `input` does.
+    fn end_of_line(&mut self, input: Padded<'_>, at: usize) -> Result<Parsed> {
+        match self.state {
+            State::LineStart | State::Collect(_) => line::whole(self.kernels, input, self.base, at, &mut self.columns),
+            State::Tail(_) => line::tail(self.kernels, input, self.base, at, &mut self.columns),
+            State::Members(_) => {
+                let mut cursor = self.cursor(input, at);
+                Fields::with_data().members(&mut cursor, &mut self.columns, true)?;
+                Err(Error::at_end(self.base.wrapping_add(input.end())))
+            }
+            State::Record(_) => {
+                let mut cursor = self.cursor(input, at);
+                line::record(&mut cursor, &mut self.columns)?;
+                Err(Error::at_end(self.base.wrapping_add(input.end())))
+            }
+            State::Element { .. } | State::Data(_) | State::After | State::Skip => {
+                Err(Error::at_end(self.base.wrapping_add(input.end())))
+            }
+        }
+    }
+
+    fn begin_line(&mut self, at: usize) {
+        self.state = State::LineStart;
+        self.base = 0_usize.wrapping_sub(at);
+    }
+
+    fn message(&mut self, parsed: Parsed) -> Message {
+        if let Parsed::Initialize(initialize) = &parsed {
+            self.shard_id = Some(Arc::from(initialize.shard_id.as_str()));
+        }
+        Self::message_of(parsed, &mut self.columns, self.shard_id.clone())
+    }
+
+    /// The message of a parsed line, with the records in `columns`.
+    pub(crate) fn message_of(parsed: Parsed, columns: &mut Columns, shard_id: Option<Arc<str>>) -> Message {
+        match parsed {
+            Parsed::Initialize(initialize) => Message::Initialize(initialize),
+            Parsed::ProcessRecords { millis_behind_latest } => {
+                Message::ProcessRecords(RecordBatch::from_columns(columns, shard_id, millis_behind_latest))
+            }
+            Parsed::LeaseLost => Message::LeaseLost,
+            Parsed::ShardEnded => Message::ShardEnded,
+            Parsed::ShutdownRequested => Message::ShutdownRequested,
+            Parsed::Shutdown(reason) => Message::Shutdown(reason),
+            Parsed::Checkpoint(checkpoint) => Message::Checkpoint(checkpoint),
+        }
+    }
+
+    fn step(&mut self, input: Padded<'_>, at: &mut usize) -> Result<Step> {
+        let rest = &input.input()[*at..];
+        match &mut self.state {
+            State::LineStart => {
+                self.base = 0_usize.wrapping_sub(*at);
+                if rest.starts_with(PREFIX) {
+                    self.columns.clear();
+                    *at += PREFIX.len();
+                    self.state = State::Element { first: true };
+                } else if PREFIX.starts_with(rest) {
+                    return Ok(Step::Wait);
+                } else {
+                    self.state = State::Collect(LineEnd::default());
+                }
+                Ok(Step::On)
+            }
+            State::Collect(end) | State::Tail(end) => {
+                let Some(length) = end.find(rest) else { return Ok(Step::Wait) };
+                self.line(input, at, *at + length)
+            }
+            State::Skip => {
+                let Some(length) = LineEnd::default().find(rest) else {
+                    *at = input.end();
+                    return Ok(Step::Wait);
+                };
+                *at += length + 1;
+                self.begin_line(*at);
+                Ok(Step::On)
+            }
+            State::Element { first } => {
+                let first = *first;
+                self.element(input, at, first)
+            }
+            State::Data(text) => {
+                match text.advance(self.kernels, input, self.base, *at, &mut self.columns.data.values) {
+                    Ok(Progress::Open(next)) => {
+                        *at = next;
+                        Ok(Step::Wait)
+                    }
+                    Ok(Progress::Closed(next)) => {
+                        *at = next;
+                        self.state = State::Members(Nesting::inside(1));
+                        Ok(Step::On)
+                    }
+                    Err(error) => Err(error.in_field_if_typed("data").in_record(self.columns.rows())),
+                }
+            }
+            State::Members(nesting) | State::Record(nesting) => match nesting.find(rest) {
+                None => Ok(Step::Wait),
+                Some(End::Line(length)) => {
+                    let end = *at + length;
+                    self.line(input, at, end)
+                }
+                Some(End::Object(length)) => self.object(input, at, *at + length),
+            },
+            State::After => {
+                let mut cursor = self.cursor(input, *at);
+                if !skip_line_space(&mut cursor) {
+                    *at = cursor.at;
+                    return Ok(Step::Wait);
+                }
+                self.state = match cursor.peek() {
+                    Some(b',') => State::Element { first: false },
+                    Some(b']') => State::Tail(LineEnd::default()),
+                    _ => return Err(cursor.unexpected("a comma or ]")),
+                };
+                *at = cursor.at + 1;
+                Ok(Step::On)
+            }
+        }
+    }
+
+    /// The line that began before, or at, `at` ends with the LF at `end`.
+    fn line(&mut self, input: Padded<'_>, at: &mut usize, end: usize) -> Result<Step> {
+        if let Some(error) = self.beyond_limit(input, *at, end) {
+            return Err(error);
+        }
+        let blank = matches!(self.state, State::Collect(_)) && is_blank(&input.input()[*at..end]);
+        let parsed = if blank { None } else { Some(self.end_of_line(input.until(end), *at)?) };
+        *at = end + 1;
+        self.begin_line(*at);
+        Ok(parsed.map_or(Step::On, Step::Done))
+    }
+
+    /// An element of `records` must begin at `at`.
+    fn element(&mut self, input: Padded<'_>, at: &mut usize, first: bool) -> Result<Step> {
+        let window = input.until(input.end().min(*at + WINDOW));
+        let stop = fast::records(self.kernels, window, *at, &mut self.columns);
+        let next = match stop {
+            Stop::Element(next) | Stop::Data(next) | Stop::Members(next) | Stop::After(next) => next,
+        };
+        let first = first && next == *at;
+        *at = next;
+        match stop {
+            Stop::Data(_) => self.state = State::Data(Text::default()),
+            Stop::Members(_) => self.state = State::Members(Nesting::inside(1)),
+            Stop::After(_) => self.state = State::After,
+            Stop::Element(_) => {
+                let mut cursor = self.cursor(input, next);
+                if !skip_line_space(&mut cursor) {
+                    *at = cursor.at;
+                    self.state = State::Element { first };
+                    return Ok(Step::Wait);
+                }
+                *at = cursor.at;
+                let rest = &input.input()[*at..];
+                if rest.len() < OPENING.len() && OPENING.starts_with(rest) {
+                    self.state = State::Element { first };
+                    return Ok(Step::Wait);
+                }
+                match rest[0] {
+                    // Begins as a daemon's behind white space, or at the edge of the window: the scanner takes it.
+                    b'{' if rest.starts_with(OPENING) => self.state = State::Element { first: false },
+                    b'{' => {
+                        self.columns.reopen();
+                        self.state = State::Record(Nesting::inside(0));
+                    }
+                    b']' if first => {
+                        *at += 1;
+                        self.state = State::Tail(LineEnd::default());
+                    }
+                    _ => {
+                        let record = self.columns.rows();
+                        return Err(cursor.wrong_type("an object").in_field_if_typed("records").in_record(record));
+                    }
+                }
+            }
+        }
+        Ok(Step::On)
+    }
+
+    /// The open record's bytes are there up to `end`.
+    fn object(&mut self, input: Padded<'_>, at: &mut usize, end: usize) -> Result<Step> {
+        let input = input.until(end);
+        let mut cursor = self.cursor(input, *at);
+        if matches!(self.state, State::Members(_)) {
+            if let Some((next, fixed)) = fast::members(self.kernels, input, *at, &mut self.columns) {
+                self.columns.commit(fixed);
+                cursor.at = next;
+            } else {
+                self.columns.keys.reopen();
+                self.columns.sequences.reopen();
+                Fields::with_data().members(&mut cursor, &mut self.columns, true)?;
+            }
+        } else {
+            line::record(&mut cursor, &mut self.columns)?;
+        }
+        *at = cursor.at;
+        self.state = State::After;
+        Ok(Step::On)
+    }
+}
+
+/// Skips white space that cannot end the line; false if more input is needed to see what follows.
+fn skip_line_space(cursor: &mut Cursor<'_>) -> bool {
+    while matches!(cursor.peek(), Some(b' ' | b'\t' | b'\r')) {
+        cursor.at += 1;
+    }
+    cursor.peek().is_some()
+}

@@ -1,0 +1,46 @@
+//! Bytes from a worker's pipe to Arrow columns.
+//!
+//! A pure function of bytes: no Python, no threads, no file descriptors. Data takes this way, once:
+//!
+//! ```text
+//!  bytes as they arrive
+//!      │
+//!      ▼
+//!  kcl::Decoder ── framing ─▶ which line is this?
+//!      │                       │
+//!      │ as every daemon        │ any other shape
+//!      │ writes it              ▼
+//!      │                   kcl::general (json::Cursor over the whole line)
+//!      ▼                       │
+//!  kcl::stream                 │
+//!   records ─ base64 kernel ───┤   (one kernel, chosen once: base64/<instruction set>)
+//!                              ▼
+//!                          columns ─▶ RecordBatch (Arrow; buffers from pool, back when let go)
+//! ```
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`framing`] | where a line ends, what a blank line is |
+//! | [`base64`] | encoding; decoding by instruction set; the exact slow path |
+//! | `json` | a cursor over strict RFC 8259, and nothing like a value tree |
+//! | [`kcl`] | messages, the incremental decoder, what a child and a daemon write |
+//! | `columns`, [`batch`] | column builders, the finished batch, positions |
+//! | [`pool`] | where column buffers rest between batches |
+//! | [`ipc`] | Arrow IPC files, for dead letters |
+//! | [`cpu`] | which instruction set this process uses |
+//! | [`Error`] | everything that can be wrong with a line |
+
+pub mod base64;
+pub mod batch;
+mod columns;
+pub mod cpu;
+mod error;
+pub mod framing;
+mod input;
+pub mod ipc;
+mod json;
+pub mod kcl;
+pub mod pool;
+
+pub use batch::{Position, RecordBatch};
+pub use error::{Base64Reason, Error, ErrorKind};

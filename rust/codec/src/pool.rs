@@ -1,0 +1,357 @@
+//! Where column buffers rest between batches, so that no batch pays for first-touching fresh pages.
+//!
+//! Writing to fresh memory costs more than reading and decoding a line together (a page fault each 4 KiB). So the
+//! buffers of a batch come back here when the last Arrow consumer lets go, and the next batch of the same decoder takes
+//! them. Memory is what is held, not what was reserved: a column that fills less than half of its buffer leaves as an
+//! exact copy (see `columns`), and [`Pool::rest`] frees everything before a child goes idle.
+//!
+//! Letting go can happen on any thread, in a forked child, or while the interpreter shuts down. So returning a buffer
+//! takes no lock and calls nothing but the allocator: a lane is a few atomic slots, a buffer moves in and out by one
+//! exchange, and a buffer that finds no empty slot is freed.
+
+use std::alloc::{self, Layout};
+use std::mem;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+
+use arrow_buffer::Buffer;
+
+use crate::input::{Padded, SLACK};
+
+/// Alignment of every buffer: a cache line, and what Arrow recommends.
+const ALIGNMENT: usize = 64;
+
+/// The smallest buffer that is allocated for building.
+const SMALLEST: usize = 1024;
+
+/// A growable byte buffer, aligned to 64 bytes: a `Vec<u8>` whose memory can be written ahead of its length and handed
+/// to Arrow.
+///
+/// The one invariant: `pointer` is an allocation of `capacity` bytes (none if 0) of which the first `len` are
+/// initialised, and `len <= capacity`.
+#[derive(Debug)]
+pub(crate) struct Buf {
+    pointer: NonNull<u8>,
+    len: usize,
+    capacity: usize,
+}
+
+// SAFETY: a `Buf` owns its allocation alone, like a `Vec<u8>`.
+unsafe impl Send for Buf {}
+// SAFETY: `&Buf` only gives shared reads of initialised bytes.
+unsafe impl Sync for Buf {}
+
+impl Buf {
+    pub(crate) const fn new() -> Self {
+        // 64 is not zero: an aligned, dangling pointer for the empty buffer.
+        Self { pointer: NonNull::without_provenance(std::num::NonZero::new(ALIGNMENT).unwrap()), len: 0, capacity: 0 }
+    }
+
+    fn layout(capacity: usize) -> Layout {
+        Layout::from_size_align(capacity, ALIGNMENT).expect("column buffers stay below isize::MAX bytes")
+    }
+
+    /// A buffer of exactly these bytes.
+    pub(crate) fn exact(bytes: &[u8]) -> Self {
+        let mut buf = Self::new();
+        if !bytes.is_empty() {
+            buf.set_capacity(bytes.len());
+            buf.extend_from_slice(bytes);
+        }
+        buf
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) const fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    #[inline]
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        // SAFETY: the first `len` bytes are initialised and owned by `self` (the invariant).
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
+    }
+
+    /// Room for `additional` bytes behind `len`.
+    #[inline]
+    pub(crate) fn reserve(&mut self, additional: usize) {
+        if self.capacity - self.len < additional {
+            self.grow(additional);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, additional: usize) {
+        let needed = self.len.checked_add(additional).expect("column buffers stay below usize::MAX bytes");
+        self.set_capacity(needed.max(self.capacity * 2).max(SMALLEST).next_multiple_of(ALIGNMENT));
+    }
+
+    /// Moves the bytes into an allocation of `capacity`, which is larger than the present one.
+    fn set_capacity(&mut self, capacity: usize) {
+        debug_assert!(capacity > self.capacity);
+        let layout = Self::layout(capacity);
+        let pointer = if self.capacity == 0 {
+            // SAFETY: `layout` has a size above 0.
+            unsafe { alloc::alloc(layout) }
+        } else {
+            // SAFETY: `pointer` was allocated with this layout (the invariant); the new size is above 0 and, by
+            // `layout`, does not overflow.
+            unsafe { alloc::realloc(self.pointer.as_ptr(), Self::layout(self.capacity), capacity) }
+        };
+        self.pointer = NonNull::new(pointer).unwrap_or_else(|| alloc::handle_alloc_error(layout));
+        self.capacity = capacity;
+    }
+
+    /// Where the byte at `len` goes. Valid for writes of `capacity - len` bytes until the next change of the buffer.
+    #[inline]
+    pub(crate) fn spare(&mut self) -> *mut u8 {
+        // SAFETY: `len <= capacity`, so the result is inside the allocation or one past its end.
+        unsafe { self.pointer.as_ptr().add(self.len) }
+    }
+
+    /// # Safety
+    /// `len <= capacity`, and the first `len` bytes have been initialised.
+    #[inline]
+    pub(crate) unsafe fn set_len(&mut self, len: usize) {
+        debug_assert!(len <= self.capacity);
+        self.len = len;
+    }
+
+    #[inline]
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    #[inline]
+    pub(crate) fn extend_from_slice(&mut self, bytes: &[u8]) {
+        self.reserve(bytes.len());
+        // SAFETY: `reserve` made room for `bytes.len()` bytes behind `len`; `bytes` cannot overlap memory that `self`
+        // owns alone. Afterwards `len + bytes.len()` bytes are initialised.
+        unsafe {
+            ptr::copy_nonoverlapping(bytes.as_ptr(), self.spare(), bytes.len());
+            self.set_len(self.len + bytes.len());
+        }
+    }
+}
+
+impl Buf {
+    /// Appends `input[from..to]`. Short pieces are copied as one block of fixed size, which needs no call.
+    #[inline(always)]
+    pub(crate) fn extend_from_input(&mut self, input: Padded<'_>, from: usize, to: usize) {
+        let len = to - from;
+        if len > SLACK {
+            self.extend_from_slice(&input.input()[from..to]);
+            return;
+        }
+        let block = input.readable()[from..].first_chunk::<SLACK>().expect("SLACK bytes follow any input");
+        self.reserve(SLACK);
+        // SAFETY: `reserve` made room for the whole block, of which `len` bytes count; `block` cannot overlap memory that
+        // `self` owns alone.
+        unsafe {
+            ptr::copy_nonoverlapping(block.as_ptr(), self.spare(), SLACK);
+            self.set_len(self.len + len);
+        }
+    }
+}
+
+impl Drop for Buf {
+    fn drop(&mut self) {
+        if self.capacity > 0 {
+            // SAFETY: `pointer` was allocated with this layout (the invariant) and nobody uses it any more.
+            unsafe { alloc::dealloc(self.pointer.as_ptr(), Self::layout(self.capacity)) };
+        }
+    }
+}
+
+/// The columns' buffers, each with a lane of its own: what comes back is of the right size for the next batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lane {
+    Data,
+    DataOffsets,
+    Keys,
+    KeyOffsets,
+    Sequences,
+    SequenceOffsets,
+    SubSequences,
+    Timestamps,
+}
+
+const LANES: usize = 8;
+/// Batches whose buffers can rest at the same time: one at work, one on its way, two with a slow consumer.
+const SLOTS: usize = 4;
+
+static RESTING_BUFFERS: AtomicUsize = AtomicUsize::new(0);
+static RESTING_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Buffers at rest in all pools of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stats {
+    /// How many.
+    pub buffers: usize,
+    /// Their capacity.
+    pub bytes: usize,
+}
+
+/// Counts what rests in the pools of this process.
+#[must_use]
+pub fn stats() -> Stats {
+    Stats { buffers: RESTING_BUFFERS.load(Ordering::Relaxed), bytes: RESTING_BYTES.load(Ordering::Relaxed) }
+}
+
+/// One decoder's buffers at rest.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    /// Each slot is null or owns a boxed `Buf`. Whoever swaps a pointer out owns it.
+    slots: [[AtomicPtr<Buf>; SLOTS]; LANES],
+    closed: AtomicBool,
+}
+
+impl Pool {
+    /// A buffer that has rested here, emptied, or a new one without memory.
+    pub(crate) fn take(&self, lane: Lane) -> Buf {
+        let mut buf = self.slots[lane as usize].iter().find_map(Self::take_slot).unwrap_or_else(Buf::new);
+        buf.truncate(0);
+        buf
+    }
+
+    fn take_slot(slot: &AtomicPtr<Buf>) -> Option<Buf> {
+        let boxed = slot.swap(ptr::null_mut(), Ordering::Acquire);
+        if boxed.is_null() {
+            return None;
+        }
+        // SAFETY: a non-null slot holds a pointer from `Box::into_raw`; the swap made us its only owner.
+        let buf = *unsafe { Box::from_raw(boxed) };
+        RESTING_BUFFERS.fetch_sub(1, Ordering::Relaxed);
+        RESTING_BYTES.fetch_sub(buf.capacity(), Ordering::Relaxed);
+        Some(buf)
+    }
+
+    /// Puts a buffer to rest; frees it if the pool is closed or the lane is full.
+    pub(crate) fn put(&self, lane: Lane, buf: Buf) {
+        if buf.capacity() == 0 || self.closed.load(Ordering::Acquire) {
+            return;
+        }
+        let bytes = buf.capacity();
+        let boxed = Box::into_raw(Box::new(buf));
+        for slot in &self.slots[lane as usize] {
+            if slot.compare_exchange(ptr::null_mut(), boxed, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                RESTING_BUFFERS.fetch_add(1, Ordering::Relaxed);
+                RESTING_BYTES.fetch_add(bytes, Ordering::Relaxed);
+                if self.closed.load(Ordering::Acquire) {
+                    // `rest` may have looked at this slot before the buffer was in it.
+                    self.empty();
+                }
+                return;
+            }
+        }
+        // SAFETY: no slot took the pointer, so it is still ours alone.
+        drop(unsafe { Box::from_raw(boxed) });
+    }
+
+    fn empty(&self) {
+        for slot in self.slots.iter().flatten() {
+            drop(Self::take_slot(slot));
+        }
+    }
+
+    /// Frees all buffers at rest, and from now on each that comes back, until [`Pool::wake`].
+    pub(crate) fn rest(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.empty();
+    }
+
+    /// Buffers that come back are kept again.
+    pub(crate) fn wake(&self) {
+        self.closed.store(false, Ordering::Release);
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.empty();
+    }
+}
+
+/// A buffer on loan to Arrow: back to its pool when the last consumer lets go.
+struct Loan {
+    buf: Buf,
+    lane: Lane,
+    pool: Arc<Pool>,
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        self.pool.put(self.lane, mem::replace(&mut self.buf, Buf::new()));
+    }
+}
+
+/// Hands `buf` to Arrow without a copy.
+pub(crate) fn lend(buf: Buf, lane: Lane, pool: &Arc<Pool>) -> Buffer {
+    let (pointer, len) = (buf.pointer, buf.len());
+    let loan = Arc::new(Loan { buf, lane, pool: Arc::clone(pool) });
+    // SAFETY: `pointer` is valid for reads of `len` initialised bytes for as long as `loan` lives: moving a `Buf` does
+    // not move its allocation, nothing changes the buffer inside a `Loan`, and `Buffer` keeps the `Arc`.
+    unsafe { Buffer::from_custom_allocation(pointer, len, loan) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Buf, Lane, Pool, lend};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_buffer_comes_back_when_the_last_holder_lets_go_on_any_thread() {
+        let pool = Arc::new(Pool::default());
+        let mut buf = pool.take(Lane::Data);
+        buf.extend_from_slice(&[7; 5000]);
+        let address = buf.as_slice().as_ptr();
+        let first = lend(buf, Lane::Data, &pool);
+        let second = first.clone();
+        drop(first);
+        assert_eq!(pool.take(Lane::Data).capacity(), 0, "still held");
+        std::thread::spawn(move || drop(second)).join().unwrap();
+        let again = pool.take(Lane::Data);
+        assert_eq!((again.as_slice().as_ptr(), again.len()), (address, 0));
+    }
+
+    #[test]
+    fn a_resting_pool_keeps_nothing() {
+        let pool = Arc::new(Pool::default());
+        let lent = lend(Buf::exact(&[1; 100]), Lane::Keys, &pool);
+        pool.put(Lane::Keys, Buf::exact(&[2; 100]));
+        pool.rest();
+        drop(lent);
+        assert_eq!(pool.take(Lane::Keys).capacity(), 0);
+        pool.wake();
+        pool.put(Lane::Keys, Buf::exact(&[3; 100]));
+        assert_eq!(pool.take(Lane::Keys).capacity(), 100);
+    }
+
+    #[test]
+    fn a_full_lane_frees_the_rest() {
+        let pool = Pool::default();
+        for _ in 0..2 * super::SLOTS {
+            pool.put(Lane::Keys, Buf::exact(&[1; 8]));
+        }
+        let mut kept = 0;
+        while pool.take(Lane::Keys).capacity() > 0 {
+            kept += 1;
+        }
+        assert_eq!(kept, super::SLOTS);
+    }
+
+    #[test]
+    fn growth_keeps_the_bytes() {
+        let mut buf = Buf::new();
+        let bytes: Vec<u8> = (0..=255).cycle().take(10_000).collect();
+        for chunk in bytes.chunks(7) {
+            buf.extend_from_slice(chunk);
+        }
+        assert_eq!(buf.as_slice(), bytes);
+        assert_eq!(buf.as_slice().as_ptr().align_offset(64), 0);
+    }
+}
