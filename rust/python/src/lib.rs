@@ -1,0 +1,96 @@
+//! The Python extension `fastkcl._core`: bytes and file descriptors in, frozen objects and Arrow capsules out.
+//!
+//! A thin skin: every rule of a protocol lives in `fastkcl_codec`, everything that only Python needs lives here.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `bytes` | bytes-like arguments, safe to read without the GIL |
+//! | `decoder` | `decode_line`, `Decoder` |
+//! | `reader` | `Reader`: waiting on a descriptor, signals, deadlines |
+//! | `message` | a class for each message |
+//! | `batch`, `arrow` | `RecordBatch`, `Record`, `Position`; Arrow PyCapsules |
+//! | `write` | what a child and a daemon write; `write_all` |
+//! | `ipc` | Arrow IPC files that are whole or absent |
+//! | `descriptor` | poll(2), read(2), write(2), fcntl(2): all `unsafe` of this crate |
+//! | `errors` | `DecodeError`, `OSError` from errno |
+//!
+//! Rules: classes are frozen; inner state that changes is behind a lock that is only ever tried, never waited for,
+//! so nothing here can deadlock with the GIL. Work on more than [`bytes::DETACH_BYTES`] runs without the GIL.
+
+#![allow(clippy::doc_markdown, reason = "doc comments of Python's names are its docstrings: text, not Markdown")]
+#![allow(clippy::needless_pass_by_value, reason = "pyo3 hands extracted arguments over by value")]
+
+mod arrow;
+mod batch;
+mod bytes;
+mod decoder;
+mod descriptor;
+mod errors;
+mod ipc;
+mod message;
+mod reader;
+mod write;
+
+use fastkcl_codec::{cpu, pool};
+use pyo3::exceptions::PyImportError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// The instruction set chosen for this process: avx512, avx2, neon or portable (`FASTKCL_FORCE_ISA` forces one).
+#[pyfunction]
+fn isa() -> PyResult<&'static str> {
+    // The same answer as at import, which fails when there is none.
+    cpu::active().map(cpu::Isa::name).map_err(|error| PyImportError::new_err(error.to_string()))
+}
+
+/// The instruction sets that this build has and this CPU can run, best first.
+#[pyfunction]
+fn supported_isas() -> Vec<&'static str> {
+    cpu::supported().into_iter().map(cpu::Isa::name).collect()
+}
+
+/// Column buffers at rest in the pools of this process: {"buffers": ..., "bytes": ...}.
+#[pyfunction]
+fn pool_stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let stats = pool::stats();
+    let result = PyDict::new(py);
+    result.set_item("buffers", stats.buffers)?;
+    result.set_item("bytes", stats.bytes)?;
+    Ok(result)
+}
+
+/// The Rust extension: bytes and file descriptors in, frozen objects and Arrow capsules out.
+#[pymodule(gil_used = false)]
+mod _core {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::batch::{Position, Record, RecordBatch};
+    #[pymodule_export]
+    use crate::decoder::{Decoder, decode_line};
+    #[pymodule_export]
+    use crate::ipc::write_ipc_file;
+    #[pymodule_export]
+    use crate::message::{Checkpoint, Initialize, LeaseLost, ProcessRecords, ShardEnded, Shutdown, ShutdownRequested};
+    #[pymodule_export]
+    use crate::reader::Reader;
+    #[pymodule_export]
+    use crate::write::{
+        decode_base64, encode_base64, encode_checkpoint, encode_process_records, encode_status, write_all,
+    };
+    #[pymodule_export]
+    use crate::{isa, pool_stats, supported_isas};
+
+    #[allow(non_upper_case_globals)]
+    #[pymodule_export]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    #[pymodule_export]
+    const DEFAULT_MAX_LINE_BYTES: usize = fastkcl_codec::kcl::DEFAULT_MAX_LINE_BYTES;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::isa()?;
+        module.add("DecodeError", crate::errors::decode_error_type(module.py())?)
+    }
+}

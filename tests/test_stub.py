@@ -1,0 +1,179 @@
+"""The contract `_core.pyi` against the extension as it is: names, signatures, types, docstrings, frozenness."""
+
+import ast
+import datetime
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Literal, get_args
+
+import pytest
+from fastkcl import _core
+
+PACKAGE_ROOT = Path(__file__).parents[1] / "python"
+STUB = ast.parse((PACKAGE_ROOT / "fastkcl" / "_core.pyi").read_text(encoding="utf-8"))
+
+# Aliases that exist for type checkers only.
+ALIASES = {
+    node.target.id: ast.unparse(node.value)
+    for node in STUB.body
+    if isinstance(node, ast.AnnAssign)
+    and isinstance(node.target, ast.Name)
+    and node.value is not None
+    and ast.unparse(node.annotation) == "TypeAlias"
+}
+CLASSES = {node.name: node for node in STUB.body if isinstance(node, ast.ClassDef)}
+FUNCTIONS = {node.name: node for node in STUB.body if isinstance(node, ast.FunctionDef)}
+PROPERTIES = {
+    (name, member.name): member
+    for name, node in CLASSES.items()
+    for member in node.body
+    if isinstance(member, ast.FunctionDef) and any(ast.unparse(line) == "property" for line in member.decorator_list)
+}
+
+FULL_LINE = (
+    b'{"action":"processRecords","records":[{"data":"aGVsbG8=","partitionKey":"k","sequenceNumber":"4959",'
+    b'"approximateArrivalTimestamp":1700000000123,"subSequenceNumber":0,"action":"record"}],"millisBehindLatest":1234}'
+)
+BARE_LINE = b'{"action":"processRecords","records":[{"data":null,"partitionKey":"","sequenceNumber":"0"}]}'
+EMPTY_LINE = b'{"action":"processRecords","records":[]}'
+
+
+def decoded(line: bytes) -> _core.ProcessRecords:
+    message = _core.decode_line(line)
+    assert isinstance(message, _core.ProcessRecords)
+    return message
+
+
+def batch_in_a_shard() -> _core.RecordBatch:
+    decoder = _core.Decoder()
+    decoder.feed(b'{"action":"initialize","shardId":"s"}\n' + FULL_LINE + b"\n")
+    _, message = decoder
+    return message.batch
+
+
+def an_open_descriptor_reader() -> _core.Reader:
+    return _core.Reader(sys.__stderr__.fileno())
+
+
+# For each class, objects that between them show every property with each type that it can have.
+SAMPLES = {
+    "Position": lambda: [_core.Position("1"), _core.Position("1", 2)],
+    "Record": lambda: [decoded(FULL_LINE).batch[0], decoded(BARE_LINE).batch[0]],
+    "RecordBatch": lambda: [batch_in_a_shard(), decoded(FULL_LINE).batch, decoded(EMPTY_LINE).batch],
+    "Initialize": lambda: [
+        _core.Initialize(shard_id="s", dialect="legacy"),
+        _core.Initialize(shard_id="s", sequence_number="1", sub_sequence_number=2),
+    ],
+    "ProcessRecords": lambda: [decoded(FULL_LINE), decoded(BARE_LINE)],
+    "Shutdown": lambda: [_core.Shutdown(reason="TERMINATE"), _core.Shutdown(reason="ZOMBIE")],
+    "Checkpoint": lambda: [
+        _core.Checkpoint(),
+        _core.Checkpoint(sequence_number="1", sub_sequence_number=2, error="ThrottlingException"),
+    ],
+    "Reader": lambda: [an_open_descriptor_reader()],
+}
+
+
+def alternatives(annotation: str) -> list[object]:
+    """The types or literal values that an annotation of the stub allows."""
+    names = {**vars(_core), "datetime": datetime.datetime, "Literal": Literal}
+    allowed: list[object] = []
+    for part in ALIASES.get(annotation, annotation).split(" | "):
+        value = eval(part, names)  # the stub is ours
+        allowed += list(get_args(value)) or [value]
+    return allowed
+
+
+def fits(value: object, alternative: object) -> bool:
+    if isinstance(alternative, type):
+        return type(value) is alternative
+    return value == alternative
+
+
+def test_stub_and_module_agree_on_names_and_signatures(tmp_path):
+    allowed = tmp_path / "aliases"
+    allowed.write_text("".join(f"fastkcl._core.{name}\n" for name in ALIASES), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy.stubtest", "--concise", "--allowlist", str(allowed), "fastkcl._core"],
+        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": str(PACKAGE_ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+
+
+def test_every_class_with_properties_has_samples():
+    assert {name for name, _ in PROPERTIES} == set(SAMPLES)
+
+
+@pytest.mark.parametrize(("class_name", "name"), PROPERTIES)
+def test_property_types(class_name, name):
+    """Each value is of a type that the stub names, and each type that it names comes up."""
+    returns = PROPERTIES[class_name, name].returns
+    assert returns is not None
+    allowed = alternatives(ast.unparse(returns))
+    values = [getattr(sample, name) for sample in SAMPLES[class_name]()]
+    for value in values:
+        assert any(fits(value, alternative) for alternative in allowed), f"{value!r} is none of {allowed}"
+    for alternative in allowed:
+        assert any(fits(value, alternative) for value in values), f"{alternative} is in no sample: {values}"
+
+
+@pytest.mark.parametrize(("class_name", "name"), PROPERTIES)
+def test_properties_are_read_only(class_name, name):
+    sample = SAMPLES[class_name]()[0]
+    with pytest.raises(AttributeError):
+        setattr(sample, name, getattr(sample, name))
+
+
+@pytest.mark.parametrize("class_name", SAMPLES)
+def test_no_attributes_can_be_added(class_name):
+    with pytest.raises(AttributeError):
+        SAMPLES[class_name]()[0].something = 1
+
+
+@pytest.mark.parametrize("name", [name for name, node in CLASSES.items() if node.decorator_list])
+def test_final_classes_cannot_be_subclassed(name):
+    assert [ast.unparse(line) for line in CLASSES[name].decorator_list] == ["final"]
+    with pytest.raises(TypeError, match="not an acceptable base type"):
+        type("Sub", (getattr(_core, name),), {})
+
+
+def test_decode_error_attributes():
+    """The attributes of the stub, on a real error and on the class."""
+    attributes = {
+        node.target.id: node.annotation for node in CLASSES["DecodeError"].body if isinstance(node, ast.AnnAssign)
+    }
+    assert list(attributes) == ["kind", "field", "record", "offset", "reason", "context"]
+    with pytest.raises(_core.DecodeError) as caught:
+        _core.decode_line(BARE_LINE.replace(b"null", b'"a"'))
+    assert set(vars(caught.value)) == set(attributes)
+    for name, annotation in attributes.items():
+        allowed = alternatives(ast.unparse(annotation))
+        for value in (getattr(caught.value, name), getattr(_core.DecodeError, name)):
+            assert any(fits(value, alternative) for alternative in allowed), (name, value)
+
+
+def documented():
+    for name in (*CLASSES, *FUNCTIONS):
+        yield name, getattr(_core, name)
+        for member in CLASSES[name].body if name in CLASSES else ():
+            if isinstance(member, ast.FunctionDef) and not member.name.startswith("__"):
+                yield f"{name}.{member.name}", inspect.getattr_static(getattr(_core, name), member.name)
+
+
+@pytest.mark.parametrize("value", [pytest.param(value, id=name) for name, value in documented()])
+def test_docstrings(value):
+    assert value.__doc__
+    assert value.__doc__ == value.__doc__.strip()
+
+
+@pytest.mark.parametrize("name", ["Record", "RecordBatch", "ProcessRecords"])
+def test_only_the_decoder_makes(name):
+    with pytest.raises(TypeError, match="cannot create|No constructor defined"):
+        getattr(_core, name)()
