@@ -1,0 +1,71 @@
+"""Worker child processes over stdin and stdout, at the speed of the pipe: what a program needs to be one.
+
+    import fastkcl
+
+    @fastkcl.processor
+    def store(batch: fastkcl.RecordBatch) -> None:
+        table = pyarrow.table(batch)  # no copy
+        ...
+
+    fastkcl.run(store)
+
+A daemon, above all Amazon's MultiLangDaemon of the Kinesis Client Library, starts the program once for each shard.
+The names here are the extension's decoder (`fastkcl._core`) and the protocol (`fastkcl.kcl`). `fastkcl.spark` and
+`fastkcl.replay` are imported by those who use them; a child that does not pays nothing for them.
+"""
+
+from fastkcl._core import (
+    Checkpoint,
+    DecodeError,
+    Decoder,
+    Initialize,
+    LeaseLost,
+    Position,
+    ProcessRecords,
+    Reader,
+    Record,
+    RecordBatch,
+    ShardEnded,
+    Shutdown,
+    ShutdownRequested,
+    __version__,
+    decode_line,
+)
+from fastkcl.kcl import (
+    BatchProcessor,
+    Checkpointer,
+    CheckpointError,
+    LocalProtocolError,
+    ProtocolError,
+    RemoteProtocolError,
+    ShardContext,
+    processor,
+    run,
+)
+
+__all__ = [
+    "BatchProcessor",
+    "Checkpoint",
+    "CheckpointError",
+    "Checkpointer",
+    "DecodeError",
+    "Decoder",
+    "Initialize",
+    "LeaseLost",
+    "LocalProtocolError",
+    "Position",
+    "ProcessRecords",
+    "ProtocolError",
+    "Reader",
+    "Record",
+    "RecordBatch",
+    "RemoteProtocolError",
+    "ShardContext",
+    "ShardEnded",
+    "Shutdown",
+    "ShutdownRequested",
+    "__version__",
+    "decode_line",
+    "processor",
+    "run",
+]

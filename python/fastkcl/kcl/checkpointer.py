@@ -1,0 +1,76 @@
+"""Asking the daemon to store a position.
+
+A checkpoint is a round trip: a line goes out, the daemon writes its lease table, a reply comes back. It is allowed
+between a request and its status, in the thread that the method was called in, for processRecords, shardEnded and
+shutdownRequested.
+"""
+
+from __future__ import annotations
+
+from _thread import get_ident
+
+from fastkcl._core import Position, Record
+from fastkcl.kcl.errors import CheckpointError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fastkcl.kcl.dialogue import Dialogue
+
+
+class Checkpointer:
+    """Handed to the methods of a processor; made by `run`, one for a whole dialogue."""
+
+    __slots__ = ("_dialogue", "_thread")
+
+    def __init__(self, dialogue: Dialogue) -> None:
+        self._dialogue = dialogue
+        self._thread = get_ident()
+
+    def checkpoint(
+        self,
+        at: Record | Position | str | None = None,
+        sub_sequence_number: int | None = None,
+        *,
+        retries: int = 0,
+        backoff: float = 1.0,
+    ) -> None:
+        """Store a position, so that everything up to it is never delivered again.
+
+        Args:
+            at: a record or a position (both numbers of it), a sequence number, or None for the end of everything
+                delivered, the batch at hand included. A bare sequence number of an aggregated record stands for its
+                first user record.
+            sub_sequence_number: with a sequence number: the user record inside an aggregate.
+            retries: how often to try again where the daemon says that this may help.
+            backoff: seconds before the first retry, doubled before each further one. A throttled reply can itself take
+                50 s, and the lease may be gone by then: keep both small.
+
+        Raises:
+            CheckpointError: the daemon refused; the dialogue goes on.
+            ValueError: `sub_sequence_number` without a sequence number or beside a record or position; one above 0 in
+                the legacy dialect, which has no word for it; `retries` or `backoff` below 0. Nothing was sent.
+            TypeError: `at` is something else.
+            LocalProtocolError: not allowed at this point, or in this thread. The run ends.
+            RemoteProtocolError: the daemon broke the protocol, or has gone. The run ends.
+        """
+        if retries < 0 or backoff < 0:
+            raise ValueError(f"retries and backoff must not be negative: {retries}, {backoff}")
+        sequence_number: str | None
+        if isinstance(at, (Record, Position)):
+            if sub_sequence_number is not None:
+                raise ValueError(f"a {type(at).__name__} has its own sub-sequence number; give one or the other")
+            sequence_number, sub_sequence_number = at.sequence_number, at.sub_sequence_number
+        elif at is None or isinstance(at, str):
+            sequence_number = at
+        else:
+            raise TypeError(f"at must be a Record, a Position, a sequence number or None, not {type(at).__name__}")
+        if get_ident() != self._thread:
+            self._dialogue.connection.not_allowed("a checkpoint from a thread other than the processor's")
+        for attempt in range(retries + 1):
+            name = self._dialogue.checkpoint(sequence_number, sub_sequence_number)
+            if name is None:
+                return
+            error = CheckpointError(name)
+            if not error.retryable or attempt == retries:
+                raise error
+            self._dialogue.signals.sleep(backoff * 2**attempt)

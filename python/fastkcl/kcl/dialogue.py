@@ -1,0 +1,136 @@
+"""A connection on its descriptors: reads messages, writes lines, and turns what goes wrong there into ERROR.
+
+Every way in which the dialogue can break ends in one place: the connection is in ERROR, and the error says what to
+report. An unreadable line, an end of input or a broken pipe inside a checkpoint therefore ends the run even where
+user code catches the exception.
+"""
+
+from __future__ import annotations
+
+from fastkcl._core import Checkpoint, DecodeError, Reader
+from fastkcl.kcl.errors import LocalProtocolError, RemoteProtocolError
+from fastkcl.stdio import reports
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fastkcl._core import Message
+    from fastkcl.kcl.connection import Connection
+    from fastkcl.stdio.descriptors import Descriptors
+    from fastkcl.stdio.signals import SignalWatch
+
+
+class Dialogue:
+    """One dialogue over a pair of descriptors. For one thread.
+
+    Args:
+        connection: the rules.
+        descriptors: the pipes.
+        signals: what bounds the wait for input.
+        max_line_bytes: bound of one line of the daemon.
+
+    Raises:
+        ValueError: `max_line_bytes` out of range.
+    """
+
+    __slots__ = ("_descriptors", "_messages", "_reader", "checkpointed", "connection", "signals")
+
+    def __init__(
+        self, connection: Connection, descriptors: Descriptors, signals: SignalWatch, max_line_bytes: int
+    ) -> None:
+        self.connection = connection
+        self.signals = signals
+        self.checkpointed = False
+        """Whether a checkpoint has succeeded in the request that is open."""
+        self._descriptors = descriptors
+        self._reader = Reader(descriptors.read_fd, wakeup_fd=signals.wakeup_fd, max_line_bytes=max_line_bytes)
+        self._messages = 0
+        signals.limit_reads(self._reader.set_deadline)
+
+    def receive(self) -> Message | None:
+        """Wait for the next message and give it to the connection; None at a clean end of input.
+
+        Raises:
+            ProtocolError: the message is not allowed or not readable, the end came too early, or the connection was in
+                ERROR before.
+            TimeoutError: the grace time after a signal is over.
+            SystemExit: a second signal.
+        """
+        self.check()
+        try:
+            message = self._reader.read()
+        except DecodeError as error:
+            where = f"in the line of message {self._messages + 1}, near {reports.context(error.context)}"
+            what = str(error).removeprefix(f"{error.kind}: ")
+            failure = RemoteProtocolError(error.kind, f"{what} {where}", self.connection.state)
+            failure.__cause__ = error
+            self.connection.fail(failure)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            failure = RemoteProtocolError("read_failed", f"reading from the daemon: {error}", self.connection.state)
+            failure.__cause__ = error
+            self.connection.fail(failure)
+        self._messages += 1
+        if message is None:
+            self.connection.receive_eof()
+        else:
+            self.connection.receive(message)
+        return message
+
+    def send_status(self) -> None:
+        """Answer the open request.
+
+        Raises:
+            ProtocolError: not allowed, or the daemon has gone.
+        """
+        self.check()
+        self._write(self.connection.send_status())
+        self.checkpointed = False
+
+    def checkpoint(self, sequence_number: str | None, sub_sequence_number: int | None) -> str | None:
+        """One checkpoint round trip.
+
+        Returns:
+            The daemon's error name, None on success.
+
+        Raises:
+            ProtocolError: not allowed, or the daemon broke the protocol or has gone.
+            ValueError: the position cannot be said in this dialect; nothing was sent.
+            SystemExit: a second signal, or the grace time after the first is over.
+        """
+        self.check()
+        self._write(self.connection.send_checkpoint(sequence_number, sub_sequence_number))
+        try:
+            reply = self.receive()
+        except TimeoutError:
+            self.signals.stop_after_grace("waiting for a checkpoint reply")
+        assert isinstance(reply, Checkpoint), reply  # the connection accepts nothing else here
+        self.checkpointed = self.checkpointed or reply.error is None
+        return reply.error
+
+    def check(self) -> None:
+        """Refuse to go on where that is not possible any more.
+
+        Raises:
+            ProtocolError: the connection is in ERROR, or this process is a forked child.
+            SystemExit: a second signal was swallowed by user code.
+        """
+        self.signals.check()
+        if self._descriptors.forked:
+            self.connection.fail(
+                LocalProtocolError(
+                    "not_allowed",
+                    "a forked child came back into the dialogue of its parent; end it with os._exit",
+                    self.connection.state,
+                )
+            )
+        self.connection.check()
+
+    def _write(self, line: bytes) -> None:
+        try:
+            self._descriptors.write(line)
+        except OSError as error:
+            what = f"the daemon does not read any more: {error} in state {self.connection.state}"
+            failure = RemoteProtocolError("closed_while_waiting", what, self.connection.state)
+            failure.__cause__ = error
+            self.connection.fail(failure)

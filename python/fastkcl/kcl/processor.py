@@ -1,0 +1,147 @@
+"""What a user writes: the methods of a batch processor, and what `initialize` tells it about its shard."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from fastkcl._core import Dialect, RecordBatch
+    from fastkcl.kcl.checkpointer import Checkpointer
+
+
+class ShardContext:
+    """The shard that this process works on. Immutable.
+
+    Attributes:
+        stream: the stream's name, from ``run(stream=)`` or FASTKCL_STREAM; the daemon does not tell it.
+        shard_id: e.g. ``shardId-000000000000``.
+        sequence_number: where the last checkpoint stands: decimal digits, TRIM_HORIZON, LATEST or AT_TIMESTAMP;
+            None in the legacy dialect.
+        sub_sequence_number: its sub-sequence number; None in the legacy dialect.
+        dialect: "legacy" or "modern", as used in this dialogue.
+    """
+
+    __slots__ = ("dialect", "sequence_number", "shard_id", "stream", "sub_sequence_number")
+
+    stream: str | None
+    shard_id: str
+    sequence_number: str | None
+    sub_sequence_number: int | None
+    dialect: Dialect
+
+    def __init__(
+        self,
+        *,
+        stream: str | None,
+        shard_id: str,
+        sequence_number: str | None,
+        sub_sequence_number: int | None,
+        dialect: Dialect,
+    ) -> None:
+        values = (dialect, sequence_number, shard_id, stream, sub_sequence_number)
+        for name, value in zip(self.__slots__, values, strict=True):
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"ShardContext is immutable: {name} cannot be set")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"ShardContext is immutable: {name} cannot be deleted")
+
+    def _values(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        return self._values() == other._values() if isinstance(other, ShardContext) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return _restore_context, self._values()
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={value!r}" for name, value in zip(self.__slots__, self._values(), strict=True))
+        return f"ShardContext({values})"
+
+
+def _restore_context(
+    dialect: Dialect,
+    sequence_number: str | None,
+    shard_id: str,
+    stream: str | None,
+    sub_sequence_number: int | None,
+) -> ShardContext:
+    return ShardContext(
+        stream=stream,
+        shard_id=shard_id,
+        sequence_number=sequence_number,
+        sub_sequence_number=sub_sequence_number,
+        dialect=dialect,
+    )
+
+
+class BatchProcessor:
+    """Base class of processors. One object serves one shard, in one thread, one call at a time.
+
+    When a method returns, the status is sent: the daemon may forget the request. Records become safe only with a
+    checkpoint; what was processed but not checkpointed is delivered again after a death.
+    """
+
+    def initialize(self, context: ShardContext) -> None:
+        """The first call: this shard is ours. A failure always ends the run."""
+
+    def process_batch(self, batch: RecordBatch, checkpointer: Checkpointer) -> None:
+        """Process the records of one request; there may be none. Must be overridden."""
+        raise NotImplementedError(f"{type(self).__name__} does not define process_batch(batch, checkpointer)")
+
+    def lease_lost(self) -> None:
+        """Another worker has the shard now. Nothing can be checkpointed any more."""
+
+    def shard_ended(self, checkpointer: Checkpointer) -> None:
+        """The shard was split or merged and everything in it has been delivered.
+
+        It has to be checkpointed, or its child shards do not start before the worker is restarted. The default does
+        so at the end of everything delivered.
+        """
+        checkpointer.checkpoint()
+
+    def shutdown_requested(self, checkpointer: Checkpointer) -> None:
+        """The daemon is about to stop: the last chance to checkpoint. The default does, at the end of everything."""
+        checkpointer.checkpoint()
+
+
+_METHODS = ("initialize", "process_batch", "lease_lost", "shard_ended", "shutdown_requested")
+# Flags of a code object (the module inspect, which names them, is slow to import): generator, coroutine,
+# iterable coroutine, asynchronous generator.
+_DEFERRED = 0x20 | 0x80 | 0x100 | 0x200
+
+
+def refuse_deferred(function: object) -> None:
+    """Refuse a function whose call would only make a coroutine or generator, and so silently drop its records.
+
+    Raises:
+        TypeError: it is one.
+    """
+    code = getattr(function, "__code__", None)
+    if code is not None and code.co_flags & _DEFERRED:
+        name = getattr(function, "__qualname__", repr(function))
+        raise TypeError(f"{name} is a coroutine or generator function: calling it runs nothing; use a plain def")
+
+
+def check_processor(processor: object) -> None:
+    """Refuse what cannot be served, before the daemon's first message.
+
+    Raises:
+        TypeError: no instance of a `BatchProcessor` with a `process_batch` of its own.
+    """
+    if isinstance(processor, type):
+        raise TypeError(f"run() takes an instance, not the class: run({processor.__name__}())")
+    if not isinstance(processor, BatchProcessor):
+        hint = "; decorate it with @fastkcl.processor" if callable(processor) else ""
+        raise TypeError(f"run() takes a fastkcl.BatchProcessor, not {type(processor).__name__}{hint}")
+    if type(processor).process_batch is BatchProcessor.process_batch and "process_batch" not in vars(processor):
+        raise TypeError(f"{type(processor).__name__} does not define process_batch(batch, checkpointer)")
+    for name in _METHODS:
+        refuse_deferred(getattr(processor, name))

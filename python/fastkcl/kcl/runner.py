@@ -1,0 +1,166 @@
+"""`run`: serve the daemon that started this process, with one processor, until its input ends.
+
+    message ─▶ Dialogue.receive ─▶ user method, under the failure policy ─▶ Dialogue.send_status ─▶ next
+
+A batch is let go before the next message is awaited, so that an idle child holds no records. Exit codes and
+reports are listed in docs/kcl.md and docs/protocol-errors.md.
+"""
+
+from __future__ import annotations
+
+import os
+
+from fastkcl._core import DEFAULT_MAX_LINE_BYTES, Initialize, ProcessRecords
+from fastkcl.kcl.checkpointer import Checkpointer
+from fastkcl.kcl.connection import Connection
+from fastkcl.kcl.dialogue import Dialogue
+from fastkcl.kcl.errors import LocalProtocolError, ProtocolError
+from fastkcl.kcl.failures import FailurePolicy
+from fastkcl.kcl.processor import ShardContext, check_processor
+from fastkcl.stdio import process, reports
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Literal
+
+    from fastkcl._core import RecordBatch
+    from fastkcl.kcl.connection import State
+    from fastkcl.kcl.processor import BatchProcessor
+    from fastkcl.stdio.descriptors import Descriptors
+    from fastkcl.stdio.signals import SignalWatch
+
+STREAM_VARIABLE = "FASTKCL_STREAM"
+"""Environment variable with the stream's name, which no message tells."""
+
+
+def run(
+    processor: BatchProcessor,
+    *,
+    stream: str | None = None,
+    dialect: Literal["auto", "legacy", "modern"] = "auto",
+    on_error: Literal["stop", "skip"] = "stop",
+    retries: int = 0,
+    retry_backoff: float = 1.0,
+    dead_letter: str | os.PathLike[str] | None = None,
+    max_line_bytes: int = DEFAULT_MAX_LINE_BYTES,
+    shutdown_grace: float = 30.0,
+) -> None:
+    """Serve the daemon on standard input and output, in the main thread, once in a process.
+
+    From here on fd 1 is standard error for everybody else, and fd 0 is at its end; neither is given back.
+
+    Args:
+        processor: the processor of this shard.
+        stream: the stream's name for `ShardContext`; without it the environment variable FASTKCL_STREAM.
+        dialect: force the checkpoint dialect instead of finding it from `initialize`.
+        on_error: "stop" ends the run without a status when a method raises; "skip" reports the failure and goes on.
+        retries: how often a failed method (not `initialize`) is called again first.
+        retry_backoff: seconds before the first retry, doubled before each further one.
+        dead_letter: folder in which a failed batch is stored as an Arrow IPC file; then the shard goes on.
+        max_line_bytes: bound of one line of the daemon, at most 2**31 - 1.
+        shutdown_grace: seconds that the dialogue may go on after a first SIGTERM or SIGINT, and that threads may
+            go on after the end.
+
+    Raises:
+        SystemExit: every end but a clean end of input; the codes are in docs/kcl.md.
+        TypeError: `processor` cannot be served.
+        ValueError: an argument out of range.
+        OSError: `dead_letter` cannot be written to.
+        RuntimeError: not in the main thread, or this process has served before.
+    """
+    check_processor(processor)
+    if not shutdown_grace >= 0:
+        raise ValueError(f"shutdown_grace must not be negative: {shutdown_grace}")
+    connection = Connection(dialect=dialect)
+    failures = FailurePolicy(on_error=on_error, retries=retries, backoff=retry_backoff, dead_letter=dead_letter)
+    name = stream or os.environ.get(STREAM_VARIABLE) or None
+
+    def serve_daemon(descriptors: Descriptors, signals: SignalWatch) -> None:
+        serve(processor, Dialogue(connection, descriptors, signals, max_line_bytes), failures, name)
+
+    process.run(serve_daemon, shutdown_grace)
+
+
+def serve(processor: BatchProcessor, dialogue: Dialogue, failures: FailurePolicy, stream: str | None) -> None:
+    """Serve one dialogue to its clean end.
+
+    Args:
+        processor: whose methods are called.
+        dialogue: with whom.
+        failures: what happens when they raise.
+        stream: the stream's name.
+
+    Raises:
+        SystemExit: it did not end cleanly; what has to be said about that is on standard error.
+    """
+    server = _Server(processor, dialogue, failures, stream)
+    try:
+        while server.answer_one():
+            pass
+    except ProtocolError as error:
+        if isinstance(error, LocalProtocolError):
+            reports.traceback_lines(reports.traceback_text(error))
+        reports.line(str(error))
+        raise SystemExit(reports.EXIT_FAILURE) from None
+
+
+class _Server:
+    __slots__ = ("_checkpointer", "_context", "_dialogue", "_failures", "_processor", "_stream")
+
+    _context: ShardContext
+
+    def __init__(
+        self, processor: BatchProcessor, dialogue: Dialogue, failures: FailurePolicy, stream: str | None
+    ) -> None:
+        self._processor = processor
+        self._dialogue = dialogue
+        self._failures = failures
+        self._stream = stream
+        self._checkpointer = Checkpointer(dialogue)
+
+    def answer_one(self) -> bool:
+        """Answer the next request; False when the dialogue is over."""
+        dialogue, connection = self._dialogue, self._dialogue.connection
+        try:
+            message = dialogue.receive()
+        except TimeoutError:
+            if connection.state in ("DRAINING", "DONE"):
+                return False  # all that the graceful stop asks of a child is done
+            dialogue.signals.stop_after_grace(f"in state {connection.state}")
+        if message is None:
+            return False
+        if isinstance(message, Initialize):
+            assert connection.dialect is not None
+            self._context = ShardContext(
+                stream=self._stream,
+                shard_id=message.shard_id,
+                sequence_number=message.sequence_number,
+                sub_sequence_number=message.sub_sequence_number,
+                dialect=connection.dialect,
+            )
+        self._call(connection.state, message.batch if isinstance(message, ProcessRecords) else None)
+        dialogue.send_status()
+        return not (connection.state == "DONE" and dialogue.signals.signalled)
+
+    def _call(self, state: State, batch: RecordBatch | None) -> None:
+        """Call the method that the open request is for; on return it can be answered."""
+        processor, checkpointer, context = self._processor, self._checkpointer, self._context
+        if batch is not None:
+            self._guard("process_batch", lambda: processor.process_batch(batch, checkpointer), batch)
+        elif state == "INITIALIZING":
+            self._guard("initialize", lambda: processor.initialize(context))
+        elif state == "LEASE_LOST":
+            self._guard("lease_lost", processor.lease_lost)
+        elif state == "SHUTDOWN_REQUESTED":
+            self._guard("shutdown_requested", lambda: processor.shutdown_requested(checkpointer))
+        else:
+            self._guard("shard_ended", lambda: processor.shard_ended(checkpointer))
+            if not self._dialogue.checkpointed:
+                reports.line(
+                    f"warning: shard_ended of {context.shard_id} returned without a successful checkpoint: KCL cannot"
+                    " finish the shard, and its child shards do not start before the worker is restarted"
+                )
+
+    def _guard(self, name: str, method: Callable[[], None], batch: RecordBatch | None = None) -> None:
+        self._failures.call(method, name, self._dialogue, self._context, batch)

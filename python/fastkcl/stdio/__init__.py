@@ -1,0 +1,15 @@
+"""What every worker child on stdin and stdout needs, whatever its protocol: descriptors, signals, an orderly end.
+
+A daemon starts the child with pipes on fd 0 and fd 1 and knows it by nothing else: what stands on fd 1 is
+protocol, and the end of the pipe is the end of the child. So these two descriptors must be nobody's but ours,
+a signal to the process group must not break a dialogue, and the process must really end.
+
+    process      outline of a run: take the descriptors, watch signals, serve, end
+    descriptors  fd 0 and 1 moved away, closed in forked children
+    signals      the first SIGTERM or SIGINT is noted, the second stops
+    reports      lines and tracebacks for fd 2, exit codes
+    log          the logger "fastkcl", imported when there is something to log
+
+Nothing here knows a message. A protocol (`fastkcl.kcl`, later others) is a function that takes the descriptors
+and the signal watch, and returns at the end of its dialogue.
+"""

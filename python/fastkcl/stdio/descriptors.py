@@ -1,0 +1,122 @@
+"""The two descriptors of a protocol, private to this process.
+
+    before            after `take()`
+    fd 0  daemon ──▶   fd 0  /dev/null          a user's input() sees the end of input
+    fd 1  ──▶ daemon   fd 1  what fd 2 is       print, C libraries and subprocesses land on standard error
+                       fd n  daemon ──▶         close-on-exec: no subprocess inherits them
+                       fd m  ──▶ daemon         closed in a forked child
+
+A forked worker that outlives us and still held fd m would keep the daemon waiting for the end of a child that is
+gone (it drains our output before it waits for the process). A fork that runs no exec is seen by
+`os.register_at_fork`; one made by C code behind Python's back is not.
+
+fd 0 and fd 1 are never given back: what is printed while the interpreter ends has no business in the pipe either.
+Workers that were forked *before* `take()` still hold the daemon's pipe; start them afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from fastkcl._core import write_all
+
+_open: list[Descriptors] = []
+_taken = False
+_fork_hook_registered = False
+
+
+class DescriptorsError(Exception):
+    """Standard input or output are no pipes of a daemon."""
+
+
+class Descriptors:
+    """A readable and a writable descriptor that belong to one protocol.
+
+    Args:
+        read_fd: what the daemon writes to us.
+        write_fd: what the daemon reads from us.
+    """
+
+    __slots__ = ("_forked", "read_fd", "write_fd")
+
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        global _fork_hook_registered
+        self.read_fd = read_fd
+        self.write_fd = write_fd
+        self._forked = False
+        _open.append(self)
+        if not _fork_hook_registered:
+            os.register_at_fork(after_in_child=_close_in_forked_child)
+            _fork_hook_registered = True
+
+    @classmethod
+    def take(cls) -> Descriptors:
+        """Move fd 0 and fd 1 away, and put /dev/null and standard error in their place.
+
+        Raises:
+            DescriptorsError: they are closed, or standard input is a terminal.
+            RuntimeError: they have been taken before.
+        """
+        global _taken
+        if _taken:
+            raise RuntimeError(
+                "an earlier run of this process took standard input and output; one process serves one daemon, once"
+            )
+        for fd, name in ((0, "input"), (1, "output")):
+            try:
+                os.fstat(fd)
+            except OSError as error:
+                raise DescriptorsError(f"standard {name} is closed; a daemon has to start this program") from error
+        if os.isatty(0):
+            raise DescriptorsError(
+                "standard input is a terminal; a daemon starts this program and talks to it over pipes."
+                " To try it by hand: fastkcl replay --profile clickstream -- python YOUR_PROGRAM.py"
+            )
+        null = os.open(os.devnull, os.O_RDWR)
+        if null == 2:  # fd 2 was closed and is the lowest free number: keep it, so that no pipe of ours becomes fd 2
+            os.set_inheritable(2, True)
+        descriptors = cls(os.dup(0), os.dup(1))
+        os.dup2(null, 0)
+        os.dup2(2, 1)
+        if null != 2:
+            os.close(null)
+        _taken = True
+        _print_line_by_line()
+        return descriptors
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a forked child of the one that owns the descriptors."""
+        return self._forked
+
+    def write(self, data: bytes) -> None:
+        """Write all of `data`.
+
+        Raises:
+            OSError: write failed; BrokenPipeError where the daemon has gone.
+        """
+        write_all(self.write_fd, data)
+
+    def close(self) -> None:
+        """Close both; the daemon sees the end of our output. Harmless when done before."""
+        if self in _open:
+            _open.remove(self)
+        for fd in (self.read_fd, self.write_fd):
+            if fd >= 0:
+                os.close(fd)
+        self.read_fd = self.write_fd = -1
+
+
+def _close_in_forked_child() -> None:
+    while _open:
+        descriptors = _open.pop()
+        descriptors._forked = True
+        descriptors.close()
+
+
+def _print_line_by_line() -> None:
+    """Let `print` show at once; on a pipe Python holds output back, and a killed child would lose it."""
+    out = sys.stdout
+    if hasattr(out, "reconfigure") and not out.closed:  # user code may have put anything there
+        out.reconfigure(line_buffering=True)  # also flushes what was printed before, now to standard error

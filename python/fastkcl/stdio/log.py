@@ -1,0 +1,30 @@
+"""The logger "fastkcl" of the standard library, imported when there is something to log.
+
+`import logging` costs as much time as the rest of a child's start; most children never log a line.
+Where the program has set up logging, its handlers get our records. Where it has not, they go to standard error.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import logging
+
+_own_handler: logging.Handler | None = None
+
+
+def logger() -> logging.Logger:
+    """The logger "fastkcl", with a handler of its own as long as the root logger has none."""
+    global _own_handler
+    import logging
+
+    found = logging.getLogger("fastkcl")
+    configured = bool(logging.getLogger().handlers)
+    if _own_handler is None and not configured and not found.handlers:
+        _own_handler = logging.StreamHandler()
+        _own_handler.setFormatter(logging.Formatter("fastkcl: %(levelname)s: %(message)s"))
+        found.addHandler(_own_handler)
+    elif _own_handler is not None and configured:
+        found.removeHandler(_own_handler)
+        _own_handler = None
+    return found

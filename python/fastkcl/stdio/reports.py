@@ -1,0 +1,65 @@
+"""Lines for standard error, and exit codes.
+
+What concerns the run goes straight to fd 2: `sys.stderr` may be closed or replaced by user code, and a signal
+handler may not enter a buffered writer that it has interrupted. A daemon reads fd 2 line by line in a charset of
+its own, so a report is one line of ASCII.
+"""
+
+from __future__ import annotations
+
+import os
+
+EXIT_CLEAN = 0
+"""The dialogue ended as the protocol says."""
+EXIT_FAILURE = 1
+"""A protocol error, a daemon that is gone, or an exception out of user code."""
+EXIT_USAGE = 2
+"""Started in a way that cannot work, e.g. by hand in a terminal."""
+_EXIT_SIGNAL = 128
+_CONTEXT_LIMIT = 200
+
+
+def exit_code_of_signal(number: int) -> int:
+    """128 + the signal's number, as shells write it."""
+    return _EXIT_SIGNAL + number
+
+
+def context(data: bytes) -> str:
+    """At most 200 bytes of input as they can stand in a report: quoted, escaped, ASCII."""
+    return ascii(data[:_CONTEXT_LIMIT])
+
+
+def line(text: str) -> None:
+    """Write ``fastkcl: <text>`` to fd 2 as one line. A standard error that is gone is no reason to fail."""
+    one_line = text.replace("\r", "\\r").replace("\n", "\\n")
+    _write(f"fastkcl: {one_line}\n")
+
+
+def traceback_text(error: BaseException) -> str:
+    """The traceback of an exception as Python prints it, without the frame of ours that caught it."""
+    import traceback
+
+    frames = error.__traceback__
+    if frames is not None and frames.tb_next is not None:
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames))
+
+
+def describe(error: BaseException) -> str:
+    """``ValueError: boom``, or only the class name where the exception has no text."""
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def traceback_lines(text: str) -> None:
+    """Write a traceback of `traceback_text` to fd 2."""
+    _write(text)
+
+
+def _write(text: str) -> None:
+    data = text.encode("ascii", "backslashreplace")
+    try:
+        while data:
+            data = data[os.write(2, data) :]
+    except OSError:
+        pass

@@ -1,0 +1,184 @@
+"""SIGTERM and SIGINT while a daemon is served: the first is noted, the second stops.
+
+A service manager or Ctrl-C signals the whole process group, the daemon and its children alike. The daemon then
+ends its shards in good order (shutdownRequested, leaseLost, end of input), for which it needs living children;
+one that dies of the first signal breaks that off for every shard of the host. So:
+
+    first    noted; the child goes on answering, for `grace` seconds at most. A user method is not interrupted
+    second   SystemExit(128 + n) out of whatever runs, so that `finally` and `with` clean up; no status
+    third    the process ends where it stands
+
+A wait for input sees a signal through the wake-up descriptor (`signal.set_wakeup_fd`): there is no moment between
+the last check and the wait in which one could be missed. A signal that is ignored when the run begins (nohup)
+stays ignored. A forked child gets back the handlers from before the run: a pool has to be able to end its workers.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from fastkcl.stdio import reports
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType, TracebackType
+    from typing import Any, NoReturn
+
+_watching: SignalWatch | None = None
+_fork_hook_registered = False
+_LONGEST_SLEEP = 0.25
+
+
+class SignalWatch:
+    """Context manager that handles SIGTERM and SIGINT by the rules above; for the main thread.
+
+    Args:
+        grace: seconds from the first signal in which the dialogue may go on; `math.inf` for no limit.
+    """
+
+    __slots__ = (
+        "_deadline",
+        "_grace",
+        "_number",
+        "_previous",
+        "_set_read_deadline",
+        "_stopping",
+        "_wakeup",
+        "_wakeup_before",
+    )
+
+    def __init__(self, grace: float) -> None:
+        self._grace = grace
+        self._number: int | None = None
+        self._deadline = float("inf")
+        self._stopping = False
+        self._set_read_deadline: Callable[[float | None], None] | None = None
+        self._previous: dict[int, Any] = {}
+        self._wakeup: tuple[int, int] | None = None
+        self._wakeup_before = -1
+
+    def __enter__(self) -> SignalWatch:
+        global _watching, _fork_hook_registered
+        import signal
+
+        read_end, write_end = os.pipe()
+        os.set_blocking(read_end, False)
+        os.set_blocking(write_end, False)
+        try:
+            # A full pipe is harmless: one byte is enough to wake up.
+            self._wakeup_before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        except ValueError as error:
+            os.close(read_end)
+            os.close(write_end)
+            raise RuntimeError("a run has to be started in the main thread, where Python handles signals") from error
+        self._wakeup = (read_end, write_end)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before = signal.getsignal(number)
+            if before is not signal.SIG_IGN:
+                self._previous[number] = before
+                signal.signal(number, self._handle)
+        # A program that lets SIGPIPE kill it would die without a word when the daemon has gone.
+        self._previous[signal.SIGPIPE] = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        _watching = self
+        if not _fork_hook_registered:
+            os.register_at_fork(after_in_child=_restore_in_forked_child)
+            _fork_hook_registered = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
+    ) -> None:
+        self._restore()
+
+    @property
+    def wakeup_fd(self) -> int | None:
+        """Readable when a signal has arrived; None outside the context."""
+        return self._wakeup[0] if self._wakeup is not None else None
+
+    @property
+    def signalled(self) -> bool:
+        """Whether the first signal has come."""
+        return self._number is not None
+
+    def limit_reads(self, set_deadline: Callable[[float | None], None]) -> None:
+        """Have the first signal call `set_deadline(grace)`, which bounds the wait for input."""
+        self._set_read_deadline = set_deadline
+
+    def check(self) -> None:
+        """Go on stopping where user code has swallowed the SystemExit of the second signal.
+
+        Raises:
+            SystemExit: 128 + n.
+        """
+        if self._stopping and self._number is not None:
+            raise SystemExit(reports.exit_code_of_signal(self._number))
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep, but not beyond the grace time.
+
+        Raises:
+            SystemExit: the second signal has come, or the grace time is over.
+        """
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if time.monotonic() >= self._deadline:
+                self.stop_after_grace("while waiting for a retry")
+            time.sleep(min(left, _LONGEST_SLEEP))
+        self.check()
+
+    def stop_after_grace(self, what: str) -> NoReturn:
+        """Report that the grace time is over and stop.
+
+        Args:
+            what: where the dialogue stands.
+
+        Raises:
+            SystemExit: 128 + n of the first signal.
+        """
+        import signal
+
+        number = self._number if self._number is not None else int(signal.SIGTERM)
+        name = signal.Signals(number).name
+        reports.line(f"{name}: stopped {what}; the daemon did not end the dialogue within {self._grace:g} s")
+        raise SystemExit(reports.exit_code_of_signal(number))
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._number is None:
+            self._number = number
+            self._deadline = time.monotonic() + self._grace
+            if self._set_read_deadline is not None and self._grace != float("inf"):
+                self._set_read_deadline(self._grace)
+            reports.line(
+                f"signal {number} noted: going on until the daemon ends the shard, {self._grace:g} s at most;"
+                " a second signal stops at once"
+            )
+        elif not self._stopping:
+            self._number = number
+            self._stopping = True
+            reports.line(f"signal {number}: stopping at once")
+            self.check()
+        else:
+            os._exit(reports.exit_code_of_signal(number))
+
+    def _restore(self) -> None:
+        global _watching
+        import signal
+
+        if self._wakeup is None:
+            return
+        _watching = None
+        for number, before in self._previous.items():
+            # A handler that was not set from Python reads as None and cannot be put back.
+            signal.signal(number, before if before is not None else signal.SIG_DFL)
+        signal.set_wakeup_fd(self._wakeup_before)
+        for fd in self._wakeup:
+            os.close(fd)
+        self._wakeup = None
+
+
+def _restore_in_forked_child() -> None:
+    if _watching is not None:
+        _watching._wakeup_before = -1  # whoever watched that descriptor is the parent
+        _watching._restore()
