@@ -6,9 +6,38 @@ from several threads unless its docstring says otherwise.
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal, TypeAlias, final
+from typing import ClassVar, Final, Literal, TypeAlias, final
 
 from typing_extensions import Buffer  # typing only; the runtime module imports nothing
+
+__all__ = [
+    "DEFAULT_MAX_LINE_BYTES",
+    "Checkpoint",
+    "DecodeError",
+    "Decoder",
+    "Initialize",
+    "LeaseLost",
+    "Position",
+    "ProcessRecords",
+    "Reader",
+    "Record",
+    "RecordBatch",
+    "ShardEnded",
+    "Shutdown",
+    "ShutdownRequested",
+    "__version__",
+    "decode_base64",
+    "decode_line",
+    "encode_base64",
+    "encode_checkpoint",
+    "encode_process_records",
+    "encode_status",
+    "isa",
+    "pool_stats",
+    "supported_isas",
+    "write_all",
+    "write_ipc_file",
+]
 
 Dialect: TypeAlias = Literal["legacy", "modern"]
 ShutdownReason: TypeAlias = Literal["TERMINATE", "ZOMBIE"]
@@ -49,18 +78,22 @@ class Position:
         ValueError: `sequence_number` is not decimal digits.
     """
 
+    __match_args__: ClassVar[tuple[str, str]] = ("sequence_number", "sub_sequence_number")
+
     def __new__(cls, sequence_number: str, sub_sequence_number: int | None = None) -> Position: ...
     @property
     def sequence_number(self) -> str: ...
     @property
     def sub_sequence_number(self) -> int | None: ...
     def __iter__(self) -> Iterator[str | int | None]: ...
-    def __lt__(self, other: Position) -> bool: ...
-    def __le__(self, other: Position) -> bool: ...
-    def __gt__(self, other: Position) -> bool: ...
-    def __ge__(self, other: Position) -> bool: ...
-    def __eq__(self, other: object) -> bool: ...
+    def __lt__(self, other: Position, /) -> bool: ...
+    def __le__(self, other: Position, /) -> bool: ...
+    def __gt__(self, other: Position, /) -> bool: ...
+    def __ge__(self, other: Position, /) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
+    def __getnewargs__(self) -> tuple[str, int | None]:
+        """For pickle: positions travel to Spark executors in closures."""
 
 @final
 class Record:
@@ -118,7 +151,7 @@ class RecordBatch:
     def last_position(self) -> Position | None:
         """None for an empty batch. Raises ValueError when the sequence number is not decimal."""
     def __len__(self) -> int: ...
-    def __getitem__(self, index: int) -> Record: ...
+    def __getitem__(self, index: int, /) -> Record: ...
     def __iter__(self) -> Iterator[Record]: ...
     def slice(self, offset: int, length: int | None = None) -> RecordBatch:
         """Rows [offset, offset + length) without a copy.
@@ -131,6 +164,24 @@ class RecordBatch:
 
 @final
 class Initialize:
+    """The first message: which shard, and where reading starts."""
+
+    action: ClassVar[Literal["initialize"]]
+    __match_args__: ClassVar[tuple[str, str, str, str]] = (
+        "shard_id",
+        "sequence_number",
+        "sub_sequence_number",
+        "dialect",
+    )
+
+    def __new__(
+        cls,
+        *,
+        shard_id: str,
+        sequence_number: str | None = None,
+        sub_sequence_number: int | None = None,
+        dialect: Dialect = "modern",
+    ) -> Initialize: ...
     @property
     def shard_id(self) -> str: ...
     @property
@@ -141,34 +192,79 @@ class Initialize:
     @property
     def dialect(self) -> Dialect:
         """What the keys of the message say; forcing another is the connection's business."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
 
 @final
 class ProcessRecords:
+    """A batch of records. Only made by the decoder. Equal when all columns are; not hashable."""
+
+    action: ClassVar[Literal["processRecords"]]
+    __match_args__: ClassVar[tuple[str, str]] = ("batch", "millis_behind_latest")
+
     @property
     def batch(self) -> RecordBatch: ...
     @property
     def millis_behind_latest(self) -> int | None: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
 
 @final
-class LeaseLost: ...
+class LeaseLost:
+    """Another worker has the shard now: no checkpoint is possible any more."""
+
+    action: ClassVar[Literal["leaseLost"]]
+    __match_args__: ClassVar[tuple[()]] = ()
+
+    def __new__(cls) -> LeaseLost: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
 
 @final
-class ShardEnded: ...
+class ShardEnded:
+    """All records of the shard have been delivered: checkpoint, or its child shards never start."""
+
+    action: ClassVar[Literal["shardEnded"]]
+    __match_args__: ClassVar[tuple[()]] = ()
+
+    def __new__(cls) -> ShardEnded: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
 
 @final
-class ShutdownRequested: ...
+class ShutdownRequested:
+    """The worker is about to stop: the last chance for a checkpoint."""
+
+    action: ClassVar[Literal["shutdownRequested"]]
+    __match_args__: ClassVar[tuple[()]] = ()
+
+    def __new__(cls) -> ShutdownRequested: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
 
 @final
 class Shutdown:
     """The end message of KCL 1.x: TERMINATE means shard ended, ZOMBIE lease lost."""
 
+    action: ClassVar[Literal["shutdown"]]
+    __match_args__: ClassVar[tuple[str]] = ("reason",)
+
+    def __new__(cls, *, reason: ShutdownReason) -> Shutdown: ...
     @property
     def reason(self) -> ShutdownReason: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
 
 @final
 class Checkpoint:
     """The daemon's reply to a checkpoint request."""
 
+    action: ClassVar[Literal["checkpoint"]]
+    __match_args__: ClassVar[tuple[str, str, str]] = ("sequence_number", "sub_sequence_number", "error")
+
+    def __new__(
+        cls, *, sequence_number: str | None = None, sub_sequence_number: int | None = None, error: str | None = None
+    ) -> Checkpoint: ...
     @property
     def sequence_number(self) -> str | None: ...
     @property
@@ -176,12 +272,11 @@ class Checkpoint:
     @property
     def error(self) -> str | None:
         """Simple Java class name, None on success."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
 
-Message: TypeAlias = (
-    Initialize | ProcessRecords | LeaseLost | ShardEnded | ShutdownRequested | Shutdown | Checkpoint
-)
-# Every message class also has `action: str`, its wire name, constructor keyword arguments equal to its
-# properties (for tests), ==, and a readable repr. ProcessRecords is only made by the decoder.
+Message: TypeAlias = Initialize | ProcessRecords | LeaseLost | ShardEnded | ShutdownRequested | Shutdown | Checkpoint
+# Every message class has its wire name in `action` and keyword constructors (for tests and for who plays a daemon).
 
 def decode_line(line: Buffer, *, max_line_bytes: int = ...) -> Message | None:
     """Decode one complete line.
@@ -233,7 +328,9 @@ class Reader:
 
     def __new__(cls, fd: int, *, wakeup_fd: int | None = None, max_line_bytes: int = ...) -> Reader: ...
     def read(self) -> Message | None:
-        """Wait for the next message; None at end of input. Signal handlers run while waiting; what they raise comes out.
+        """Wait for the next message; None at end of input.
+
+        Signal handlers run while waiting; what they raise comes out, and nothing of the input is lost by it.
 
         Raises:
             DecodeError: an invalid line; also input that ended inside a message.
@@ -241,12 +338,18 @@ class Reader:
             TimeoutError: the deadline has passed.
         """
     def set_deadline(self, seconds: float | None) -> None:
-        """From now, until when `read` may wait; None for no limit. May be called from a signal handler during `read`."""
+        """From now, until when `read` may wait; None for no limit.
+
+        May be called from a signal handler during `read`. What has arrived by then is still handed out.
+
+        Raises:
+            ValueError: `seconds` is not a number.
+        """
     @property
     def bytes_read(self) -> int: ...
 
 def encode_status(response_for: str) -> bytes:
-    """``\\n{"action":"status","responseFor":…}\\n``, compact ASCII JSON."""
+    """A status line, with a line feed before and after; compact ASCII JSON."""
 
 def encode_checkpoint(sequence_number: str | None, sub_sequence_number: int | None, dialect: Dialect) -> bytes:
     """A checkpoint request in the dialect given, with a line feed before and after.
@@ -268,10 +371,11 @@ def encode_process_records(
 ) -> bytes:
     """A processRecords line byte for byte as a daemon of that dialect writes it, LF at the end.
 
-    Legacy lines have no subSequenceNumber, action or millisBehindLatest. None for a whole column writes null (modern) in each record.
+    Legacy lines have no subSequenceNumber, action or millisBehindLatest. None for a whole column writes null
+    (modern) in each record.
 
     Raises:
-        ValueError: columns of unequal length.
+        ValueError: columns of unequal length; an unknown dialect.
     """
 
 def encode_base64(data: Buffer) -> bytes: ...
@@ -287,6 +391,7 @@ def write_all(fd: int, data: Buffer, *, write_size: int = ..., pause: float = 0.
 
     Raises:
         OSError: write failed, BrokenPipeError included. Signal handlers run between pieces.
+        ValueError: `write_size` below 1, or a `pause` that is negative or not finite.
     """
 
 def write_ipc_file(path: str, batches: Sequence[RecordBatch], metadata: Mapping[str, str]) -> None:

@@ -171,10 +171,12 @@ impl Columns {
         );
         let subs = ScalarBuffer::new(seal(&mut self.subs, Lane::SubSequences), 0, self.rows);
         let timestamps = ScalarBuffer::new(seal(&mut self.timestamps, Lane::Timestamps), 0, self.rows);
-        let nulls = [&mut self.data_nulls, &mut self.sub_nulls, &mut self.timestamp_nulls].map(NullBufferBuilder::finish);
+        let nulls =
+            [&mut self.data_nulls, &mut self.sub_nulls, &mut self.timestamp_nulls].map(NullBufferBuilder::finish);
         capacity += nulls.iter().flatten().map(|nulls| nulls.buffer().capacity()).sum::<usize>();
         let [data_nulls, sub_nulls, timestamp_nulls] = nulls;
-        let timestamps = PrimitiveArray::<TimestampMicrosecondType>::new(timestamps, timestamp_nulls).with_timezone("UTC");
+        let timestamps =
+            PrimitiveArray::<TimestampMicrosecondType>::new(timestamps, timestamp_nulls).with_timezone("UTC");
         let columns: Vec<ArrayRef> = vec![
             Arc::new(BinaryArray::new(data.0, data.1, data_nulls)),
             Arc::new(strings(keys.0, keys.1)),

@@ -57,10 +57,7 @@ impl ErrorKind {
 
     /// Whether reports of this kind name the record they were found in.
     const fn names_record(self) -> bool {
-        matches!(
-            self,
-            Self::MissingField | Self::WrongType | Self::OutOfRange | Self::LoneSurrogate | Self::Base64
-        )
+        matches!(self, Self::MissingField | Self::WrongType | Self::OutOfRange | Self::LoneSurrogate | Self::Base64)
     }
 }
 

@@ -98,7 +98,8 @@ pub(crate) fn bad_byte(bytes: &[u8], offset: usize, wanted: &'static str) -> Err
         _ if utf8_sequence(bytes).is_err() => utf8_error(offset),
         [0xef, 0xbb, 0xbf, ..] if offset == 0 => Error::new(ErrorKind::Json, offset, "byte order mark"),
         [byte, ..] => {
-            let shown = if byte.is_ascii_graphic() { char::from(*byte).to_string() } else { format!("byte {byte:#04x}") };
+            let shown =
+                if byte.is_ascii_graphic() { char::from(*byte).to_string() } else { format!("byte {byte:#04x}") };
             Error::new(ErrorKind::Json, offset, format!("no JSON: found {shown} where {wanted} must be"))
         }
     }
@@ -272,9 +273,8 @@ impl<'a> Cursor<'a> {
         };
         if kept && (0xd800..=0xdfff).contains(&unit) {
             let low = self.rest().get(length..).filter(|next| next.first() == Some(&b'\\'));
-            let paired = low.is_some_and(|next| {
-                matches!(escape(next, 0), Ok(Escape::Unit { unit: 0xdc00..=0xdfff, .. }))
-            });
+            let paired =
+                low.is_some_and(|next| matches!(escape(next, 0), Ok(Escape::Unit { unit: 0xdc00..=0xdfff, .. })));
             if unit >= 0xdc00 || !paired {
                 return Err(Error::new(ErrorKind::LoneSurrogate, self.offset(), "half of a surrogate pair"));
             }

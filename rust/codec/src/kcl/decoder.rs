@@ -118,7 +118,11 @@ impl Decoder {
         self.feed(b"\n");
         let message = self.next_message()?;
         Some(message.map_err(|error| {
-            if error.is_at_end() { error.with_what("input ended inside a message, before its line feed") } else { error }
+            if error.is_at_end() {
+                error.with_what("input ended inside a message, before its line feed")
+            } else {
+                error
+            }
         }))
     }
 

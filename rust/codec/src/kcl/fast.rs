@@ -32,7 +32,12 @@ pub(crate) fn records(kernels: Kernels, input: Padded<'_>, at: usize, columns: &
         #[cfg(target_arch = "x86_64")]
         Kernels::Avx2(kernel) => {
             #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
-            fn avx2(kernel: crate::base64::x86_64::avx2::Avx2, input: Padded<'_>, at: usize, columns: &mut Columns) -> Stop {
+            fn avx2(
+                kernel: crate::base64::x86_64::avx2::Avx2,
+                input: Padded<'_>,
+                at: usize,
+                columns: &mut Columns,
+            ) -> Stop {
                 scan(kernel, input, at, columns)
             }
             // SAFETY: a value of the kernel's type proves that the CPU has its instructions.

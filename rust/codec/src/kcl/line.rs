@@ -91,9 +91,7 @@ impl Action {
                 (Key::SequenceNumber, Holds::TextOrNull),
                 (Key::SubSequenceNumber, Holds::IntegerOrNull),
             ],
-            Self::ProcessRecords => {
-                &[(Key::Records, Holds::Records), (Key::MillisBehindLatest, Holds::IntegerOrNull)]
-            }
+            Self::ProcessRecords => &[(Key::Records, Holds::Records), (Key::MillisBehindLatest, Holds::IntegerOrNull)],
             Self::LeaseLost | Self::ShardEnded | Self::ShutdownRequested => &[],
             Self::Shutdown => &[(Key::Reason, Holds::Reason)],
             Self::Checkpoint => &[
@@ -137,7 +135,13 @@ struct Line<'c> {
 }
 
 /// Parses the line that begins at `at` and ends at the end of `input`. `base` is the line offset of `input[0]`.
-pub(crate) fn whole(kernels: Kernels, input: Padded<'_>, base: usize, at: usize, columns: &mut Columns) -> Result<Parsed> {
+pub(crate) fn whole(
+    kernels: Kernels,
+    input: Padded<'_>,
+    base: usize,
+    at: usize,
+    columns: &mut Columns,
+) -> Result<Parsed> {
     columns.clear();
     let mut cursor = Cursor { kernels, input, at, base };
     let mut line = Line { columns, action: None, members: Vec::new(), checked: [0; ACTIONS.len()] };
@@ -157,7 +161,13 @@ pub(crate) fn whole(kernels: Kernels, input: Padded<'_>, base: usize, at: usize,
 }
 
 /// Parses what follows the `]` of a daemon's `processRecords` line, whose records are in the columns.
-pub(crate) fn tail(kernels: Kernels, input: Padded<'_>, base: usize, at: usize, columns: &mut Columns) -> Result<Parsed> {
+pub(crate) fn tail(
+    kernels: Kernels,
+    input: Padded<'_>,
+    base: usize,
+    at: usize,
+    columns: &mut Columns,
+) -> Result<Parsed> {
     let cursor = Cursor { kernels, input, at, base };
     let mut checked = [0; ACTIONS.len()];
     checked[Action::ProcessRecords as usize] = 1;
@@ -180,7 +190,8 @@ impl Line<'_> {
                 _ => return Err(cursor.unexpected("a comma or }")),
             }
         }
-        let missing = |field| Err(Error::new(ErrorKind::MissingField, cursor.offset(), "missing field").in_field(field));
+        let missing =
+            |field| Err(Error::new(ErrorKind::MissingField, cursor.offset(), "missing field").in_field(field));
         let Some(action) = self.action else { return missing("action") };
         for (key, holds) in action.fields() {
             let required = matches!(holds, Holds::Text | Holds::Reason | Holds::Records);

@@ -21,8 +21,8 @@ use super::fast::{self, OPENING, Stop};
 use super::line::{self, Parsed};
 use super::message::Message;
 use super::record::Fields;
-use crate::base64::text::{Progress, Text};
 use crate::base64::Kernels;
+use crate::base64::text::{Progress, Text};
 use crate::batch::RecordBatch;
 use crate::columns::Columns;
 use crate::error::{Error, ErrorKind, Result};
@@ -129,7 +129,11 @@ impl Stream {
     #[cold]
     fn too_long(&self) -> Error {
         let limit = self.max_line_bytes;
-        Error::new(ErrorKind::LineTooLong, limit, format!("line of more than {limit} bytes; max_line_bytes sets the limit"))
+        Error::new(
+            ErrorKind::LineTooLong,
+            limit,
+            format!("line of more than {limit} bytes; max_line_bytes sets the limit"),
+        )
     }
 
     /// The error of an open line that has passed its limit by index `end`: the first one before the limit, if it has one.
