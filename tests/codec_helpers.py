@@ -225,3 +225,23 @@ def agreed(line: bytes, ways: Sequence[str] | None = None) -> Outcome:
     for name, outcome in outcomes.items():
         assert outcome == first, f"{name} gives {outcome!r}, {first_name} gives {first!r}, line {line[:300]!r}"
     return first
+
+
+def batch_line(records: int, payload_bytes: int, *, seed: int = 0, first: int = 0) -> bytes:
+    """A processRecords line as a modern daemon writes it, with its line feed; random payloads, rising numbers."""
+    chooser = random.Random(seed)
+    return _core.encode_process_records(
+        [chooser.randbytes(payload_bytes) for _ in range(records)],
+        [f"key-{index}" for index in range(records)],
+        [str(first + index) for index in range(records)],
+        [0] * records,
+        [1_700_000_000_000 + index for index in range(records)],
+        millis_behind_latest=0,
+    )
+
+
+def batch_of(line: bytes) -> _core.RecordBatch:
+    """The batch of a processRecords line."""
+    message = _core.decode_line(line)
+    assert isinstance(message, _core.ProcessRecords)
+    return message.batch
