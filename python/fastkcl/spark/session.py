@@ -1,0 +1,312 @@
+"""Opens the Spark that a process writes to: a session given, a Connect server, or one of its own.
+
+    spark=                              what is opened                                       at the end
+    ──────────────────────────────────  ───────────────────────────────────────────────────  ───────────
+    a SparkSession                      nothing, it is used as it is                         left alone
+    a function without arguments        what it returns                                      stopped
+    "sc://host:15002"                   a session of its own on that Connect server          released
+    "local[2]", "local[*]"…             Spark in a JVM of this process                       ended
+    None                                the URL in FASTKCL_SPARK, else in SPARK_REMOTE,
+                                        else "local[*]"
+
+A worker of the KCL has one process for each shard, a JVM takes 0.5 GB and 5 to 7 s to start: with more than a shard
+or two point them at one Connect server for the host or the cluster.
+
+Rules:
+
+- Nothing here writes to standard output, nor does the JVM: its output goes to standard error. A session that is
+  *given* was started by somebody else: if that was before `fastkcl.run` moved the protocol's descriptors away, its
+  JVM holds them. Give a function instead; it is called when the protocol is safe.
+- The JVM has a session (in the sense of setsid) of its own, so that a SIGTERM to the process group, which the worker
+  outlives to finish its work, does not take Spark away from it. It ends when its standard input does, and so with
+  this process, however that dies.
+- A JVM started here listens on the loopback interface only; its Connect server asks for a token.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import secrets
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from typing import IO, TYPE_CHECKING, Any, Final, Self, TypeAlias
+
+from fastkcl.spark.jdk import use_java
+from fastkcl.stdio.log import logger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["MAX_CONNECT_BYTES", "LocalSpark", "Session", "SparkUnavailableError"]
+
+MAX_CONNECT_BYTES: Final = 120_000_000
+"""Bytes of a table up to which Spark Connect sends it inside the plan; the client's limit is 128 MiB a message."""
+
+# Measured on Spark 4.3 (docs/spark.md).
+_INGEST_SETTINGS: Final = {
+    # Classic, default 48 MB: below it, rows are copied one by one on the driver; 0 is 1.6 times faster.
+    "spark.sql.execution.arrow.localRelationThreshold": "0",
+    # Connect, default 1 MiB: above it, a table is uploaded as an artifact that the server keeps as long as the session.
+    "spark.sql.session.localRelationCacheThreshold": str(MAX_CONNECT_BYTES),
+}
+_TIME_ZONE_SETTING: Final = {"spark.sql.session.timeZone": "UTC"}
+_LOCAL_SETTINGS: Final = {
+    "spark.app.name": "fastkcl",
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+_CONNECT_SERVER_SETTINGS: Final = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
+}
+_TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # not a setting: those are seen in the process list
+
+_RELEASE_SECONDS: Final = 5.0
+_END_SECONDS: Final = 20.0
+
+Spark: TypeAlias = "SparkSession | str | Callable[[], SparkSession] | None"
+"""What `Session` accepts; see the table above."""
+
+
+class SparkUnavailableError(RuntimeError):
+    """Spark is not installed or does not start. `str()` says what to do."""
+
+
+class Session:
+    """The Spark session of one processor.
+
+    Args:
+        spark: see the table of this module.
+
+    Raises:
+        ValueError: a text that is neither an ``sc://`` URL nor ``local…``.
+    """
+
+    def __init__(self, spark: Spark = None) -> None:
+        self._given: SparkSession | None = None
+        self._factory: Callable[[], SparkSession] | None = None
+        self._url: str | None = None
+        self._local: LocalSpark | None = None
+        self._session: SparkSession | None = None
+        origin = "spark"
+        if spark is None:
+            origin = next((name for name in ("FASTKCL_SPARK", "SPARK_REMOTE") if os.environ.get(name)), "spark")
+            spark = os.environ.get(origin, "local[*]")
+        if isinstance(spark, str):
+            if not re.fullmatch(r"sc://.+|local(\[.+\])?", spark):
+                raise ValueError(f"{origin}={spark!r}: expected sc://HOST:PORT of a Spark Connect server, or local[*]")
+            self._url = spark
+        elif callable(spark):
+            self._factory = spark
+        elif hasattr(spark, "createDataFrame"):
+            self._given = spark
+        else:
+            raise TypeError(f"spark must be a session, a function, an sc:// URL or None, not {type(spark).__name__}")
+
+    def get(self) -> SparkSession:
+        """The session, opened at the first call, with the settings for ingest.
+
+        Raises:
+            SparkUnavailableError: pyspark or Java is missing, or the JVM does not start.
+        """
+        if self._session is None:
+            self._session = self._open()
+            atexit.register(self.close)
+        return self._session
+
+    @property
+    def reopenable(self) -> bool:
+        """Whether another session can take the place of one that its server has forgotten."""
+        return self._url is not None and self._local is None
+
+    def reopen(self) -> SparkSession:
+        """A new session on the same Connect server.
+
+        A server forgets a session after an hour without use (``spark.connect.session.manager.defaultSessionTimeout``)
+        and when it is restarted; a quiet shard gets there easily.
+        """
+        self.close()
+        return self.get()
+
+    def close(self) -> None:
+        """Release what `get` opened, within seconds, also when the server is gone. Harmless when done before."""
+        session, self._session = self._session, None
+        atexit.unregister(self.close)
+        if session is None or session is self._given:
+            return
+        if self._local is not None:
+            self._local.close()
+            self._local = None
+            return
+        # The client of Connect retries the farewell for minutes; a worker has to end when its daemon has.
+        farewell = threading.Thread(target=session.stop, daemon=True, name="fastkcl-release-session")
+        farewell.start()
+        farewell.join(_RELEASE_SECONDS)
+
+    def _open(self) -> SparkSession:
+        _require_spark()
+        if self._given is not None:
+            return _prepare(self._given, _INGEST_SETTINGS)
+        if self._factory is not None:
+            return _prepare(self._factory(), _INGEST_SETTINGS)
+        assert self._url is not None
+        if self._url.startswith("sc://"):
+            from pyspark.sql import SparkSession
+
+            session = SparkSession.builder.remote(self._url).create()
+            return _prepare(session, {**_INGEST_SETTINGS, **_TIME_ZONE_SETTING})
+        self._local = LocalSpark(self._url)
+        return self._local.session
+
+
+class LocalSpark:
+    """Spark in a JVM of this process, for a single worker, a demo or a test. One at a time. A context manager.
+
+    Args:
+        master: e.g. ``local[*]``, a thread for each CPU.
+        connect: also serve Spark Connect, on a free port of the loopback interface, to whoever has `url`.
+        output: where the JVM's standard output and error go: a descriptor or an open file; standard error by default.
+        settings: more settings of Spark; they win.
+
+    Raises:
+        SparkUnavailableError: pyspark or Java is missing, the JVM does not start, or a Spark runs in this process.
+    """
+
+    session: SparkSession
+    """A classic session."""
+    url: str | None
+    """Of the Connect server, ``sc://localhost:PORT/;token=…``, to be kept as secret as the data."""
+
+    def __init__(
+        self,
+        master: str = "local[*]",
+        *,
+        connect: bool = False,
+        output: int | IO[bytes] = 2,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        _require_spark()
+        try:
+            from pyspark import SparkConf, SparkContext, java_gateway
+            from pyspark.sql import SparkSession
+        except ImportError as error:  # the package pyspark-client has the name but no Spark in it
+            raise SparkUnavailableError(
+                "the pyspark that is installed can only reach a Connect server: give its sc:// URL,"
+                " or pip install 'fastkcl[spark]'"
+            ) from error
+        if SparkContext._active_spark_context is not None:
+            raise SparkUnavailableError("a Spark is running in this process already: give its session as spark=")
+        java = use_java()
+        # Python workers of Spark are started by name; the default, python3, can be another one than this.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        conf = SparkConf(loadDefaults=False)
+        conf.setMaster(master)
+        for part in (
+            _LOCAL_SETTINGS,
+            _INGEST_SETTINGS,
+            _TIME_ZONE_SETTING,
+            _CONNECT_SERVER_SETTINGS if connect else {},
+        ):
+            conf.setAll(list(part.items()))
+        conf.setAll(list((settings or {}).items()))
+        token = secrets.token_urlsafe(32)
+        self._gateway: Any = None  # py4j has no types
+        try:
+            with _environment(_TOKEN_VARIABLE, token if connect else None), _environment("SPARK_REMOTE", None):
+                launch_gateway: Any = java_gateway.launch_gateway  # untyped
+                self._gateway = launch_gateway(conf, {"stdout": output, "stderr": output, "start_new_session": True})
+                self._context = SparkContext(conf=conf, gateway=self._gateway)
+        except Exception as error:
+            self._end_jvm()
+            raise SparkUnavailableError(
+                f"Spark did not start on Java {java.version} (from {java.source}): {error}"
+            ) from error
+        self.session = SparkSession(self._context)
+        self.url = f"sc://localhost:{self._connect_port()}/;token={token}" if connect else None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the JVM."""
+        return int(self._gateway.proc.pid)
+
+    def close(self) -> None:
+        """Stop Spark and end its JVM. Harmless when done before."""
+        if self._gateway is None:
+            return
+        try:
+            self.session.stop()
+        except Exception as error:
+            logger().warning("Spark did not stop by itself, its JVM is ended: %s", error)
+        self._end_jvm()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _connect_port(self) -> int:
+        # The way pyspark itself finds it (pyspark.sql.connect.client.core, default_port).
+        jvm: Any = self._context._jvm
+        service = getattr(jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+        return int(getattr(service, "MODULE$").localPort())
+
+    def _end_jvm(self) -> None:
+        from pyspark import SparkContext
+
+        gateway, self._gateway = self._gateway, None
+        if gateway is None:
+            return
+        with SparkContext._lock:  # what pyspark keeps for the next context of this process
+            SparkContext._gateway = None
+            SparkContext._jvm = None
+        gateway.shutdown()
+        process = gateway.proc
+        process.stdin.close()
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def _environment(name: str, value: str | None) -> Iterator[None]:
+    """Sets or removes a variable for a while."""
+    before = os.environ.get(name)
+    _set_variable(name, value)
+    try:
+        yield
+    finally:
+        _set_variable(name, before)
+
+
+def _set_variable(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
+
+
+def _require_spark() -> None:
+    for name in ("pyspark", "pyarrow"):
+        try:
+            import_module(name)
+        except ImportError as error:
+            raise SparkUnavailableError(f"{name} is not installed: pip install 'fastkcl[spark]'") from error
+
+
+def _prepare(session: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    return session

@@ -1,0 +1,69 @@
+"""What the tests of Spark share: batches, checkpointers that answer as told, and one Spark for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastkcl import CheckpointError, Position, ProcessRecords, RecordBatch, ShardContext, _core
+
+ARRIVAL = 1_700_000_000_000
+
+
+def record_batch(
+    numbers: Sequence[int | str],
+    *,
+    sub: Sequence[int | None] | None = None,
+    data: Sequence[bytes] | None = None,
+    dialect: str = "modern",
+) -> RecordBatch:
+    """A batch as it comes off the wire; sub-sequence numbers are 0, or absent in the legacy dialect."""
+    count = len(numbers)
+    line = _core.encode_process_records(
+        data or [f"payload {number}".encode() for number in numbers],
+        [f"key-{number}" for number in numbers],
+        [str(number) for number in numbers],
+        None if dialect == "legacy" else sub or [0] * count,
+        [ARRIVAL + index for index in range(count)],
+        millis_behind_latest=0,
+        dialect=dialect,  # type: ignore[arg-type]
+    )
+    message = _core.decode_line(line)
+    assert isinstance(message, ProcessRecords)
+    return message.batch
+
+
+def shard_context(
+    *, stream: str | None = "events", shard_id: str = "shardId-000000000007", dialect: Any = "modern"
+) -> ShardContext:
+    return ShardContext(
+        stream=stream, shard_id=shard_id, sequence_number="TRIM_HORIZON", sub_sequence_number=0, dialect=dialect
+    )
+
+
+class FakeCheckpointer:
+    """Takes down what is asked for; answers with the errors given, one a request, then with success."""
+
+    def __init__(self, *errors: str | None) -> None:
+        self.errors = list(errors)
+        self.asked: list[Position | None] = []
+        self.stored: list[Position | None] = []
+
+    def checkpoint(
+        self,
+        at: Position | None = None,
+        sub_sequence_number: int | None = None,
+        *,
+        retries: int = 0,
+        backoff: float = 1.0,
+    ) -> None:
+        assert sub_sequence_number is None
+        for attempt in range(retries + 1):
+            self.asked.append(at)
+            name = self.errors.pop(0) if self.errors else None
+            if name is None:
+                self.stored.append(at)
+                return
+            error = CheckpointError(name)
+            if not error.retryable or attempt == retries:
+                raise error
