@@ -31,7 +31,8 @@ use crate::decoder::{MaxLineBytes, message_or_error, try_lock};
 use crate::descriptor;
 use crate::errors::os_error;
 
-/// 256 KiB holds 32 of a daemon's writes; larger pipes leave the cache (measured in docs/pipe.md).
+/// Room for 32 of a daemon's 8 KiB writes. With the usual 64 KiB a reader gets half as much through; 1 MiB gains
+/// little and makes the last bytes of a line wait longer.
 const PIPE_BYTES: i32 = 256 << 10;
 
 /// How long a quiet daemon keeps a warm decoder.
