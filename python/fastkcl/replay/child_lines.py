@@ -1,0 +1,219 @@
+r"""What the daemon makes of a line that a child writes: accept, skip or fatal.
+
+The daemon reads a child's standard output with `BufferedReader.readLine` and gives each line to Jackson's
+`ObjectMapper.readValue(line, Message.class)`; what that accepts is more than a JSON grammar says and less
+than a person would. This module repeats it, for the classes of one dialect:
+
+- A line ends at LF, CR or CR LF. Bytes that are no UTF-8 become U+FFFD.
+- The first JSON value counts; text after it is not looked at. Text *before* it loses the message.
+- The word ``null`` is a value that deserialises to no object at all: a NullPointerException, and the end of
+  the daemon with every shard it serves.
+- Anything else that is no message (no JSON, no object, unknown ``action``, unknown key, wrong type) is logged
+  and skipped, and the daemon goes on waiting. A checkpoint in the other dialect has an unknown key: nobody
+  ever answers it.
+- Scalars are coerced: a number to the text of a string field, ``"4"`` and ``1.7`` to a long.
+
+Sources: KCL 3.1.3 and 1.7.1 message classes with Jackson 2.20 and 2.6; the child_line cases of the
+conformance data were produced by those classes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+__all__ = ["ChildLine", "LineSplitter", "ReplayDialect", "Verdict", "read_child_line"]
+
+ReplayDialect: TypeAlias = Literal["legacy", "transitional", "modern"]
+"""legacy: KCL up to 1.7.1; transitional: 1.7.2 to 1.15; modern: 2.x and 3.x."""
+
+Verdict: TypeAlias = Literal["accept", "skip", "fatal"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChildLine:
+    """A line of a child as the daemon understands it.
+
+    Attributes:
+        verdict: accept (a message), skip (the daemon waits on), or fatal (the daemon ends).
+        message: for accept, all fields of the daemon's class for this action, absent ones as None.
+        why: for skip and fatal, what is wrong with the line; empty for a blank line.
+    """
+
+    verdict: Verdict
+    message: dict[str, Any] | None = None
+    why: str = ""
+
+
+class LineSplitter:
+    """Cuts a byte stream into lines as `BufferedReader.readLine` does, however the bytes arrive."""
+
+    __slots__ = ("_open", "_skip_line_feed")
+
+    _ENDS = re.compile(rb"\r\n|\n|\r")
+
+    def __init__(self) -> None:
+        self._open: list[bytes] = []
+        self._skip_line_feed = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that `data` completes, without their ends."""
+        if self._skip_line_feed and data:
+            data = data.removeprefix(b"\n")
+            self._skip_line_feed = False
+        # A CR at the end of what is known already ends the line; an LF that follows it belongs to it.
+        self._skip_line_feed = data.endswith(b"\r")
+        first, *rest = self._ENDS.split(data)
+        self._open.append(first)
+        if not rest:
+            return []
+        lines = [b"".join(self._open), *rest]
+        self._open = [lines.pop()]
+        return lines
+
+    def finish(self) -> bytes | None:
+        """The last line when it has no end, None if nothing is open."""
+        last = b"".join(self._open)
+        self._open = []
+        return last or None
+
+
+class _Number(str):
+    """A JSON number as its text: the daemon gives that text to string fields."""
+
+    __slots__ = ()
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+class _DuplicateActionError(ValueError):
+    pass
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs) and sum(key == "action" for key, _ in pairs) > 1:
+        # Jackson takes the first as the type and meets the second as a key that no class has.
+        raise _DuplicateActionError
+    return fields
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object, parse_int=_Number, parse_float=_Number, parse_constant=_refuse_constant
+)
+_JSON_SPACE = " \t\n\r"
+_NULL = re.compile(r"null(?![\w$])")
+
+_STRING, _LONG, _RECORDS = "string", "long", "records"
+
+_ENDS_OF_LEASE: dict[str, dict[str, str]] = {"shutdown": {"reason": _STRING}}
+_CHECKPOINT_MODERN = {"sequenceNumber": _STRING, "subSequenceNumber": _LONG, "error": _STRING}
+_COMMON: dict[str, dict[str, str]] = {"status": {"responseFor": _STRING}}
+_INITIALIZE = {"shardId": _STRING, "sequenceNumber": _STRING, "subSequenceNumber": _LONG}
+_PROCESS_RECORDS = {"records": _RECORDS, "millisBehindLatest": _LONG}
+
+_CLASSES: dict[ReplayDialect, dict[str, dict[str, str]]] = {
+    "legacy": {
+        **_COMMON,
+        **_ENDS_OF_LEASE,
+        "checkpoint": {"checkpoint": _STRING, "error": _STRING},
+        "initialize": {"shardId": _STRING},
+        "processRecords": {"records": _RECORDS},
+    },
+    "transitional": {
+        **_COMMON,
+        **_ENDS_OF_LEASE,
+        "checkpoint": _CHECKPOINT_MODERN,
+        "initialize": _INITIALIZE,
+        "processRecords": _PROCESS_RECORDS,
+        "shutdownRequested": {},
+    },
+    "modern": {
+        **_COMMON,
+        **_ENDS_OF_LEASE,
+        "checkpoint": _CHECKPOINT_MODERN,
+        "initialize": _INITIALIZE,
+        "processRecords": _PROCESS_RECORDS,
+        "leaseLost": {},
+        "shardEnded": {},
+        "shutdownRequested": {},
+    },
+}
+"""Fields of each message class, by dialect and action."""
+
+
+def read_child_line(line: bytes, dialect: ReplayDialect = "modern") -> ChildLine:
+    """Read one line of a child as the daemon of that dialect does.
+
+    Args:
+        line: the line without its end.
+        dialect: of the daemon.
+    """
+    text = line.decode("utf-8", errors="replace").lstrip(_JSON_SPACE)
+    if not text.strip():
+        return ChildLine("skip")
+    if _NULL.match(text):
+        return ChildLine("fatal", why="the word null on a line of its own stops the daemon (NullPointerException)")
+    try:
+        value, _ = _DECODER.raw_decode(text)
+    except _DuplicateActionError:
+        return ChildLine("skip", why="the key action stands in it twice")
+    except (ValueError, RecursionError):
+        return ChildLine("skip", why="it is no JSON" if text[0] != "{" else "it is no complete JSON object")
+    if not isinstance(value, dict):
+        return ChildLine("skip", why="it is no JSON object")
+    action = value.pop("action", None)
+    fields = _CLASSES[dialect].get(action) if isinstance(action, str) else None
+    if fields is None:
+        what = "it has no action" if action is None else f"the action {str(action)[:60]!r} is unknown"
+        return ChildLine("skip", why=what)
+    message: dict[str, Any] = {"action": action, **dict.fromkeys(fields)}
+    for key, item in value.items():
+        kind = fields.get(key)
+        if kind is None:
+            return ChildLine("skip", why=f"a {dialect} {action} message has no key {key[:60]!r}")
+        try:
+            message[key] = _COERCE[kind](item)
+        except ValueError:
+            return ChildLine("skip", why=f"{key} has a wrong type")
+    return ChildLine("accept", message)
+
+
+def _coerce_string(item: object) -> str | None:
+    if item is None:
+        return None
+    if isinstance(item, bool):
+        return "true" if item else "false"
+    if isinstance(item, str):  # a number included: its text
+        return str(item)
+    raise ValueError
+
+
+_DECIMAL = re.compile(r"[+-]?[0-9]+")
+
+
+def _coerce_long(item: object) -> int | None:
+    if item is None or item == "":
+        return None
+    if isinstance(item, _Number):
+        number = int(item) if _DECIMAL.fullmatch(item) and len(item) < 25 else int(float(item))
+    elif isinstance(item, str) and _DECIMAL.fullmatch(item.strip()) and len(item) < 100:
+        number = int(item)
+    else:
+        raise ValueError
+    if not -(2**63) <= number < 2**63:
+        raise ValueError
+    return number
+
+
+def _coerce_records(item: object) -> list[Any] | None:
+    if item is None or isinstance(item, list):
+        return item
+    raise ValueError
+
+
+_COERCE = {_STRING: _coerce_string, _LONG: _coerce_long, _RECORDS: _coerce_records}

@@ -1,0 +1,421 @@
+"""One shard from its first child to its last: the script, the faults at their time, and redelivery after a death.
+
+    script:   deliver  deliver  deliver  deliver  ask shardEnded
+                                   │ the child dies; the last checkpoint is inside the second batch
+    child 2:  initialize at the checkpoint, deliver what is above it again (in batches of another size),
+              then go on with the script
+
+The daemon filters by place, not by batch: a record at or below the checkpoint never comes again, every other one does.
+
+Rules: faults are counted by deliveries of the shard, redeliveries included, so that a fault can also hit those. A
+shard whose parents did not all checkpoint their end is not started, as in KCL.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from fastkcl import _core
+from fastkcl.replay.child import Child, StderrRelay
+from fastkcl.replay.columns import first_after
+from fastkcl.replay.conversation import CheckpointAnswer, CheckpointRequest, Conversation, Lease
+from fastkcl.replay.faults import CATALOG, GARBAGE, Fault
+from fastkcl.replay.options import ReplayOptions
+from fastkcl.replay.plan import ShardPlan, cut
+from fastkcl.replay.positions import SHARD_END
+from fastkcl.replay.report import Progress, ShardReport, ShardState
+from fastkcl.replay.session import Hub, Session, SessionOver
+from fastkcl.replay.sources import Ask, Deliver, Step
+
+__all__ = ["ShardPlayer"]
+
+JVM_WRITE_SIZE = 8192
+"""What the daemon's BufferedWriter hands to the pipe at once."""
+
+ENVIRONMENT_SHARD = "FASTKCL_REPLAY_SHARD"
+ENVIRONMENT_ATTEMPT = "FASTKCL_REPLAY_ATTEMPT"
+
+
+class ShardPlayer:
+    """Plays one shard. `run` is called once, in a thread of its own.
+
+    Args:
+        plan: of the shard.
+        command: of the children.
+        options: of the replay.
+        hub: of the replay.
+        relay: takes the children's standard error.
+        progress: called after each batch and change of state.
+
+    Attributes:
+        report: of the shard, whole when `run` has returned.
+        done: set when `run` is about to return.
+        failure: an exception that is no child's fault (the command cannot be started, or a bug).
+    """
+
+    def __init__(
+        self,
+        plan: ShardPlan,
+        command: Sequence[str],
+        options: ReplayOptions,
+        hub: Hub,
+        relay: StderrRelay,
+        progress: Callable[[Progress], None],
+    ) -> None:
+        self.plan = plan
+        self.lease = Lease(plan.shard_id, plan.start)
+        self.report = ShardReport(plan.shard_id, plan.label, plan.dialect)
+        self.done = threading.Event()
+        self.failure: BaseException | None = None
+        self._command = list(command)
+        self._options = options
+        self._hub = hub
+        self._relay = relay
+        self._progress = progress
+        self._steps: list[Step] = list(plan.steps)
+        self._next = 0
+        self._lines: dict[int, bytes] = {}
+        self._delivered = 0  # records delivered at least once: those below this index
+        self._deliveries = 0
+        self._fired: set[Fault] = set()
+        self._deaths = 0
+        self._close_at_reply: Fault | None = None
+        self._attempt = 0
+        self._started_at = 0.0
+        self._zombies: list[threading.Thread] = []
+
+    # Encoding, ahead of time.
+
+    def encode_ahead(self, budget: int) -> int:
+        """Encode lines of the script, in order, until `budget` bytes are full; returns the bytes used."""
+        used = 0
+        for index, step in enumerate(self._steps):
+            if used >= budget:
+                break
+            if isinstance(step, Deliver) and step.line is None:
+                self._lines[index] = self._encode(step)
+                used += len(self._lines[index])
+        return used
+
+    def _encode(self, step: Deliver) -> bytes:
+        if step.line is not None:
+            return step.line
+        columns = self.plan.records.columns(step.start, step.stop)
+        return _core.encode_process_records(
+            columns.data,
+            columns.partition_keys,
+            columns.sequence_numbers,
+            columns.sub_sequence_numbers,
+            columns.timestamps_millis,
+            millis_behind_latest=0 if step.millis_behind_latest is None else step.millis_behind_latest,
+            dialect=self.plan.dialect,
+        )
+
+    def _encode_next(self) -> None:
+        """While the child works, the line after the one it works on."""
+        index = self._next
+        if index < len(self._steps) and index not in self._lines:
+            step = self._steps[index]
+            if isinstance(step, Deliver):
+                self._lines[index] = self._encode(step)
+
+    # The shard.
+
+    def run(self, parents: Sequence[ShardPlayer]) -> None:
+        """Play the shard to its end, once its parents are done."""
+        try:
+            self._tell("waiting")
+            for parent in parents:
+                self.report.parents.append(parent.plan.label)
+                parent.done.wait()
+            unfinished = [parent.plan.label for parent in parents if parent.lease.checkpoint != SHARD_END]
+            if unfinished and not self._hub.stopping.is_set():
+                self.report.problems.append(
+                    f"not started: the end of {' and '.join(unfinished)} was not checkpointed, so KCL never starts it"
+                )
+                return
+            self._started_at = time.monotonic()
+            self._tell("playing")
+            while not self._hub.stopping.is_set() and self._play_child():
+                self.report.restarts += 1
+        except BaseException as error:
+            self.failure = error
+            self._hub.stop()
+        finally:
+            for zombie in self._zombies:
+                zombie.join()
+            self._close_report()
+            self.done.set()
+            self._tell("done")
+
+    def _close_report(self) -> None:
+        report = self.report
+        report.records_sent = self._delivered
+        if self.lease.writes:
+            report.last_checkpoint = self.lease.checkpoint.sequence_number, self.lease.checkpoint.sub_sequence_number
+        if self._deaths > self._options.restarts:
+            report.problems.append(f"given up after {self._options.restarts} restarts that nobody asked for")
+        if report.exit_codes and self._delivered < len(self.plan.records) and not self._hub.stopping.is_set():
+            left = len(self.plan.records) - self._delivered
+            if not any(fault.name == "shard-end" for fault in self._fired):
+                report.problems.append(f"{left} of {len(self.plan.records)} records were never delivered")
+        for fault in self._options.faults:
+            if fault not in self._fired and fault.shard in (None, self.plan.index):
+                report.faults.append(
+                    f"{fault} never came: {self._deliveries} deliveries, {report.checkpoints} checkpoints"
+                )
+        report.uncheckpointed = max(self._delivered - first_after(self.plan.records, self.lease.checkpoint), 0)
+
+    def _tell(self, state: ShardState) -> None:
+        report = self.report
+        self._progress(
+            Progress(
+                self.plan.index,
+                self.plan.label,
+                state,
+                self._delivered,
+                len(self.plan.records),
+                report.line_bytes,
+                report.restarts,
+                len(report.problems),
+            )
+        )
+
+    def _play_child(self) -> bool:
+        """One child from initialize to its end; returns whether another one has to go on."""
+        self._attempt += 1
+        session = self._start_child()
+        keep = False
+        try:
+            session.request(session.conversation.initialize())
+            self._redeliver(session)
+            self._go_on(session)
+            session.end()
+        except SessionOver as over:
+            keep = over.keep
+            if over.died:
+                self._deaths += 1
+                if self._deaths > self._options.restarts:
+                    return False
+            # A shard that is checkpointed at its end is complete: KCL starts no child for it again.
+            return over.again and self.lease.checkpoint != SHARD_END
+        finally:
+            if not keep:
+                session.discard()
+        return False
+
+    def _start_child(self) -> Session:
+        environment = {
+            **os.environ,
+            **self._options.environment,
+            "FASTKCL_STREAM": self._options.stream,
+            ENVIRONMENT_SHARD: self.plan.shard_id,
+            ENVIRONMENT_ATTEMPT: str(self._attempt),
+        }
+        label = self.plan.label
+        child = Child(self._command, environment, lambda line: self._relay.put(label, line))
+        self._hub.add(child)
+        conversation = Conversation(self.lease, self.plan.dialect)
+        name = f"child {self._attempt}"
+        return Session(child, conversation, self.report, self._options, self._hub, self, name)
+
+    def _redeliver(self, session: Session) -> None:
+        """What was delivered above the checkpoint, in batches of another size."""
+        usual = self.plan.batch_records
+        size = usual * 2 // 3 if usual > 2 else usual + 1
+        first = first_after(self.plan.records, self.lease.checkpoint)
+        for step in list(cut(first, self._delivered, size)):
+            self._break_line(session)
+            self._deliver(session, step, self._encode(step))
+
+    def _go_on(self, session: Session) -> None:
+        while self._next < len(self._steps):
+            step = self._steps[self._next]
+            if isinstance(step, Deliver):
+                self._keep_pace(step)
+                self._break_line(session)
+                line = self._lines.pop(self._next, None) or self._encode(step)
+                self._next += 1
+                self._deliver(session, step, line)
+            else:
+                self._ask(session, step)
+                self._next += 1
+
+    def _ask(self, session: Session, step: Ask) -> None:
+        conversation = session.conversation
+        session.expect_errors(step.errors)
+        match step.request:
+            case "leaseLost":
+                session.request(conversation.lease_lost())
+            case "shutdownRequested":
+                session.request(conversation.shutdown_requested())
+            case "shardEnded":
+                session.request(conversation.shard_ended())
+                if self.lease.checkpoint != SHARD_END:
+                    session.problem(
+                        "the shard's end was not checkpointed: KCL repeats an error until the worker restarts, and "
+                        "does not start its child shards"
+                    )
+
+    def _keep_pace(self, step: Deliver) -> None:
+        if self._options.rate is not None:
+            due = self._started_at + step.start / self._options.rate
+            self._hub.stopping.wait(max(due - time.monotonic(), 0.0))
+
+    # Deliveries, and what goes wrong with them.
+
+    def _faults_now(self) -> dict[str, Fault]:
+        return {
+            fault.name: fault
+            for fault in self._options.faults
+            if CATALOG[fault.name].counts == "delivery" and fault.hits(self._deliveries, self.plan.index)
+        }
+
+    def _break_line(self, session: Session) -> None:
+        """Counts a delivery; a broken line comes in its place if that was asked for."""
+        self._deliveries += 1
+        garbage = self._faults_now().get("garbage")
+        if garbage is not None:
+            self._note(session, garbage)
+            session.write(GARBAGE[garbage.value or ""])
+            raise session.end(clean=False, after=f"a broken line ({garbage.value})", close_input=False)
+
+    def _note(self, session: Session, fault: Fault) -> None:
+        self._fired.add(fault)
+        session.fault(f"{fault} at delivery {self._deliveries}")
+
+    def _deliver(self, session: Session, step: Deliver, line: bytes) -> None:
+        faults = self._faults_now()
+        report, conversation = self.report, session.conversation
+        conversation.process_records(self.plan.records.place(step.stop - 1) if step.stop > step.start else None)
+        session.expect_errors(step.errors)
+        self._delivered = max(self._delivered, step.stop)
+        report.records_delivered += step.stop - step.start
+        report.line_bytes += len(line)
+
+        if "crlf" in faults:
+            line = line.removesuffix(b"\n") + b"\r\n"
+        write_size, pause = self._options.write_size, 0.0
+        if "slow-pipe" in faults:
+            write_size, pause = write_size or JVM_WRITE_SIZE, faults["slow-pipe"].seconds
+        if "byte-wise" in faults:
+            write_size = 1
+        for name in ("crlf", "byte-wise", "slow-pipe"):
+            if name in faults:
+                self._note(session, faults[name])
+        lease_lost, close, kill, stop = (faults.get(name) for name in ("lease-lost", "close", "kill", "stop"))
+        if lease_lost and lease_lost.value == "mid-batch":
+            self._note(session, lease_lost)
+            conversation.owns_lease = False
+        if close and close.value == "reply":
+            self._close_at_reply = close
+
+        half = len(line) // 2
+        if kill and kill.value == "half":
+            self._note(session, kill)
+            session.write(memoryview(line)[:half], write_size=write_size, pause=pause)
+            raise session.kill()
+        if close and close.value == "mid-line":
+            self._note(session, close)
+            session.write(memoryview(line)[:half], write_size=write_size, pause=pause)
+            raise session.end(clean=False, after="the end of its input in the middle of a line")
+
+        begun = time.monotonic()
+        written = session.write(line, write_size=write_size, pause=pause)
+        report.write_seconds += written - begun
+        if kill:
+            self._note(session, kill)
+            raise session.kill()
+        if stop:
+            self._note(session, stop)
+            raise self._make_zombie(session, stop.seconds)
+        self._encode_next()
+        answered = session.await_status()
+        report.answer_seconds += max(answered - written, 0.0)
+        report.batches += 1
+        self._tell("playing")
+        self._after_batch(session, faults)
+
+    def _after_batch(self, session: Session, faults: dict[str, Fault]) -> None:
+        if "shard-end" in faults:
+            self._note(session, faults["shard-end"])
+            left = len(self.plan.records) - self._delivered
+            if left:
+                session.fault(f"{left} records of the source are not in the shard that ends here")
+            self._steps[self._next :] = [Ask("shardEnded")]
+            self._lines.clear()
+            return
+        conversation = session.conversation
+        if "lease-lost" in faults:
+            if faults["lease-lost"].value == "between":
+                self._note(session, faults["lease-lost"])
+            self._ask(session, Ask("leaseLost"))
+            raise session.end()
+        if "shutdown" in faults:
+            self._note(session, faults["shutdown"])
+            if conversation.dialect != "legacy":
+                self._ask(session, Ask("shutdownRequested"))
+                self._ask(session, Ask("leaseLost"))
+            raise session.end()
+        if "close" in faults and faults["close"].value == "idle":
+            self._note(session, faults["close"])
+            raise session.end()
+
+    def _make_zombie(self, session: Session, seconds: float) -> SessionOver:
+        """Stop the child, and let it go on later beside its successor, without a lease."""
+        session.child.signal(signal.SIGSTOP)
+        session.conversation.owns_lease = False
+
+        def wake() -> None:
+            self._hub.stopping.wait(seconds)
+            session.child.signal(signal.SIGCONT)
+            try:
+                session.await_status()
+                session.request(session.conversation.lease_lost())
+                session.end()
+                session.fault("went on beside its successor and ended in good order")
+            except SessionOver:
+                pass  # its problems are noted
+            finally:
+                session.discard()
+
+        thread = threading.Thread(target=wake, name=f"zombie-{session.child.pid}")
+        self._zombies.append(thread)
+        thread.start()
+        return SessionOver(again=True, keep=True)
+
+    # Checkpoints, and what goes wrong with them.
+
+    def _hit_checkpoint(self, name: str, ordinal: int) -> Fault | None:
+        for fault in self._options.faults:
+            if fault.name == name and fault.hits(ordinal, self.plan.index):
+                return fault
+        return None
+
+    def error_for(self, session: Session, request: CheckpointRequest) -> str | None:
+        """See `CheckpointHooks`: the fault checkpoint-error."""
+        ordinal = self.report.checkpoints + 1
+        fault = self._hit_checkpoint("checkpoint-error", ordinal)
+        if fault is None:
+            return None
+        self._fired.add(fault)
+        session.fault(f"{fault} at checkpoint {ordinal}, of {request}")
+        return fault.value
+
+    def before_reply(self, session: Session, answer: CheckpointAnswer) -> bool:
+        """See `CheckpointHooks`: the faults slow-reply and close=reply."""
+        ordinal = self.report.checkpoints
+        slow = self._hit_checkpoint("slow-reply", ordinal)
+        if slow is not None:
+            self._fired.add(slow)
+            session.fault(f"{slow} at checkpoint {ordinal}")
+            self._hub.stopping.wait(slow.seconds)
+        close, self._close_at_reply = self._close_at_reply, None
+        if close is not None:
+            self._fired.add(close)
+            session.fault(f"{close} at checkpoint {ordinal}, of {answer.request}")
+        return close is None
