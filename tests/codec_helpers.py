@@ -17,6 +17,17 @@ ALL_ISAS = ("avx512", "avx2", "neon", "portable")
 REQUIRED_ISAS = tuple(name for name in os.environ.get("FASTKCL_REQUIRE_ISA", "").split(",") if name)
 """Backends whose absence is a failure in this run."""
 
+Message = (
+    _core.Initialize
+    | _core.ProcessRecords
+    | _core.LeaseLost
+    | _core.ShardEnded
+    | _core.ShutdownRequested
+    | _core.Shutdown
+    | _core.Checkpoint
+)
+"""What the decoder hands out (the stub's alias does not exist at run time)."""
+
 Error = tuple[str, str | None, int | None, int | None, str | None]
 """kind, field, record, offset, reason"""
 
@@ -36,7 +47,7 @@ def error_tuple(error: _core.DecodeError) -> Error:
     return (error.kind, error.field, error.record, error.offset, error.reason)
 
 
-def to_dict(message: _core.Message | None) -> Outcome:
+def to_dict(message: Message | None) -> Outcome:
     """A message as the case files write it; payloads in hex, times in milliseconds."""
     match message:
         case None:
@@ -106,7 +117,7 @@ def stream(line: bytes, cuts: Iterable[int]) -> Outcome:
     decoder.feed(_SENTINEL)
     assert list(decoder) == [_core.LeaseLost()]
     error: Error | None = None
-    message: _core.Message | None = None
+    message: Message | None = None
     start = 0
     for end in [*cuts, len(line)]:
         decoder.feed(line[start:end])

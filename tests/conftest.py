@@ -62,7 +62,7 @@ def _is_empty_case_test(item: pytest.Item) -> bool:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     lines = list(_unchecked())
     if lines:
-        terminalreporter.section("conformance: what did not run here")
+        terminalreporter.section("conformance: what did not run here, or not as published")
         for line in lines:
             terminalreporter.write_line(line)
 
@@ -70,6 +70,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _unchecked() -> Iterator[str]:
     for file, topic in case_files.postponed():
         yield f"{file.path.name}: {len(file.cases)} cases wait for {topic}"
+    for file in case_files.files().values():
+        for name, erratum in file.corrected:
+            yield f"{file.path.name}, {name}: read with {erratum.corrected} instead: {erratum.why}"
     if not case_files.is_bundled():
         absent = [s for s in case_files.KINDS if s not in case_files.files() and s not in case_files.SYSTEMS_TO_COME]
         if absent:

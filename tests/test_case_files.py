@@ -1,5 +1,7 @@
 """The case files themselves: well formed, unique names, every (file, kind) known to a test."""
 
+import json
+
 import case_files
 import pytest
 
@@ -25,3 +27,14 @@ def test_case_files_of_the_repository_are_complete() -> None:
 
 def test_case_files_to_come_are_known() -> None:
     assert set(case_files.SYSTEMS_TO_COME) < set(case_files.KINDS)
+
+
+def test_case_errata_are_still_needed() -> None:
+    """An erratum whose case was corrected at its source, or is gone, has to go too."""
+    published = {
+        (path.stem, case["name"]): case
+        for path in case_files.BUNDLED.glob("*.jsonl")
+        for case in map(json.loads, path.read_text().splitlines())
+    }
+    for key, erratum in case_files.ERRATA.items():
+        assert {name: published[key].get(name) for name in erratum.published} == erratum.published, key

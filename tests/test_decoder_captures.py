@@ -29,13 +29,13 @@ def expected(content: bytes) -> list[reference.Message]:
     return [reference.read_daemon_line(line) for line in content.split(b"\n")[:-1]]
 
 
-def check(messages: list[_core.Message], wanted: list[reference.Message]) -> None:
+def check(messages: list[codec_helpers.Message], wanted: list[reference.Message]) -> None:
     assert [codec_helpers.to_dict(message) for message in messages] == [reference.comparable(one) for one in wanted]
 
 
-def fed(content: bytes, cuts: list[int]) -> list[_core.Message]:
+def fed(content: bytes, cuts: list[int]) -> list[codec_helpers.Message]:
     decoder = _core.Decoder()
-    messages: list[_core.Message] = []
+    messages: list[codec_helpers.Message] = []
     start = 0
     for end in [*cuts, len(content)]:
         decoder.feed(content[start:end])
@@ -46,7 +46,7 @@ def fed(content: bytes, cuts: list[int]) -> list[_core.Message]:
 
 
 def test_captures_are_all_there() -> None:
-    assert len(CAPTURES) == 31
+    assert len(CAPTURES) == 33
 
 
 @pytest.fixture(params=CAPTURES, ids=lambda path: f"{path.parent.name}/{path.name}")

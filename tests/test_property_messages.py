@@ -46,7 +46,7 @@ def test_many_messages_in_any_pieces(items: list[tuple[messages.Object, random.R
     if source.random() < 0.5:
         content = content.rstrip(b"\n")
     decoder = _core.Decoder()
-    got: list[_core.Message] = []
+    got: list[codec_helpers.Message] = []
     start = 0
     for end in [*codec_helpers.random_cuts(source, len(content), source.choice((1, 5, 80, 2000))), len(content)]:
         decoder.feed(content[start:end])
