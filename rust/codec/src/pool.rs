@@ -53,6 +53,7 @@ impl Buf {
     }
 
     /// A buffer of exactly these bytes.
+    #[cfg(test)]
     pub(crate) fn exact(bytes: &[u8]) -> Self {
         let mut buf = Self::new();
         if !bytes.is_empty() {

@@ -458,6 +458,16 @@ fn line_limit() {
 }
 
 #[test]
+fn context_is_of_the_line() {
+    let mut decoder = Decoder::new(MAX);
+    decoder.feed(b"{\"action\":\"leaseLost\"}\nhello\nworld\n");
+    assert!(matches!(decoder.next_message(), Some(Ok(Message::LeaseLost))));
+    let error = decoder.next_message().unwrap().unwrap_err();
+    assert_eq!(error.context(), b"hello");
+    assert_eq!(kcl::decode_line(b"hello", MAX).unwrap_err().context(), b"hello");
+}
+
+#[test]
 fn end_of_input() {
     for (input, expected) in [
         (&b""[..], None),

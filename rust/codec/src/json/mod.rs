@@ -140,7 +140,7 @@ impl Text<'_> {
     }
 
     /// The content after unescaping. Kept strings are valid UTF-8; half a surrogate pair in another is U+FFFD.
-    pub(crate) fn to_string(self) -> String {
+    pub(crate) fn into_string(self) -> String {
         String::from_utf8_lossy(&self.to_bytes()).into_owned()
     }
 

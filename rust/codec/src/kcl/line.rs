@@ -231,7 +231,7 @@ impl Line<'_> {
             return Err(start.wrong_type("a string").in_field("action"));
         };
         let Some(&(_, action)) = ACTIONS.iter().find(|(name, _)| text.is(name)) else {
-            let shown: String = text.to_string().chars().take(40).collect();
+            let shown: String = text.into_string().chars().take(40).collect();
             let what = format!("a daemon does not send {shown:?}");
             return Err(Error::new(ErrorKind::UnknownAction, start.offset(), what).in_field("action"));
         };
@@ -290,7 +290,7 @@ impl Line<'_> {
         let value = |key| self.last(key).and_then(|member| member.value).map(|at| Cursor { at, ..end });
         let text = |key| -> Result<Option<String>> {
             let Some(mut cursor) = value(key) else { return Ok(None) };
-            Ok(cursor.text(true)?.map(crate::json::Text::to_string))
+            Ok(cursor.text(true)?.map(crate::json::Text::into_string))
         };
         let integer = |key| -> Result<Option<i64>> { value(key).map_or(Ok(None), |mut cursor| cursor.integer()) };
         Ok(match action {
@@ -330,7 +330,7 @@ fn reason(text: Option<crate::json::Text<'_>>, start: Cursor<'_>) -> Result<Shut
     let Some(text) = text else { return Err(start.wrong_type("a string")) };
     [ShutdownReason::Terminate, ShutdownReason::Zombie].into_iter().find(|reason| text.is(reason.name())).ok_or_else(
         || {
-            let shown: String = text.to_string().chars().take(40).collect();
+            let shown: String = text.into_string().chars().take(40).collect();
             let what = format!("a reason is TERMINATE or ZOMBIE, not {shown:?}");
             Error::new(ErrorKind::UnknownReason, start.offset(), what).in_field("reason")
         },

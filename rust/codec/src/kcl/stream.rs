@@ -123,7 +123,11 @@ impl Stream {
         let beyond = offset > self.max_line_bytes || (offset == self.max_line_bytes && !error.is_at_end());
         let error = if beyond { self.too_long() } else { error };
         let index = error.offset().unwrap_or_default().wrapping_sub(self.base);
-        error.with_context(input.input(), if index <= input.end() { index } else { 0 })
+        let index = if index <= input.end() { index } else { 0 };
+        let line = LineEnd::from(index).find(input.input()).unwrap_or(input.end());
+        // Index 0 where the line began before this input.
+        let start = Some(0_usize.wrapping_sub(self.base)).filter(|start| *start <= index).unwrap_or(0);
+        error.with_context(&input.input()[start..line], index - start)
     }
 
     #[cold]
@@ -142,12 +146,12 @@ impl Stream {
             return None;
         }
         let limit = self.max_line_bytes.wrapping_sub(self.base);
-        if at <= limit && limit <= input.end() {
-            if let Err(error) = self.end_of_line(input.until(limit), at) {
-                if !error.is_at_end() {
-                    return Some(error);
-                }
-            }
+        if at <= limit
+            && limit <= input.end()
+            && let Err(error) = self.end_of_line(input.until(limit), at)
+            && !error.is_at_end()
+        {
+            return Some(error);
         }
         Some(self.too_long())
     }

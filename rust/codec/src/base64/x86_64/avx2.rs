@@ -9,7 +9,7 @@
 //! A block with a bad character is decoded the same way: lanes of whole good units are right, the rest lies beyond the
 //! length that is returned. So there is no scalar tail.
 
-#[expect(clippy::wildcard_imports, reason = "the intrinsics' names are their own namespace")]
+#[allow(clippy::wildcard_imports, reason = "the intrinsics' names are their own namespace")]
 use std::arch::x86_64::*;
 
 use super::super::Kernel;
