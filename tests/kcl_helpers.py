@@ -80,7 +80,7 @@ class Daemon:
         self._buffer = b""
 
     def send(self, line: bytes) -> None:
-        step = 1 if self.bytewise else len(line)
+        step = 1 if self.bytewise else max(len(line), 1)
         for start in range(0, len(line), step):
             piece = line[start : start + step]
             while piece:
@@ -218,10 +218,8 @@ class Child:
         environment: variables to add.
     """
 
-    def __init__(
-        self, *arguments: str, bytewise: bool = False, environment: dict[str, str] | None = None
-    ) -> None:
-        self._stderr = tempfile.TemporaryFile()
+    def __init__(self, *arguments: str, bytewise: bool = False, environment: dict[str, str] | None = None) -> None:
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self.process = subprocess.Popen(
             [sys.executable, *arguments],
             stdin=subprocess.PIPE,
@@ -232,7 +230,9 @@ class Child:
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.daemon = Daemon(os.dup(self.process.stdin.fileno()), os.dup(self.process.stdout.fileno()), bytewise=bytewise)
+        self.daemon = Daemon(
+            os.dup(self.process.stdin.fileno()), os.dup(self.process.stdout.fileno()), bytewise=bytewise
+        )
         self.process.stdin.close()
         self.process.stdout.close()
 

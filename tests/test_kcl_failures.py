@@ -1,0 +1,324 @@
+"""What happens when user code fails, for each choice of `on_error`, `retries` and `dead_letter`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import fastkcl
+import pyarrow as pa
+import pytest
+from kcl_helpers import (
+    INITIALIZE,
+    LEASE_LOST,
+    SHARD_ENDED,
+    SHUTDOWN_REQUESTED,
+    Child,
+    Daemon,
+    in_process,
+    process_records,
+    status,
+)
+
+DONE = status("processRecords")
+
+
+class Fails(fastkcl.BatchProcessor):
+    """Raises in the method named, the first `times` times."""
+
+    def __init__(self, method: str = "process_batch", times: int = 1_000, error: BaseException | None = None) -> None:
+        self.method = method
+        self.left = times
+        self.error = error or ValueError("boom\nin two lines")
+        self.calls: list[str] = []
+
+    def _act(self, method: str) -> None:
+        self.calls.append(method)
+        if method == self.method and self.left > 0:
+            self.left -= 1
+            raise self.error
+
+    def initialize(self, context: fastkcl.ShardContext) -> None:
+        self._act("initialize")
+
+    def process_batch(self, batch: fastkcl.RecordBatch, checkpointer: fastkcl.Checkpointer) -> None:
+        self._act("process_batch")
+
+    def lease_lost(self) -> None:
+        self._act("lease_lost")
+
+    def shard_ended(self, checkpointer: fastkcl.Checkpointer) -> None:
+        self._act("shard_ended")
+
+    def shutdown_requested(self, checkpointer: fastkcl.Checkpointer) -> None:
+        self._act("shutdown_requested")
+
+
+def no_status(*lines: bytes) -> Any:
+    """The last line gets no answer, the others theirs."""
+
+    def script(daemon: Daemon) -> None:
+        for number, line in enumerate(lines):
+            daemon.send(line)
+            answer = daemon.receive()
+            assert (answer is None) is (number == len(lines) - 1)
+        assert daemon.receive() is None
+
+    return script
+
+
+REQUESTS = [
+    ("process_batch", process_records(100, 101), "processRecords"),
+    ("lease_lost", LEASE_LOST, "leaseLost"),
+    ("shard_ended", SHARD_ENDED, "shardEnded"),
+    ("shutdown_requested", SHUTDOWN_REQUESTED, "shutdownRequested"),
+]
+
+
+@pytest.mark.parametrize(("method", "line", "action"), REQUESTS)
+def test_stop_is_the_default(method: str, line: bytes, action: str) -> None:
+    code, stderr = in_process(Fails(method), no_status(INITIALIZE, line))
+    assert code == 1
+    assert stderr.startswith("Traceback (most recent call last):\n")
+    assert "raise self.error\nValueError: boom\nin two lines\n" in stderr
+    assert f"fastkcl: user_error: {method} failed with ValueError: boom\\nin two lines (shardId-000000000000" in stderr
+    assert stderr.splitlines()[-1].endswith("no status was sent")
+
+
+def test_the_report_names_the_positions() -> None:
+    _, stderr = in_process(Fails(), no_status(INITIALIZE, process_records(100, 101)))
+    assert "(shardId-000000000000, 2 records from 100/0 to 101/0)" in stderr
+    _, stderr = in_process(Fails(), no_status(INITIALIZE, process_records()))
+    assert "(shardId-000000000000, no records)" in stderr
+
+
+@pytest.mark.parametrize("options", [{}, {"on_error": "skip"}, {"retries": 3}, {"dead_letter": True}])
+def test_a_failing_initialize_always_stops(options: dict[str, Any], tmp_path: Path) -> None:
+    if "dead_letter" in options:
+        options = {"dead_letter": tmp_path}
+    processor = Fails("initialize")
+    code, stderr = in_process(processor, no_status(INITIALIZE), **options)
+    assert code == 1
+    assert "fastkcl: user_error: initialize failed with ValueError: boom" in stderr
+    assert processor.calls == ["initialize"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("method", "line", "action"), REQUESTS)
+def test_skip(method: str, line: bytes, action: str) -> None:
+    def script(daemon: Daemon) -> None:
+        daemon.start()
+        daemon.ask(line, status(action))
+        daemon.finish()
+
+    code, stderr = in_process(Fails(method), script, on_error="skip")
+    assert code == 0
+    assert "Traceback" in stderr
+    assert f"fastkcl: skip: {method} failed with ValueError: boom" in stderr
+    lost = "2 records from 100/0 to 101/0); these records are reported as processed without having been"
+    assert (lost in stderr) is (method == "process_batch")
+
+
+@pytest.mark.parametrize(("method", "line", "action"), REQUESTS)
+def test_retries_in_place(method: str, line: bytes, action: str) -> None:
+    processor = Fails(method, times=2)
+
+    def script(daemon: Daemon) -> None:
+        daemon.start()
+        daemon.ask(line, status(action))
+        daemon.finish()
+
+    code, stderr = in_process(processor, script, retries=2)
+    assert code == 0
+    assert processor.calls == ["initialize"] + [method] * 3
+    assert stderr.count("Traceback") == 2
+    assert "2 more to go" in stderr
+    assert "1 more to go" in stderr
+
+
+def test_retries_with_doubled_pauses_then_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("fastkcl.stdio.signals.SignalWatch.sleep", lambda self, seconds: pauses.append(seconds))
+    processor = Fails()
+    code, stderr = in_process(processor, no_status(INITIALIZE, process_records(1)), retries=3, retry_backoff=0.5)
+    assert code == 1
+    assert pauses == [0.5, 1.0, 2.0]
+    assert len(processor.calls) == 1 + 4
+    assert "fastkcl: user_error: " in stderr
+
+
+def test_dead_letter(tmp_path: Path) -> None:
+    folder = tmp_path / "made" / "here"
+    processor = Fails(times=2)
+
+    def script(daemon: Daemon) -> None:
+        daemon.start()
+        daemon.ask(process_records(100, 101), DONE)
+        daemon.ask(process_records(102), DONE)
+        daemon.finish()
+
+    code, stderr = in_process(processor, script, dead_letter=folder, retries=1, stream="orders/eu")
+    assert code == 0
+    (path,) = folder.iterdir()
+    assert path.name == "orders_eu-shardId-000000000000-100-0.arrow"
+    assert f"stored in {path}" in stderr
+    with pa.ipc.open_file(path) as file:
+        table = file.read_all()
+    assert table.column("sequenceNumber").to_pylist() == ["100", "101"]
+    assert table.column("data").to_pylist() == [b"hello", b"hello"]
+    metadata = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
+    traceback = metadata.pop("fastkcl.traceback")
+    assert "raise self.error" in traceback
+    assert metadata == {
+        "fastkcl.version": fastkcl.__version__,
+        "fastkcl.stream": "orders/eu",
+        "fastkcl.shard_id": "shardId-000000000000",
+        "fastkcl.millis_behind_latest": "0",
+        "fastkcl.first_sequence_number": "100",
+        "fastkcl.first_sub_sequence_number": "0",
+        "fastkcl.last_sequence_number": "101",
+        "fastkcl.last_sub_sequence_number": "0",
+        "fastkcl.error": "process_batch failed with ValueError: boom\nin two lines"
+        " (shardId-000000000000, 2 records from 100/0 to 101/0)",
+    }
+
+
+def test_every_failure_keeps_its_file(tmp_path: Path) -> None:
+    def script(daemon: Daemon) -> None:
+        daemon.start()
+        daemon.ask(process_records(100), DONE)
+        daemon.ask(process_records(100, 101), DONE)
+        daemon.ask(process_records(), DONE)
+        daemon.finish()
+
+    code, _ = in_process(Fails(), script, dead_letter=tmp_path)
+    assert code == 0
+    rows = {path.name: pa.ipc.open_file(path).read_all().num_rows for path in tmp_path.iterdir()}
+    stem = "shardId-000000000000"
+    assert rows == {f"{stem}-100-0.arrow": 1, f"{stem}-100-0.1.arrow": 2, f"{stem}.arrow": 0}
+
+
+@pytest.mark.parametrize(("method", "line", "action"), REQUESTS[1:])
+def test_dead_letter_is_for_batches_only(method: str, line: bytes, action: str, tmp_path: Path) -> None:
+    code, stderr = in_process(Fails(method), no_status(INITIALIZE, line), dead_letter=tmp_path)
+    assert code == 1
+    assert "fastkcl: user_error: " in stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dead_letter_that_cannot_be_written_stops(tmp_path: Path) -> None:
+    folder = tmp_path / "letters"
+
+    class Removes(Fails):
+        def process_batch(self, batch: fastkcl.RecordBatch, checkpointer: fastkcl.Checkpointer) -> None:
+            folder.rmdir()
+            super().process_batch(batch, checkpointer)
+
+    code, stderr = in_process(Removes(), no_status(INITIALIZE, process_records(1)), dead_letter=folder, on_error="skip")
+    assert code == 1
+    assert f"and dead_letter={folder} could not be written: " in stderr
+
+
+@pytest.mark.parametrize("options", [{}, {"on_error": "skip"}, {"retries": 5}, {"dead_letter": True}])
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (SystemExit(7), 7),
+        (SystemExit(), 0),
+        (SystemExit("words"), "words"),
+        (KeyboardInterrupt(), 130),
+        (fastkcl.LocalProtocolError("not_allowed", "by hand", "READY"), 1),
+    ],
+)
+def test_what_always_stops(options: dict[str, Any], error: BaseException, exit_code: object, tmp_path: Path) -> None:
+    if "dead_letter" in options:
+        options = {"dead_letter": tmp_path}
+    processor = Fails(error=error)
+    code, _ = in_process(processor, no_status(INITIALIZE, process_records(1)), **options)
+    assert code == exit_code
+    assert processor.calls == ["initialize", "process_batch"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_base_exception_goes_through() -> None:
+    class Unheard(BaseException):
+        pass
+
+    with pytest.raises(Unheard):
+        in_process(Fails(error=Unheard()), no_status(INITIALIZE, process_records(1)), on_error="skip")
+
+
+def test_an_uncaught_checkpoint_error_is_a_user_error() -> None:
+    code, stderr = in_process(
+        Fails(error=fastkcl.CheckpointError("ThrottlingException")), no_status(INITIALIZE, process_records(1))
+    )
+    assert code == 1
+    assert "user_error: process_batch failed with CheckpointError: ThrottlingException: the lease table" in stderr
+
+
+def test_a_shard_end_without_a_checkpoint_is_warned_about() -> None:
+    def script(daemon: Daemon) -> None:
+        daemon.start()
+        daemon.ask(SHARD_ENDED, status("shardEnded"))
+        daemon.finish()
+
+    code, stderr = in_process(Fails("nothing"), script)
+    assert code == 0
+    assert stderr.startswith(
+        "fastkcl: warning: shard_ended of shardId-000000000000 returned without a successful checkpoint: KCL cannot"
+    )
+
+
+SOURCE = """
+import sys, fastkcl
+
+class Processor(fastkcl.BatchProcessor):
+    def process_batch(self, batch, checkpointer):
+        raise ValueError("poison")
+
+fastkcl.run(Processor(), {options})
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "answered", "exit_code", "report"),
+    [
+        ("", False, 1, "fastkcl: user_error: process_batch failed with ValueError: poison"),
+        ("on_error='stop', retries=1, retry_backoff=0.01", False, 1, "fastkcl: retry: "),
+        ("on_error='skip'", True, 0, "fastkcl: skip: "),
+        ("dead_letter=sys.argv[1]", True, 0, "fastkcl: dead_letter: "),
+    ],
+)
+def test_with_a_real_child(options: str, answered: bool, exit_code: int, report: str, tmp_path: Path) -> None:
+    with Child("-c", SOURCE.format(options=options), str(tmp_path)) as child:
+        child.daemon.start()
+        child.daemon.send(process_records(100, 101))
+        assert child.daemon.receive() == (DONE if answered else None)
+        code, stderr = child.finish()
+    assert code == exit_code
+    assert report in stderr
+    assert 'File "<string>", line 6, in process_batch' in stderr
+    assert "kcl/failures.py" not in stderr
+    assert len(list(tmp_path.iterdir())) == ("dead_letter" in options)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"on_error": "ignore"}, "on_error must be 'stop' or 'skip', not 'ignore'"),
+        ({"retries": -1}, "must not be negative: -1"),
+        ({"retry_backoff": -0.5}, "must not be negative: 0, -0.5"),
+        ({"retry_backoff": float("nan")}, "must not be negative"),
+        ({"shutdown_grace": -1}, "shutdown_grace must not be negative: -1"),
+        ({"dialect": "old"}, "dialect must be"),
+    ],
+)
+def test_run_refuses_wrong_arguments_before_it_takes_anything(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        fastkcl.run(Fails(), **options)
+
+
+def test_run_refuses_a_dead_letter_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        fastkcl.run(Fails(), dead_letter=tmp_path / "file")
