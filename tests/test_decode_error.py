@@ -20,7 +20,7 @@ def test_says_what_and_where(error):
     assert isinstance(error, ValueError)
     assert (error.kind, error.field, error.record) == ("base64", "data", 0)
     assert (error.offset, error.reason) == (BAD_BASE64.index(b"!"), "invalid_character")
-    assert error.context in BAD_BASE64 + b"\n"
+    assert error.context in BAD_BASE64
     assert str(error).startswith("base64: ")
     assert str(error).endswith(f"(record 0, byte {error.offset})")
     assert "\n" not in str(error)
