@@ -135,7 +135,7 @@ class SparkProcessor(BatchProcessor):
             raise TypeError(f"write must be a function of a DataFrame and a WriteContext, not {write!r}")
         if not 1 <= max_table_bytes <= MAX_CONNECT_BYTES:
             raise ValueError(
-                f"max_table_bytes={max_table_bytes}: must be 1 to {MAX_CONNECT_BYTES}, the most that Spark Connect takes"
+                f"max_table_bytes={max_table_bytes}: must be 1 to {MAX_CONNECT_BYTES}, what Spark Connect takes at most"
             )
         if not checkpoint_interval >= 0:
             raise ValueError(f"checkpoint_interval={checkpoint_interval!r}: must be seconds, 0 or more")

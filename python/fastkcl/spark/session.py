@@ -182,6 +182,8 @@ class LocalSpark:
 
     session: SparkSession
     """A classic session."""
+    java: str
+    """What it runs on, for people."""
     url: str | None
     """Of the Connect server, ``sc://localhost:PORT/;token=…``, to be kept as secret as the data."""
 
@@ -205,6 +207,7 @@ class LocalSpark:
         if SparkContext._active_spark_context is not None:
             raise SparkUnavailableError("a Spark is running in this process already: give its session as spark=")
         java = use_java()
+        self.java = f"Java {java.version} from {java.source}"
         # Python workers of Spark are started by name; the default, python3, can be another one than this.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -228,9 +231,7 @@ class LocalSpark:
                 self._context = SparkContext(conf=conf, gateway=self._gateway)
         except Exception as error:
             self._end_jvm()
-            raise SparkUnavailableError(
-                f"Spark did not start on Java {java.version} (from {java.source}): {error}"
-            ) from error
+            raise SparkUnavailableError(f"Spark did not start on {self.java}: {error}") from error
         self.session = SparkSession(self._context)
         self.url = f"sc://localhost:{self._connect_port()}/;token={token}" if connect else None
 

@@ -1,0 +1,289 @@
+"""The whole way once, on one machine and without AWS: generated shards, children, Spark, and a check of what arrived.
+
+    generate ──▶ replayer ═ pipe ═▶ child for each shard ──▶ Spark Connect ──▶ Parquet
+       │        (the daemon's part)  (demo_child)            (in a JVM of ours)    │
+       └────────────────── compared, shard by shard ◀────────────────── SQL ◀──────┘
+
+What was sent is compared with what Spark reads back: rows, distinct (sequence number, sub-sequence number), and a
+checksum over sequence number and payload. It is no benchmark: the JVM is cold and everything shares one machine.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from fastkcl.replay import Progress, ReplayOptions, generate, replay
+from fastkcl.spark import demo_child
+from fastkcl.spark.session import LocalSpark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from fastkcl.replay import Report
+    from fastkcl.replay.sources import Shard
+
+__all__ = ["PROFILE", "CountryRow", "DemoReport", "DemoShard", "Step", "run_demo"]
+
+PROFILE: Final = "clickstream"
+_STREAM: Final = "demo"
+_MEGABYTE: Final = 1e6
+_LOG_LINES: Final = 30
+
+_COUNT = """
+SELECT shardId,
+       count(*) AS stored,
+       count(DISTINCT sequenceNumber, subSequenceNumber) AS distinct_records,
+       sum(crc32(concat(cast(sequenceNumber AS binary), data))) AS checksum,
+       sum(length(data)) AS bytes
+FROM stored
+GROUP BY shardId
+"""
+_EVENT = "country string, type string, item struct<price: double, quantity: int>"
+_AGGREGATE = f"""
+SELECT event.country AS country,
+       count(*) AS events,
+       count_if(event.type = 'purchase') AS purchases,
+       sum(if(event.type = 'purchase', event.item.price * event.item.quantity, 0)) AS revenue
+FROM (SELECT from_json(cast(data AS string), '{_EVENT}') AS event FROM stored)
+GROUP BY event.country
+ORDER BY events DESC, country
+"""
+
+
+@dataclass(slots=True)
+class DemoShard:
+    """What became of a shard's records."""
+
+    shard_id: str
+    sent: int
+    stored: int
+    """Rows in the table."""
+    lost: int
+    """Records sent of which there is no row."""
+    doubled: int
+    """Rows beyond the first of a record."""
+    same_content: bool
+    """Whether the checksum over numbers and payloads is the one of what was sent."""
+    checkpoints: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether every record is there once, unchanged."""
+        return self.lost == 0 and self.doubled == 0 and self.same_content
+
+
+@dataclass(slots=True)
+class Step:
+    """A step of the way and what it took."""
+
+    name: str
+    seconds: float
+    bytes: int | None = None
+    """What went through; None where that makes no sense."""
+
+    @property
+    def megabytes_per_second(self) -> float | None:
+        """In units of 10**6 bytes."""
+        return self.bytes / self.seconds / _MEGABYTE if self.bytes and self.seconds > 0 else None
+
+
+@dataclass(slots=True)
+class CountryRow:
+    """A row of the aggregate over the payloads."""
+
+    country: str
+    events: int
+    purchases: int
+    revenue: float
+
+
+@dataclass(slots=True)
+class DemoReport:
+    """What the demo found."""
+
+    shards: list[DemoShard]
+    steps: list[Step]
+    countries: list[CountryRow]
+    total_seconds: float
+    java: str
+    table: Path | None
+    """Where the table was left; None if it has been removed."""
+    problems: list[str] = field(default_factory=list)
+    """What the children did against the protocol."""
+    output: list[str] = field(default_factory=list)
+    """The last lines that children and JVM wrote, if something is wrong."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is missing, doubled or changed, and every child kept the protocol."""
+        return not self.problems and all(shard.ok for shard in self.shards)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, in types that JSON knows."""
+        rates = [asdict(step) | {"megabytes_per_second": step.megabytes_per_second} for step in self.steps]
+        table = None if self.table is None else str(self.table)
+        return {"ok": self.ok, **asdict(self), "steps": rates, "table": table}
+
+
+class _Generated:
+    """Shards that were made before, as a source of the replayer."""
+
+    def __init__(self, description: str, shards: Sequence[Shard]) -> None:
+        self.description = description
+        self._shards = shards
+
+    def shards(self) -> Sequence[Shard]:
+        return self._shards
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    records: int
+    checksum: int
+
+
+def run_demo(
+    *,
+    shards: int,
+    records: int,
+    keep: Path | None = None,
+    on_step: Callable[[str], None] = lambda _step: None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> DemoReport:
+    """Run the demo. What it starts has ended when it returns or raises.
+
+    Args:
+        shards: how many, each with a child process of its own.
+        records: records of each shard.
+        keep: empty or new folder to leave the table in; a temporary one is used and removed without it.
+        on_step: told the step that begins.
+        on_progress: told how far the shards are, from other threads.
+
+    Raises:
+        ValueError: a number below 1, or `keep` is not empty.
+        SparkUnavailableError: Spark does not start, or is not installed.
+        ReplayError: the children can't be started.
+    """
+    if shards < 1 or records < 1:
+        raise ValueError("shards and records must be at least 1")
+    if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise ValueError(f"{keep}: not an empty folder")
+    begun = time.monotonic()
+    steps: list[Step] = []
+    with ExitStack() as stack:
+        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fastkcl-demo-")))
+        table, notes, log_path = keep or work / "table", work / "notes", work / "jvm.log"
+        for folder in (table, notes):
+            folder.mkdir(parents=True, exist_ok=True)
+
+        on_step(f"generating {shards} shards of {records:,} click events")
+        source, sent, step = _generate(shards, records)
+        steps.append(step)
+
+        on_step("starting Spark")
+        clock = time.monotonic()
+        log = stack.enter_context(log_path.open("wb"))
+        spark = stack.enter_context(LocalSpark(connect=True, output=log))
+        assert spark.url is not None
+        steps.append(Step("start Spark (one JVM, with a Connect server)", time.monotonic() - clock))
+
+        on_step(f"{shards} children: protocol lines → Arrow → Spark → Parquet")
+        output: list[str] = []
+        options = ReplayOptions(
+            stream=_STREAM,
+            environment={
+                "FASTKCL_SPARK": spark.url,
+                demo_child.TABLE_VARIABLE: str(table.absolute()),
+                demo_child.NOTES_VARIABLE: str(notes),
+            },
+            on_stderr=lambda shard, line: output.append(f"{shard}: {line.decode(errors='replace')}"),
+        )
+        played = replay([sys.executable, "-m", "fastkcl.spark.demo_child"], source, options, on_progress)
+        steps += _played_steps(played, notes)
+
+        on_step("Spark reads the table back")
+        clock = time.monotonic()
+        found, stored_bytes = _read_back(spark.session, table, sent, played)
+        countries = _aggregate(spark.session) if stored_bytes else []
+        steps.append(Step("read back: count, check, aggregate the JSON", time.monotonic() - clock, stored_bytes))
+        report = DemoReport(
+            shards=found,
+            steps=steps,
+            countries=countries,
+            total_seconds=0.0,
+            java=spark.java,
+            table=keep,
+            problems=[f"{shard.label}: {problem}" for shard in played.shards for problem in shard.problems],
+        )
+        if not report.ok:
+            report.output = output[-_LOG_LINES:] + log_path.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+    report.total_seconds = time.monotonic() - begun
+    return report
+
+
+def _generate(shards: int, records: int) -> tuple[_Generated, dict[str, _Sent], Step]:
+    clock = time.monotonic()
+    source = generate(PROFILE, shards=shards, records=records)
+    made = source.shards()
+    sent: dict[str, _Sent] = {}
+    size = 0
+    for shard in made:
+        columns = shard.records.columns(0, len(shard.records))
+        checksum = 0
+        for number, data in zip(columns.sequence_numbers, columns.data, strict=True):
+            assert data is not None
+            checksum += zlib.crc32(data, zlib.crc32(number.encode()))
+            size += len(data)
+        sent[shard.shard_id] = _Sent(len(columns), checksum)
+    return _Generated(source.description, made), sent, Step("generate events", time.monotonic() - clock, size)
+
+
+def _played_steps(played: Report, notes: Path) -> list[Step]:
+    lines = sum(shard.line_bytes for shard in played.shards)
+    writing = sum(shard.write_seconds for shard in played.shards)
+    steps = [Step("lines through a pipe and decoded to Arrow, each child", writing, lines)]
+    writes = [json.loads(line) for path in notes.iterdir() for line in path.read_text().splitlines()]
+    if writes:
+        seconds = max(note["ended"] for note in writes) - min(note["begun"] for note in writes)
+        steps.append(Step("Spark writes Parquet, all shards", seconds, sum(note["bytes"] for note in writes)))
+    steps.append(Step("children in all, start to end", played.seconds, lines))
+    return steps
+
+
+def _read_back(spark: SparkSession, table: Path, sent: dict[str, _Sent], played: Report) -> tuple[list[DemoShard], int]:
+    """Each shard's records, compared with what was sent; and the payload bytes in the table."""
+    rows: dict[str, Any] = {}
+    if any(table.rglob("*.parquet")):
+        spark.read.parquet(str(table.absolute())).createOrReplaceTempView("stored")
+        rows = {row["shardId"]: row for row in spark.sql(_COUNT).collect()}
+    checkpoints = {shard.shard_id: shard.checkpoints for shard in played.shards}
+    found = []
+    for shard_id, expected in sent.items():
+        row = rows.get(shard_id)
+        stored = row["stored"] if row else 0
+        distinct = row["distinct_records"] if row else 0
+        found.append(
+            DemoShard(
+                shard_id=shard_id,
+                sent=expected.records,
+                stored=stored,
+                lost=expected.records - distinct,
+                doubled=stored - distinct,
+                same_content=row is not None and row["checksum"] == expected.checksum,
+                checkpoints=checkpoints.get(shard_id, 0),
+            )
+        )
+    return found, sum(row["bytes"] for row in rows.values())
+
+
+def _aggregate(spark: SparkSession) -> list[CountryRow]:
+    return [CountryRow(*row) for row in spark.sql(_AGGREGATE).collect()]
