@@ -226,7 +226,12 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             bufsize=0,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **(environment or {})},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                "PYTHONUNBUFFERED": "",  # as a daemon's child: what is printed is held back
+                **(environment or {}),
+            },
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None

@@ -147,7 +147,7 @@ class Connection:
             ProtocolError: the connection was in ERROR before.
         """
         self.check()
-        name = message.action
+        name: str = message.action
         if self._waiting != isinstance(message, Checkpoint):
             self._refuse(name)
         if self._waiting:

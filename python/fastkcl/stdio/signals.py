@@ -11,12 +11,14 @@ one that dies of the first signal breaks that off for every shard of the host. S
 A wait for input sees a signal through the wake-up descriptor (`signal.set_wakeup_fd`): there is no moment between
 the last check and the wait in which one could be missed. A signal that is ignored when the run begins (nohup)
 stays ignored. A forked child gets back the handlers from before the run: a pool has to be able to end its workers.
+Around the fork both signals are blocked, so that one sent to the child at once finds the handlers it is meant for.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from _thread import _local  # threading itself is slow to import
 
 from fastkcl.stdio import reports
 
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 _watching: SignalWatch | None = None
-_fork_hook_registered = False
+_fork_hooks_registered = False
+_at_fork = _local()
 _LONGEST_SLEEP = 0.25
 
 
@@ -60,7 +63,7 @@ class SignalWatch:
         self._wakeup_before = -1
 
     def __enter__(self) -> SignalWatch:
-        global _watching, _fork_hook_registered
+        global _watching, _fork_hooks_registered
         import signal
 
         read_end, write_end = os.pipe()
@@ -82,9 +85,11 @@ class SignalWatch:
         # A program that lets SIGPIPE kill it would die without a word when the daemon has gone.
         self._previous[signal.SIGPIPE] = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         _watching = self
-        if not _fork_hook_registered:
-            os.register_at_fork(after_in_child=_restore_in_forked_child)
-            _fork_hook_registered = True
+        if not _fork_hooks_registered:
+            os.register_at_fork(
+                before=_block_signals, after_in_parent=_unblock_signals, after_in_child=_restore_in_forked_child
+            )
+            _fork_hooks_registered = True
         return self
 
     def __exit__(
@@ -178,7 +183,23 @@ class SignalWatch:
         self._wakeup = None
 
 
+def _block_signals() -> None:
+    import signal
+
+    if _watching is not None:
+        _at_fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+
+
+def _unblock_signals() -> None:
+    import signal
+
+    mask = _at_fork.__dict__.pop("mask", None)
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def _restore_in_forked_child() -> None:
     if _watching is not None:
         _watching._wakeup_before = -1  # whoever watched that descriptor is the parent
         _watching._restore()
+    _unblock_signals()

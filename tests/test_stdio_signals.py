@@ -1,0 +1,245 @@
+"""SIGTERM and SIGINT: the first is noted, the second stops, and what the grace time bounds."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+from kcl_helpers import (
+    LEASE_LOST,
+    SHARD_ENDED,
+    SHUTDOWN_REQUESTED,
+    Child,
+    Result,
+    checkpoint,
+    checkpoint_reply,
+    process_records,
+    status,
+)
+
+DONE = status("processRecords")
+NUMBERS = [signal.SIGTERM, signal.SIGINT]
+
+PROGRAM = """
+import os, signal, sys, time
+import fastkcl
+
+class Processor(fastkcl.BatchProcessor):
+    def process_batch(self, batch, checkpointer):
+        if len(batch) == 2:  # two records ask for a checkpoint, three for a long sleep
+            checkpointer.checkpoint()
+        if len(batch) == 3:
+            print("busy")
+            try:
+                time.sleep(60)
+            finally:
+                print("cleaned up")
+        if len(batch) == 4:
+            print("busy")
+            try:
+                time.sleep(60)
+            except BaseException as error:
+                print("swallowed", type(error).__name__)
+        if len(batch) == 5:
+            print("busy")
+            time.sleep(1)
+            print("not interrupted")
+
+fastkcl.run(Processor(), shutdown_grace=float(sys.argv[1]), retries=int(sys.argv[2]), retry_backoff=60)
+"""
+
+
+def start(grace: float = 30, retries: int = 0) -> Child:
+    return Child("-c", PROGRAM, str(grace), str(retries))
+
+
+def ends(child: Child) -> Result:
+    assert child.daemon.receive() is None
+    return child.wait()
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_graceful_stop_goes_through(number: int) -> None:
+    with start() as child:
+        child.daemon.start()
+        child.process.send_signal(number)
+        child.await_stderr(f"fastkcl: signal {number} noted")
+        child.daemon.ask(process_records(1), DONE)
+        child.daemon.ask(process_records(1, 2), checkpoint(), DONE)
+        child.daemon.ask(SHUTDOWN_REQUESTED, checkpoint(), status("shutdownRequested"))
+        child.daemon.ask(LEASE_LOST, status("leaseLost"))
+        code, stderr = ends(child)  # without an end of input: nothing can come any more
+    assert code == 0
+    assert stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("line", "answers"), [(LEASE_LOST, ["leaseLost"]), (SHARD_ENDED, [None, "shardEnded"])])
+def test_the_end_of_the_shard_ends_a_signalled_child(line: bytes, answers: list[str | None]) -> None:
+    with start() as child:
+        child.daemon.start()
+        child.process.send_signal(signal.SIGTERM)
+        child.await_stderr("noted")
+        child.daemon.ask(line, *(checkpoint() if answer is None else status(answer) for answer in answers))
+        assert ends(child).exit == 0
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_the_end_of_input_ends_a_signalled_child(number: int) -> None:
+    with start() as child:
+        child.daemon.start()
+        child.process.send_signal(number)
+        child.await_stderr("noted")
+        assert child.finish().exit == 0
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_second_signal_stops_a_waiting_child(number: int) -> None:
+    with start() as child:
+        child.daemon.start()
+        child.process.send_signal(signal.SIGTERM)
+        child.await_stderr("noted")
+        child.process.send_signal(number)
+        code, stderr = ends(child)
+    assert code == 128 + number
+    assert stderr.endswith(f"fastkcl: signal {number}: stopping at once\n")
+
+
+def test_a_second_signal_stops_user_code_with_its_clean_up_and_no_status() -> None:
+    with start() as child:
+        child.daemon.start()
+        child.daemon.send(process_records(1, 2, 3))
+        child.await_stderr("busy")
+        child.process.send_signal(signal.SIGINT)
+        child.await_stderr("noted")
+        child.process.send_signal(signal.SIGTERM)
+        code, stderr = ends(child)
+    assert code == 128 + signal.SIGTERM
+    assert "cleaned up" in stderr
+    assert "Traceback" not in stderr
+
+
+def test_a_second_signal_that_user_code_swallows_stops_all_the_same() -> None:
+    with start() as child:
+        child.daemon.start()
+        child.daemon.send(process_records(1, 2, 3, 4))
+        child.await_stderr("busy")
+        child.process.send_signal(signal.SIGTERM)
+        child.await_stderr("noted")
+        child.process.send_signal(signal.SIGTERM)
+        code, stderr = ends(child)
+    assert code == 128 + signal.SIGTERM
+    assert "swallowed SystemExit" in stderr
+
+
+def test_the_first_signal_does_not_interrupt_user_code() -> None:
+    with start() as child:
+        child.daemon.start()
+        child.daemon.send(process_records(1, 2, 3, 4, 5))
+        child.await_stderr("busy")
+        child.process.send_signal(signal.SIGTERM)
+        assert child.daemon.receive() == DONE
+        code, stderr = child.finish()
+    assert code == 0
+    assert "not interrupted" in stderr
+
+
+def test_the_grace_time_ends_a_child_that_nobody_ends() -> None:
+    with start(grace=0.5) as child:
+        child.daemon.start()
+        begin = time.monotonic()
+        child.process.send_signal(signal.SIGTERM)
+        code, stderr = ends(child)
+    assert code == 128 + signal.SIGTERM
+    assert 0.4 < time.monotonic() - begin < 10
+    assert "fastkcl: SIGTERM: stopped in state READY; the daemon did not end the dialogue within 0.5 s\n" in stderr
+
+
+def test_after_shutdown_requested_the_grace_time_is_a_clean_end() -> None:
+    with start(grace=0.5) as child:
+        child.daemon.start()
+        child.process.send_signal(signal.SIGTERM)
+        child.await_stderr("noted")
+        child.daemon.ask(SHUTDOWN_REQUESTED, checkpoint(), status("shutdownRequested"))
+        assert ends(child).exit == 0
+
+
+def test_the_grace_time_bounds_the_wait_for_a_checkpoint_reply() -> None:
+    with start(grace=0.5) as child:
+        child.daemon.start()
+        child.daemon.send(process_records(1, 2))
+        assert child.daemon.receive() == checkpoint()
+        child.process.send_signal(signal.SIGINT)
+        code, stderr = ends(child)
+    assert code == 128 + signal.SIGINT
+    assert "fastkcl: SIGINT: stopped waiting for a checkpoint reply; " in stderr
+
+
+def test_the_grace_time_bounds_retries() -> None:
+    with start(grace=0.5, retries=1) as child:
+        child.daemon.start()
+        child.daemon.send(process_records(1, 2))
+        assert child.daemon.receive() == checkpoint()
+        child.daemon.send(checkpoint_reply("ShutdownException"))
+        child.await_stderr("fastkcl: retry: ")
+        child.process.send_signal(signal.SIGTERM)
+        code, stderr = ends(child)
+    assert code == 128 + signal.SIGTERM
+    assert "fastkcl: SIGTERM: stopped while waiting for a retry; " in stderr
+
+
+def test_no_grace_means_the_next_wait_ends_the_child() -> None:
+    with start(grace=0) as child:
+        child.daemon.start()
+        child.process.send_signal(signal.SIGTERM)
+        assert ends(child).exit == 128 + signal.SIGTERM
+
+
+def test_unlimited_grace() -> None:
+    with start(grace=float("inf")) as child:
+        child.daemon.start()
+        child.process.send_signal(signal.SIGTERM)
+        child.await_stderr("noted")
+        child.daemon.ask(process_records(1), DONE)
+        assert child.finish().exit == 0
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    source = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + PROGRAM
+    with Child("-c", source, "0", "0") as child:
+        child.daemon.start()
+        child.process.send_signal(signal.SIGINT)
+        child.process.send_signal(signal.SIGINT)
+        child.daemon.ask(process_records(1), DONE)
+        assert child.finish() == (0, "")
+
+
+def test_handlers_come_back_after_the_run() -> None:
+    after = (
+        "print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL,"
+        " signal.getsignal(signal.SIGINT) == signal.default_int_handler, signal.set_wakeup_fd(-1))"
+    )
+    source = PROGRAM + "\n" + after
+    with Child("-c", source, "30", "0") as child:
+        child.daemon.start()
+        code, stderr = child.finish()
+    assert (code, stderr) == (0, "True True -1\n")
+
+
+def test_only_the_main_thread_can_run() -> None:
+    source = """
+import threading, fastkcl
+def serve():
+    try:
+        fastkcl.run(fastkcl.processor(lambda batch: None))
+    except RuntimeError as error:
+        print("refused:", error)
+thread = threading.Thread(target=serve)
+thread.start()
+thread.join()
+"""
+    with Child("-c", source) as child:
+        assert child.daemon.receive() is None
+        code, stderr = child.wait()
+    assert code == 0
+    assert "refused: a run has to be started in the main thread" in stderr
