@@ -1,0 +1,90 @@
+"""Print the figures of one bench run: machine, versions, MB/s, and how many times fastkcl is faster.
+
+    python bench/report.py RESULT.json
+
+RESULT.json is what ``pytest bench --benchmark-only --benchmark-json=RESULT.json`` wrote. Every ratio is one of
+medians from this one run; figures of different runs or machines are not to be compared. Speeds are bytes of the
+line (base64, keys and all) for a second, MB = 10**6.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+OURS = "fastkcl"
+Runs = dict[tuple[str, str], dict[str, Any]]
+"""(peer, profile) to a benchmark."""
+
+
+def table(title: str, rows: dict[str, dict[str, str]]) -> None:
+    """A table with a row a peer and a column a profile."""
+    columns = list(dict.fromkeys(name for row in rows.values() for name in row))
+    widths = [max(len(name), *(len(row.get(name, "")) for row in rows.values())) for name in columns]
+    first = max(len(name) for name in (title, *rows))
+    print(f"\n{title:{first}}  " + "  ".join(f"{name:>{width}}" for name, width in zip(columns, widths, strict=True)))
+    for name, row in rows.items():
+        cells = (f"{row.get(column, '-'):>{width}}" for column, width in zip(columns, widths, strict=True))
+        print(f"{name:{first}}  " + "  ".join(cells))
+
+
+def rows(runs: Runs, show: Any, *, ours: bool = True) -> dict[str, dict[str, str]]:
+    """`show(run, run of fastkcl for the same profile)` by peer and profile."""
+    found: dict[str, dict[str, str]] = {}
+    for (peer, profile), run in runs.items():
+        if ours or peer != OURS:
+            found.setdefault(peer, {})[profile] = show(run, runs[OURS, profile])
+    return found
+
+
+def median(run: dict[str, Any]) -> float:
+    """Seconds."""
+    return run["stats"]["median"]
+
+
+def extra(run: dict[str, Any], name: str, scale: float) -> float:
+    """A figure that the bench noted beside the time."""
+    return run["extra_info"][name] * scale
+
+
+def suite_tables(suite: str, runs: Runs) -> None:
+    """What there is to say about one suite."""
+    table(f"{suite}: MB/s", rows(runs, lambda run, _: f"{extra(run, 'line_bytes', 1e-6) / median(run):,.0f}"))
+    times = rows(runs, lambda run, best: f"{median(run) / median(best):.1f}x", ours=False)
+    if times:
+        table(f"{suite}: fastkcl is faster by", times)
+    if all("cpu_seconds_per_gb" in run["extra_info"] for run in runs.values()):
+        table(f"{suite}: child's CPU, s/GB", rows(runs, lambda run, _: f"{extra(run, 'cpu_seconds_per_gb', 1):.2f}"))
+        table(
+            f"{suite}: last byte to status, ms", rows(runs, lambda r, _: f"{extra(r, 'last_byte_to_status', 1e3):.2f}")
+        )
+        table(f"{suite}: idle child, MB", rows(runs, lambda run, _: f"{extra(run, 'idle_resident_bytes', 1e-6):.0f}"))
+
+
+def main(arguments: list[str]) -> int:
+    """Print everything; the exit status."""
+    if len(arguments) != 1:
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        result = json.loads(Path(arguments[0]).read_text())
+        machine, benchmarks = result["machine_info"], result["benchmarks"]
+        versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        print(f"report: {arguments[0]} is no result of this bench: {error!r}", file=sys.stderr)
+        return 1
+    cpu = machine["cpu"].get("brand_raw", machine["machine"])
+    print(f"{cpu}, {machine['cpus']} CPUs, {machine['system']} {machine['release']}")
+    print(f"codec backend {machine['isa']}; Python {machine['python_version']}; {versions}")
+    print(f"{result['datetime']}")
+    suites: dict[str, Runs] = {}
+    for run in benchmarks:
+        info = run["extra_info"]
+        suites.setdefault(info["suite"], {})[info["peer"], info["profile"]] = run
+    for suite, runs in suites.items():
+        suite_tables(suite, runs)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
