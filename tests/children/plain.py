@@ -2,7 +2,7 @@
 
 Options on the command line change how it behaves:
 
-    --dialect legacy            checkpoint in the legacy words
+    --dialect modern|legacy     the words of its checkpoints (default: found from initialize)
     --every N                   checkpoint at the end of each Nth batch (default 1; 0: only at the end)
     --sink FILE                 append "shard sequence sub sha1(data)" for each record
     --no-end-checkpoint         do not checkpoint at the shard's end
@@ -24,7 +24,6 @@ MISBEHAVIOURS = (
     "null",  # the word that ends a daemon
     "wrong-status",  # a status for another action
     "two-statuses",
-    "early-status",  # a status before the next request
     "no-status",  # silence
     "exit",  # ends with 3
     "exit-zero",
@@ -39,7 +38,7 @@ MISBEHAVIOURS = (
 )
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--dialect", default="modern")
+parser.add_argument("--dialect", choices=("modern", "legacy"))
 parser.add_argument("--every", type=int, default=1)
 parser.add_argument("--sink")
 parser.add_argument("--no-end-checkpoint", action="store_true")
@@ -84,6 +83,7 @@ def main():
         action = message["action"]
         if action == "initialize":
             shard = message["shardId"]
+            options.dialect = options.dialect or ("modern" if "sequenceNumber" in message else "legacy")
             assert shard == os.environ["FASTKCL_REPLAY_SHARD"]
             if misbehaves("in-initialize"):
                 print("checkpoint said", checkpoint(), file=sys.stderr)
@@ -117,9 +117,6 @@ def process(shard, batch, records):
         print("null", flush=True)
     if misbehaves("wrong-status", batch):
         write({"action": "status", "responseFor": "initialize"})
-    if misbehaves("early-status", batch):
-        write({"action": "status", "responseFor": "processRecords"})
-        time.sleep(0.3)
     if misbehaves("no-status", batch):
         time.sleep(60)
     if misbehaves("exit", batch):

@@ -49,6 +49,11 @@ class ShardPlan:
     batch_records: int = 1000
     parents: tuple[int, ...] = ()
 
+    @property
+    def records_planned(self) -> int:
+        """Records that the script delivers: those of the shard up to its end."""
+        return max((step.stop for step in self.steps if isinstance(step, Deliver)), default=0)
+
 
 def make_plans(source: Source, options: ReplayOptions) -> list[ShardPlan]:
     """Plans of all shards, parents before their children.

@@ -77,6 +77,7 @@ class ShardPlayer:
         self._relay = relay
         self._progress = progress
         self._steps: list[Step] = list(plan.steps)
+        self._planned = plan.records_planned
         self._next = 0
         self._lines: dict[int, bytes] = {}
         self._delivered = 0  # records delivered at least once: those below this index
@@ -159,10 +160,9 @@ class ShardPlayer:
             report.last_checkpoint = self.lease.checkpoint.sequence_number, self.lease.checkpoint.sub_sequence_number
         if self._deaths > self._options.restarts:
             report.problems.append(f"given up after {self._options.restarts} restarts that nobody asked for")
-        if report.exit_codes and self._delivered < len(self.plan.records) and not self._hub.stopping.is_set():
-            left = len(self.plan.records) - self._delivered
-            if not any(fault.name == "shard-end" for fault in self._fired):
-                report.problems.append(f"{left} of {len(self.plan.records)} records were never delivered")
+        if report.exit_codes and self._delivered < self._planned and not self._hub.stopping.is_set():
+            left = self._planned - self._delivered
+            report.problems.append(f"{left} of {self._planned} records were never delivered")
         for fault in self._options.faults:
             if fault not in self._fired and fault.shard in (None, self.plan.index):
                 report.faults.append(
@@ -178,7 +178,7 @@ class ShardPlayer:
                 self.plan.label,
                 state,
                 self._delivered,
-                len(self.plan.records),
+                self._planned,
                 report.line_bytes,
                 report.restarts,
                 len(report.problems),
@@ -278,6 +278,7 @@ class ShardPlayer:
     def _break_line(self, session: Session) -> None:
         """Counts a delivery; a broken line comes in its place if that was asked for."""
         self._deliveries += 1
+        session.place = f", delivery {self._deliveries}"
         garbage = self._faults_now().get("garbage")
         if garbage is not None:
             self._note(session, garbage)
@@ -286,7 +287,7 @@ class ShardPlayer:
 
     def _note(self, session: Session, fault: Fault) -> None:
         self._fired.add(fault)
-        session.fault(f"{fault} at delivery {self._deliveries}")
+        session.fault(str(fault))
 
     def _deliver(self, session: Session, step: Deliver, line: bytes) -> None:
         faults = self._faults_now()
@@ -305,7 +306,7 @@ class ShardPlayer:
         if "byte-wise" in faults:
             write_size = 1
         for name in ("crlf", "byte-wise", "slow-pipe"):
-            if name in faults:
+            if name in faults and faults[name] not in self._fired:  # these often are for every line
                 self._note(session, faults[name])
         lease_lost, close, kill, stop = (faults.get(name) for name in ("lease-lost", "close", "kill", "stop"))
         if lease_lost and lease_lost.value == "mid-batch":
@@ -343,7 +344,7 @@ class ShardPlayer:
     def _after_batch(self, session: Session, faults: dict[str, Fault]) -> None:
         if "shard-end" in faults:
             self._note(session, faults["shard-end"])
-            left = len(self.plan.records) - self._delivered
+            left, self._planned = self._planned - self._delivered, self._delivered
             if left:
                 session.fault(f"{left} records of the source are not in the shard that ends here")
             self._steps[self._next :] = [Ask("shardEnded")]

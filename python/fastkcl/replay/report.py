@@ -99,8 +99,8 @@ class Progress:
         index: of the shard in the report.
         label: of the shard.
         state: waiting for its parents, playing, or done.
-        records: distinct records delivered and answered.
-        records_total: distinct records of the shard.
+        records: distinct records delivered.
+        records_total: distinct records that the shard's script has.
         line_bytes: bytes of processRecords lines written.
         restarts: children started after the first.
         problems: found so far.

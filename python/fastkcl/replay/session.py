@@ -158,6 +158,7 @@ class Session:
         child: the process.
         conversation: the daemon's side.
         initialized: whether the child got through initialize.
+        place: where in the shard it is, put after its name in messages, e.g. ``, delivery 3``.
     """
 
     def __init__(
@@ -173,6 +174,7 @@ class Session:
         self.child = child
         self.conversation = conversation
         self.initialized = False
+        self.place = ""
         conversation.intervene = self._error_for
         self._report = report
         self._options = options
@@ -186,11 +188,11 @@ class Session:
 
     def problem(self, text: str) -> None:
         """Note what the child did wrong."""
-        self._report.problems.append(f"{self._name}: {text}")
+        self._report.problems.append(f"{self._name}{self.place}: {text}")
 
     def fault(self, text: str) -> None:
         """Note a fault that was asked for, or what came of it."""
-        self._report.faults.append(f"{self._name}: {text}")
+        self._report.faults.append(f"{self._name}{self.place}: {text}")
 
     # Requests.
 
@@ -273,6 +275,7 @@ class Session:
                 f"no line for {self._options.answer_timeout:g} s, and the status of {owed} is owed: "
                 "a daemon without timeoutInSeconds waits for ever"
             )
+            self._reap(0.0)
             raise SessionOver(again=False) from None
 
     def _died(self) -> SessionOver:

@@ -1,0 +1,325 @@
+"""``fastkcl inspect``: captured lines for reading, or their records for other tools.
+
+Lines that a daemon wrote are decoded by the same codec as in a child, so what is shown is what a child gets. A file
+of a child's lines (``.out.jsonl``) can be shown too, as the daemon reads them. The formats for tools hold the records
+only, in the canonical schema and with the shard's id first; JSON lines and Parquet can be replayed with
+``fastkcl replay --input``.
+
+Rules: an error names the line. The table shows the error in its place and goes on; a file for tools is written whole
+or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from io import BufferedIOBase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from fastkcl import _core
+from fastkcl.replay.child_lines import read_child_line
+from fastkcl.replay.sources import open_lines
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.table import Table
+
+__all__ = ["inspect"]
+
+_PREVIEW = 48  # characters of a payload in the table
+_PLAIN_WIDTH = 150  # columns of the table where standard output is no terminal
+_ROWS_OF_A_BATCH = 5
+
+Format = Literal["table", "jsonl", "parquet", "arrow"]
+
+
+class _BadLineError(click.ClickException):
+    """A line that cannot be decoded; standard error gets ``FILE:LINE: kind: what``."""
+
+    exit_code = 1
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "jsonl", "parquet", "arrow"]),
+    default="table",
+    show_default=True,
+    help="table for people; the others hold the records only (arrow: an IPC file).",
+)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to write; standard output without it (not for parquet and arrow on a terminal).",
+)
+@click.option(
+    "--records",
+    "rows",
+    type=click.IntRange(0),
+    default=_ROWS_OF_A_BATCH,
+    show_default=True,
+    help="Records of each batch that the table shows.",
+)
+@click.pass_context
+def inspect(ctx: click.Context, /, file: str, form: Format, output: Path | None, rows: int) -> None:
+    """Show the captured lines of FILE (- for standard input) or convert their records.
+
+    FILE holds what a daemon wrote to a child, one JSON message a line; .gz is unpacked. In a table, the lines of a
+    child (.out.jsonl) can be shown as well.
+
+    \b
+    Examples:
+      fastkcl inspect tests/data/kcl-multilang/split.shard0.in.jsonl
+      fastkcl inspect capture.in.jsonl.gz --format parquet --output records.parquet
+      fastkcl inspect - --format jsonl < capture.in.jsonl | head -1
+    """  # noqa: D301 - \b is click's mark for a block that keeps its lines
+    name = "standard input" if file == "-" else file
+    with contextlib.closing(_open(file)) as lines:
+        if form == "table":
+            errors = _show(lines, name, rows, output)
+            ctx.exit(1 if errors else 0)
+        batches = _batches(lines, name)
+        if form == "jsonl":
+            _write(output, lambda sink: sink.writelines(_json_lines(batches)))
+        else:
+            if output is None and sys.stdout.isatty():
+                raise click.UsageError(f"--format {form} is not for a terminal; give --output FILE")
+            table = _arrow_table(batches)
+            _write(output, lambda sink: _write_table(table, form, sink))
+
+
+def _open(file: str) -> BufferedIOBase:
+    return sys.stdin.buffer if file == "-" else open_lines(Path(file))  # type: ignore[return-value]
+
+
+def _lines(lines: BufferedIOBase, name: str) -> Iterator[tuple[int, bytes]]:
+    """Numbered lines from 1, cut at LF only, as a child cuts them."""
+    try:
+        yield from enumerate(lines, 1)
+    except (OSError, EOFError) as error:  # a broken .gz among them
+        raise _BadLineError(f"{name}: {error}") from None
+
+
+# For people.
+
+
+def _show(lines: BufferedIOBase, name: str, rows: int, output: Path | None) -> int:
+    """Print the table; returns the number of lines that could not be read."""
+    from rich.console import Console
+
+    with contextlib.ExitStack() as stack:
+        if output is None:
+            console = Console(highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+        else:
+            sink = stack.enter_context(output.open("w", encoding="utf-8"))
+            console = Console(file=sink, highlight=False, width=_PLAIN_WIDTH)
+        table = _table(name)
+        errors = sum(_add_line(table, number, line, rows) for number, line in _lines(lines, name))
+        console.print(table)
+        if errors:
+            console.print(f"{errors} of the lines cannot be read: see the errors above.", style="red")
+    return errors
+
+
+def _table(name: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=name, box=box.SIMPLE_HEAD, title_justify="left")
+    table.add_column("line", justify="right", style="dim")
+    table.add_column("message", style="cyan")
+    table.add_column("place", overflow="fold")
+    table.add_column("partition key", overflow="ellipsis", no_wrap=True, max_width=28)
+    table.add_column("arrival", no_wrap=True)
+    table.add_column("content", overflow="fold")
+    return table
+
+
+def _add_line(table: Table, number: int, line: bytes, rows: int) -> bool:
+    """Add the rows of one line; returns whether it is an error."""
+    from rich.markup import escape
+
+    try:
+        message = _core.decode_line(line)
+    except _core.DecodeError as error:
+        said = _child_message(line)
+        if said is not None:
+            table.add_row(str(number), *map(escape, said))
+            return False
+        table.add_row(str(number), "[red]error[/red]", "", "", "", escape(str(error)))
+        return True
+    if message is None:
+        return False
+    if isinstance(message, _core.ProcessRecords):
+        _add_batch(table, number, len(line), message, rows)
+        return False
+    place, content = _describe(message)
+    table.add_row(str(number), message.action, escape(place), "", "", escape(content))
+    return False
+
+
+def _child_message(line: bytes) -> tuple[str, str, str, str, str] | None:
+    """A status, which only a child writes; its checkpoint requests read like replies without an error."""
+    read = read_child_line(line)
+    if read.verdict != "accept" or read.message is None or read.message["action"] != "status":
+        return None
+    return "status (child)", "", "", "", f"for {read.message['responseFor']}"
+
+
+def _describe(message: _core.Message) -> tuple[str, str]:
+    """Place and content of a message without records."""
+    match message:
+        case _core.Initialize():
+            start = _place(message.sequence_number, message.sub_sequence_number)
+            return start, f"{message.shard_id} ({message.dialect})"
+        case _core.Checkpoint():
+            place = _place(message.sequence_number, message.sub_sequence_number) or "(end of what was delivered)"
+            return place, message.error or "ok"
+        case _core.Shutdown():
+            return "", message.reason
+        case _:
+            return "", ""
+
+
+def _place(sequence_number: str | None, sub_sequence_number: int | None) -> str:
+    if sequence_number is None:
+        return ""
+    return sequence_number if sub_sequence_number is None else f"{sequence_number}/{sub_sequence_number}"
+
+
+def _add_batch(table: Table, number: int, line_bytes: int, message: _core.ProcessRecords, rows: int) -> None:
+    from rich.markup import escape
+
+    batch = message.batch
+    behind = "" if message.millis_behind_latest is None else f", {message.millis_behind_latest} ms behind"
+    content = f"{len(batch):,} records, {line_bytes:,} B of line{behind}"
+    table.add_row(str(number), message.action, "", "", "", content)
+    for index, record in enumerate(batch):
+        if index == rows:
+            table.add_row("", "", f"... {len(batch) - rows:,} more (--records N shows more)" if rows else "")
+            break
+        table.add_row(
+            "",
+            f"  record {index}",
+            escape(_place(record.sequence_number, record.sub_sequence_number)),
+            escape(_printable(record.partition_key)),
+            _arrival(record.timestamp_millis),
+            escape(_payload(record.data)),
+        )
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _arrival(millis: int | None) -> str:
+    if millis is None:
+        return "null"
+    try:
+        return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, OSError, ValueError):  # beyond the years that datetime knows
+        return f"{millis} ms"
+
+
+def _payload(data: bytes | None) -> str:
+    if data is None:
+        return "null"
+    try:
+        text = _printable(data.decode())
+    except UnicodeDecodeError:
+        text = data[:_PREVIEW].hex(" ")
+    shown = text if len(text) <= _PREVIEW else text[: _PREVIEW - 1] + "…"
+    return f"{len(data):,} B  {shown}"
+
+
+# For tools.
+
+
+def _batches(lines: BufferedIOBase, name: str) -> Iterator[tuple[str | None, _core.RecordBatch]]:
+    """Record batches with the id of the shard whose initialize came before."""
+    shard_id: str | None = None
+    for number, line in _lines(lines, name):
+        try:
+            message = _core.decode_line(line)
+        except _core.DecodeError as error:
+            raise _BadLineError(f"{name}:{number}: {error}") from None
+        if isinstance(message, _core.Initialize):
+            shard_id = message.shard_id
+        elif isinstance(message, _core.ProcessRecords):
+            yield shard_id, message.batch
+
+
+def _json_lines(batches: Iterable[tuple[str | None, _core.RecordBatch]]) -> Iterator[bytes]:
+    for shard_id, batch in batches:
+        for record in batch:
+            row: dict[str, Any] = {
+                "shardId": shard_id,
+                "data": None if record.data is None else _core.encode_base64(record.data).decode(),
+                "partitionKey": record.partition_key,
+                "sequenceNumber": record.sequence_number,
+                "subSequenceNumber": record.sub_sequence_number,
+                "approximateArrivalTimestamp": record.timestamp_millis,
+            }
+            yield json.dumps(row, ensure_ascii=False).encode() + b"\n"
+
+
+def _arrow_table(batches: Iterable[tuple[str | None, _core.RecordBatch]]) -> pa.Table:
+    try:
+        import pyarrow as pa
+    except ModuleNotFoundError:
+        raise click.ClickException("this format needs pyarrow: pip install 'fastkcl[arrow]'") from None
+    # An empty batch gives the schema where the lines hold no batch at all.
+    found = list(batches)
+    empty = _core.decode_line(b'{"action":"processRecords","records":[]}')
+    assert isinstance(empty, _core.ProcessRecords)
+    schema = pa.record_batch(empty.batch).schema
+    table = pa.Table.from_batches([pa.record_batch(batch) for _, batch in found], schema=schema)
+    shards = [shard_id for shard_id, batch in found for _ in range(len(batch))]
+    return table.add_column(0, pa.field("shardId", pa.string()), pa.array(shards, pa.string()))
+
+
+def _write_table(table: pa.Table, form: Format, sink: Any) -> None:  # noqa: ANN401 - any binary file
+    if form == "parquet":
+        import pyarrow.parquet as pq
+
+        pq.write_table(table, sink)
+        return
+    import pyarrow as pa
+
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def _write(output: Path | None, fill: Any) -> None:  # noqa: ANN401 - called with any binary file
+    """Fill standard output, or a file that appears only when it is whole."""
+    if output is None:
+        fill(sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+        return
+    descriptor, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
+    part = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as sink:
+            fill(sink)
+        part.chmod(0o666 & ~_umask())
+        part.replace(output)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

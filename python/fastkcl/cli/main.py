@@ -1,0 +1,66 @@
+"""The command group: names, one line of help each, and where the command lives.
+
+A sub-command may need pyarrow, pyspark or the replayer; a person who asks for ``fastkcl version`` should not wait
+for them. So the table below holds what the list of commands shows, and a module is imported with its command.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import NamedTuple
+
+import click
+
+__all__ = ["cli"]
+
+
+class _Entry(NamedTuple):
+    module: str
+    command: str
+    help: str
+
+
+COMMANDS = {
+    "demo": _Entry("fastkcl.cli.demo", "demo", "Generated shards through child processes into Spark, checked."),
+    "replay": _Entry("fastkcl.cli.replay", "replay", "Play the daemon for a child program, with faults on demand."),
+    "inspect": _Entry("fastkcl.cli.inspect", "inspect", "Show or convert captured lines of the protocol."),
+    "version": _Entry("fastkcl.cli.version", "version", "Versions of everything that matters, and the CPU backend."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported one by one, when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in the order of the table."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command of that name."""
+        del ctx
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command = getattr(importlib.import_module(entry.module), entry.command)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="fastkcl", message="%(prog)s %(version)s")
+def cli() -> None:
+    """High-throughput child processes for daemons that speak over stdin and stdout.
+
+    \b
+    Try:
+      fastkcl demo                                     see it work, from lines to a Spark table
+      fastkcl replay -- python child.py                test your child program without a daemon
+      fastkcl inspect capture.in.jsonl                 see what a daemon wrote
+    """  # noqa: D301 - \b is click's mark for a block that keeps its lines

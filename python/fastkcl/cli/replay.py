@@ -1,0 +1,370 @@
+"""``fastkcl replay``: the daemon's part for a child program, from the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fastkcl.replay import (
+    CATALOG,
+    Fault,
+    Progress,
+    ReplayError,
+    ReplayOptions,
+    Report,
+    Source,
+    SourceError,
+    from_captures,
+    from_records,
+    generate,
+    parse_fault,
+)
+from fastkcl.replay import replay as play
+from fastkcl.replay.profiles import PROFILES
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+__all__ = ["replay"]
+
+DEFAULT_BATCHES = 10
+"""Batches of each generated shard where neither --records nor another source is given."""
+
+_PLAIN_WIDTH = 150  # columns of the summary where standard output is no terminal
+
+
+class _InputError(click.ClickException):
+    """Something about the arguments or the source; 1 is kept for children that break the protocol."""
+
+    exit_code = 2
+
+
+class _FaultType(click.ParamType[Fault]):
+    name = "FAULT"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Fault:
+        try:
+            return parse_fault(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class _VariableType(click.ParamType[tuple[str, str]]):
+    name = "NAME=VALUE"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        name, equals, text = str(value).partition("=")
+        if not name or not equals:
+            self.fail(f"{value!r}: NAME=VALUE expected", param, ctx)
+        return name, text
+
+
+class _ReplayCommand(click.Command):
+    """Adds the profiles and faults, with their explanations, to the help."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Profiles (--profile)"):
+            formatter.write_dl([(profile.name, profile.describe) for profile in PROFILES.values()])
+        with formatter.section("Faults (--fault NAME[@WHEN][#SHARD][=VALUE])"):
+            formatter.write_text(
+                "WHEN is a number from 1, a range 2-4, or * for always. It counts the deliveries of a shard (batches, "
+                "redelivered ones included), or for checkpoint-error and slow-reply the checkpoints it asks for. "
+                "SHARD is an index from 0; without it every shard has the fault."
+            )
+            formatter.write_paragraph()
+            formatter.write_dl([(_form(name), kind.help) for name, kind in CATALOG.items()])
+        with formatter.section("Environment of the children"):
+            formatter.write_dl(
+                [
+                    ("FASTKCL_STREAM", "the stream's name"),
+                    ("FASTKCL_REPLAY_SHARD", "the shard's id, before initialize says it"),
+                    ("FASTKCL_REPLAY_ATTEMPT", "1 for the shard's first child, 2 for the next, ..."),
+                ]
+            )
+        with formatter.section("Exit status"):
+            formatter.write_dl(
+                [
+                    ("0", "every child kept the protocol; faults that were asked for do not count"),
+                    ("1", "a child broke it: see the problems"),
+                    ("2", "the arguments or the source cannot be used"),
+                    ("130", "interrupted; all children have been ended"),
+                ]
+            )
+
+
+def _form(name: str) -> str:
+    kind = CATALOG[name]
+    if kind.default is None:
+        return f"{name}@N"
+    return f"{name}@N={'|'.join(kind.choices) or kind.default}"
+
+
+@click.command(cls=_ReplayCommand)
+@click.option(
+    "--profile", type=click.Choice(list(PROFILES)), help="Generate records of this kind.  [default: clickstream]"
+)
+@click.option(
+    "--capture",
+    "captures",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="Replay captured lines of a daemon (.in.jsonl, .gz), or a folder of them. Repeatable: one file, one shard.",
+)
+@click.option(
+    "--input",
+    "records_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Replay records of a JSON lines or Parquet file in the canonical schema, as fastkcl inspect writes them.",
+)
+@click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Shards, and children at a time.")
+@click.option("--records", type=click.IntRange(0), help="Generated records of each shard.  [default: ten batches]")
+@click.option("--batch-records", type=click.IntRange(1), help="Records of one batch.  [default: the source's own]")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the generated records.")
+@click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="Play the records so many times.")
+@click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), help="Records per second of each shard.  [default: no limit]"
+)
+@click.option(
+    "--dialect",
+    type=click.Choice(["legacy", "transitional", "modern"]),
+    help="KCL up to 1.7.1, 1.7.2 to 1.15, or 2.x and 3.x.  [default: modern, or the capture's]",
+)
+@click.option(
+    "--end",
+    type=click.Choice(["shard-end", "shutdown", "lease-lost", "eof"]),
+    help="How each shard ends.  [default: shard-end, or as captured]",
+)
+@click.option(
+    "--split-at", type=click.IntRange(1), metavar="N", help="Split each shard after batch N into two children."
+)
+@click.option(
+    "--merge-at", type=click.IntRange(1), metavar="N", help="Merge shards 0 and 1, 2 and 3, ... after batch N."
+)
+@click.option(
+    "--empty-batches", type=click.IntRange(0), default=0, metavar="N", help="N empty batches after each batch."
+)
+@click.option("--write-size", type=click.IntRange(1), metavar="BYTES", help="Bytes of one write. A JVM writes 8192.")
+@click.option(
+    "--fault", "faults", multiple=True, type=_FaultType(), help="Let something go wrong; see below. Repeatable."
+)
+@click.option("--stream", default="replay", show_default=True, help="The stream's name.")
+@click.option(
+    "--env", "variables", multiple=True, type=_VariableType(), help="A variable for the children. Repeatable."
+)
+@click.option(
+    "--restarts", type=click.IntRange(0), default=3, show_default=True, help="New children after unasked deaths."
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=300.0,
+    show_default=True,
+    help="Seconds for an answer.",
+)
+@click.option(
+    "--exit-grace",
+    type=click.FloatRange(0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Seconds for a child to end at the end of its input.",
+)
+@click.option("--prefix", is_flag=True, help="Put the shard before each line of the children's standard error.")
+@click.option("--json", "as_json", is_flag=True, help="The report as one JSON object on standard output.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_context
+def replay(
+    ctx: click.Context,
+    /,
+    profile: str | None,
+    captures: tuple[Path, ...],
+    records_file: Path | None,
+    shards: int,
+    records: int | None,
+    batch_records: int | None,
+    seed: int,
+    variables: tuple[tuple[str, str], ...],
+    timeout: float,
+    prefix: bool,
+    as_json: bool,
+    command: tuple[str, ...],
+    **settings: Any,  # noqa: ANN401 - the other options, named and typed as in ReplayOptions
+) -> None:
+    """Play the daemon for COMMAND: one child per shard, over real pipes, strictly by the protocol.
+
+    Records come from a profile, from captured lines, or from a file of records. Every line that a child writes is
+    read as the Java daemon reads it, every checkpoint is judged by KCL's rules, and after a death all records
+    above the last checkpoint are delivered again. In the end each record has to lie below a checkpoint.
+
+    \b
+    Examples:
+      fastkcl replay --profile clickstream --shards 4 -- python child.py
+      fastkcl replay --fault kill@3 --fault checkpoint-error@5-7=ThrottlingException -- python child.py
+      fastkcl replay --capture tests/data/kcl-multilang --json -- python child.py
+      fastkcl replay --profile iot --split-at 4 --fault stop@2#0=1.5 -- python child.py
+    """  # noqa: D301 - \b is click's mark for a block that keeps its lines
+    source = _source(profile, captures, records_file, shards, records, batch_records, seed)
+    try:
+        with _progress(prefix) as (on_progress, on_stderr):
+            options = ReplayOptions(
+                batch_records=batch_records,
+                environment=dict(variables),
+                answer_timeout=timeout,
+                prefix_stderr=prefix,
+                on_stderr=on_stderr,
+                **settings,
+            )
+            report = play(command, source, options, on_progress)
+    except (ReplayError, SourceError, ValueError) as error:
+        raise _InputError(str(error)) from None
+    except KeyboardInterrupt:
+        click.echo("fastkcl: interrupted; the children have been ended", err=True)
+        ctx.exit(130)
+    if as_json:
+        click.echo(json.dumps(report.to_dict(), indent=2))
+    else:
+        _show(report)
+    ctx.exit(0 if report.ok else 1)
+
+
+def _source(
+    profile: str | None,
+    captures: tuple[Path, ...],
+    records_file: Path | None,
+    shards: int,
+    records: int | None,
+    batch_records: int | None,
+    seed: int,
+) -> Source:
+    given = [
+        name for name, value in (("--profile", profile), ("--capture", captures), ("--input", records_file)) if value
+    ]
+    if len(given) > 1:
+        raise click.UsageError(f"{' and '.join(given)} exclude each other: records come from one source")
+    if records is not None and given not in ([], ["--profile"]):
+        raise click.UsageError(f"--records is for generated records; {given[0]} brings its own")
+    try:
+        if captures:
+            if shards != 1:
+                raise click.UsageError("--shards has no meaning with --capture: each file is a shard")
+            return from_captures(captures)
+        if records_file is not None:
+            return from_records(records_file, shards=shards)
+        name = profile or "clickstream"
+        size = batch_records or PROFILES[name].records
+        count = DEFAULT_BATCHES * size if records is None else records
+        return generate(name, shards=shards, records=count, batch_records=batch_records, seed=seed)
+    except SourceError as error:
+        raise _InputError(str(error)) from None
+
+
+@contextlib.contextmanager
+def _progress(
+    prefix: bool,
+) -> Iterator[tuple[Callable[[Progress], None] | None, Callable[[str, bytes], None] | None]]:
+    """Bars on standard error where that is a terminal; the children's lines then appear above them."""
+    if not sys.stderr.isatty():
+        yield None, None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+    from rich.text import Text
+
+    console = Console(stderr=True)
+    bars = Bars(
+        TextColumn("{task.fields[label]}", style="cyan"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("records"),
+        TextColumn("{task.fields[megabytes]:,.1f} MB"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}", style="yellow"),
+        console=console,
+        transient=True,
+    )
+    tasks: dict[int, TaskID] = {}
+
+    def on_progress(now: Progress) -> None:
+        note = "waits for its parents" if now.state == "waiting" else ""
+        if now.restarts:
+            note = f"{now.restarts} restarts"
+        if now.problems:
+            note = f"{now.problems} problems"
+        megabytes = now.line_bytes / 1e6
+        if now.index not in tasks:
+            tasks[now.index] = bars.add_task(
+                "", total=now.records_total, label=now.label, note=note, megabytes=megabytes
+            )
+        bars.update(tasks[now.index], completed=now.records, total=now.records_total, note=note, megabytes=megabytes)
+
+    def on_stderr(shard_id: str, line: bytes) -> None:
+        text = line.decode("utf-8", errors="replace")
+        console.print(Text(f"[{shard_id}] {text}" if prefix else text), soft_wrap=True)
+
+    with bars:
+        yield on_progress, on_stderr
+
+
+def _show(report: Report) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+    console.print(_table(report))
+    _list(console, "Faults that were asked for", "yellow", [(shard.label, shard.faults) for shard in report.shards])
+    _list(console, "Problems", "red", [(shard.label, shard.problems) for shard in report.shards])
+    megabytes = sum(shard.line_bytes for shard in report.shards) / 1e6
+    records = sum(shard.records_sent for shard in report.shards)
+    console.print(
+        f"{records:,} records, {megabytes:,.1f} MB of lines in {report.seconds:.2f} s "
+        f"({megabytes / report.seconds if report.seconds else 0:,.1f} MB/s, the children's start included)"
+    )
+    if report.ok:
+        console.print("Every child kept the protocol.", style="green")
+    else:
+        console.print("The protocol was broken: see the problems above.", style="bold red")
+
+
+def _list(console: Console, title: str, style: str, lists: list[tuple[str, list[str]]]) -> None:
+    from rich.text import Text
+
+    if any(lines for _, lines in lists):
+        console.print(Text(title, style=style))
+    for label, lines in lists:
+        for line in lines:
+            console.print(Text(f"  {label}: {line}"), soft_wrap=True)
+
+
+def _table(report: Report) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=f"{report.source}, stream {report.stream}", box=box.SIMPLE_HEAD, title_justify="left")
+    table.add_column("shard", style="cyan", overflow="fold")
+    for name in ("records", "delivered", "batches", "MB", "MB/s", "checkpoints", "errors", "uncovered", "restarts"):
+        table.add_column(name, justify="right")
+    table.add_column("exit codes", overflow="fold")
+    table.add_column("protocol")
+    for shard in report.shards:
+        table.add_row(
+            shard.label,
+            f"{shard.records_sent:,}",
+            f"{shard.records_delivered:,}",
+            f"{shard.batches:,}",
+            f"{shard.line_bytes / 1e6:,.1f}",
+            f"{shard.bytes_per_second / 1e6:,.0f}",
+            f"{shard.checkpoints:,}",
+            f"{shard.checkpoint_errors.total():,}",
+            f"{shard.uncheckpointed:,}",
+            f"{shard.restarts:,}",
+            " ".join(map(str, shard.exit_codes)),
+            f"[red]{len(shard.problems)} problems[/red]" if shard.problems else "[green]kept[/green]",
+        )
+    return table
