@@ -29,9 +29,11 @@ import atexit
 import os
 import re
 import secrets
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -69,6 +71,8 @@ _CONNECT_SERVER_SETTINGS: Final = {
 }
 _TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # not a setting: those are seen in the process list
 
+_SERVER_SECONDS: Final = 15.0  # for a server that is being started beside us
+_SERVER_PAUSE_SECONDS: Final = 0.5
 _RELEASE_SECONDS: Final = 5.0
 _END_SECONDS: Final = 20.0
 
@@ -161,6 +165,7 @@ class Session:
         if self._url.startswith("sc://"):
             from pyspark.sql import SparkSession
 
+            _wait_for_server(self._url)
             session = SparkSession.builder.remote(self._url).create()
             return _prepare(session, {**_INGEST_SETTINGS, **_TIME_ZONE_SETTING})
         self._local = LocalSpark(self._url)
@@ -279,6 +284,32 @@ class LocalSpark:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _wait_for_server(url: str) -> None:
+    """Fail in seconds where the client of Connect would try a wrong address for ten minutes without a word.
+
+    Raises:
+        SparkUnavailableError: nobody listens there.
+    """
+    if any(os.environ.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy")):
+        return  # the client will not go there itself
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    builder = DefaultChannelBuilder(url)
+    host, port = builder.endpoint.removeprefix("[").rsplit(":", 1)
+    deadline = time.monotonic() + _SERVER_SECONDS
+    while True:
+        try:
+            socket.create_connection((host.removesuffix("]"), int(port)), timeout=_SERVER_SECONDS).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise SparkUnavailableError(
+                    f"no Spark Connect server answers at {builder.endpoint}: {error}. Start one there"
+                    " (sbin/start-connect-server.sh of Spark), or correct FASTKCL_SPARK, SPARK_REMOTE or spark="
+                ) from error
+        time.sleep(_SERVER_PAUSE_SECONDS)
 
 
 @contextmanager

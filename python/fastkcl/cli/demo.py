@@ -1,0 +1,216 @@
+"""``fastkcl demo``: the whole way from a daemon's lines to a Spark table, shown and checked."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from threading import Lock
+
+import click
+from rich import box
+from rich.console import Console
+from rich.panel import Panel
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from fastkcl.replay import Progress as ReplayProgress
+from fastkcl.replay import ReplayError
+from fastkcl.spark import SparkUnavailableError
+from fastkcl.spark.demo import DemoReport, DemoShard, run_demo
+
+__all__ = ["demo"]
+
+_INTRODUCTION = """\
+A Kinesis stream of click events, on this machine and without AWS:
+
+[b]replayer[/b]  plays the Java daemon: a child per shard, JSON lines over pipes
+[b]children[/b]  decode them straight into Arrow columns, for Spark
+[b]Spark[/b]     writes Parquet; only then does a child checkpoint
+[b]check[/b]     Spark reads it back: is every record there, once, unchanged?"""
+
+
+@click.command()
+@click.option("--shards", default=4, show_default=True, type=click.IntRange(1, 64), help="Shards; a child for each.")
+@click.option(
+    "--records", default=50_000, show_default=True, type=click.IntRange(1, 10_000_000), help="Records of each shard."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, and nothing else there.")
+@click.option(
+    "--keep",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Leave the table in DIR, which must be new or empty. Without it nothing stays.",
+)
+def demo(shards: int, records: int, as_json: bool, keep: Path | None) -> None:
+    """See it work: generated shards, child processes, Spark, Parquet, and a check of what arrived.
+
+    Needs pyspark and a Java (17 or newer, or the one of pip install 'fastkcl[jdk]'); about half a minute, most of it
+    the JVM's. Exits with 1 if a record is missing, doubled or changed.
+
+    \b
+    Examples:
+      fastkcl demo
+      fastkcl demo --shards 8 --records 100000 --keep /tmp/clicks
+      fastkcl demo --json | jq .steps
+    """  # noqa: D301 - \b is click's mark for a block that keeps its lines
+    console = Console(stderr=as_json, highlight=False)
+    if not as_json:
+        console.print(Panel(_INTRODUCTION, title="fastkcl demo", title_align="left", expand=False, padding=(1, 2)))
+    try:
+        with _Display(console) as display, warnings.catch_warnings():
+            # pyspark speaks about versions of its own dependencies here, which is not the reader's concern.
+            warnings.simplefilter("ignore", FutureWarning)
+            report = run_demo(
+                shards=shards, records=records, keep=keep, on_step=display.step, on_progress=display.progress
+            )
+    except (SparkUnavailableError, ReplayError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or 'demo'}: {error.strerror or error}") from error
+    if as_json:
+        click.echo(json.dumps(report.to_dict(), indent=2))
+    else:
+        _show(console, report)
+    for line in report.output:
+        click.echo(line, err=True)
+    sys.exit(0 if report.ok else 1)
+
+
+class _Display:
+    """The step at hand with its time, and a bar while the children work; quiet without a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[count]}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task: TaskID | None = None
+        self._shards: dict[int, ReplayProgress] = {}
+        self._lock = Lock()
+
+    def __enter__(self) -> _Display:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def step(self, description: str) -> None:
+        """Begin a step."""
+        if not self._console.is_terminal:
+            self._console.print(f"… {description}")
+        if self._task is not None:
+            self._progress.remove_task(self._task)
+        self._task = self._progress.add_task(description, total=None, count="")
+
+    def progress(self, shard: ReplayProgress) -> None:
+        """Move the bar; called from the shards' threads."""
+        with self._lock:
+            self._shards[shard.index] = shard
+            done = sum(each.records for each in self._shards.values())
+            total = sum(each.records_total for each in self._shards.values())
+            assert self._task is not None
+            self._progress.update(self._task, completed=done, total=total, count=f"{done:,} records")
+
+
+def _show(console: Console, report: DemoReport) -> None:
+    console.print(_shard_table(report.shards))
+    if report.countries:
+        console.print(_country_table(report))
+    console.print(_step_table(report))
+    for problem in report.problems:
+        console.print(Text(f"problem: {problem}", style="red"))
+    console.print(_verdict(report))
+
+
+def _table(title: str) -> Table:
+    return Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+
+
+def _shard_table(shards: list[DemoShard]) -> Table:
+    table = _table("What was sent, and what is in the table")
+    table.add_column("shard", no_wrap=True)
+    for name in ("sent", "stored", "lost", "doubled", "checkpoints"):
+        table.add_column(name, justify="right")
+    table.add_column("content")
+    for shard in shards:
+        table.add_row(
+            shard.shard_id,
+            f"{shard.sent:,}",
+            f"{shard.stored:,}",
+            _bad_number(shard.lost),
+            _bad_number(shard.doubled),
+            str(shard.checkpoints),
+            Text("identical", style="green") if shard.same_content else Text("differs", style="red"),
+        )
+    return table
+
+
+def _bad_number(number: int) -> Text:
+    return Text(f"{number:,}", style="red" if number else "green")
+
+
+def _country_table(report: DemoReport) -> Table:
+    table = _table("What Spark sees in the payloads")
+    table.add_column("country")
+    for name in ("events", "purchases", "revenue"):
+        table.add_column(name, justify="right")
+    for row in report.countries:
+        table.add_row(row.country, f"{row.events:,}", f"{row.purchases:,}", f"{row.revenue:,.2f}")
+    return table
+
+
+def _step_table(report: DemoReport) -> Table:
+    table = _table("What it took")
+    table.add_column("step", no_wrap=True)
+    for name in ("MB", "seconds", "MB/s"):
+        table.add_column(name, justify="right")
+    for step in report.steps:
+        rate = step.megabytes_per_second
+        table.add_row(
+            step.name,
+            "" if step.bytes is None else f"{step.bytes / 1e6:,.1f}",
+            f"{step.seconds:,.2f}",
+            "" if rate is None else f"{rate:,.0f}",
+        )
+    table.add_section()
+    table.add_row("in all", "", f"{report.total_seconds:,.2f}", "")
+    return table
+
+
+def _verdict(report: DemoReport) -> Text:
+    sent = sum(shard.sent for shard in report.shards)
+    if report.ok:
+        text = Text(
+            f"✓ All {sent:,} records of {len(report.shards)} shards arrived, each once and unchanged.", "bold green"
+        )
+    else:
+        lost = sum(shard.lost for shard in report.shards)
+        doubled = sum(shard.doubled for shard in report.shards)
+        changed = sum(not shard.same_content for shard in report.shards)
+        text = Text(
+            f"✗ Of {sent:,} records {lost:,} are missing and {doubled:,} doubled; the content of {changed} of"
+            f" {len(report.shards)} shards differs, and {len(report.problems)} problems were found.",
+            "bold red",
+        )
+    text.append(f"\n  Spark ran on {report.java}.", "not bold dim")
+    if report.table is not None:
+        text.append(f"\n  The table is in {report.table}.", "not bold")
+    return text
