@@ -52,7 +52,7 @@ def suite_tables(suite: str, runs: Runs) -> None:
     table(f"{suite}: MB/s", rows(runs, lambda run, _: f"{extra(run, 'line_bytes', 1e-6) / median(run):,.0f}"))
     times = rows(runs, lambda run, best: f"{median(run) / median(best):.1f}x", ours=False)
     if times:
-        table(f"{suite}: fastkcl is faster by", times)
+        table(f"{suite}: fastkcl's speed to its", times)
     if all("cpu_seconds_per_gb" in run["extra_info"] for run in runs.values()):
         table(f"{suite}: child's CPU, s/GB", rows(runs, lambda run, _: f"{extra(run, 'cpu_seconds_per_gb', 1):.2f}"))
         table(

@@ -1,0 +1,26 @@
+"""The floor of the pipe bench: reads and drops, answers when a line feed ends a chunk. It decodes nothing.
+
+It plays the daemon's requests in the order in which the bench sends them: initialize, processRecords…, leaseLost.
+"""
+
+import fcntl
+import os
+
+CHUNK = 256 * 1024
+
+
+def main() -> None:
+    """One status for each line; 256 KiB of pipe and chunk, as fastkcl's reader has them."""
+    fcntl.fcntl(0, fcntl.F_SETPIPE_SZ, CHUNK)
+    action = "initialize"
+    while chunk := os.read(0, CHUNK):
+        if chunk[-1] != 0x0A:
+            continue
+        if len(chunk) < 64 and b"leaseLost" in chunk:
+            action = "leaseLost"
+        os.write(1, f'\n{{"action":"status","responseFor":"{action}"}}\n'.encode())
+        action = "processRecords"
+
+
+if __name__ == "__main__":
+    main()
