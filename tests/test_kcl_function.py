@@ -152,6 +152,7 @@ def test_a_failing_function_is_not_checkpointed() -> None:
     code, stderr = in_process(fails, script)
     assert code == 1
     assert "KeyError: 'poison'" in stderr
+    assert "fastkcl/kcl" not in stderr  # the traceback begins in user code
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_end_of_input_inside_a_message(line: bytes, report: str) -> None:
     (last,) = [text for text in stderr.splitlines() if text.startswith("fastkcl: ")]
     assert last.startswith(report)
     assert "ended inside a message" in last
-    assert "in the line of message 2, near b'" in last
+    assert "; line of message 2" in last
     assert "Traceback" not in stderr
 
 
@@ -200,7 +200,7 @@ def test_the_report_names_record_and_byte() -> None:
         code, stderr = child.finish()
     assert code == 1
     assert f"(record 0, byte {BAD.index(b'*')})" in stderr
-    assert "near b'" in stderr
+    assert "; line of message 2, near b'" in stderr
     assert "aGVs*G8=" in stderr
 
 

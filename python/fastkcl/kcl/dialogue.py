@@ -59,9 +59,9 @@ class Dialogue:
         try:
             message = self._reader.read()
         except DecodeError as error:
-            where = f"in the line of message {self._messages + 1}, near {reports.context(error.context)}"
-            what = str(error).removeprefix(f"{error.kind}: ")
-            failure = RemoteProtocolError(error.kind, f"{what} {where}", self.connection.state)
+            near = f", near {reports.context(error.context)}" if error.context else ""
+            what = f"{str(error).removeprefix(f'{error.kind}: ')}; line of message {self._messages + 1}{near}"
+            failure = RemoteProtocolError(error.kind, what, self.connection.state)
             failure.__cause__ = error
             self.connection.fail(failure)
         except TimeoutError:

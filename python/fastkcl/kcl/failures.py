@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Literal, NoReturn
 
-    from fastkcl._core import RecordBatch
+    from fastkcl._core import Record, RecordBatch
     from fastkcl.kcl.dialogue import Dialogue
     from fastkcl.kcl.processor import ShardContext
 
@@ -137,11 +137,12 @@ def span(batch: RecordBatch | None, context: ShardContext) -> str:
         return context.shard_id
     if len(batch) == 0:
         return f"{context.shard_id}, no records"
-    first, last = batch[0], batch[len(batch) - 1]
-    return (
-        f"{context.shard_id}, {len(batch)} records from {first.sequence_number}/{first.sub_sequence_number}"
-        f" to {last.sequence_number}/{last.sub_sequence_number}"
-    )
+    return f"{context.shard_id}, {len(batch)} records from {_place(batch[0])} to {_place(batch[len(batch) - 1])}"
+
+
+def _place(record: Record) -> str:
+    sub = record.sub_sequence_number
+    return record.sequence_number if sub is None else f"{record.sequence_number}/{sub}"
 
 
 def _stop(what: str) -> NoReturn:

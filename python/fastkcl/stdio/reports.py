@@ -17,6 +17,7 @@ EXIT_USAGE = 2
 """Started in a way that cannot work, e.g. by hand in a terminal."""
 _EXIT_SIGNAL = 128
 _CONTEXT_LIMIT = 200
+_OWN_MODULES = ("fastkcl.kcl.", "fastkcl.stdio.")
 
 
 def exit_code_of_signal(number: int) -> int:
@@ -36,11 +37,13 @@ def line(text: str) -> None:
 
 
 def traceback_text(error: BaseException) -> str:
-    """The traceback of an exception as Python prints it, without the frame of ours that caught it."""
+    """The traceback of an exception as Python prints it, from the first frame that is not the run's own."""
     import traceback
 
     frames = error.__traceback__
-    if frames is not None and frames.tb_next is not None:
+    while frames is not None and frames.tb_next is not None:
+        if not frames.tb_frame.f_globals.get("__name__", "").startswith(_OWN_MODULES):
+            break
         frames = frames.tb_next
     return "".join(traceback.format_exception(type(error), error, frames))
 
