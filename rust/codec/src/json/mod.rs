@@ -58,6 +58,7 @@ pub(crate) enum BadUtf8 {
 }
 
 /// Length of the UTF-8 sequence at the start of `bytes` (Unicode 16, table 3-7), which is not empty.
+#[inline]
 pub(crate) fn utf8_sequence(bytes: &[u8]) -> std::result::Result<usize, BadUtf8> {
     let (length, second) = match bytes[0] {
         0x00..=0x7f => return Ok(1),
@@ -123,7 +124,8 @@ impl Text<'_> {
         while let Some(at) = memchr::memchr(b'\\', rest) {
             out.extend_from_slice(&rest[..at]);
             rest = &rest[at..];
-            let (character, length) = unescape(rest);
+            // Half a pair, in a string that is not kept, is one escape of six bytes.
+            let (character, length) = escaped_character(rest).unwrap_or((char::REPLACEMENT_CHARACTER, 6));
             out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
             rest = &rest[length..];
         }
@@ -151,22 +153,24 @@ impl Text<'_> {
     }
 }
 
-/// The character of the escape at the start of `bytes`, a valid one, with the other half of its pair; and its length.
-fn unescape(bytes: &[u8]) -> (char, usize) {
-    let unit_at = |at: usize| match escape(bytes.get(at..).unwrap_or_default(), 0) {
+/// The character of the escape at the start of `bytes`, with the other half of its pair, and its length; none if it is
+/// no whole one, or stands for half a pair only.
+pub(crate) fn escaped_character(bytes: &[u8]) -> Option<(char, usize)> {
+    let unit_at = |at: usize| match escape(bytes.get(at..)?, 0) {
         Ok(Escape::Unit { unit, length }) if bytes[at] == b'\\' => Some((unit, length)),
         _ => None,
     };
-    let Some((unit, length)) = unit_at(0) else { return (char::REPLACEMENT_CHARACTER, bytes.len()) };
-    match char::from_u32(unit) {
-        Some(character) => (character, length),
-        None => match (unit, bytes.get(length).and_then(|_| unit_at(length))) {
-            (0xd800..=0xdbff, Some((low @ 0xdc00..=0xdfff, _))) => {
-                let code = 0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00);
-                (char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER), 12)
+    let (unit, length) = unit_at(0)?;
+    match (unit, char::from_u32(unit)) {
+        (_, Some(character)) => Some((character, length)),
+        (0xd800..=0xdbff, None) => match unit_at(length)? {
+            (low @ 0xdc00..=0xdfff, low_length) => {
+                let character = char::from_u32(0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00))?;
+                Some((character, length + low_length))
             }
-            _ => (char::REPLACEMENT_CHARACTER, length),
+            _ => None,
         },
+        _ => None,
     }
 }
 

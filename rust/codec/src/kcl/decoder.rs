@@ -8,18 +8,24 @@
 //!  0     start          end                            len
 //! ```
 
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use super::line;
 use super::message::Message;
 use super::stream::Stream;
-use super::{LARGEST_MAX_LINE_BYTES, line};
 use crate::base64::Kernels;
 use crate::columns::Columns;
 use crate::cpu::Isa;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::framing::is_blank;
 use crate::input::{Padded, SLACK, pad};
 
 /// What one read should ask for: above it a pipe gives no more at once, and what was read is still in the cache.
 pub const READ_BYTES: usize = 256 * 1024;
+
+/// Pieces of this size are decoded where they stand rather than copied first.
+const IN_PLACE: usize = 1024;
 
 /// An incremental decoder of a daemon's lines.
 #[derive(Debug)]
@@ -28,13 +34,15 @@ pub struct Decoder {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
+    /// What the input decoded by `feed` gave.
+    ready: VecDeque<Result<Message>>,
 }
 
 impl Decoder {
     /// A decoder with the kernels of this process.
     ///
     /// # Panics
-    /// `max_line_bytes` is 0 or above [`LARGEST_MAX_LINE_BYTES`].
+    /// `max_line_bytes` is 0 or above [`LARGEST_MAX_LINE_BYTES`](super::LARGEST_MAX_LINE_BYTES).
     #[must_use]
     pub fn new(max_line_bytes: usize) -> Self {
         Self::with_kernels(Kernels::active(), max_line_bytes)
@@ -50,12 +58,29 @@ impl Decoder {
     }
 
     fn with_kernels(kernels: Kernels, max_line_bytes: usize) -> Self {
-        assert!((1..=LARGEST_MAX_LINE_BYTES).contains(&max_line_bytes), "max_line_bytes is 1 to 2^31 - 1");
-        Self { stream: Stream::new(kernels, max_line_bytes), buffer: Vec::new(), start: 0, end: 0 }
+        Self {
+            stream: Stream::new(kernels, max_line_bytes),
+            buffer: Vec::new(),
+            start: 0,
+            end: 0,
+            ready: VecDeque::new(),
+        }
     }
 
-    /// Appends input.
+    /// Takes input. A large piece is decoded here and now, where it stands, if nothing is open before it.
     pub fn feed(&mut self, bytes: &[u8]) {
+        let mut bytes = bytes;
+        if self.start == self.end && bytes.len() >= IN_PLACE {
+            let input = Padded::new(bytes, bytes.len() - SLACK);
+            let mut at = 0;
+            self.stream.moved(self.start, 0);
+            while let Some(result) = self.stream.advance(input, &mut at) {
+                self.ready.push_back(result);
+            }
+            bytes = &bytes[at..];
+            self.stream.moved(at, 0);
+            (self.start, self.end) = (0, 0);
+        }
         self.make_room(bytes.len());
         self.buffer[self.end..self.end + bytes.len()].copy_from_slice(bytes);
         self.end += bytes.len();
@@ -94,6 +119,9 @@ impl Decoder {
 
     /// The next message; `None` when more input is needed. After an error the rest of its line is skipped.
     pub fn next_message(&mut self) -> Option<Result<Message>> {
+        if let Some(result) = self.ready.pop_front() {
+            return Some(result);
+        }
         if self.buffer.is_empty() {
             return None;
         }
@@ -129,7 +157,7 @@ impl Decoder {
     /// Whether no part of a line is held: the place to wait for a long time.
     #[must_use]
     pub fn is_at_line_start(&self) -> bool {
-        self.stream.is_at_line_start() && self.start == self.end
+        self.stream.is_at_line_start() && self.start == self.end && self.ready.is_empty()
     }
 
     /// Gives back the memory of buffers, also of those that batches still hold, when they let go. For a child that goes
@@ -151,49 +179,50 @@ impl Decoder {
 /// `line` is no valid message.
 ///
 /// # Panics
-/// `max_line_bytes` is 0 or above [`LARGEST_MAX_LINE_BYTES`].
+/// `max_line_bytes` is 0 or above [`LARGEST_MAX_LINE_BYTES`](super::LARGEST_MAX_LINE_BYTES).
 pub fn decode_line(line: &[u8], max_line_bytes: usize) -> Result<Option<Message>> {
-    decode_line_with(Kernels::active(), line, max_line_bytes)
-}
-
-fn decode_line_with(kernels: Kernels, line: &[u8], max_line_bytes: usize) -> Result<Option<Message>> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     if is_blank(line) {
         return Ok(None);
     }
-    let mut decoder = Decoder::with_kernels(kernels, max_line_bytes);
-    // The line is decoded where it stands, but for its end, behind which nothing can be read.
-    if line.len() > 2 * SLACK {
-        let input = Padded::new(line, line.len() - SLACK);
-        let mut at = 0;
-        if let Some(early) = decoder.stream.advance(input, &mut at) {
-            return early_end(kernels, line, max_line_bytes, early);
-        }
-        decoder.feed(&line[at..]);
-        decoder.stream.moved(at, 0);
-    } else {
-        decoder.feed(line);
-    }
+    let mut decoder = Spare::take(max_line_bytes);
+    decoder.feed(line);
     decoder.feed(b"\n");
-    match decoder.next_message() {
-        Some(Ok(message)) if decoder.is_at_line_start() => Ok(Some(message)),
-        Some(other) => early_end(kernels, line, max_line_bytes, other),
-        None => Err(Error::at_end(line.len())),
+    let result = decoder.next_message();
+    let alone = decoder.next_message().is_none() && decoder.is_at_line_start();
+    if alone && (matches!(result, Some(Ok(_))) || memchr::memchr(b'\n', line).is_none()) {
+        Spare::put(decoder);
+        return result.transpose();
     }
-}
-
-/// The line's message, or its error, came before the line's end. An LF inside of it may be why: parse it as a whole.
-#[cold]
-fn early_end(kernels: Kernels, line: &[u8], max_line_bytes: usize, early: Result<Message>) -> Result<Option<Message>> {
-    if memchr::memchr(b'\n', line).is_none() || line.len() > max_line_bytes {
-        return early.map(Some);
+    if line.len() > max_line_bytes {
+        return result.transpose();
     }
     let padded = pad(line);
     let mut columns = Columns::new();
-    let parsed = line::whole(kernels, Padded::new(&padded, line.len()), 0, 0, &mut columns);
+    let parsed = line::whole(Kernels::active(), Padded::new(&padded, line.len()), 0, 0, &mut columns);
     let parsed = parsed.map_err(|error| {
         let offset = error.offset().unwrap_or_default();
         error.with_context(line, offset)
     })?;
     Ok(Some(Stream::message_of(parsed, &mut columns, None)))
+}
+
+/// The decoder that [`decode_line`] has used last, so that its buffers serve again. Whoever finds it taken makes another.
+struct Spare;
+
+static SPARE: Mutex<Option<Decoder>> = Mutex::new(None);
+
+impl Spare {
+    fn take(max_line_bytes: usize) -> Decoder {
+        let spare = SPARE.try_lock().ok().and_then(|mut spare| spare.take());
+        let mut decoder = spare.unwrap_or_else(|| Decoder::new(max_line_bytes));
+        decoder.stream = decoder.stream.anew(max_line_bytes);
+        decoder
+    }
+
+    fn put(decoder: Decoder) {
+        if let Ok(mut spare) = SPARE.try_lock() {
+            *spare = Some(decoder);
+        }
+    }
 }

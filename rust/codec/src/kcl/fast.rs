@@ -9,6 +9,7 @@ use crate::base64::text::canonical_end;
 use crate::base64::{Kernel, Kernels, decode_units, plain_run};
 use crate::columns::{Columns, Fixed, Variable};
 use crate::input::Padded;
+use crate::json::{escaped_character, utf8_sequence};
 
 /// How a record begins.
 pub(crate) const OPENING: &[u8; 9] = b"{\"data\":\"";
@@ -101,15 +102,57 @@ fn literal<const N: usize>(input: Padded<'_>, at: usize, expected: &[u8; N]) -> 
     (input.input().get(at..)?.first_chunk::<N>()? == expected).then_some(at + N)
 }
 
-/// Takes a string's plain content into its column, and its closing quote.
+/// Takes a string's content into its column, and its closing quote.
 #[inline(always)]
 fn text<K: Kernel>(kernel: K, input: Padded<'_>, at: usize, column: &mut Variable) -> Option<usize> {
     let end = at + plain_run(kernel, input, at);
-    if input.input().get(end) != Some(&b'"') {
-        return None;
-    }
     column.values.extend_from_input(input, at, end);
-    Some(end + 1)
+    if input.input().get(end) == Some(&b'"') { Some(end + 1) } else { special_text(input.input(), end, column) }
+}
+
+/// Goes on with a string from its first character that is not plain: escapes and non-ASCII, valid ones only. Such keys
+/// mix short runs of each, so it goes character by character, through a block on the stack.
+#[inline(never)]
+fn special_text(bytes: &[u8], mut at: usize, column: &mut Variable) -> Option<usize> {
+    let mut block = [0; 256];
+    let mut filled = 0;
+    loop {
+        if filled > block.len() - 4 {
+            column.values.extend_from_slice(&block[..filled]);
+            filled = 0;
+        }
+        let rest = bytes.get(at..)?;
+        let room = &mut block[filled..filled + 4];
+        let (length, width) = match *rest {
+            [b'"', ..] => {
+                column.values.extend_from_slice(&block[..filled]);
+                return Some(at + 1);
+            }
+            [b'\\', letter @ (b'"' | b'\\' | b'/'), ..] => {
+                room[0] = letter;
+                (2, 1)
+            }
+            [b'\\', ..] => {
+                let (character, length) = escaped_character(rest)?;
+                (length, character.encode_utf8(room).len())
+            }
+            [plain @ b' '..=b'\x7f', ..] => {
+                room[0] = plain;
+                (1, 1)
+            }
+            [0x80..=0xff, ..] => {
+                let length = utf8_sequence(rest).ok()?;
+                match rest.first_chunk::<4>() {
+                    Some(sequence) => room.copy_from_slice(sequence),
+                    None => room[..length].copy_from_slice(&rest[..length]),
+                }
+                (length, length)
+            }
+            _ => return None,
+        };
+        at += length;
+        filled += width;
+    }
 }
 
 /// Takes a natural number of up to 18 digits, without leading zeros, that ends before the input does.

@@ -17,6 +17,7 @@
 
 use std::sync::Arc;
 
+use super::LARGEST_MAX_LINE_BYTES;
 use super::fast::{self, OPENING, Stop};
 use super::line::{self, Parsed};
 use super::message::Message;
@@ -81,7 +82,14 @@ pub(crate) struct Stream {
 
 impl Stream {
     pub(crate) fn new(kernels: Kernels, max_line_bytes: usize) -> Self {
-        Self { kernels, max_line_bytes, state: State::LineStart, columns: Columns::new(), base: 0, shard_id: None }
+        let columns = Columns::new();
+        Self { kernels, max_line_bytes, state: State::LineStart, columns, base: 0, shard_id: None }.anew(max_line_bytes)
+    }
+
+    /// At the start of another input, with another limit and the same memory.
+    pub(crate) fn anew(self, max_line_bytes: usize) -> Self {
+        assert!((1..=LARGEST_MAX_LINE_BYTES).contains(&max_line_bytes), "max_line_bytes is 1 to 2^31 - 1");
+        Self { max_line_bytes, state: State::LineStart, base: 0, shard_id: None, ..self }
     }
 
     /// Whether nothing of a line has been taken.
