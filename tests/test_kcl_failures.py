@@ -318,6 +318,11 @@ def test_run_refuses_wrong_arguments_before_it_takes_anything(options: dict[str,
         fastkcl.run(Fails(), **options)
 
 
+def test_run_refuses_half_a_retry() -> None:
+    with pytest.raises(TypeError, match="retries must be a whole number, not 1.5"):
+        fastkcl.run(Fails(), retries=1.5)  # type: ignore[arg-type]
+
+
 def test_run_refuses_a_dead_letter_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(FileExistsError):

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+import pickle
 import time
 from typing import Any
 
 import fastkcl
 import pytest
+from fastkcl.kcl import Connection
+from fastkcl.kcl.dialogue import Dialogue
+from fastkcl.kcl.failures import FailurePolicy
+from fastkcl.kcl.runner import serve
+from fastkcl.stdio import process
+from fastkcl.stdio.descriptors import Descriptors
 from kcl_helpers import (
     INITIALIZE,
     LEASE_LOST,
@@ -19,9 +26,11 @@ from kcl_helpers import (
     checkpoint,
     in_process,
     process_records,
+    standard_error,
     status,
 )
 
+NO_POLICY = FailurePolicy(on_error="stop", retries=0, backoff=0, dead_letter=None)
 DONE = status("processRecords")
 
 PROGRAM = """
@@ -92,8 +101,11 @@ def test_context_of_the_modern_dialect() -> None:
         dialect="modern",
     )
     assert len({context, processor.contexts[0]}) == 1
+    assert pickle.loads(pickle.dumps(context)) == context
     with pytest.raises(AttributeError, match="immutable: shard_id"):
         context.shard_id = "other"
+    with pytest.raises(AttributeError, match="immutable: stream"):
+        del context.stream
 
 
 @pytest.mark.parametrize(("forced", "effective"), [("auto", "legacy"), ("legacy", "legacy"), ("modern", "modern")])
@@ -228,6 +240,24 @@ def test_a_daemon_that_dies_while_a_checkpoint_is_open() -> None:
     assert "Traceback" not in stderr
 
 
+def test_a_descriptor_that_cannot_be_read() -> None:
+    """Not an end of input: the report says what the system said."""
+    child_read, daemon_write = os.pipe()
+    daemon_read, child_write = os.pipe()
+    os.close(child_read)
+    with standard_error() as stderr, pytest.raises(SystemExit) as end:
+        process.run_on(
+            Descriptors(daemon_write, child_write),  # the writing end of a pipe
+            lambda descriptors, signals: serve(
+                Counts(), Dialogue(Connection(), descriptors, signals, 1000), NO_POLICY, None
+            ),
+            30,
+        )
+    os.close(daemon_read)
+    assert end.value.code == 1
+    assert stderr().startswith("fastkcl: read_failed: reading from the daemon: ")
+
+
 def test_a_program_that_lets_sigpipe_kill_it_still_reports() -> None:
     source = "import signal\nsignal.signal(signal.SIGPIPE, signal.SIG_DFL)\n" + program()
     with Child("-c", source) as child:
@@ -272,7 +302,25 @@ def test_a_thread_left_running_does_not_hang_the_daemon() -> None:
         code, stderr = child.finish()
         assert time.monotonic() - begin < 20
     assert code == 1
-    assert "fastkcl: threads still running 0.5 s after the end of the run: forgotten; ending the process" in stderr
+    assert "fastkcl: still running 0.5 s after the main thread's end (threads: forgotten); ending the process" in stderr
+
+
+def test_a_worker_process_left_running_does_not_hang_the_daemon() -> None:
+    body = """
+import multiprocessing
+worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+worker.start()
+print("worker", worker.pid)
+"""
+    with Child("-c", program(body, "shutdown_grace=0.5")) as child:
+        child.daemon.start()
+        child.daemon.ask(process_records(1), DONE)
+        begin = time.monotonic()
+        code, stderr = child.finish()
+        os.kill(int(stderr.split("worker ")[1].split()[0]), 9)
+        assert time.monotonic() - begin < 20
+    assert code == 1
+    assert "fastkcl: still running 0.5 s after the main thread's end; ending the process" in stderr
 
 
 def test_threads_that_end_in_time_change_nothing() -> None:

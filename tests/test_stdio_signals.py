@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+from fastkcl.stdio.signals import SignalWatch
 from kcl_helpers import (
     LEASE_LOST,
     SHARD_ENDED,
@@ -64,7 +65,9 @@ def test_a_graceful_stop_goes_through(number: int) -> None:
     with start() as child:
         child.daemon.start()
         child.process.send_signal(number)
-        child.await_stderr(f"fastkcl: signal {number} noted")
+        child.await_stderr(
+            f"fastkcl: {signal.Signals(number).name}: noted; going on until the daemon ends the shard, 30 s"
+        )
         child.daemon.ask(process_records(1), DONE)
         child.daemon.ask(process_records(1, 2), checkpoint(), DONE)
         child.daemon.ask(SHUTDOWN_REQUESTED, checkpoint(), status("shutdownRequested"))
@@ -102,7 +105,7 @@ def test_a_second_signal_stops_a_waiting_child(number: int) -> None:
         child.process.send_signal(number)
         code, stderr = ends(child)
     assert code == 128 + number
-    assert stderr.endswith(f"fastkcl: signal {number}: stopping at once\n")
+    assert stderr.endswith(f"fastkcl: {signal.Signals(number).name}: stopping at once, no status is sent\n")
 
 
 def test_a_second_signal_stops_user_code_with_its_clean_up_and_no_status() -> None:
@@ -195,13 +198,33 @@ def test_no_grace_means_the_next_wait_ends_the_child() -> None:
         assert ends(child).exit == 128 + signal.SIGTERM
 
 
-def test_unlimited_grace() -> None:
-    with start(grace=float("inf")) as child:
+@pytest.mark.parametrize("grace", [float("inf"), 1e300])
+def test_unlimited_grace(grace: float) -> None:
+    with start(grace=grace) as child:
         child.daemon.start()
         child.process.send_signal(signal.SIGTERM)
         child.await_stderr("noted")
         child.daemon.ask(process_records(1), DONE)
         assert child.finish().exit == 0
+
+
+def test_a_signal_before_the_reader_is_there_bounds_its_waits() -> None:
+    deadlines: list[float | None] = []
+    with SignalWatch(5) as watch:
+        signal.raise_signal(signal.SIGTERM)
+        assert watch.signalled
+        watch.limit_reads(deadlines.append)
+    (deadline,) = deadlines
+    assert deadline is not None
+    assert 4 < deadline <= 5
+
+
+def test_back_off_doubles_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(SignalWatch, "sleep", lambda self, seconds: pauses.append(seconds))
+    for attempt in (0, 1, 5, 16, 5000):
+        SignalWatch(1).back_off(0.5, attempt)
+    assert pauses == [0.5, 1.0, 16.0, 32768.0, 32768.0]
 
 
 def test_an_ignored_signal_stays_ignored() -> None:

@@ -73,4 +73,4 @@ class Checkpointer:
             error = CheckpointError(name)
             if not error.retryable or attempt == retries:
                 raise error
-            self._dialogue.signals.sleep(backoff * 2**attempt)
+            self._dialogue.signals.back_off(backoff, attempt)

@@ -47,6 +47,7 @@ class FailurePolicy:
 
     Raises:
         ValueError: an argument out of range.
+        TypeError: `retries` is no whole number.
         OSError: `dead_letter` cannot be made or written to.
     """
 
@@ -62,6 +63,8 @@ class FailurePolicy:
     ) -> None:
         if on_error not in ("stop", "skip"):
             raise ValueError(f"on_error must be 'stop' or 'skip', not {on_error!r}")
+        if not isinstance(retries, int):
+            raise TypeError(f"retries must be a whole number, not {retries!r}")
         if retries < 0 or not backoff >= 0:
             raise ValueError(f"retries and retry_backoff must not be negative: {retries}, {backoff}")
         self._on_error = on_error
@@ -112,7 +115,7 @@ class FailurePolicy:
             else:
                 dialogue.check()
                 return
-            dialogue.signals.sleep(self._backoff * 2**attempt)
+            dialogue.signals.back_off(self._backoff, attempt)
 
     def _settle(self, what: str, traceback: str, name: str, context: ShardContext, batch: RecordBatch | None) -> None:
         """Return if the request can be answered all the same."""

@@ -64,7 +64,7 @@ def run(
 
     Raises:
         SystemExit: every end but a clean end of input; the codes are in docs/kcl.md.
-        TypeError: `processor` cannot be served.
+        TypeError: `processor` cannot be served, or an argument is of another type.
         ValueError: an argument out of range.
         OSError: `dead_letter` cannot be written to.
         RuntimeError: not in the main thread, or this process has served before.

@@ -7,9 +7,9 @@ How a run ends:
     KeyboardInterrupt          one line, 128 + SIGINT
     anything else              goes through: a bug of ours, or an exception of user code that is no Exception
 
-The daemon waits for the end of the process without a limit. Python waits for every thread that is no daemon
-thread, also without a limit. A thread left running by user code would therefore hang the daemon; it gets the grace
-time after the main thread's end, then the process is ended.
+The daemon waits for the end of the process without a limit, and Python, before it ends, for every thread and every
+worker process that is no daemon, without a limit too. One that user code left running would hang the daemon; it gets
+the grace time after the main thread's end, then the process is ended.
 """
 
 from __future__ import annotations
@@ -44,7 +44,11 @@ def run(serve: Callable[[Descriptors, SignalWatch], None], grace: float) -> None
     except DescriptorsError as error:
         reports.line(f"no_daemon: {error}")
         raise SystemExit(reports.EXIT_USAGE) from None
-    run_on(descriptors, serve, grace)
+    try:
+        run_on(descriptors, serve, grace)
+    finally:
+        if not descriptors.forked:
+            _bound_end_of_process(grace)
 
 
 def run_on(descriptors: Descriptors, serve: Callable[[Descriptors, SignalWatch], None], grace: float) -> None:
@@ -64,21 +68,13 @@ def run_on(descriptors: Descriptors, serve: Callable[[Descriptors, SignalWatch],
         raise SystemExit(reports.exit_code_of_signal(signal.SIGINT)) from None
     finally:
         descriptors.close()
-        if not descriptors.forked:
-            _bound_left_threads(grace)
 
 
-def _bound_left_threads(grace: float) -> None:
-    threading = sys.modules.get("threading")
+def _bound_end_of_process(grace: float) -> None:
+    threading = sys.modules.get("threading")  # nobody has started a thread or worker without it
     if threading is None or grace == float("inf"):
         return
     main = threading.main_thread()
-
-    def left() -> list[str]:
-        return [thread.name for thread in threading.enumerate() if thread is not main and not thread.daemon]
-
-    if not left():
-        return
 
     def end_process() -> None:
         import time
@@ -88,9 +84,11 @@ def _bound_left_threads(grace: float) -> None:
         end = time.monotonic() + grace
         while time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
+        left = [thread.name for thread in threading.enumerate() if thread is not main and not thread.daemon]
+        threads = f" (threads: {', '.join(left)})" if left else ""
         reports.line(
-            f"threads still running {grace:g} s after the end of the run: {', '.join(left())};"
-            " ending the process, the daemon waits for it"
+            f"still running {grace:g} s after the main thread's end"
+            f"{threads}; ending the process, the daemon waits for it"
         )
         os._exit(reports.EXIT_FAILURE)
 

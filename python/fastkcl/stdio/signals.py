@@ -32,6 +32,9 @@ _watching: SignalWatch | None = None
 _fork_hooks_registered = False
 _at_fork = _local()
 _LONGEST_SLEEP = 0.25
+_MOST_DOUBLINGS = 16
+_NO_LIMIT = 1e9
+"""Seconds from which on a grace time is none that anybody waits for; a reader's clock ends somewhere too."""
 
 
 class SignalWatch:
@@ -110,6 +113,8 @@ class SignalWatch:
     def limit_reads(self, set_deadline: Callable[[float | None], None]) -> None:
         """Have the first signal call `set_deadline(grace)`, which bounds the wait for input."""
         self._set_read_deadline = set_deadline
+        if self.signalled:  # it came before there was a reader
+            self._bound_reads()
 
     def check(self) -> None:
         """Go on stopping where user code has swallowed the SystemExit of the second signal.
@@ -119,6 +124,14 @@ class SignalWatch:
         """
         if self._stopping and self._number is not None:
             raise SystemExit(reports.exit_code_of_signal(self._number))
+
+    def back_off(self, seconds: float, attempt: int) -> None:
+        """Sleep before a retry: `seconds` before the first (attempt 0), doubled before each further one.
+
+        Raises:
+            SystemExit: the second signal has come, or the grace time is over.
+        """
+        self.sleep(seconds * 2 ** min(attempt, _MOST_DOUBLINGS))
 
     def sleep(self, seconds: float) -> None:
         """Sleep, but not beyond the grace time.
@@ -142,30 +155,32 @@ class SignalWatch:
         Raises:
             SystemExit: 128 + n of the first signal.
         """
-        import signal
-
-        number = self._number if self._number is not None else int(signal.SIGTERM)
-        name = signal.Signals(number).name
-        reports.line(f"{name}: stopped {what}; the daemon did not end the dialogue within {self._grace:g} s")
-        raise SystemExit(reports.exit_code_of_signal(number))
+        assert self._number is not None  # without a signal there is no grace time
+        reports.line(
+            f"{_name(self._number)}: stopped {what}; the daemon did not end the dialogue within {self._grace:g} s"
+        )
+        raise SystemExit(reports.exit_code_of_signal(self._number))
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._number is None:
             self._number = number
             self._deadline = time.monotonic() + self._grace
-            if self._set_read_deadline is not None and self._grace != float("inf"):
-                self._set_read_deadline(self._grace)
+            self._bound_reads()
             reports.line(
-                f"signal {number} noted: going on until the daemon ends the shard, {self._grace:g} s at most;"
+                f"{_name(number)}: noted; going on until the daemon ends the shard, {self._grace:g} s at most;"
                 " a second signal stops at once"
             )
         elif not self._stopping:
             self._number = number
             self._stopping = True
-            reports.line(f"signal {number}: stopping at once")
+            reports.line(f"{_name(number)}: stopping at once, no status is sent")
             self.check()
         else:
             os._exit(reports.exit_code_of_signal(number))
+
+    def _bound_reads(self) -> None:
+        if self._set_read_deadline is not None and self._grace < _NO_LIMIT:
+            self._set_read_deadline(max(0.0, self._deadline - time.monotonic()))
 
     def _restore(self) -> None:
         global _watching
@@ -181,6 +196,12 @@ class SignalWatch:
         for fd in self._wakeup:
             os.close(fd)
         self._wakeup = None
+
+
+def _name(number: int) -> str:
+    import signal
+
+    return signal.Signals(number).name
 
 
 def _block_signals() -> None:
