@@ -18,6 +18,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 MISBEHAVIOURS = (
     "noise",  # text on standard output
@@ -90,9 +91,10 @@ def main():
         elif action == "processRecords":
             batch += 1
             process(shard, batch, message["records"])
-        elif action in ("shardEnded", "shutdownRequested") or message.get("reason") == "TERMINATE":
-            if not (options.no_end_checkpoint and action != "shutdownRequested"):
-                checkpoint()
+        elif action == "shutdownRequested" or (
+            (action == "shardEnded" or message.get("reason") == "TERMINATE") and not options.no_end_checkpoint
+        ):
+            checkpoint()
         write({"action": "status", "responseFor": action})
         if misbehaves("two-statuses", batch) and action == "processRecords":
             write({"action": "status", "responseFor": action})
@@ -109,7 +111,7 @@ def process(shard, batch, records):
         digest = "-" if data is None else hashlib.sha1(data).hexdigest()
         lines.append(f"{shard} {record['sequenceNumber']} {record.get('subSequenceNumber')} {digest}\n")
     if options.sink:
-        with open(options.sink, "a") as sink:
+        with Path(options.sink).open("a") as sink:
             sink.writelines(lines)
     if misbehaves("noise", batch):
         print("processed", len(records), "records", flush=True)

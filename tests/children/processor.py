@@ -6,6 +6,7 @@ processor.py LOG [options]      one JSON object a line: {"attempt", "call", ...}
 import argparse
 import json
 import os
+from pathlib import Path
 
 import fastkcl
 
@@ -22,7 +23,7 @@ options = parser.parse_args()
 
 def note(call, **facts):
     row = {"attempt": int(os.environ["FASTKCL_REPLAY_ATTEMPT"]), "call": call, **facts}
-    with open(options.log, "a") as log:
+    with Path(options.log).open("a") as log:
         log.write(json.dumps(row) + "\n")
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["inspect"]
 
 _PREVIEW = 48  # characters of a payload in the table
-_PLAIN_WIDTH = 150  # columns of the table where standard output is no terminal
+_PLAIN_WIDTH = 200  # columns of the table where standard output is no terminal
 _ROWS_OF_A_BATCH = 5
 
 Format = Literal["table", "jsonl", "parquet", "arrow"]
@@ -164,32 +164,34 @@ def _add_line(table: Table, number: int, line: bytes, rows: int) -> bool:
     if isinstance(message, _core.ProcessRecords):
         _add_batch(table, number, len(line), message, rows)
         return False
-    place, content = _describe(message)
-    table.add_row(str(number), message.action, escape(place), "", "", escape(content))
+    name, place, content = _describe(message, line)
+    table.add_row(str(number), name, escape(place), "", "", escape(content))
     return False
 
 
 def _child_message(line: bytes) -> tuple[str, str, str, str, str] | None:
-    """A status, which only a child writes; its checkpoint requests read like replies without an error."""
+    """A status, which only a child writes."""
     read = read_child_line(line)
     if read.verdict != "accept" or read.message is None or read.message["action"] != "status":
         return None
     return "status (child)", "", "", "", f"for {read.message['responseFor']}"
 
 
-def _describe(message: _core.Message) -> tuple[str, str]:
-    """Place and content of a message without records."""
+def _describe(message: _core.Message, line: bytes) -> tuple[str, str, str]:
+    """Name, place and content of a message without records."""
     match message:
         case _core.Initialize():
             start = _place(message.sequence_number, message.sub_sequence_number)
-            return start, f"{message.shard_id} ({message.dialect})"
+            return message.action, start, f"{message.shard_id} ({message.dialect})"
         case _core.Checkpoint():
             place = _place(message.sequence_number, message.sub_sequence_number) or "(end of what was delivered)"
-            return place, message.error or "ok"
+            if b'"error"' not in line:  # a daemon's reply always has the key, a request has no use for it
+                return "checkpoint (child)", place, "asked for"
+            return message.action, place, message.error or "ok"
         case _core.Shutdown():
-            return "", message.reason
+            return message.action, "", message.reason
         case _:
-            return "", ""
+            return message.action, "", ""
 
 
 def _place(sequence_number: str | None, sub_sequence_number: int | None) -> str:

@@ -178,8 +178,8 @@ def read_child_line(line: bytes, dialect: ReplayDialect = "modern") -> ChildLine
             return ChildLine("skip", why=f"a {dialect} {action} message has no key {key[:60]!r}")
         try:
             message[key] = _COERCE[kind](item)
-        except ValueError:
-            return ChildLine("skip", why=f"{key} has a wrong type")
+        except (ValueError, OverflowError):
+            return ChildLine("skip", why=f"{key} has a wrong type or is out of range")
     return ChildLine("accept", message)
 
 
