@@ -19,7 +19,7 @@ use arrow_array::{ArrayRef, BinaryArray, PrimitiveArray, StringArray};
 use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 
-use crate::pool::{Buf, Lane, Pool, lend};
+use crate::pool::{Buf, Lane, Pool, give, lend};
 
 /// The canonical record schema. All fields are nullable: Spark compares schemas literally.
 pub(crate) static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
@@ -199,10 +199,10 @@ impl Columns {
 /// Takes a column's bytes out of its builder: as they are if they fill half of their buffer, else as an exact copy.
 fn seal(buf: &mut Buf, lane: Lane, pool: &Arc<Pool>, capacity: &mut usize) -> Buffer {
     if buf.len() < buf.capacity().div_ceil(2) {
-        let exact = Buffer::from(buf.as_slice());
+        let exact = Buf::exact(buf.as_slice());
         *capacity += exact.capacity();
         buf.truncate(0);
-        return exact;
+        return give(exact);
     }
     *capacity += buf.capacity();
     lend(std::mem::replace(buf, pool.take(lane)), lane, pool)

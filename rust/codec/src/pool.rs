@@ -9,7 +9,6 @@
 //! takes no lock and calls nothing but the allocator: a lane is a few atomic slots, a buffer moves in and out by one
 //! exchange, and a buffer that finds no empty slot is freed.
 
-use std::alloc::{self, Layout};
 use std::mem;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -48,12 +47,7 @@ impl Buf {
         Self { pointer: NonNull::without_provenance(std::num::NonZero::new(ALIGNMENT).unwrap()), len: 0, capacity: 0 }
     }
 
-    fn layout(capacity: usize) -> Layout {
-        Layout::from_size_align(capacity, ALIGNMENT).expect("column buffers stay below isize::MAX bytes")
-    }
-
     /// A buffer of exactly these bytes.
-    #[cfg(test)]
     pub(crate) fn exact(bytes: &[u8]) -> Self {
         let mut buf = Self::new();
         if !bytes.is_empty() {
@@ -88,22 +82,14 @@ impl Buf {
     #[cold]
     fn grow(&mut self, additional: usize) {
         let needed = self.len.checked_add(additional).expect("column buffers stay below usize::MAX bytes");
-        self.set_capacity(needed.max(self.capacity * 2).max(SMALLEST).next_multiple_of(ALIGNMENT));
+        self.set_capacity(memory::rounded(needed.max(self.capacity * 2).max(SMALLEST)));
     }
 
     /// Moves the bytes into an allocation of `capacity`, which is larger than the present one.
     fn set_capacity(&mut self, capacity: usize) {
         debug_assert!(capacity > self.capacity);
-        let layout = Self::layout(capacity);
-        let pointer = if self.capacity == 0 {
-            // SAFETY: `layout` has a size above 0.
-            unsafe { alloc::alloc(layout) }
-        } else {
-            // SAFETY: `pointer` was allocated with this layout (the invariant); the new size is above 0 and, by
-            // `layout`, does not overflow.
-            unsafe { alloc::realloc(self.pointer.as_ptr(), Self::layout(self.capacity), capacity) }
-        };
-        self.pointer = NonNull::new(pointer).unwrap_or_else(|| alloc::handle_alloc_error(layout));
+        // SAFETY: `pointer` is an allocation of `self.capacity` bytes (the invariant), and `capacity` is larger.
+        self.pointer = unsafe { memory::grow(self.pointer, self.capacity, capacity) };
         self.capacity = capacity;
     }
 
@@ -161,11 +147,124 @@ impl Buf {
 
 impl Drop for Buf {
     fn drop(&mut self) {
-        if self.capacity > 0 {
-            // SAFETY: `pointer` was allocated with this layout (the invariant) and nobody uses it any more.
-            unsafe { alloc::dealloc(self.pointer.as_ptr(), Self::layout(self.capacity)) };
+        // SAFETY: `pointer` is an allocation of `capacity` bytes (the invariant), and nobody uses it any more.
+        unsafe { memory::free(self.pointer, self.capacity) };
+    }
+}
+
+/// Memory of buffers: from the allocator, and large ones straight from the kernel.
+///
+/// glibc raises the size from which it maps allocations to that of the largest one freed, up to 32 MiB, and then keeps
+/// what is freed below it. A child that has decoded a large line would hold its buffers' memory for good. What is mapped
+/// here is given back when it is freed, and grows without being copied.
+pub(crate) mod memory {
+    use std::alloc::{self, Layout};
+    use std::ptr::{self, NonNull};
+
+    use super::ALIGNMENT;
+
+    /// From here on a buffer is mapped.
+    const MAPPED: usize = if cfg!(target_os = "linux") { 128 * 1024 } else { usize::MAX };
+    const PAGE: usize = 4096;
+
+    fn layout(capacity: usize) -> Layout {
+        Layout::from_size_align(capacity, ALIGNMENT).expect("column buffers stay below isize::MAX bytes")
+    }
+
+    /// A capacity that wastes nothing.
+    pub(super) fn rounded(capacity: usize) -> usize {
+        capacity.next_multiple_of(if capacity < MAPPED { ALIGNMENT } else { PAGE })
+    }
+
+    /// An allocation of `to` bytes that begins with the `from` bytes of the one given, which is gone.
+    ///
+    /// # Safety
+    /// `pointer` is an allocation of this module of `from` bytes, or `from` is 0; `to > from`.
+    pub(super) unsafe fn grow(pointer: NonNull<u8>, from: usize, to: usize) -> NonNull<u8> {
+        let grown = if from >= MAPPED {
+            // SAFETY: `pointer` is a mapping of `from` bytes.
+            unsafe { remap(pointer, from, to) }
+        } else if to < MAPPED && from > 0 {
+            // SAFETY: `pointer` was allocated with the layout of `from`; `to` is above 0 and its layout is valid.
+            unsafe { alloc::realloc(pointer.as_ptr(), layout(from), layout(to).size()) }
+        } else {
+            // SAFETY: the layout has a size above 0.
+            let fresh = if to < MAPPED { unsafe { alloc::alloc(layout(to)) } } else { map(to) };
+            if !fresh.is_null() && from > 0 {
+                // SAFETY: both allocations have `from` bytes, and a fresh one overlaps no other; `pointer` is not used again.
+                unsafe {
+                    ptr::copy_nonoverlapping(pointer.as_ptr(), fresh, from);
+                    free(pointer, from);
+                }
+            }
+            fresh
+        };
+        NonNull::new(grown).unwrap_or_else(|| alloc::handle_alloc_error(layout(to)))
+    }
+
+    /// # Safety
+    /// `pointer` is an allocation of this module of `capacity` bytes, or `capacity` is 0; it is not used again.
+    pub(super) unsafe fn free(pointer: NonNull<u8>, capacity: usize) {
+        if capacity >= MAPPED {
+            // SAFETY: `pointer` is a mapping of `capacity` bytes.
+            unsafe { unmap(pointer, capacity) };
+        } else if capacity > 0 {
+            // SAFETY: `pointer` was allocated with this layout.
+            unsafe { alloc::dealloc(pointer.as_ptr(), layout(capacity)) };
         }
     }
+
+    /// Asks the allocator to give back what it keeps of freed memory, its own and everybody else's in this process.
+    pub(crate) fn trim() {
+        #[cfg(all(target_os = "linux", target_env = "gnu"))]
+        // SAFETY: malloc_trim(3) may be called at any time, on any thread.
+        unsafe {
+            libc::malloc_trim(0);
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn checked(pointer: *mut libc::c_void) -> *mut u8 {
+        if pointer == libc::MAP_FAILED { ptr::null_mut() } else { pointer.cast() }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn map(capacity: usize) -> *mut u8 {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a private mapping without an address or a file touches nothing that exists.
+        checked(unsafe {
+            libc::mmap(ptr::null_mut(), capacity, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        })
+    }
+
+    /// # Safety
+    /// `pointer` is a mapping of `from` bytes; it is not used again.
+    #[cfg(target_os = "linux")]
+    unsafe fn remap(pointer: NonNull<u8>, from: usize, to: usize) -> *mut u8 {
+        // SAFETY: the mapping is ours alone and may move.
+        checked(unsafe { libc::mremap(pointer.as_ptr().cast(), from, to, libc::MREMAP_MAYMOVE) })
+    }
+
+    /// # Safety
+    /// `pointer` is a mapping of `capacity` bytes; it is not used again.
+    #[cfg(target_os = "linux")]
+    unsafe fn unmap(pointer: NonNull<u8>, capacity: usize) {
+        // SAFETY: the mapping is ours alone. It cannot fail for a whole mapping.
+        unsafe { libc::munmap(pointer.as_ptr().cast(), capacity) };
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn map(_capacity: usize) -> *mut u8 {
+        ptr::null_mut()
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    unsafe fn remap(_pointer: NonNull<u8>, _from: usize, _to: usize) -> *mut u8 {
+        ptr::null_mut()
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    unsafe fn unmap(_pointer: NonNull<u8>, _capacity: usize) {}
 }
 
 /// The columns' buffers, each with a lane of its own: what comes back is of the right size for the next batch.
@@ -277,23 +376,33 @@ impl Drop for Pool {
     }
 }
 
-/// A buffer on loan to Arrow: back to its pool when the last consumer lets go.
+/// A buffer on loan to Arrow: back to its home, if it has one, when the last consumer lets go.
 struct Loan {
     buf: Buf,
-    lane: Lane,
-    pool: Arc<Pool>,
+    home: Option<(Lane, Arc<Pool>)>,
 }
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        self.pool.put(self.lane, mem::replace(&mut self.buf, Buf::new()));
+        if let Some((lane, pool)) = &self.home {
+            pool.put(*lane, mem::replace(&mut self.buf, Buf::new()));
+        }
     }
 }
 
-/// Hands `buf` to Arrow without a copy.
+/// Hands `buf` to Arrow without a copy; it comes back to its lane.
 pub(crate) fn lend(buf: Buf, lane: Lane, pool: &Arc<Pool>) -> Buffer {
-    let (pointer, len) = (buf.pointer, buf.len());
-    let loan = Arc::new(Loan { buf, lane, pool: Arc::clone(pool) });
+    hand_over(Loan { buf, home: Some((lane, Arc::clone(pool))) })
+}
+
+/// Hands `buf` to Arrow for good, without a copy.
+pub(crate) fn give(buf: Buf) -> Buffer {
+    hand_over(Loan { buf, home: None })
+}
+
+fn hand_over(loan: Loan) -> Buffer {
+    let (pointer, len) = (loan.buf.pointer, loan.buf.len());
+    let loan = Arc::new(loan);
     // SAFETY: `pointer` is valid for reads of `len` initialised bytes for as long as `loan` lives: moving a `Buf` does
     // not move its allocation, nothing changes the buffer inside a `Loan`, and `Buffer` keeps the `Arc`.
     unsafe { Buffer::from_custom_allocation(pointer, len, loan) }
@@ -354,5 +463,17 @@ mod tests {
         }
         assert_eq!(buf.as_slice(), bytes);
         assert_eq!(buf.as_slice().as_ptr().align_offset(64), 0);
+    }
+
+    #[test]
+    fn growth_from_the_allocator_into_mappings_keeps_the_bytes() {
+        let mut buf = Buf::new();
+        let bytes: Vec<u8> = (0..=250).cycle().take(3 << 20).collect();
+        for chunk in bytes.chunks(50_001) {
+            buf.extend_from_slice(chunk);
+            assert_eq!(buf.as_slice(), &bytes[..buf.len()]);
+        }
+        let exact = Buf::exact(&bytes);
+        assert_eq!((exact.as_slice(), exact.capacity()), (&bytes[..], bytes.len()));
     }
 }

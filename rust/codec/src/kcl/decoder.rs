@@ -20,6 +20,7 @@ use crate::cpu::Isa;
 use crate::error::Result;
 use crate::framing::is_blank;
 use crate::input::{Padded, SLACK, pad};
+use crate::pool::memory;
 
 /// What one read should ask for: above it a pipe gives no more at once, and what was read is still in the cache.
 pub const READ_BYTES: usize = 256 * 1024;
@@ -166,8 +167,8 @@ impl Decoder {
         if self.is_at_line_start() {
             self.stream.rest();
             self.buffer = Vec::new();
-            self.start = 0;
-            self.end = 0;
+            (self.start, self.end) = (0, 0);
+            memory::trim();
         }
     }
 }
