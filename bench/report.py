@@ -9,6 +9,7 @@ line (base64, keys and all) for a second, MB = 10**6.
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,20 @@ def table(title: str, rows: dict[str, dict[str, str]]) -> None:
         print(f"{name:{first}}  " + "  ".join(cells))
 
 
-def rows(runs: Runs, show: Any, *, ours: bool = True) -> dict[str, dict[str, str]]:
-    """`show(run, run of fastkcl for the same profile)` by peer and profile."""
+def rows(runs: Runs, show: Callable[[dict[str, Any]], str]) -> dict[str, dict[str, str]]:
+    """`show(run)` by peer and profile."""
     found: dict[str, dict[str, str]] = {}
     for (peer, profile), run in runs.items():
-        if ours or peer != OURS:
-            found.setdefault(peer, {})[profile] = show(run, runs[OURS, profile])
+        found.setdefault(peer, {})[profile] = show(run)
+    return found
+
+
+def ratios(runs: Runs) -> dict[str, dict[str, str]]:
+    """How many times as fast as each peer fastkcl is, where both ran."""
+    found: dict[str, dict[str, str]] = {}
+    for (peer, profile), run in runs.items():
+        if peer != OURS and (OURS, profile) in runs:
+            found.setdefault(peer, {})[profile] = f"{median(run) / median(runs[OURS, profile]):.1f}x"
     return found
 
 
@@ -49,16 +58,15 @@ def extra(run: dict[str, Any], name: str, scale: float) -> float:
 
 def suite_tables(suite: str, runs: Runs) -> None:
     """What there is to say about one suite."""
-    table(f"{suite}: MB/s", rows(runs, lambda run, _: f"{extra(run, 'line_bytes', 1e-6) / median(run):,.0f}"))
-    times = rows(runs, lambda run, best: f"{median(run) / median(best):.1f}x", ours=False)
-    if times:
-        table(f"{suite}: fastkcl's speed to its", times)
+    table(f"{suite}: MB/s", rows(runs, lambda run: f"{extra(run, 'line_bytes', 1e-6) / median(run):,.0f}"))
+    if compared := ratios(runs):
+        table(f"{suite}: fastkcl is faster by", compared)
     if all("cpu_seconds_per_gb" in run["extra_info"] for run in runs.values()):
-        table(f"{suite}: child's CPU, s/GB", rows(runs, lambda run, _: f"{extra(run, 'cpu_seconds_per_gb', 1):.2f}"))
+        table(f"{suite}: child's CPU, s/GB", rows(runs, lambda run: f"{extra(run, 'cpu_seconds_per_gb', 1):.2f}"))
         table(
-            f"{suite}: last byte to status, ms", rows(runs, lambda r, _: f"{extra(r, 'last_byte_to_status', 1e3):.2f}")
+            f"{suite}: last byte to status, ms", rows(runs, lambda run: f"{extra(run, 'last_byte_to_status', 1e3):.2f}")
         )
-        table(f"{suite}: idle child, MB", rows(runs, lambda run, _: f"{extra(run, 'idle_resident_bytes', 1e-6):.0f}"))
+        table(f"{suite}: idle child, MB", rows(runs, lambda run: f"{extra(run, 'idle_resident_bytes', 1e-6):.0f}"))
 
 
 def main(arguments: list[str]) -> int:
