@@ -25,7 +25,7 @@ def write(df: DataFrame, context: WriteContext) -> None:
         "sequenceNumber",
         "subSequenceNumber",
         "approximateArrivalTimestamp",
-        get_json_object(col("data").cast("string"), "$.event").alias("event"),
+        get_json_object(col("data").cast("string"), "$.type").alias("event"),
         "data",
     )
     events.write.mode("append").parquet(f"{TABLE_PATH}/shardId={context.shard_id}")

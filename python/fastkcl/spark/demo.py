@@ -5,7 +5,7 @@
        └────────────────── compared, shard by shard ◀────────────────── SQL ◀──────┘
 
 What was sent is compared with what Spark reads back: rows, distinct (sequence number, sub-sequence number), and a
-checksum over sequence number and payload. It is no benchmark: the JVM is cold and everything shares one machine.
+checksum over all columns of every record. It is no benchmark: the JVM is cold and everything shares one machine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from fastkcl.replay import Report
+    from fastkcl.replay.columns import Columns
     from fastkcl.replay.sources import Shard
 
-__all__ = ["PROFILE", "CountryRow", "DemoReport", "DemoShard", "Step", "run_demo"]
+__all__ = ["PROFILE", "CountryRow", "DemoReport", "DemoShard", "SentShard", "Step", "compare", "run_demo", "sent_shard"]
 
 PROFILE: Final = "clickstream"
 _STREAM: Final = "demo"
@@ -48,7 +49,8 @@ _COUNT = """
 SELECT shardId,
        count(*) AS stored,
        count(DISTINCT sequenceNumber, subSequenceNumber) AS distinct_records,
-       sum(crc32(concat(cast(sequenceNumber AS binary), data))) AS checksum,
+       sum(crc32(concat(cast(concat_ws('/', sequenceNumber, subSequenceNumber, partitionKey,
+                                       unix_millis(approximateArrivalTimestamp)) AS binary), data))) AS checksum,
        sum(length(data)) AS bytes
 FROM stored
 GROUP BY shardId
@@ -78,7 +80,7 @@ class DemoShard:
     doubled: int
     """Rows beyond the first of a record."""
     same_content: bool
-    """Whether the checksum over numbers and payloads is the one of what was sent."""
+    """Whether the checksum over all columns is the one of what was sent."""
     checkpoints: int
 
     @property
@@ -152,9 +154,29 @@ class _Generated:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
+class SentShard:
+    """What a shard's table has to hold."""
+
     records: int
     checksum: int
+    """Sum of the records' CRC-32, each over all columns, as `_COUNT` does it."""
+
+
+def sent_shard(columns: Columns) -> SentShard:
+    """Count and check records that have values in all columns."""
+    rows = zip(
+        columns.sequence_numbers,
+        columns.sub_sequence_numbers,
+        columns.partition_keys,
+        columns.timestamps_millis,
+        columns.data,
+        strict=True,
+    )
+    checksum = 0
+    for *head, data in rows:
+        assert data is not None
+        checksum += zlib.crc32(data, zlib.crc32("/".join(map(str, head)).encode()))
+    return SentShard(len(columns), checksum)
 
 
 def run_demo(
@@ -218,9 +240,11 @@ def run_demo(
         played = replay([sys.executable, "-m", "fastkcl.spark.demo_child"], source, options, on_progress)
         steps += _played_steps(played, notes)
 
+        checkpoints = {shard.shard_id: shard.checkpoints for shard in played.shards}
+
         on_step("Spark reads the table back")
         clock = time.monotonic()
-        found, stored_bytes = _read_back(spark.session, table, sent, played)
+        found, stored_bytes = compare(spark.session, table, sent, checkpoints)
         countries = _aggregate(spark.session) if stored_bytes else []
         steps.append(Step("read back, compare, aggregate", time.monotonic() - clock, stored_bytes))
         report = DemoReport(
@@ -238,20 +262,16 @@ def run_demo(
     return report
 
 
-def _generate(shards: int, records: int) -> tuple[_Generated, dict[str, _Sent], Step]:
+def _generate(shards: int, records: int) -> tuple[_Generated, dict[str, SentShard], Step]:
     clock = time.monotonic()
     source = generate(PROFILE, shards=shards, records=records)
     made = source.shards()
-    sent: dict[str, _Sent] = {}
+    sent: dict[str, SentShard] = {}
     size = 0
     for shard in made:
         columns = shard.records.columns(0, len(shard.records))
-        checksum = 0
-        for number, data in zip(columns.sequence_numbers, columns.data, strict=True):
-            assert data is not None
-            checksum += zlib.crc32(data, zlib.crc32(number.encode()))
-            size += len(data)
-        sent[shard.shard_id] = _Sent(len(columns), checksum)
+        sent[shard.shard_id] = sent_shard(columns)
+        size += sum(map(len, filter(None, columns.data)))
     return _Generated(source.description, made), sent, Step("generate the events", time.monotonic() - clock, size)
 
 
@@ -267,13 +287,24 @@ def _played_steps(played: Report, notes: Path) -> list[Step]:
     return steps
 
 
-def _read_back(spark: SparkSession, table: Path, sent: dict[str, _Sent], played: Report) -> tuple[list[DemoShard], int]:
-    """Each shard's records, compared with what was sent; and the payload bytes in the table."""
+def compare(
+    spark: SparkSession, table: Path, sent: Mapping[str, SentShard], checkpoints: Mapping[str, int]
+) -> tuple[list[DemoShard], int]:
+    """Compare each shard's rows with what was sent.
+
+    Args:
+        spark: a classic session.
+        table: the folder with a partition for each shard.
+        sent: by shard id.
+        checkpoints: how many there were, by shard id.
+
+    Returns:
+        The shards, and the payload bytes in the table.
+    """
     rows: dict[str, Any] = {}
     if any(table.rglob("*.parquet")):
         spark.read.parquet(str(table.absolute())).createOrReplaceTempView("stored")
         rows = {row["shardId"]: row for row in spark.sql(_COUNT).collect()}
-    checkpoints = {shard.shard_id: shard.checkpoints for shard in played.shards}
     found = []
     for shard_id, expected in sent.items():
         row = rows.get(shard_id)

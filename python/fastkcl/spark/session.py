@@ -308,7 +308,7 @@ def _wait_for_server(url: str) -> None:
                 raise SparkUnavailableError(
                     f"no Spark Connect server answers at {builder.endpoint}: {error}. Start one there"
                     " (sbin/start-connect-server.sh of Spark), or correct FASTKCL_SPARK, SPARK_REMOTE or spark="
-                ) from error
+                ) from None
         time.sleep(_SERVER_PAUSE_SECONDS)
 
 

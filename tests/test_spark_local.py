@@ -1,0 +1,353 @@
+"""Records into a Spark that runs: one JVM for all these tests, with a classic session and a Connect server."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from fastkcl import ProcessRecords, _core
+from fastkcl.replay import generate, profiles
+from fastkcl.replay.columns import Columns
+from fastkcl.spark import LocalSpark, SparkProcessor, SparkUnavailableError, WriteContext
+from fastkcl.spark.demo import SentShard, compare, sent_shard
+from fastkcl.spark.processor import DEFAULT_MAX_TABLE_BYTES
+from fastkcl.spark.session import Session
+from spark_helpers import FakeCheckpointer, record_batch, shard_context
+
+pytestmark = [
+    # pyspark 4.3 says so of every pandas 3 that it is used with; nothing here touches pandas.
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+    # Sockets of py4j and channels of gRPC that their owners leave to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+]
+ROOT = Path(__file__).parent.parent
+KEY_COLUMNS = ["sequenceNumber", "subSequenceNumber"]
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSpark]:
+    output = (tmp_path_factory.mktemp("spark") / "jvm.log").open("wb")
+    with output, pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.getbasetemp())  # spark-warehouse, if anything wants one
+        settings = {"spark.sql.shuffle.partitions": "2"}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            local = LocalSpark("local[2]", connect=True, output=output, settings=settings)
+        with local:
+            yield local
+
+
+@pytest.fixture
+def connect_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyspark marks a process as a Connect client for good; here it must be one for a test only."""
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+
+
+def stored(spark: LocalSpark, path: Path) -> pa.Table:
+    return spark.session.read.parquet(str(path)).orderBy(*KEY_COLUMNS).toArrow()
+
+
+def fill(processor: SparkProcessor, *batches: _core.RecordBatch) -> None:
+    processor.initialize(shard_context())
+    for batch in batches:
+        processor.process_batch(batch, FakeCheckpointer())
+    processor.shard_ended(FakeCheckpointer())
+
+
+def batch_with_every_null() -> _core.RecordBatch:
+    line = _core.encode_process_records(
+        [b"", None, b"\x00\xff\xfe", "žluťoučký".encode()],
+        ["k", "", "é\u2028", "k" * 256],
+        ["1", "2", "2", str(10**128)],
+        [0, None, 7, 2**40],
+        [0, None, 253_402_300_799_999, 1_700_000_000_123],
+    )
+    message = _core.decode_line(line)
+    assert isinstance(message, ProcessRecords)
+    return message.batch
+
+
+@pytest.mark.parametrize("way", ["classic", "connect"])
+def test_every_value_arrives_as_it_was(spark: LocalSpark, way: str, tmp_path: Path, request: Any) -> None:
+    if way == "connect":
+        request.getfixturevalue("connect_mode")
+    batches = [batch_with_every_null(), record_batch(range(10, 2010))]
+    rows = []
+
+    def write(df: Any, context: WriteContext) -> None:
+        assert type(df).__module__ == f"pyspark.sql.{way}.dataframe"
+        rows.append(context.rows)
+        df.write.mode("append").parquet(str(tmp_path / "table"))
+
+    fill(SparkProcessor(write, spark=spark.url if way == "connect" else spark.session), *batches)
+    expected = pa.Table.from_batches([pa.record_batch(batch) for batch in batches])
+    found = spark.session.read.parquet(str(tmp_path / "table")).toArrow()
+    assert rows == [2004]
+    order = [(name, "ascending") for name in KEY_COLUMNS]
+    assert found.sort_by(order).cast(expected.schema).equals(expected.sort_by(order))
+
+
+def test_timestamps_are_instants(spark: LocalSpark) -> None:
+    seen: list[Any] = []
+    fill(SparkProcessor(lambda df, _context: seen.append(df.first()), spark=spark.session), record_batch([1]))
+    moment = datetime.datetime(2023, 11, 14, 22, 13, 20, tzinfo=datetime.UTC)
+    assert seen[0]["approximateArrivalTimestamp"].astimezone(datetime.UTC) == moment
+    assert spark.session.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+@pytest.mark.usefixtures("connect_mode")
+class TestConnect:
+    def test_a_table_goes_in_the_plan_and_leaves_nothing_on_the_server(self, spark: LocalSpark) -> None:
+        """Above a threshold (1 MiB by default) pyspark uploads an artifact that lives as long as the session."""
+        plans: list[tuple[str, int]] = []
+        batches = [record_batch([n], data=[b"x" * 1_000_000]) for n in range(4)]
+        processor = SparkProcessor(
+            lambda df, context: plans.append((type(df._plan).__name__, context.bytes)), spark=spark.url
+        )
+        fill(processor, *batches)
+        ((plan, size),) = plans
+        assert size > 4_000_000
+        assert plan == "LocalRelation"
+
+    def test_the_largest_table_is_accepted(self, spark: LocalSpark) -> None:
+        """One line that is larger than a message of Connect may be: cut, and each piece goes through."""
+        found: list[tuple[int, int]] = []
+        batch = record_batch(range(140), data=[bytes(1_000_000)] * 140)
+        processor = SparkProcessor(
+            lambda df, context: found.append((context.bytes, df.selectExpr("sum(length(data))").first()[0])),
+            spark=spark.url,
+        )
+        fill(processor, batch)
+        (first, first_sum), (_second, second_sum) = found
+        assert DEFAULT_MAX_TABLE_BYTES - 1_100_000 < first <= DEFAULT_MAX_TABLE_BYTES
+        assert first_sum + second_sum == 140_000_000
+
+    def test_a_session_that_the_server_has_forgotten_is_opened_again(
+        self, spark: LocalSpark, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        counts: list[int] = []
+        sessions: list[Any] = []
+
+        def write(df: Any, context: WriteContext) -> None:
+            counts.append(df.count())
+            sessions.append(context.spark)
+
+        processor = SparkProcessor(write, spark=spark.url, max_records=2)
+        processor.initialize(shard_context())
+        checkpointer = FakeCheckpointer()
+        processor.process_batch(record_batch([1, 2]), checkpointer)
+        sessions[0].client.release_session()  # what the server does after an hour of silence
+        processor.process_batch(record_batch([3, 4, 5]), checkpointer)
+        processor.lease_lost()
+        assert counts == [2, 3]
+        assert sessions[0] is not sessions[1]
+        assert "opening a new Spark session" in caplog.text
+
+    def test_a_server_without_the_token_is_closed_to_others(self, spark: LocalSpark) -> None:
+        from pyspark.errors import PySparkException
+        from pyspark.sql.connect.session import SparkSession
+
+        assert spark.url is not None
+        stranger = SparkSession.builder.remote(spark.url.split(";")[0]).create()
+        try:
+            with pytest.raises(PySparkException, match="(?i)authenticat|token"):
+                stranger.range(1).count()
+        finally:
+            stranger.client.close()
+
+    def test_an_address_without_a_server_is_told_soon(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("fastkcl.spark.session._SERVER_SECONDS", 1.0)
+        with pytest.raises(SparkUnavailableError, match="no Spark Connect server answers at localhost:9"):
+            Session("sc://localhost:9").get()
+
+
+class TestSession:
+    def test_a_function_is_called_when_the_shard_is_initialized(self, spark: LocalSpark) -> None:
+        calls: list[str] = []
+
+        class NotToBeStopped:
+            conf = spark.session.conf
+
+            def stop(self) -> None:
+                calls.append("stop")
+
+        def make() -> Any:
+            calls.append("make")
+            return NotToBeStopped()
+
+        session = Session(make)
+        assert calls == []
+        assert session.get() is session.get()
+        session.close()
+        session.close()
+        assert calls == ["make", "stop"]
+
+    def test_a_given_one_is_left_alone(self, spark: LocalSpark) -> None:
+        session = Session(spark.session)
+        assert session.get() is spark.session
+        session.close()
+        assert spark.session.range(3).count() == 3
+
+    @pytest.mark.parametrize(
+        ("environment", "url"),
+        [
+            ({"FASTKCL_SPARK": "sc://a", "SPARK_REMOTE": "sc://b"}, "sc://a"),
+            ({"SPARK_REMOTE": "sc://b"}, "sc://b"),
+            ({"FASTKCL_SPARK": ""}, "local[*]"),
+            ({}, "local[*]"),
+        ],
+    )
+    def test_where_the_address_comes_from(
+        self, environment: dict[str, str], url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("FASTKCL_SPARK", "SPARK_REMOTE"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        assert Session()._url == url
+
+    def test_a_second_spark_in_a_process_is_refused(self, spark: LocalSpark) -> None:
+        with pytest.raises(SparkUnavailableError, match="a Spark is running in this process already"):
+            LocalSpark()
+        assert spark.session.range(1).count() == 1
+
+
+class TestJvm:
+    def test_it_has_neither_our_process_group_nor_our_standard_output(self, spark: LocalSpark) -> None:
+        assert os.getsid(spark.pid) == spark.pid
+        for fd in (1, 2):
+            assert Path(f"/proc/{spark.pid}/fd/{fd}").readlink().name == "jvm.log"
+
+    def test_it_listens_on_the_loopback_interface_only(self, spark: LocalSpark) -> None:
+        inodes = {
+            link.readlink().name.removeprefix("socket:[").removesuffix("]")
+            for link in Path(f"/proc/{spark.pid}/fd").iterdir()
+            if link.readlink().name.startswith("socket:")
+        }
+        addresses = []
+        for table in ("tcp", "tcp6"):
+            for line in Path(f"/proc/{spark.pid}/net/{table}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and fields[9] in inodes:  # 0A: LISTEN
+                    addresses.append(fields[1].rsplit(":", 1)[0])
+        loopback = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+        assert addresses
+        assert set(addresses) <= loopback
+
+
+def test_the_example_fills_a_table_through_the_server_it_is_pointed_at(spark: LocalSpark, tmp_path: Path) -> None:
+    assert spark.url is not None
+    table = tmp_path / "clicks"
+    done = subprocess.run(
+        [sys.executable, "-m", "fastkcl", "replay", "--profile", "clickstream", "--shards", "4", "--records", "3000"]
+        + ["--json", "--", sys.executable, "examples/to_spark.py"],
+        cwd=ROOT,
+        env=os.environ | {"FASTKCL_SPARK": spark.url, "TABLE_PATH": str(table)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["ok"]
+    assert [shard["last_checkpoint"][0] for shard in report["shards"]] == ["SHARD_END"] * 4
+    sent = {shard.shard_id: shard for shard in generate("clickstream", shards=4, records=3000).shards()}
+    rows = spark.session.read.parquet(str(table)).collect()
+    assert {(row["shardId"], row["sequenceNumber"], bytes(row["data"])) for row in rows} == {
+        (shard_id, number, data)
+        for shard_id, shard in sent.items()
+        for number, data in zip(*_numbers_and_data(shard), strict=True)
+    }
+    assert len(rows) == sum(len(shard.records) for shard in sent.values())
+    assert {row["stream"] for row in rows} == {"replay"}
+    assert all(row["event"] for row in rows)
+
+
+def _numbers_and_data(shard: Any) -> tuple[Any, Any]:
+    columns = shard.records.columns(0, len(shard.records))
+    return columns.sequence_numbers, columns.data
+
+
+class TestDemoCheck:
+    """The demo's comparison sees what it is there for."""
+
+    @pytest.mark.parametrize(
+        ("where", "changed", "expected"),
+        [
+            ("true", {}, (3, 0, 0, True)),
+            ("sequenceNumber != '2'", {}, (2, 1, 0, False)),
+            ("true UNION ALL SELECT * FROM sent WHERE sequenceNumber = '2'", {}, (4, 0, 1, False)),
+            ("true", {"data": "cast('other' AS binary)"}, (3, 0, 0, False)),
+            ("true", {"subSequenceNumber": "cast(9 AS bigint)"}, (3, 0, 0, False)),
+            ("true", {"partitionKey": "'key'"}, (3, 0, 0, False)),
+            ("true", {"approximateArrivalTimestamp": "timestamp_millis(0)"}, (3, 0, 0, False)),
+        ],
+        ids=["all there", "one lost", "one doubled", "payloads", "sub-sequence numbers", "keys", "timestamps"],
+    )
+    def test_it_finds_what_is_wrong(
+        self,
+        spark: LocalSpark,
+        tmp_path: Path,
+        where: str,
+        changed: dict[str, str],
+        expected: tuple[int, int, int, bool],
+    ) -> None:
+        batch = record_batch([1, 2, 3])
+        frame = spark.session.createDataFrame(pa.Table.from_batches([pa.record_batch(batch)]))
+        frame.createOrReplaceTempView("sent")
+        select = ", ".join(f"{changed.get(name, name)} AS {name}" for name in frame.columns)
+        spark.session.sql(f"SELECT {select} FROM sent WHERE {where}").write.parquet(str(tmp_path / "shardId=s"))
+        sent = sent_shard(
+            Columns(
+                [record.data for record in batch],
+                [record.partition_key for record in batch],
+                [record.sequence_number for record in batch],
+                [record.sub_sequence_number or 0 for record in batch],
+                [record.timestamp_millis for record in batch],
+            )
+        )
+        (found,), size = compare(spark.session, tmp_path, {"s": sent}, {"s": 5})
+        assert (found.stored, found.lost, found.doubled, found.same_content) == expected
+        assert found.ok == (expected == (3, 0, 0, True))
+        assert (found.checkpoints, size > 0) == (5, True)
+
+    def test_nothing_stored_is_everything_lost(self, spark: LocalSpark, tmp_path: Path) -> None:
+        (found,), size = compare(spark.session, tmp_path, {"s": SentShard(3, 1)}, {})
+        assert (found.stored, found.lost, found.doubled, found.ok, size) == (0, 3, 0, False, 0)
+
+
+def test_a_jvm_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    """No farewell, no exit handlers: the end of its standard input is what tells the JVM."""
+    program = "from fastkcl.spark import LocalSpark; s = LocalSpark('local[1]'); print(s.pid, flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=tmp_path,
+        stderr=subprocess.DEVNULL,
+    ) as owner:
+        assert owner.stdout is not None
+        pid = int(owner.stdout.readline())
+        owner.kill()
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{pid}/exe").exists():
+        assert time.monotonic() < deadline, f"the JVM {pid} is still there"
+        time.sleep(0.1)
+
+
+def test_profiles_used_here_are_json() -> None:
+    """The example looks into the payloads; if the profile changed its field names it would show nulls."""
+    event = json.loads(profiles.PROFILES["clickstream"].payloads(1, 0)[0])
+    assert {"type", "country", "item"} <= set(event)
