@@ -68,6 +68,12 @@ pub(crate) trait Kernel: Copy {
     /// # Safety
     /// `source` is readable for `limit + SLACK` bytes.
     unsafe fn plain_run(self, source: *const u8, limit: usize) -> usize;
+
+    /// How many of the first `limit` bytes at `source` come before the first `"`, `\` or control character.
+    ///
+    /// # Safety
+    /// `source` is readable for `limit + SLACK` bytes.
+    unsafe fn string_run(self, source: *const u8, limit: usize) -> usize;
 }
 
 /// The kernels of this process, chosen once.
@@ -116,6 +122,17 @@ impl Kernel for Kernels {
             Self::Portable(kernel) => unsafe { kernel.plain_run(source, limit) },
         }
     }
+
+    #[inline]
+    unsafe fn string_run(self, source: *const u8, limit: usize) -> usize {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the caller's promises are the callee's.
+            Self::Avx2(kernel) => unsafe { kernel.string_run_call(source, limit) },
+            // SAFETY: the caller's promises are the callee's.
+            Self::Portable(kernel) => unsafe { kernel.string_run(source, limit) },
+        }
+    }
 }
 
 /// [`Kernel::decode_units`] on checked memory: the units of `input[from..to]`, appended to `out`.
@@ -139,6 +156,14 @@ pub(crate) fn plain_run<K: Kernel>(kernel: K, input: Padded<'_>, from: usize) ->
     assert!(from <= input.end());
     // SAFETY: SLACK readable bytes follow `end`.
     unsafe { kernel.plain_run(input.readable().as_ptr().add(from), input.end() - from) }
+}
+
+/// [`Kernel::string_run`] on checked memory: the length of the run without quote, backslash or control character at `input[from..]`.
+#[inline(always)]
+pub(crate) fn string_run<K: Kernel>(kernel: K, input: Padded<'_>, from: usize) -> usize {
+    assert!(from <= input.end());
+    // SAFETY: SLACK readable bytes follow `end`.
+    unsafe { kernel.string_run(input.readable().as_ptr().add(from), input.end() - from) }
 }
 
 /// Encodes with padding.

@@ -53,23 +53,38 @@ impl Kernel for Portable {
 
     #[inline(always)]
     unsafe fn plain_run(self, source: *const u8, limit: usize) -> usize {
-        const ONES: u64 = u64::from_ne_bytes([1; 8]);
-        const HIGHS: u64 = u64::from_ne_bytes([0x80; 8]);
-        let mut read = 0;
-        while read < limit {
-            // SAFETY: `read < limit`, and SLACK bytes behind `limit` are readable.
-            let block = u64::from_le_bytes(unsafe { ptr::read_unaligned(source.add(read).cast()) });
-            // The lowest flagged byte is right; a borrow can only flag bytes above it (Bit Twiddling Hacks, "haszero").
-            let zero = |word: u64| word.wrapping_sub(ONES) & !word;
-            let quote = zero(block ^ (ONES * 0x22));
-            let backslash = zero(block ^ (ONES * 0x5c));
-            let control = block.wrapping_sub(ONES * 0x20) & !block;
-            let flags = (quote | backslash | control | block) & HIGHS;
-            if flags != 0 {
-                return (read + flags.trailing_zeros() as usize / 8).min(limit);
-            }
-            read += 8;
-        }
-        limit
+        // SAFETY: the caller's promises are the callee's.
+        unsafe { run::<true>(source, limit) }
     }
+
+    #[inline(always)]
+    unsafe fn string_run(self, source: *const u8, limit: usize) -> usize {
+        // SAFETY: the caller's promises are the callee's.
+        unsafe { run::<false>(source, limit) }
+    }
+}
+
+/// # Safety
+/// As [`Kernel::plain_run`].
+#[inline(always)]
+unsafe fn run<const ASCII: bool>(source: *const u8, limit: usize) -> usize {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGHS: u64 = u64::from_ne_bytes([0x80; 8]);
+    let mut read = 0;
+    while read < limit {
+        // SAFETY: `read < limit`, and SLACK bytes behind `limit` are readable.
+        let block = u64::from_le_bytes(unsafe { ptr::read_unaligned(source.add(read).cast()) });
+        // The lowest flagged byte is right; a borrow can only flag bytes above it (Bit Twiddling Hacks, "haszero").
+        let zero = |word: u64| word.wrapping_sub(ONES) & !word;
+        let quote = zero(block ^ (ONES * 0x22));
+        let backslash = zero(block ^ (ONES * 0x5c));
+        let control = block.wrapping_sub(ONES * 0x20) & !block;
+        let other = if ASCII { block } else { 0 };
+        let flags = (quote | backslash | control | other) & HIGHS;
+        if flags != 0 {
+            return (read + flags.trailing_zeros() as usize / 8).min(limit);
+        }
+        read += 8;
+    }
+    limit
 }

@@ -3,7 +3,7 @@
 //! Bytes are looked at in order and the first error stops, so the error reported is the first in byte order. What a
 //! value is shows at its first byte, and so does a value of the wrong type.
 
-use crate::base64::{Kernels, plain_run};
+use crate::base64::{Kernels, string_run};
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::Padded;
 use crate::pool::Buf;
@@ -22,17 +22,27 @@ pub(crate) enum Escape {
     Incomplete,
 }
 
+/// The character that a backslash and `letter` stand for, if that is all of the escape.
+#[inline]
+pub(crate) const fn simple_escape(letter: u8) -> Option<u8> {
+    match letter {
+        b'"' | b'\\' | b'/' => Some(letter),
+        b'b' => Some(0x08),
+        b'f' => Some(0x0c),
+        b'n' => Some(b'\n'),
+        b'r' => Some(b'\r'),
+        b't' => Some(b'\t'),
+        _ => None,
+    }
+}
+
 /// Reads the escape at the start of `bytes`, a backslash at `offset` of the line.
 pub(crate) fn escape(bytes: &[u8], offset: usize) -> Result<Escape> {
     let Some(&letter) = bytes.get(1) else { return Ok(Escape::Incomplete) };
-    let simple = |unit: u8| Ok(Escape::Unit { unit: u32::from(unit), length: 2 });
+    if let Some(character) = simple_escape(letter) {
+        return Ok(Escape::Unit { unit: u32::from(character), length: 2 });
+    }
     match letter {
-        b'"' | b'\\' | b'/' => simple(letter),
-        b'b' => simple(0x08),
-        b'f' => simple(0x0c),
-        b'n' => simple(b'\n'),
-        b'r' => simple(b'\r'),
-        b't' => simple(b'\t'),
         b'u' => {
             let mut unit = 0;
             for at in 2..6 {
@@ -250,7 +260,11 @@ impl<'a> Cursor<'a> {
         let start = self.at;
         let mut escaped = false;
         loop {
-            self.at += plain_run(self.kernels, self.input, self.at);
+            let end = self.at + string_run(self.kernels, self.input, self.at);
+            if let Err(error) = str::from_utf8(&self.input.input()[self.at..end]) {
+                return Err(utf8_error(self.offset() + error.valid_up_to()));
+            }
+            self.at = end;
             match self.peek() {
                 None => return Err(Error::at_end(self.offset())),
                 Some(b'"') => {
@@ -262,10 +276,6 @@ impl<'a> Cursor<'a> {
                     escaped = true;
                     self.skip_escape(kept)?;
                 }
-                Some(0x80..) => match utf8_sequence(self.rest()) {
-                    Ok(length) => self.at += length,
-                    Err(_) => return Err(utf8_error(self.offset())),
-                },
                 Some(_) => return Err(Error::new(ErrorKind::Json, self.offset(), RAW_CONTROL)),
             }
         }

@@ -6,10 +6,10 @@
 //! record parser goes on from there with the same columns.
 
 use crate::base64::text::canonical_end;
-use crate::base64::{Kernel, Kernels, decode_units, plain_run};
+use crate::base64::{Kernel, Kernels, decode_units, plain_run, string_run};
 use crate::columns::{Columns, Fixed, Variable};
 use crate::input::Padded;
-use crate::json::{escaped_character, utf8_sequence};
+use crate::json::{escaped_character, simple_escape};
 
 /// How a record begins.
 pub(crate) const OPENING: &[u8; 9] = b"{\"data\":\"";
@@ -107,51 +107,29 @@ fn literal<const N: usize>(input: Padded<'_>, at: usize, expected: &[u8; N]) -> 
 fn text<K: Kernel>(kernel: K, input: Padded<'_>, at: usize, column: &mut Variable) -> Option<usize> {
     let end = at + plain_run(kernel, input, at);
     column.values.extend_from_input(input, at, end);
-    if input.input().get(end) == Some(&b'"') { Some(end + 1) } else { special_text(input.input(), end, column) }
+    if input.input().get(end) == Some(&b'"') { Some(end + 1) } else { special_text(kernel, input, end, column) }
 }
 
-/// Goes on with a string from its first character that is not plain: escapes and non-ASCII, valid ones only. Such keys
-/// mix short runs of each, so it goes character by character, through a block on the stack.
-#[inline(never)]
-fn special_text(bytes: &[u8], mut at: usize, column: &mut Variable) -> Option<usize> {
-    let mut block = [0; 256];
-    let mut filled = 0;
+/// Goes on with a string from its first character that is not plain: escapes and non-ASCII, valid ones only.
+#[inline(always)]
+fn special_text<K: Kernel>(kernel: K, input: Padded<'_>, mut at: usize, column: &mut Variable) -> Option<usize> {
     loop {
-        if filled > block.len() - 4 {
-            column.values.extend_from_slice(&block[..filled]);
-            filled = 0;
+        let end = at + string_run(kernel, input, at);
+        let run = &input.input()[at..end];
+        str::from_utf8(run).ok()?;
+        column.values.extend_from_input(input, at, end);
+        let rest = &input.input()[end..];
+        if rest.first() == Some(&b'"') {
+            return Some(end + 1);
         }
-        let rest = bytes.get(at..)?;
-        let room = &mut block[filled..filled + 4];
-        let (length, width) = match *rest {
-            [b'"', ..] => {
-                column.values.extend_from_slice(&block[..filled]);
-                return Some(at + 1);
-            }
-            [b'\\', letter @ (b'"' | b'\\' | b'/'), ..] => {
-                room[0] = letter;
-                (2, 1)
-            }
-            [b'\\', ..] => {
-                let (character, length) = escaped_character(rest)?;
-                (length, character.encode_utf8(room).len())
-            }
-            [plain @ b' '..=b'\x7f', ..] => {
-                room[0] = plain;
-                (1, 1)
-            }
-            [0x80..=0xff, ..] => {
-                let length = utf8_sequence(rest).ok()?;
-                match rest.first_chunk::<4>() {
-                    Some(sequence) => room.copy_from_slice(sequence),
-                    None => room[..length].copy_from_slice(&rest[..length]),
-                }
-                (length, length)
-            }
-            _ => return None,
+        at = if let Some(character) = rest.get(1).copied().and_then(simple_escape).filter(|_| rest[0] == b'\\') {
+            column.values.extend_from_slice(&[character]);
+            end + 2
+        } else {
+            let (character, length) = escaped_character(rest)?;
+            column.values.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+            end + length
         };
-        at += length;
-        filled += width;
     }
 }
 

@@ -53,6 +53,21 @@ impl Avx2 {
         // SAFETY: `self` proves the instructions; the caller's promises are the callee's.
         unsafe { call(self, source, limit) }
     }
+
+    /// [`Kernel::string_run`] as a function of its own.
+    ///
+    /// # Safety
+    /// As [`Kernel::string_run`].
+    #[inline]
+    pub(crate) unsafe fn string_run_call(self, source: *const u8, limit: usize) -> usize {
+        #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
+        unsafe fn call(kernel: Avx2, source: *const u8, limit: usize) -> usize {
+            // SAFETY: the caller's promises are the callee's.
+            unsafe { kernel.string_run(source, limit) }
+        }
+        // SAFETY: `self` proves the instructions; the caller's promises are the callee's.
+        unsafe { call(self, source, limit) }
+    }
 }
 
 /// Both halves of a register from one table of 16.
@@ -103,25 +118,42 @@ impl Kernel for Avx2 {
 
     #[inline(always)]
     unsafe fn plain_run(self, source: *const u8, limit: usize) -> usize {
-        // SAFETY: `self` proves the instructions. Loads: `read < limit`, 32 bytes each, and SLACK bytes behind `limit`
-        // are readable.
-        unsafe {
-            let quote = _mm256_set1_epi8(0x22);
-            let backslash = _mm256_set1_epi8(0x5c);
-            let space = _mm256_set1_epi8(0x20);
-            let mut read = 0;
-            while read < limit {
-                let text = _mm256_loadu_si256(source.add(read).cast());
+        // SAFETY: the caller's promises are the callee's.
+        unsafe { run::<true>(self, source, limit) }
+    }
+
+    #[inline(always)]
+    unsafe fn string_run(self, source: *const u8, limit: usize) -> usize {
+        // SAFETY: the caller's promises are the callee's.
+        unsafe { run::<false>(self, source, limit) }
+    }
+}
+
+/// # Safety
+/// As [`Kernel::plain_run`].
+#[inline(always)]
+unsafe fn run<const ASCII: bool>(_proof: Avx2, source: *const u8, limit: usize) -> usize {
+    // SAFETY: `_proof` proves the instructions. Loads: `read < limit`, 32 bytes each, and SLACK bytes behind `limit` are
+    // readable.
+    unsafe {
+        let quote = _mm256_set1_epi8(0x22);
+        let backslash = _mm256_set1_epi8(0x5c);
+        let mut read = 0;
+        while read < limit {
+            let text = _mm256_loadu_si256(source.add(read).cast());
+            let other = if ASCII {
                 // As signed bytes, control characters and non-ASCII are all below U+0020.
-                let below = _mm256_cmpgt_epi8(space, text);
-                let special = _mm256_or_si256(_mm256_cmpeq_epi8(text, quote), _mm256_cmpeq_epi8(text, backslash));
-                let stops = _mm256_movemask_epi8(_mm256_or_si256(below, special)).cast_unsigned();
-                if stops != 0 {
-                    return (read + stops.trailing_zeros() as usize).min(limit);
-                }
-                read += 32;
+                _mm256_cmpgt_epi8(_mm256_set1_epi8(0x20), text)
+            } else {
+                _mm256_cmpeq_epi8(_mm256_min_epu8(text, _mm256_set1_epi8(0x1f)), text)
+            };
+            let special = _mm256_or_si256(_mm256_cmpeq_epi8(text, quote), _mm256_cmpeq_epi8(text, backslash));
+            let stops = _mm256_movemask_epi8(_mm256_or_si256(other, special)).cast_unsigned();
+            if stops != 0 {
+                return (read + stops.trailing_zeros() as usize).min(limit);
             }
-            limit
+            read += 32;
         }
+        limit
     }
 }
