@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from kcl_helpers import (
     SHUTDOWN_REQUESTED,
     Child,
     Daemon,
+    checkpoint,
     in_process,
     process_records,
     status,
@@ -267,6 +269,42 @@ def test_a_shard_end_without_a_checkpoint_is_warned_about() -> None:
     assert stderr.startswith(
         "fastkcl: warning: shard_ended of shardId-000000000000 returned without a successful checkpoint: KCL cannot"
     )
+
+
+class ChecksBatchesOnly(fastkcl.BatchProcessor):
+    def process_batch(self, batch: fastkcl.RecordBatch, checkpointer: fastkcl.Checkpointer) -> None:
+        checkpointer.checkpoint()
+
+    def shard_ended(self, checkpointer: fastkcl.Checkpointer) -> None:
+        pass
+
+
+def test_a_checkpoint_of_an_earlier_request_does_not_count_for_the_shard_end() -> None:
+    def script(daemon: Daemon) -> None:
+        daemon.start()
+        daemon.ask(process_records(1), checkpoint(), DONE)
+        daemon.ask(SHARD_ENDED, status("shardEnded"))
+        daemon.finish()
+
+    assert "returned without a successful checkpoint" in in_process(ChecksBatchesOnly(), script).stderr
+
+
+def test_a_broken_dialogue_is_the_only_thing_said_of_a_shard_end() -> None:
+    class Swallows(Fails):
+        def shard_ended(self, checkpointer: fastkcl.Checkpointer) -> None:
+            with contextlib.suppress(fastkcl.ProtocolError):
+                checkpointer.checkpoint()
+
+    def script(daemon: Daemon) -> None:
+        daemon.start()
+        daemon.send(SHARD_ENDED)
+        assert daemon.receive() == checkpoint()
+        daemon.finish()
+
+    code, stderr = in_process(Swallows("nothing"), script)
+    assert code == 1
+    assert stderr.startswith("fastkcl: closed_while_waiting: ")
+    assert stderr.count("\n") == 1
 
 
 SOURCE = """
