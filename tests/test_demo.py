@@ -97,7 +97,7 @@ def report(**changes: Any) -> DemoReport:
         (report(), 0, "All 10 records of 1 shard"),
         (report(shard={"stored": 8, "lost": 2, "same_content": False}), 1, "2 are missing and 0 doubled"),
         (report(shard={"stored": 11, "doubled": 1, "same_content": False}), 1, "0 are missing and 1 doubled"),
-        (report(shard={"same_content": False}), 1, "the content of 1 of 1 shards differs"),
+        (report(shard={"same_content": False}), 1, "the content of 1 of 1 shard(s) differs"),
         (report(problems=["shardId-0: no status"], output=["Traceback: x"]), 1, "problem: shardId-0: no status"),
         (report(table=Path("/data/clicks")), 0, "/data/clicks"),
     ],

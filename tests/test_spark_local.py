@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -223,6 +224,9 @@ class TestSession:
 
 
 class TestJvm:
+    def test_the_handler_of_interrupts_is_still_ours(self, spark: LocalSpark) -> None:
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
     def test_it_has_neither_our_process_group_nor_our_standard_output(self, spark: LocalSpark) -> None:
         assert os.getsid(spark.pid) == spark.pid
         for fd in (1, 2):

@@ -199,7 +199,7 @@ def _verdict(report: DemoReport) -> Text:
     sent = sum(shard.sent for shard in report.shards)
     if report.ok:
         text = Text(
-            f"✓ All {sent:,} records of {len(report.shards)} shards arrived, each once and unchanged.", "bold green"
+            f"✓ All {sent:,} records of {len(report.shards)} shard(s) arrived, each once and unchanged.", "bold green"
         )
     else:
         lost = sum(shard.lost for shard in report.shards)
@@ -207,7 +207,7 @@ def _verdict(report: DemoReport) -> Text:
         changed = sum(not shard.same_content for shard in report.shards)
         text = Text(
             f"✗ Of {sent:,} records {lost:,} are missing and {doubled:,} doubled; the content of {changed} of"
-            f" {len(report.shards)} shards differs, and {len(report.problems)} problems were found.",
+            f" {len(report.shards)} shard(s) differs, and {len(report.problems)} problems were found.",
             "bold red",
         )
     text.append(f"\n  Spark ran on {report.java}.", "not bold dim")

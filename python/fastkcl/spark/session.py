@@ -20,6 +20,7 @@ Rules:
 - The JVM has a session (in the sense of setsid) of its own, so that a SIGTERM to the process group, which the worker
   outlives to finish its work, does not take Spark away from it. It ends when its standard input does, and so with
   this process, however that dies.
+- The handlers of signals stay whose they are; a SparkContext takes SIGINT for itself otherwise.
 - A JVM started here listens on the loopback interface only; its Connect server asks for a token.
 """
 
@@ -29,6 +30,7 @@ import atexit
 import os
 import re
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -160,7 +162,9 @@ class Session:
         if self._given is not None:
             return _prepare(self._given, _INGEST_SETTINGS)
         if self._factory is not None:
-            return _prepare(self._factory(), _INGEST_SETTINGS)
+            with _interrupt_kept():
+                session = self._factory()
+            return _prepare(session, _INGEST_SETTINGS)
         assert self._url is not None
         if self._url.startswith("sc://"):
             from pyspark.sql import SparkSession
@@ -230,7 +234,11 @@ class LocalSpark:
         token = secrets.token_urlsafe(32)
         self._gateway: Any = None  # py4j has no types
         try:
-            with _environment(_TOKEN_VARIABLE, token if connect else None), _environment("SPARK_REMOTE", None):
+            with (
+                _environment(_TOKEN_VARIABLE, token if connect else None),
+                _environment("SPARK_REMOTE", None),
+                _interrupt_kept(),
+            ):
                 launch_gateway: Any = java_gateway.launch_gateway  # untyped
                 self._gateway = launch_gateway(conf, {"stdout": output, "stderr": output, "start_new_session": True})
                 self._context = SparkContext(conf=conf, gateway=self._gateway)
@@ -310,6 +318,20 @@ def _wait_for_server(url: str) -> None:
                     " (sbin/start-connect-server.sh of Spark), or correct FASTKCL_SPARK, SPARK_REMOTE or spark="
                 ) from None
         time.sleep(_SERVER_PAUSE_SECONDS)
+
+
+@contextmanager
+def _interrupt_kept() -> Iterator[None]:
+    """Keeps the handler of SIGINT, which a SparkContext replaces by one that cancels all jobs.
+
+    A worker answers its daemon to the end after a first SIGINT (`fastkcl.run`), and so its writes have to finish.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if handler is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager
