@@ -185,6 +185,24 @@ def test_dead_letter(tmp_path: Path) -> None:
     }
 
 
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("error", [Unspeakable(), ValueError("half \ud800 of a pair")])
+def test_dead_letter_for_an_exception_that_is_hard_to_say(error: Exception, tmp_path: Path) -> None:
+    def script(daemon: Daemon) -> None:
+        daemon.start()
+        daemon.ask(process_records(1), DONE)
+        daemon.finish()
+
+    code, stderr = in_process(Fails(error=error), script, dead_letter=tmp_path)
+    assert code == 0
+    assert f"process_batch failed with {type(error).__name__}: " in stderr
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_every_failure_keeps_its_file(tmp_path: Path) -> None:
     def script(daemon: Daemon) -> None:
         daemon.start()

@@ -165,8 +165,8 @@ def _store(folder: str, batch: RecordBatch, context: ShardContext, error: str, t
     metadata = {
         "fastkcl.version": __version__,
         "fastkcl.shard_id": context.shard_id,
-        "fastkcl.error": error,
-        "fastkcl.traceback": traceback,
+        "fastkcl.error": _as_utf8(error),
+        "fastkcl.traceback": _as_utf8(traceback),
     }
     if context.stream is not None:
         metadata["fastkcl.stream"] = context.stream
@@ -190,6 +190,11 @@ def _store(folder: str, batch: RecordBatch, context: ShardContext, error: str, t
             number += 1
         else:
             return path
+
+
+def _as_utf8(text: str) -> str:
+    """Text of user code as Arrow metadata can hold it: a lone surrogate is written as its escape."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _safe(part: str) -> str:

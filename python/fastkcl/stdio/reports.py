@@ -50,7 +50,10 @@ def traceback_text(error: BaseException) -> str:
 
 def describe(error: BaseException) -> str:
     """``ValueError: boom``, or only the class name where the exception has no text."""
-    text = str(error)
+    try:
+        text = str(error)
+    except Exception:  # user code's __str__; the traceback that stands beside it is all the same
+        text = "<its text cannot be made>"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
