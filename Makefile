@@ -1,0 +1,68 @@
+# What README, CONTRIBUTING and .ci/run call. A fresh machine needs Python >= 3.11, Rust stable and a C compiler;
+# everything else, a JDK for Spark included, comes from the package indexes into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
+
+.PHONY: demo test test-rust test-python bench bench-quick lint format wheel sdist clean
+
+# The dependencies, and a first build of the extension.
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "fastkcl needs Python 3.11 or newer; set PYTHON=")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+# The extension again, where Rust sources are newer.
+$(VENV)/.built: $(VENV)/.installed $(RUST_SOURCES)
+	env -u CONDA_PREFIX VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --locked --quiet
+	touch $@
+
+demo: $(VENV)/.built
+	$(BIN)/fastkcl demo
+
+test: test-rust test-python
+
+test-rust:
+	cargo test --locked --workspace --quiet
+
+test-python: $(VENV)/.built
+	$(BIN)/python -m pytest
+
+bench: $(VENV)/.built
+	mkdir -p .benchmarks
+	$(BIN)/python -m pytest bench --benchmark-only --benchmark-json=.benchmarks/result.json
+	$(BIN)/python bench/report.py .benchmarks/result.json
+
+# Equal results only, no times.
+bench-quick: $(VENV)/.built
+	$(BIN)/python -m pytest bench --benchmark-disable -q
+
+lint: $(VENV)/.built
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.built
+	cargo fmt --all
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# An abi3 wheel for any Linux from glibc 2.17 on; zig brings the old glibc to link against.
+wheel: $(VENV)/.installed
+	rm -rf dist/*.whl
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check ziglang
+	$(BIN)/maturin build --release --locked --zig --compatibility manylinux2014 --out dist
+	$(PYTHON) tools/check_wheel.py dist/*.whl
+
+sdist: $(VENV)/.installed
+	rm -rf dist/*.tar.gz
+	$(BIN)/maturin sdist --out dist
+
+clean:
+	rm -rf $(VENV) target dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks python/fastkcl/*.so

@@ -1,0 +1,43 @@
+"""Installs a wheel into a clean environment and imports it there: no dependencies, nothing heavy loaded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+CHECK = """
+import sys
+import fastkcl
+from fastkcl import _core
+heavy = {"pyarrow", "pyspark", "click", "rich", "numpy"} & set(sys.modules)
+assert not heavy, heavy
+message = fastkcl.decode_line(b'{"action":"processRecords","records":[]}')
+assert len(message.batch) == 0
+print(f"fastkcl {fastkcl.__version__} from a clean environment, {_core.isa()}")
+"""
+
+
+def main(wheels: list[str]) -> None:
+    """Check each wheel.
+
+    Raises:
+        SystemExit: no wheel was named, a tag is wrong, or the import failed.
+    """
+    if not wheels:
+        sys.exit("usage: check_wheel.py WHEEL…")
+    for wheel in wheels:
+        if "abi3" not in wheel or "manylinux_2_17" not in wheel:
+            sys.exit(f"{wheel}: not an abi3 wheel for manylinux2014")
+        with tempfile.TemporaryDirectory() as folder:
+            venv.create(folder, with_pip=True)
+            python = Path(folder, "bin", "python")
+            pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
+            subprocess.run([*pip, Path(wheel).resolve()], check=True)
+            subprocess.run([python, "-I", "-c", CHECK], check=True, cwd=folder)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
