@@ -185,12 +185,12 @@ def test_dead_letter(tmp_path: Path) -> None:
     }
 
 
-class Unspeakable(Exception):
+class UnspeakableError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no words")
 
 
-@pytest.mark.parametrize("error", [Unspeakable(), ValueError("half \ud800 of a pair")])
+@pytest.mark.parametrize("error", [UnspeakableError(), ValueError("half \ud800 of a pair")])
 def test_dead_letter_for_an_exception_that_is_hard_to_say(error: Exception, tmp_path: Path) -> None:
     def script(daemon: Daemon) -> None:
         daemon.start()
