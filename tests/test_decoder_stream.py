@@ -62,6 +62,41 @@ def test_too_long_line_is_reported_when_the_limit_is_passed() -> None:
     assert list(decoder) == [_core.LeaseLost()]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"action":"leaseLost","ignored":"é😀語é😀語"}'.encode(),
+        _core.encode_process_records([b"A", None], ["é😀語", "語"], ["1", "2"], [0, 1], [1, 2]).rstrip(b"\n"),
+    ],
+    ids=["general", "records"],
+)
+def test_limit_inside_a_character(line: bytes) -> None:
+    """Every limit below the length of a valid line gives line_too_long, in every way; also one that cuts a character."""
+
+    def kind(decode) -> str | None:
+        try:
+            decode()
+        except _core.DecodeError as error:
+            return error.kind
+        return None
+
+    def feed(limit: int, step: int) -> None:
+        decoder = _core.Decoder(max_line_bytes=limit)
+        for start in range(0, len(line), step):
+            decoder.feed(line[start : start + step])
+            assert list(decoder) == []
+        decoder.feed(b"\n")
+        list(decoder)
+
+    for limit in range(1, len(line)):
+        kinds = (
+            kind(lambda limit=limit: _core.decode_line(line, max_line_bytes=limit)),
+            kind(lambda limit=limit: feed(limit, len(line))),
+            kind(lambda limit=limit: feed(limit, 1)),
+        )
+        assert kinds == ("line_too_long",) * 3, limit
+
+
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b" \n", b"\t\r\r\n"])
 def test_line_ends(end: bytes) -> None:
     assert _core.decode_line(LEASE_LOST + end) == _core.LeaseLost()
