@@ -71,7 +71,7 @@ def test_too_long_line_is_reported_when_the_limit_is_passed() -> None:
     ids=["general", "records"],
 )
 def test_limit_inside_a_character(line: bytes) -> None:
-    """Every limit below the length of a valid line gives line_too_long, in every way; also one that cuts a character."""
+    """Every limit below the length of a valid line gives line_too_long, also one that cuts a character."""
 
     def kind(decode) -> str | None:
         try:
