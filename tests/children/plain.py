@@ -48,8 +48,9 @@ parser.add_argument("--at", type=int, default=1)
 options = parser.parse_args()
 
 
-def write(message):
-    sys.stdout.write("\n" + json.dumps(message) + "\n")
+def write(*messages):
+    # One write(2), with or without PYTHONUNBUFFERED, so that messages meant to come together do.
+    sys.stdout.write("".join("\n" + json.dumps(message) + "\n" for message in messages))
     sys.stdout.flush()
 
 
@@ -95,9 +96,8 @@ def main():
             (action == "shardEnded" or message.get("reason") == "TERMINATE") and not options.no_end_checkpoint
         ):
             checkpoint()
-        write({"action": "status", "responseFor": action})
-        if misbehaves("two-statuses", batch) and action == "processRecords":
-            write({"action": "status", "responseFor": action})
+        twice = misbehaves("two-statuses", batch) and action == "processRecords"
+        write(*[{"action": "status", "responseFor": action}] * (2 if twice else 1))
     if misbehaves("linger"):
         time.sleep(60)
     if misbehaves("exit-code"):

@@ -361,7 +361,7 @@ def _table(report: Report) -> Table:
             f"{shard.line_bytes / 1e6:,.1f}",
             f"{shard.bytes_per_second / 1e6:,.0f}",
             f"{shard.checkpoints:,}",
-            f"{shard.checkpoint_errors.total():,}",
+            f"{sum(shard.checkpoint_errors.values()):,}",
             f"{shard.uncheckpointed:,}",
             f"{shard.restarts:,}",
             " ".join(map(str, shard.exit_codes)),

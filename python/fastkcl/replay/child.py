@@ -138,7 +138,8 @@ class Child:
         while data := _read(fd):
             at = time.monotonic()
             for text in splitter.feed(data):
-                self._lines.put(Line(text, at))
+                if text:  # the daemon ignores blank lines, and children put one before each message
+                    self._lines.put(Line(text, at))
         last = splitter.finish()
         if last is not None:
             self._lines.put(Line(last, time.monotonic()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -46,7 +45,7 @@ class ShardReport:
     line_bytes: int = 0
     batches: int = 0
     checkpoints: int = 0
-    checkpoint_errors: Counter[str] = field(default_factory=Counter)
+    checkpoint_errors: dict[str, int] = field(default_factory=dict)
     last_checkpoint: tuple[str, int] | None = None
     uncheckpointed: int = 0
     restarts: int = 0

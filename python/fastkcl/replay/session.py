@@ -246,7 +246,8 @@ class Session:
             case CheckpointAnswer():
                 self._report.checkpoints += 1
                 if outcome.error is not None:
-                    self._report.checkpoint_errors[outcome.error] += 1
+                    errors = self._report.checkpoint_errors
+                    errors[outcome.error] = errors.get(outcome.error, 0) + 1
                 if outcome.wrong is not None:
                     self.problem(f"{outcome.wrong} ({outcome.error or 'nothing to store'})")
                 elif outcome.error is not None:
