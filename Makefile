@@ -18,7 +18,7 @@ $(VENV)/.installed: pyproject.toml
 
 # The extension again, where Rust sources are newer.
 $(VENV)/.built: $(VENV)/.installed $(RUST_SOURCES)
-	env -u CONDA_PREFIX VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --locked --quiet
+	env -u CONDA_PREFIX VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --locked --skip-install --quiet
 	touch $@
 
 demo: $(VENV)/.built
@@ -57,7 +57,7 @@ format: $(VENV)/.built
 wheel: $(VENV)/.installed
 	rm -rf dist/*.whl
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check ziglang
-	$(BIN)/maturin build --release --locked --zig --compatibility manylinux2014 --out dist
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/maturin build --release --locked --zig --compatibility manylinux2014 --out dist
 	$(PYTHON) tools/check_wheel.py dist/*.whl
 
 sdist: $(VENV)/.installed
