@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from fastkcl import ProcessRecords, _core
-from fastkcl.replay import generate, profiles
+from fastkcl.replay import ReplayOptions, generate, parse_fault, profiles, replay
 from fastkcl.replay.columns import Columns
 from fastkcl.spark import LocalSpark, SparkProcessor, SparkUnavailableError, WriteContext
 from fastkcl.spark.demo import SentShard, compare, sent_shard
@@ -284,6 +285,52 @@ def _numbers_and_data(shard: Any) -> tuple[Any, Any]:
     return columns.sequence_numbers, columns.data
 
 
+# Fault, how the shard ends; how often records are stored at most, and whether all of them have to be there.
+PLAYED = [
+    ("nothing wrong", (), "shard-end", 1, True),
+    ("a child that is killed starts again at the last checkpoint", ("kill@3",), "shard-end", 2, True),
+    ("checkpoints that are refused are asked for again", ("checkpoint-error@1",), "shard-end", 1, True),
+    ("a lease that is lost and won back", ("lease-lost@3=mid-batch",), "shard-end", 2, True),
+    ("a worker that is stopped", (), "shutdown", 1, True),
+    ("a lease that goes for good leaves what was not written", (), "lease-lost", 1, False),
+]
+
+
+@pytest.mark.parametrize(("faults", "end", "times", "complete"), [r[1:] for r in PLAYED], ids=[r[0] for r in PLAYED])
+def test_what_is_checkpointed_is_stored(
+    spark: LocalSpark, tmp_path: Path, faults: tuple[str, ...], end: Any, times: int, complete: bool
+) -> None:
+    """Children under the replayer, 1000 records in batches of 100, written by 250 and more."""
+    assert spark.url is not None
+    noise: list[bytes] = []
+    source = generate("tiny", records=1000, batch_records=100)
+    report = replay(
+        [sys.executable, str(ROOT / "tests" / "spark_child.py")],
+        source,
+        ReplayOptions(
+            environment={"FASTKCL_SPARK": spark.url, "TABLE_PATH": str(tmp_path / "table")},
+            faults=tuple(map(parse_fault, faults)),
+            end=end,
+            on_stderr=lambda _shard, line: noise.append(line),
+        ),
+    )
+    (shard,) = report.shards
+    assert shard.problems == [], noise
+    assert shard.records_sent == 1000
+    (played,) = source.shards()
+    numbers = list(_numbers_and_data(played)[0])
+    stored = Counter(row["sequenceNumber"] for row in spark.session.read.parquet(str(tmp_path / "table")).collect())
+    assert shard.last_checkpoint is not None
+    if shard.last_checkpoint[0] == "SHARD_END":
+        covered = numbers
+    else:
+        covered = numbers[: numbers.index(shard.last_checkpoint[0]) + 1]
+    assert set(stored) == set(covered)  # nothing that is checkpointed is missing, nothing stored is left unsaid
+    assert (len(covered) == 1000) == complete
+    assert max(stored.values()) <= times
+    assert any(line.startswith(b"wrote ") for line in noise)
+
+
 class TestDemoCheck:
     """The demo's comparison sees what it is there for."""
 
@@ -332,22 +379,26 @@ class TestDemoCheck:
         assert (found.stored, found.lost, found.doubled, found.ok, size) == (0, 3, 0, False, 0)
 
 
-def test_a_jvm_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
-    """No farewell, no exit handlers: the end of its standard input is what tells the JVM."""
-    program = "from fastkcl.spark import LocalSpark; s = LocalSpark('local[1]'); print(s.pid, flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", program],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=tmp_path,
-        stderr=subprocess.DEVNULL,
-    ) as owner:
-        assert owner.stdout is not None
-        pid = int(owner.stdout.readline())
-        owner.kill()
+def test_a_child_with_a_jvm_of_its_own(spark: LocalSpark, tmp_path: Path) -> None:
+    """Killed without a farewell, it takes its JVM with it: the end of its standard input is what tells the JVM."""
+    noise: list[bytes] = []
+    report = replay(
+        [sys.executable, str(ROOT / "tests" / "spark_child.py")],
+        generate("tiny", records=1000, batch_records=100),
+        ReplayOptions(
+            environment={"FASTKCL_SPARK": "local[1]", "TABLE_PATH": str(tmp_path / "table")},
+            faults=(parse_fault("kill@4"),),
+            on_stderr=lambda _shard, line: noise.append(line),
+        ),
+    )
+    assert report.ok, (report.shards[0].problems, noise)
+    stored = Counter(row["sequenceNumber"] for row in spark.session.read.parquet(str(tmp_path / "table")).collect())
+    assert (len(stored), set(stored.values())) == (1000, {1})  # killed just behind a checkpoint
+    pids = {int(line.split()[1]) for line in noise if line.startswith(b"jvm ")}
+    assert len(pids) == 2
     deadline = time.monotonic() + 30
-    while Path(f"/proc/{pid}/exe").exists():
-        assert time.monotonic() < deadline, f"the JVM {pid} is still there"
+    while any(Path(f"/proc/{pid}/exe").exists() for pid in pids):
+        assert time.monotonic() < deadline, f"of the JVMs {pids} one is still there"
         time.sleep(0.1)
 
 

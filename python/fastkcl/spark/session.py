@@ -37,6 +37,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, Final, Self, TypeAlias
@@ -45,6 +46,7 @@ from fastkcl.spark.jdk import use_java
 from fastkcl.stdio.log import logger
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 __all__ = ["MAX_CONNECT_BYTES", "LocalSpark", "Session", "SparkUnavailableError"]
@@ -206,7 +208,7 @@ class LocalSpark:
     ) -> None:
         _require_spark()
         try:
-            from pyspark import SparkConf, SparkContext, java_gateway
+            from pyspark import SparkConf, SparkContext
             from pyspark.sql import SparkSession
         except ImportError as error:  # the package pyspark-client has the name but no Spark in it
             raise SparkUnavailableError(
@@ -239,11 +241,12 @@ class LocalSpark:
                 _environment("SPARK_REMOTE", None),
                 _interrupt_kept(),
             ):
-                launch_gateway: Any = java_gateway.launch_gateway  # untyped
-                self._gateway = launch_gateway(conf, {"stdout": output, "stderr": output, "start_new_session": True})
+                self._launch_jvm(conf, output)
                 self._context = SparkContext(conf=conf, gateway=self._gateway)
-        except Exception as error:
+        except BaseException as error:
             self._end_jvm()
+            if not isinstance(error, Exception):
+                raise
             raise SparkUnavailableError(f"Spark did not start on {self.java}: {error}") from error
         self.session = SparkSession(self._context)
         self.url = f"sc://localhost:{self._connect_port()}/;token={token}" if connect else None
@@ -268,6 +271,20 @@ class LocalSpark:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _launch_jvm(self, conf: SparkConf, output: int | IO[bytes]) -> None:
+        from pyspark import java_gateway
+
+        launch_gateway: Any = java_gateway.launch_gateway  # untyped
+        # In a thread: an interrupt in the middle of it would leave a JVM that waits for a connection for ever.
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            streams = {"stdout": output, "stderr": output, "start_new_session": True}
+            launched = pool.submit(launch_gateway, conf, streams)
+            try:
+                launched.result()
+            finally:
+                if launched.exception() is None:
+                    self._gateway = launched.result()
 
     def _connect_port(self) -> int:
         # The way pyspark itself finds it (pyspark.sql.connect.client.core, default_port).
