@@ -12,6 +12,7 @@ or not at all.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import sys
@@ -118,17 +119,20 @@ def _show(lines: BufferedIOBase, name: str, rows: int, output: Path | None) -> i
     """Print the table; returns the number of lines that could not be read."""
     from rich.console import Console
 
-    with contextlib.ExitStack() as stack:
-        if output is None:
-            console = Console(highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
-        else:
-            sink = stack.enter_context(output.open("w", encoding="utf-8"))
-            console = Console(file=sink, highlight=False, width=_PLAIN_WIDTH)
-        table = _table(name)
-        errors = sum(_add_line(table, number, line, rows) for number, line in _lines(lines, name))
+    table = _table(name)
+    errors = sum(_add_line(table, number, line, rows) for number, line in _lines(lines, name))
+
+    def fill(console: Console) -> None:
         console.print(table)
         if errors:
             console.print(f"{errors} of the lines cannot be read: see the errors above.", style="red")
+
+    if output is None:
+        fill(Console(highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH))
+    else:
+        text = io.StringIO()
+        fill(Console(file=text, highlight=False, width=_PLAIN_WIDTH))
+        _write(output, lambda sink: sink.write(text.getvalue().encode()))
     return errors
 
 
@@ -309,15 +313,19 @@ def _write(output: Path | None, fill: Any) -> None:  # noqa: ANN401 - called wit
         fill(sys.stdout.buffer)
         sys.stdout.buffer.flush()
         return
-    descriptor, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
-    part = Path(name)
+    part: Path | None = None
     try:
+        descriptor, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
+        part = Path(name)
         with os.fdopen(descriptor, "wb") as sink:
             fill(sink)
         part.chmod(0o666 & ~_umask())
         part.replace(output)
-    except BaseException:
-        part.unlink(missing_ok=True)
+    except BaseException as error:
+        if part is not None:
+            part.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise click.ClickException(f"{output}: {error.strerror or error}") from None
         raise
 
 

@@ -147,11 +147,15 @@ class ShardPlayer:
             self.failure = error
             self._hub.stop()
         finally:
-            for zombie in self._zombies:
-                zombie.join()
-            self._close_report()
-            self.done.set()
-            self._tell("done")
+            try:
+                for zombie in self._zombies:
+                    zombie.join()
+                self._close_report()
+                self._tell("done")
+            except BaseException as error:  # a bug, which must not leave others waiting for this shard
+                self.failure = self.failure or error
+            finally:
+                self.done.set()
 
     def _close_report(self) -> None:
         report = self.report

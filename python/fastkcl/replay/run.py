@@ -82,14 +82,21 @@ def _play(players: Sequence[ShardPlayer], plans: Sequence[ShardPlan], hub: Hub) 
         threading.Thread(target=player.run, args=([players[parent] for parent in plan.parents],), name=plan.label)
         for player, plan in zip(players, plans, strict=True)
     ]
+    started: list[ShardPlayer] = []
     try:
-        for thread in threads:
+        for player, thread in zip(players, threads, strict=True):
             thread.start()
-        for thread in threads:
-            thread.join()
+            started.append(player)
+        _wait(started)
     except BaseException:  # Ctrl-C above all: the children are in groups of their own and did not get it
         hub.stop()
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join()
+        _wait(started)
         raise
+    for thread in threads:
+        thread.join()
+
+
+def _wait(players: Sequence[ShardPlayer]) -> None:
+    # Not by joining threads: in Python 3.11 an interrupted join makes a running thread look ended (bpo-45274).
+    for player in players:
+        player.done.wait()

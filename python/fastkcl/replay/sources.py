@@ -437,6 +437,8 @@ def _read_json_lines(path: Path) -> Iterator[_Row]:
                 continue
             try:
                 yield _json_row(json.loads(line))
+            except json.JSONDecodeError as error:
+                raise SourceError(f"{path}:{number}: no JSON: {error.msg} (column {error.colno})") from None
             except ValueError as error:
                 raise SourceError(f"{path}:{number}: {error}") from None
 
