@@ -13,10 +13,11 @@ def main() -> None:
     """One status for each line; 256 KiB of pipe and chunk, as fastkcl's reader has them."""
     fcntl.fcntl(0, fcntl.F_SETPIPE_SZ, CHUNK)
     action = "initialize"
-    while chunk := os.read(0, CHUNK):
-        if chunk[-1] != 0x0A:
+    buffer = bytearray(CHUNK)  # read into again and again: fresh memory for each chunk would cost more than read(2)
+    while size := os.readv(0, [buffer]):
+        if buffer[size - 1] != 0x0A:
             continue
-        if len(chunk) < 64 and b"leaseLost" in chunk:
+        if size < 64 and b"leaseLost" in buffer[:size]:
             action = "leaseLost"
         os.write(1, f'\n{{"action":"status","responseFor":"{action}"}}\n'.encode())
         action = "processRecords"
