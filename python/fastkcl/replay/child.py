@@ -58,27 +58,34 @@ class StderrRelay:
         self._prefix = prefix
         self._queue: Queue[tuple[str, bytes] | None] = Queue(_RELAY_LINES)
         self._dropped = 0
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="stderr-relay", daemon=True)
         self._thread.start()
 
     def put(self, shard_id: str, line: bytes) -> None:
         """Take a line; never waits."""
-        try:
-            self._queue.put_nowait((shard_id, line))
-        except Full:
-            self._dropped += 1
+        with self._lock:
+            try:
+                if self._dropped:
+                    self._queue.put_nowait((shard_id, self._note()))
+                    self._dropped = 0
+                self._queue.put_nowait((shard_id, line))
+            except Full:
+                self._dropped += 1
+
+    def _note(self) -> bytes:
+        return b"(%d lines of the children's standard error were dropped here)" % self._dropped
 
     def close(self) -> None:
         """Wait, a few seconds at most, until everything is out."""
         with contextlib.suppress(Full):
+            if self._dropped:
+                self._queue.put(("", self._note()), timeout=2.0)
             self._queue.put(None, timeout=2.0)
         self._thread.join(timeout=5.0)
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
-            if self._dropped:
-                dropped, self._dropped = self._dropped, 0
-                self._emit(item[0], b"(%d lines of the children's standard error were dropped here)" % dropped)
             self._emit(*item)
 
     def _to_standard_error(self, shard_id: str, line: bytes) -> None:
