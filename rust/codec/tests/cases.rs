@@ -371,6 +371,17 @@ fn precedence() {
         (r#"{"action":"processRecords","records":[5],"records":[]}"#, "wrong_type", 38),
         // Records count only once the action is known.
         (r#"{"records":[{"data":5}],"action":"leaseLost","action":"processRecords"}"#, "wrong_type", 20),
+        // What begins like a literal or a number is a value once it is one.
+        ("nonsense", "json", 1),
+        ("nullx", "not_an_object", 0),
+        ("-", "json", 1),
+        (r#"{"action":nul}"#, "json", 13),
+        (r#"{"action":null}"#, "wrong_type", 10),
+        (r#"{"action":-x}"#, "json", 11),
+        (r#"{"action":"processRecords","records":[nul]}"#, "json", 41),
+        (r#"{"action":"processRecords","records":[null]}"#, "wrong_type", 38),
+        (r#"{"action":"processRecords","records":[-"#, "json", 39),
+        (r#"{"action":"processRecords","records":[-1]}"#, "wrong_type", 38),
         // The line ends at each place.
         (r#"{"action":"processRecords","records":["#, "json", 38),
         (r#"{"action":"processRecords","records":[{"#, "json", 39),
@@ -442,18 +453,31 @@ fn accepted_shapes() {
 fn line_limit() {
     let line = br#"{"action":"processRecords","records":[{"data":"QUJD","partitionKey":"k","sequenceNumber":"1"}]}"#;
     assert!(matches!(decode_with_limit(line, line.len()), Outcome::Message(_)));
+    let too_long = || json!({"kind": "line_too_long"});
     for max in [2, 20, 45, 60, line.len() - 1] {
-        let too_long = json!({"kind": "line_too_long"});
-        assert_error(&decode_with_limit(line, max), &too_long, 0, &format!("limit {max}"));
-        assert_error(&decode_with_limit(&other_way(line), max), &too_long, 0, &format!("limit {max}, the general way"));
+        assert_error(&decode_with_limit(line, max), &too_long(), 0, &format!("limit {max}"));
+        assert_error(
+            &decode_with_limit(&other_way(line), max),
+            &too_long(),
+            0,
+            &format!("limit {max}, the general way"),
+        );
     }
-    let blank = [b' '; 100];
-    assert_error(
-        &decode_with_limit(b"{\"action\":nul}          ", 15),
-        &json!({"kind": "wrong_type"}),
-        0,
-        "earlier error",
+    // An error before the limit comes first.
+    let early = b"{\"action\":null}          ";
+    assert_error(&decode_with_limit(early, 15), &json!({"kind": "wrong_type"}), 0, "earlier error");
+    // The limit may fall inside of a character or an escape.
+    let key = "\u{e9}\u{1f600}\\ud83d\\ude00";
+    let line = format!(
+        r#"{{"action":"processRecords","records":[{{"data":"","partitionKey":"{key}","sequenceNumber":"1"}}]}}"#
     );
+    for max in 1..line.len() {
+        assert_error(&decode_with_limit(line.as_bytes(), max), &too_long(), 0, &format!("limit {max}"));
+        let other = other_way(line.as_bytes());
+        assert_error(&decode_with_limit(&other, max), &too_long(), 0, &format!("limit {max}, the general way"));
+    }
+    assert!(matches!(decode_with_limit(line.as_bytes(), line.len()), Outcome::Message(_)));
+    let blank = [b' '; 100];
     assert_eq!(decode_with_limit(&blank, 100), Outcome::Ignored);
 }
 

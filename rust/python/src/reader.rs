@@ -13,6 +13,9 @@
 //!
 //! - Polling first means that a read never blocks, so no signal and no deadline can be missed: a signal that comes
 //!   just before poll(2) has already been written to the wake-up descriptor.
+//! - Inside a line, and without a deadline, the read comes first and may block: the daemon has the whole line and is
+//!   writing it, and a poll before each of its 8 KiB writes would cost more than decoding them. A signal interrupts
+//!   such a read; one that comes just before it is heard at the line's end, at the latest.
 //! - At the start of a line the first wait is 100 ms. If nothing came, the daemon is idle: the decoder gives its
 //!   memory back, and the next wait has no limit, so that an idle child never wakes up.
 //! - The deadline is an atomic outside of the lock: a signal handler may move it while its own thread is in `read`.
@@ -72,6 +75,8 @@ impl Deadline {
 struct State {
     decoder: kcl::Decoder,
     wakeup_fd: Option<RawFd>,
+    /// Whether read(2) waits for input: false once it has said that it does not.
+    may_block: bool,
     at_end: bool,
 }
 
@@ -112,8 +117,15 @@ impl Reader {
             if state.at_end {
                 return Event::EndOfInput;
             }
-            let cooling = !idle && state.decoder.is_at_line_start();
+            let at_line_start = state.decoder.is_at_line_start();
+            let cooling = !idle && at_line_start;
             let remaining = self.deadline.remaining();
+            if !at_line_start && remaining.is_none() && state.may_block {
+                if let Some(event) = self.read_once(state) {
+                    return event;
+                }
+                continue;
+            }
             let timeout = if cooling { Some(remaining.map_or(WARM, |left| left.min(WARM))) } else { remaining };
             let ready = match descriptor::poll_readable(self.fd, state.wakeup_fd, timeout) {
                 Ok(ready) => ready,
@@ -135,21 +147,8 @@ impl Reader {
             }
             if ready.first {
                 idle = false;
-                match descriptor::read(self.fd, state.decoder.space()) {
-                    Ok(0) => {
-                        state.at_end = true;
-                        if let Some(outcome) = state.decoder.finish() {
-                            return Event::Message(outcome);
-                        }
-                    }
-                    Ok(count) => {
-                        self.bytes_read.fetch_add(count as u64, Ordering::Relaxed);
-                        state.decoder.commit(count);
-                    }
-                    Err(error) if error.kind() == ErrorKind::Interrupted => return Event::Signal,
-                    // Another process shares the pipe and was faster.
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                    Err(error) => return Event::Failed(error),
+                if let Some(event) = self.read_once(state) {
+                    return event;
                 }
             } else if self.deadline.remaining() == Some(Duration::ZERO) {
                 return Event::DeadlinePassed;
@@ -157,6 +156,28 @@ impl Reader {
                 state.decoder.release_memory();
                 idle = true;
             }
+        }
+    }
+
+    /// One read(2) into the decoder; an event unless it can go on.
+    fn read_once(&self, state: &mut State) -> Option<Event> {
+        match descriptor::read(self.fd, state.decoder.space()) {
+            Ok(0) => {
+                state.at_end = true;
+                state.decoder.finish().map(Event::Message)
+            }
+            Ok(count) => {
+                self.bytes_read.fetch_add(count as u64, Ordering::Relaxed);
+                state.decoder.commit(count);
+                None
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Some(Event::Signal),
+            // The descriptor does not block, or another process shares it and was faster: from now on poll first.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                state.may_block = false;
+                None
+            }
+            Err(error) => Some(Event::Failed(error)),
         }
     }
 }
@@ -177,7 +198,12 @@ impl Reader {
             fd,
             deadline: Deadline::none(),
             bytes_read: AtomicU64::new(0),
-            state: Mutex::new(State { decoder: kcl::Decoder::new(max_line_bytes.get()), wakeup_fd, at_end: false }),
+            state: Mutex::new(State {
+                decoder: kcl::Decoder::new(max_line_bytes.get()),
+                wakeup_fd,
+                may_block: true,
+                at_end: false,
+            }),
         })
     }
 

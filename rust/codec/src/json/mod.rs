@@ -184,9 +184,23 @@ pub(crate) fn escaped_character(bytes: &[u8]) -> Option<(char, usize)> {
     }
 }
 
-/// Whether a byte begins a JSON value.
-const fn begins_value(byte: u8) -> bool {
-    matches!(byte, b'"' | b'{' | b'[' | b't' | b'f' | b'n' | b'-' | b'0'..=b'9')
+/// The literal that begins with `byte`.
+const fn literal_of(byte: u8) -> Option<&'static [u8]> {
+    match byte {
+        b't' => Some(b"true"),
+        b'f' => Some(b"false"),
+        b'n' => Some(b"null"),
+        _ => None,
+    }
+}
+
+/// Whether `bytes` are the beginning of a literal or number, too little of it to say that it is a value.
+pub(crate) fn is_cut_value(bytes: &[u8]) -> bool {
+    match bytes {
+        [b'-'] => true,
+        [first, ..] => literal_of(*first).is_some_and(|word| word.len() > bytes.len() && word.starts_with(bytes)),
+        [] => false,
+    }
 }
 
 /// A place in one line's bytes, or in a part of them.
@@ -202,6 +216,10 @@ pub(crate) struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     pub(crate) fn offset(&self) -> usize {
         self.base.wrapping_add(self.at)
+    }
+
+    fn offset_of_end(&self) -> usize {
+        self.base.wrapping_add(self.input.end())
     }
 
     pub(crate) fn peek(&self) -> Option<u8> {
@@ -224,13 +242,25 @@ impl<'a> Cursor<'a> {
         if self.rest().is_empty() { Error::at_end(self.offset()) } else { bad_byte(self.rest(), self.offset(), wanted) }
     }
 
-    /// The error for the value here, which must be `wanted`.
+    /// The error for the value here, which must be `wanted`. What a value is shows at its first byte; a literal must
+    /// be spelt out, and a minus be followed by a digit, to be one at all.
     #[cold]
     pub(crate) fn wrong_type(&self, wanted: &'static str) -> Error {
-        if self.peek().is_some_and(begins_value) {
-            Error::new(ErrorKind::WrongType, self.offset(), format!("expected {wanted}"))
-        } else {
-            self.unexpected("a value")
+        match self.begin_value() {
+            Ok(()) => Error::new(ErrorKind::WrongType, self.offset(), format!("expected {wanted}")),
+            Err(error) => error,
+        }
+    }
+
+    /// Whether a value begins here, whatever it is.
+    pub(crate) fn begin_value(&self) -> Result<()> {
+        match self.peek() {
+            Some(b'"' | b'{' | b'[' | b'0'..=b'9') => Ok(()),
+            Some(b'-') => Cursor { at: self.at + 1, ..*self }.digits(),
+            first => match first.and_then(literal_of) {
+                Some(word) => Cursor { ..*self }.literal(word),
+                None => Err(self.unexpected("a value")),
+            },
         }
     }
 
@@ -283,16 +313,17 @@ impl<'a> Cursor<'a> {
 
     fn skip_escape(&mut self, kept: bool) -> Result<()> {
         let Escape::Unit { unit, length } = escape(self.rest(), self.offset())? else {
-            return Err(Error::at_end(self.base.wrapping_add(self.input.end())));
+            return Err(Error::at_end(self.offset_of_end()));
         };
         if kept && (0xd800..=0xdfff).contains(&unit) {
-            let low = self.rest().get(length..).filter(|next| next.first() == Some(&b'\\'));
-            let paired =
-                low.is_some_and(|next| matches!(escape(next, 0), Ok(Escape::Unit { unit: 0xdc00..=0xdfff, .. })));
-            if unit >= 0xdc00 || !paired {
-                return Err(Error::new(ErrorKind::LoneSurrogate, self.offset(), "half of a surrogate pair"));
+            let next = self.rest().get(length..).unwrap_or_default();
+            let low = if next.first() == Some(&b'\\') { escape(next, 0).ok() } else { None };
+            match low {
+                Some(Escape::Unit { unit: 0xdc00..=0xdfff, .. }) if unit < 0xdc00 => self.at += length,
+                Some(Escape::Incomplete) if unit < 0xdc00 => return Err(Error::at_end(self.offset_of_end())),
+                _ if unit < 0xdc00 && next.is_empty() => return Err(Error::at_end(self.offset_of_end())),
+                _ => return Err(Error::new(ErrorKind::LoneSurrogate, self.offset(), "half of a surrogate pair")),
             }
-            self.at += length;
         }
         self.at += length;
         Ok(())

@@ -146,13 +146,11 @@ pub(crate) fn whole(
     let mut cursor = Cursor { kernels, input, at, base };
     let mut line = Line { columns, action: None, members: Vec::new(), checked: [0; ACTIONS.len()] };
     cursor.skip_space();
-    match cursor.peek() {
-        Some(b'{') => cursor.at += 1,
-        Some(b'"' | b'[' | b't' | b'f' | b'n' | b'-' | b'0'..=b'9') => {
-            return Err(Error::new(ErrorKind::NotAnObject, cursor.offset(), "a message is a JSON object"));
-        }
-        _ => return Err(cursor.unexpected("an object")),
+    cursor.begin_value()?;
+    if cursor.peek() != Some(b'{') {
+        return Err(Error::new(ErrorKind::NotAnObject, cursor.offset(), "a message is a JSON object"));
     }
+    cursor.at += 1;
     cursor.skip_space();
     if cursor.peek() != Some(b'}') {
         line.member(&mut cursor)?;

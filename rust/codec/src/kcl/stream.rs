@@ -29,7 +29,7 @@ use crate::columns::Columns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::framing::{LineEnd, is_blank};
 use crate::input::Padded;
-use crate::json::{Cursor, End, Nesting};
+use crate::json::{self, BadUtf8, Cursor, End, Nesting, is_cut_value};
 
 /// How every daemon begins a `processRecords` line.
 const PREFIX: &[u8] = b"{\"action\":\"processRecords\",\"records\":[";
@@ -158,10 +158,18 @@ impl Stream {
             && limit <= input.end()
             && let Err(error) = self.end_of_line(input.until(limit), at)
             && !error.is_at_end()
+            && !self.is_cut_character(&error, input.until(limit))
         {
             return Some(error);
         }
         Some(self.too_long())
+    }
+
+    /// Whether the error is that the end of `input` cuts a character.
+    fn is_cut_character(&self, error: &Error, input: Padded<'_>) -> bool {
+        let index = error.offset().unwrap_or_default().wrapping_sub(self.base);
+        error.kind() == ErrorKind::Utf8
+            && input.input().get(index..).is_some_and(|rest| json::utf8_sequence(rest) == Err(BadUtf8::Incomplete))
     }
 
     fn cursor<'a>(&self, input: Padded<'a>, at: usize) -> Cursor<'a> {
@@ -322,7 +330,7 @@ impl Stream {
                 }
                 *at = cursor.at;
                 let rest = &input.input()[*at..];
-                if rest.len() < OPENING.len() && OPENING.starts_with(rest) {
+                if (rest.len() < OPENING.len() && OPENING.starts_with(rest)) || is_cut_value(rest) {
                     self.state = State::Element { first };
                     return Ok(Step::Wait);
                 }
