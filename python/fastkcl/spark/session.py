@@ -65,6 +65,7 @@ _TIME_ZONE_SETTING: Final = {"spark.sql.session.timeZone": "UTC"}
 _LOCAL_SETTINGS: Final = {
     "spark.app.name": "fastkcl",
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",  # a daemon logs each line of a worker's standard error as an error
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }

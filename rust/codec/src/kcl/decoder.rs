@@ -168,6 +168,7 @@ impl Decoder {
             self.stream.rest();
             self.buffer = Vec::new();
             (self.start, self.end) = (0, 0);
+            Spare::clear();
             memory::trim();
         }
     }
@@ -219,6 +220,12 @@ impl Spare {
         let mut decoder = spare.unwrap_or_else(|| Decoder::new(max_line_bytes));
         decoder.stream = decoder.stream.anew(max_line_bytes);
         decoder
+    }
+
+    /// Gives its memory back, when a decoder of this process does.
+    fn clear() {
+        let spare = SPARE.try_lock().ok().and_then(|mut spare| spare.take());
+        drop(spare);
     }
 
     fn put(decoder: Decoder) {
