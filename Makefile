@@ -13,7 +13,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Ca
 $(VENV)/.installed: pyproject.toml tests/plugin/pyproject.toml tests/plugin/fastkcl_cases.py
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "fastkcl needs Python 3.11 or newer; set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' --editable ./tests/plugin
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' ./tests/plugin
 	touch $@
 
 # The extension again, where Rust sources are newer.
