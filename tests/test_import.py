@@ -47,10 +47,10 @@ def test_errors_are_what_callers_catch() -> None:
 def test_the_import_loads_nothing_but_the_package() -> None:
     source = (
         "import sys; before = set(sys.modules); import fastkcl;"
-        " print(sorted(m for m in set(sys.modules) - before if not m.startswith('fastkcl')))"
+        " print([m for m in set(sys.modules) - before if not m.startswith('fastkcl')])"
     )
     loaded = subprocess.run([sys.executable, "-I", "-c", source], capture_output=True, text=True, check=True).stdout
-    assert loaded.strip() == "['__future__']"
+    assert loaded.strip() in ("['__future__']", "[]")
 
 
 @pytest.mark.parametrize("form", ["function", "class"])
@@ -79,7 +79,7 @@ def test_a_childs_whole_dialogue_loads_nothing_slow(form: str) -> None:
         code, stderr = child.finish()
     assert code == 0
     # signal, which only the standard library's enum makes slow, is what a run costs on top of the import
-    allowed = {"enum", "collections", "typing", "re"} & _loaded_by("signal")
+    allowed = ({"enum", "collections", "typing", "re"} & _loaded_by("signal")) | _loaded_by("sys")
     assert set(stderr.split()) & ((SLOW | FOREIGN) - allowed) == set()
 
 
