@@ -9,6 +9,11 @@ import sys
 
 def main() -> None:
     """Run the command line. Exits with its status."""
+    if sys.argv[1:2] == ["run"]:
+        from fastkcl.kclpy import launch
+
+        launch.main(sys.argv[2:])
+        return
     try:
         import click  # noqa: F401 - only to see whether the extra is there
         import rich  # noqa: F401

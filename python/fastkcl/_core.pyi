@@ -6,9 +6,9 @@ from several threads unless its docstring says otherwise.
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import ClassVar, Final, Literal, TypeAlias, final
+from typing import ClassVar, Final, Literal, Self, TypeAlias, TypeVar, final
 
-from typing_extensions import Buffer  # typing only; the runtime module imports nothing
+from typing_extensions import Buffer, disjoint_base  # typing only; the runtime module imports nothing
 
 __all__ = [
     "DEFAULT_MAX_LINE_BYTES",
@@ -16,6 +16,7 @@ __all__ = [
     "DecodeError",
     "Decoder",
     "Initialize",
+    "KclpyRecordBase",
     "LeaseLost",
     "Position",
     "ProcessRecords",
@@ -33,11 +34,15 @@ __all__ = [
     "encode_process_records",
     "encode_status",
     "isa",
+    "kclpy_detach",
+    "kclpy_records",
     "pool_stats",
     "supported_isas",
     "write_all",
     "write_ipc_file",
 ]
+
+_KclpyRecord = TypeVar("_KclpyRecord", bound="KclpyRecordBase")
 
 Dialect: TypeAlias = Literal["legacy", "modern"]
 ShutdownReason: TypeAlias = Literal["TERMINATE", "ZOMBIE"]
@@ -324,9 +329,12 @@ class Reader:
         wakeup_fd: descriptor to watch besides (see signal.set_wakeup_fd); drained when readable, then
             Python signal handlers run. Without it signals are handled when read(2) is interrupted.
         max_line_bytes: bound of one line.
+        begun: input that was read from `fd` before, e.g. into a buffer; it comes first.
     """
 
-    def __new__(cls, fd: int, *, wakeup_fd: int | None = None, max_line_bytes: int = ...) -> Reader: ...
+    def __new__(
+        cls, fd: int, *, wakeup_fd: int | None = None, max_line_bytes: int = ..., begun: Buffer | None = None
+    ) -> Reader: ...
     def read(self) -> Message | None:
         """Wait for the next message; None at end of input.
 
@@ -347,6 +355,66 @@ class Reader:
         """
     @property
     def bytes_read(self) -> int: ...
+
+@disjoint_base
+class KclpyRecordBase:
+    """What a record of amazon_kclpy knows; `fastkcl.kclpy.messages.Record` is made of it.
+
+    Takes any arguments, for the sake of classes that derive from it.
+    """
+
+    def __new__(cls, *_args: object, **_kwargs: object) -> Self: ...
+    @property
+    def binary_data(self) -> bytes | None:
+        """The payload: new bytes at each access. None when the daemon sent null.
+
+        Raises:
+            DecodeError: a record that was made from a dict, and its data is no base64.
+        """
+    @property
+    def data(self) -> str | None:
+        """The payload as base64 text. None when the daemon sent null."""
+    @property
+    def partition_key(self) -> str: ...
+    @property
+    def sequence_number(self) -> str:
+        """Decimal digits. User records of one aggregate share it."""
+    @property
+    def sub_sequence_number(self) -> int | None:
+        """Place inside an aggregate, 0 for plain records. None where the daemon sent none."""
+    @property
+    def timestamp_millis(self) -> int | None:
+        """Approximate time of arrival, in milliseconds since the epoch. None when the daemon sent null."""
+    def _is_received(self) -> bool:
+        """Whether the values came from a daemon; otherwise they are attributes."""
+    def _set_received(
+        self,
+        data: bytes | None,
+        partition_key: str,
+        sequence_number: str,
+        sub_sequence_number: int | None,
+        timestamp_millis: int | None,
+    ) -> None:
+        """Gives a new record the values of another one that was received, for copy and pickle."""
+
+def kclpy_records(batch: RecordBatch, cls: type[_KclpyRecord]) -> list[_KclpyRecord]:
+    """A new list with an instance of `cls` for each record of a batch. ``__init__`` is not called.
+
+    Each keeps the batch until it is detached.
+
+    Raises:
+        TypeError: `cls` is no class that derives from `KclpyRecordBase`.
+    """
+
+def kclpy_detach(records: tuple[KclpyRecordBase, ...]) -> int:
+    """Ends a batch: each of its records that anybody but the tuple holds gets its own values.
+
+    Args:
+        records: all records of the batch, as `kclpy_records` made them, held by nobody else who does not count.
+
+    Returns:
+        How many are held.
+    """
 
 def encode_status(response_for: str) -> bytes:
     """A status line, with a line feed before and after; compact ASCII JSON."""

@@ -23,6 +23,7 @@ class _Entry(NamedTuple):
 COMMANDS = {
     "demo": _Entry("fastkcl.cli.demo", "demo", "Generated shards through child processes into Spark, checked."),
     "replay": _Entry("fastkcl.cli.replay", "replay", "Play the daemon for a child program, with faults on demand."),
+    "run": _Entry("fastkcl.cli.run", "run", "Run an unchanged amazon_kclpy program, decoded in Rust."),
     "inspect": _Entry("fastkcl.cli.inspect", "inspect", "Show or convert captured lines of the protocol."),
     "version": _Entry("fastkcl.cli.version", "version", "Versions of everything that matters, and the CPU backend."),
 }
@@ -62,5 +63,6 @@ def cli() -> None:
     Try:
       fastkcl demo                                     see it work, from lines to a Spark table
       fastkcl replay -- python child.py                test your child program without a daemon
+      fastkcl run app.py                               serve a program that imports amazon_kclpy
       fastkcl inspect capture.in.jsonl                 see what a daemon wrote
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines

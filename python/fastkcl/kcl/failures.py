@@ -44,6 +44,7 @@ class FailurePolicy:
         retries: how often a failed call is repeated first.
         backoff: seconds before the first retry, doubled before each further one.
         dead_letter: folder for batches that failed; made if it is missing.
+        report: writes a line.
 
     Raises:
         ValueError: an argument out of range.
@@ -51,7 +52,7 @@ class FailurePolicy:
         OSError: `dead_letter` cannot be made or written to.
     """
 
-    __slots__ = ("_backoff", "_dead_letter", "_on_error", "_retries")
+    __slots__ = ("_backoff", "_dead_letter", "_on_error", "_report", "_retries")
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class FailurePolicy:
         retries: int,
         backoff: float,
         dead_letter: str | os.PathLike[str] | None,
+        report: Callable[[str], None] = reports.line,
     ) -> None:
         if on_error not in ("stop", "skip"):
             raise ValueError(f"on_error must be 'stop' or 'skip', not {on_error!r}")
@@ -70,6 +72,7 @@ class FailurePolicy:
         self._on_error = on_error
         self._retries = retries
         self._backoff = backoff
+        self._report = report
         self._dead_letter = None if dead_letter is None else os.fspath(dead_letter)
         if self._dead_letter is not None:
             os.makedirs(self._dead_letter, exist_ok=True)  # noqa: PTH103 - pathlib is slow to import
@@ -107,31 +110,52 @@ class FailurePolicy:
                     raise
                 text = reports.traceback_text(error)
                 reports.traceback_lines(text)
-                what = f"{name} failed with {reports.describe(error)} ({span(batch, context)})"
+                what = failed(name, error, context, batch)
+                if name == "initialize":
+                    self._stop(what)
                 if attempt == retries:
-                    self._settle(what, text, name, context, batch)
+                    self.settle(what, text, context, batch)
                     return
-                reports.line(f"retry: {what}; {retries - attempt} more to go")
+                self._report(f"retry: {what}; {retries - attempt} more to go")
             else:
                 dialogue.check()
                 return
             dialogue.signals.back_off(self._backoff, attempt)
 
-    def _settle(self, what: str, traceback: str, name: str, context: ShardContext, batch: RecordBatch | None) -> None:
-        """Return if the request can be answered all the same."""
-        if name == "initialize":
-            _stop(what)
-        elif self._dead_letter is not None and batch is not None:
+    def settle(self, what: str, traceback: str, context: ShardContext, batch: RecordBatch | None) -> None:
+        """Do what was chosen for a call that failed for good. On return its request can be answered.
+
+        Args:
+            what: as `failed` says it.
+            traceback: for the dead letter.
+            context: the shard.
+            batch: for a call with records.
+
+        Raises:
+            SystemExit: the run has to stop.
+        """
+        if self._dead_letter is not None and batch is not None:
             try:
                 path = _store(self._dead_letter, batch, context, what, traceback)
             except (OSError, ValueError) as error:
-                _stop(f"{what}; and dead_letter={self._dead_letter} could not be written: {error}")
-            reports.line(f"dead_letter: {what}; stored in {path}")
+                self._stop(f"{what}; and dead_letter={self._dead_letter} could not be written: {error}")
+            self._report(f"dead_letter: {what}; stored in {path}")
         elif self._on_error == "skip":
-            lost = "; these records are reported as processed without having been" if batch is not None else ""
-            reports.line(f"skip: {what}{lost}")
+            told = (
+                "these records are reported as processed without having been" if batch is not None else "it is skipped"
+            )
+            self._report(f"skip: {what}; {told}")
         else:
-            _stop(what)
+            self._stop(what)
+
+    def _stop(self, what: str) -> NoReturn:
+        self._report(f"user_error: {what}; no status was sent")
+        raise SystemExit(reports.EXIT_FAILURE) from None
+
+
+def failed(name: str, error: BaseException, context: ShardContext, batch: RecordBatch | None) -> str:
+    """Which call failed, why, and for which records; for a report."""
+    return f"{name} failed with {reports.describe(error)} ({span(batch, context)})"
 
 
 def span(batch: RecordBatch | None, context: ShardContext) -> str:
@@ -146,11 +170,6 @@ def span(batch: RecordBatch | None, context: ShardContext) -> str:
 def _place(record: Record) -> str:
     sub = record.sub_sequence_number
     return record.sequence_number if sub is None else f"{record.sequence_number}/{sub}"
-
-
-def _stop(what: str) -> NoReturn:
-    reports.line(f"user_error: {what}; no status was sent")
-    raise SystemExit(reports.EXIT_FAILURE) from None
 
 
 def _store(folder: str, batch: RecordBatch, context: ShardContext, error: str, traceback: str) -> str:

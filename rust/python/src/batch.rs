@@ -271,7 +271,7 @@ impl Record {
     /// Milliseconds since the epoch.
     #[getter]
     fn timestamp_millis(&self) -> Option<i64> {
-        self.timestamp_micros().map(|micros| micros / MICROS_PER_MILLI)
+        timestamp_millis(&self.batch, self.row)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -285,6 +285,11 @@ impl Record {
 const MICROS_PER_MILLI: i64 = 1_000;
 const MICROS_PER_SECOND: i64 = 1_000_000;
 const MICROS_PER_DAY: i64 = 86_400 * MICROS_PER_SECOND;
+
+/// The arrival time of row `row` in milliseconds since the epoch.
+pub(crate) fn timestamp_millis(batch: &codec::RecordBatch, row: usize) -> Option<i64> {
+    batch.timestamp_micros(row).map(|micros| micros / MICROS_PER_MILLI)
+}
 
 /// `micros` since the epoch as an aware datetime. The module datetime is imported by the first call, not with us.
 fn datetime_utc(py: Python<'_>, micros: i64) -> PyResult<Bound<'_, PyAny>> {

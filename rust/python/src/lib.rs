@@ -9,6 +9,7 @@
 //! | `reader` | `Reader`: waiting on a descriptor, signals, deadlines |
 //! | `message` | a class for each message |
 //! | `batch`, `arrow` | `RecordBatch`, `Record`, `Position`; Arrow PyCapsules |
+//! | `kclpy` | the records of the amazon_kclpy drop-in |
 //! | `write` | what a child and a daemon write; `write_all` |
 //! | `ipc` | Arrow IPC files that are whole or absent |
 //! | `descriptor` | poll(2), read(2), write(2), fcntl(2): all `unsafe` of this crate |
@@ -27,6 +28,7 @@ mod decoder;
 mod descriptor;
 mod errors;
 mod ipc;
+mod kclpy;
 mod message;
 mod reader;
 mod write;
@@ -70,6 +72,8 @@ mod _core {
     use crate::decoder::{Decoder, decode_line};
     #[pymodule_export]
     use crate::ipc::write_ipc_file;
+    #[pymodule_export]
+    use crate::kclpy::{RecordBase, kclpy_detach, kclpy_records};
     #[pymodule_export]
     use crate::message::{Checkpoint, Initialize, LeaseLost, ProcessRecords, ShardEnded, Shutdown, ShutdownRequested};
     #[pymodule_export]

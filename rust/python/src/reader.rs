@@ -30,6 +30,7 @@ use fastkcl_codec::{Error, kcl};
 use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 
+use crate::bytes::Bytes;
 use crate::decoder::{MaxLineBytes, message_or_error, try_lock};
 use crate::descriptor;
 use crate::errors::os_error;
@@ -98,6 +99,7 @@ enum Event {
 ///     wakeup_fd: descriptor to watch besides (see signal.set_wakeup_fd); drained when readable, then Python
 ///         signal handlers run. Without it signals are handled when waiting is interrupted.
 ///     max_line_bytes: bound of one line.
+///     begun: input that was read from fd before, e.g. into a buffer; it comes first.
 #[pyclass(module = "fastkcl._core", frozen)]
 pub(crate) struct Reader {
     fd: RawFd,
@@ -185,8 +187,8 @@ impl Reader {
 #[pymethods]
 impl Reader {
     #[new]
-    #[pyo3(signature = (fd, *, wakeup_fd=None, max_line_bytes=MaxLineBytes::DEFAULT))]
-    fn new(fd: RawFd, wakeup_fd: Option<RawFd>, max_line_bytes: MaxLineBytes) -> PyResult<Self> {
+    #[pyo3(signature = (fd, *, wakeup_fd=None, max_line_bytes=MaxLineBytes::DEFAULT, begun=None))]
+    fn new(fd: RawFd, wakeup_fd: Option<RawFd>, max_line_bytes: MaxLineBytes, begun: Option<Bytes>) -> PyResult<Self> {
         for (name, fd) in [("fd", Some(fd)), ("wakeup_fd", wakeup_fd)] {
             // poll(2) would leave a negative descriptor out and wait for ever.
             if let Some(fd) = fd.filter(|&fd| fd < 0) {
@@ -194,16 +196,15 @@ impl Reader {
             }
         }
         descriptor::raise_pipe_size(fd, PIPE_BYTES);
+        let mut decoder = kcl::Decoder::new(max_line_bytes.get());
+        if let Some(begun) = begun {
+            decoder.feed(&begun);
+        }
         Ok(Self {
             fd,
             deadline: Deadline::none(),
             bytes_read: AtomicU64::new(0),
-            state: Mutex::new(State {
-                decoder: kcl::Decoder::new(max_line_bytes.get()),
-                wakeup_fd,
-                may_block: true,
-                at_end: false,
-            }),
+            state: Mutex::new(State { decoder, wakeup_fd, may_block: true, at_end: false }),
         })
     }
 

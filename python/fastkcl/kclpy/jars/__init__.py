@@ -1,0 +1,1 @@
+"""Holds no jars here: amazon_kclpy brings them along, see fastkcl.kclpy.helper."""

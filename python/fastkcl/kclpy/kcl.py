@@ -1,0 +1,423 @@
+"""Serves a record processor to the daemon that started this process, as amazon_kclpy.kcl does.
+
+    line or message ─▶ input ─▶ KCLProcess._perform_action ─▶ processor ─▶ KCLProcess._report_done
+
+Any text files serve as input and output. Where they are the real standard input and output, and nothing that reads
+lines has been replaced, messages come from the Rust reader instead of `_IOHandler.read_line` and `load_action`; all
+else is the same code.
+
+What happens when the processor raises is the original's way unless it is changed: the error and its traceback go to
+the error file, and then the daemon is told that all is well. What that skips is named in a line of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from fastkcl import _core
+from fastkcl.kcl.errors import ProtocolError, RemoteProtocolError
+from fastkcl.kcl.failures import FailurePolicy, failed
+from fastkcl.kcl.processor import ShardContext
+from fastkcl.kclpy import dispatch, messages
+from fastkcl.kclpy.checkpoint_error import CheckpointError
+from fastkcl.kclpy.pipe import GuardedOutput, Pipe
+from fastkcl.kclpy.v2 import processor as v2processor
+from fastkcl.kclpy.v3 import processor as v3processor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal, NoReturn, TextIO
+
+__all__ = [
+    "CheckpointError",
+    "Checkpointer",
+    "KCLProcess",
+    "RecordProcessorBase",
+    "dispatch",
+    "messages",
+    "v2processor",
+    "v3processor",
+]
+
+ON_ERROR_VARIABLE = "FASTKCL_ON_ERROR"
+"""Environment variable for ``KCLProcess(on_error=)``."""
+DEAD_LETTER_VARIABLE = "FASTKCL_DEAD_LETTER"
+"""Environment variable for ``KCLProcess(dead_letter=)``."""
+_METHODS = {
+    "initialize": "initialize",
+    "processRecords": "process_records",
+    "leaseLost": "lease_lost",
+    "shardEnded": "shard_ended",
+    "shutdown": "shutdown",
+    "shutdownRequested": "shutdown_requested",
+}
+
+
+class _IOHandler:
+    """Reads messages and writes lines, on three text files."""
+
+    def __init__(self, input_file: TextIO, output_file: TextIO, error_file: TextIO) -> None:
+        self.input_file = input_file
+        self.output_file = output_file
+        self.error_file = error_file
+        self.dialect: _core.Dialect = "modern"
+        """Of what is written; `initialize` tells it."""
+        self.failure: Exception | None = None
+        """Why the dialogue cannot go on, also where user code has swallowed it."""
+        self._output: Pipe | GuardedOutput | None = None
+
+    def write_line(self, line: str) -> None:
+        """Write a line, with a line feed before it: what stands there before must not become a part of it."""
+        text = f"\n{line}\n"
+        if self._output is not None:
+            self._output.write(text)
+        else:
+            self.output_file.write(text)
+            self.output_file.flush()
+
+    def write_error(self, error_message: str) -> None:
+        """Write a line to the error file."""
+        self.error_file.write(f"{error_message}\n")
+        self.error_file.flush()
+
+    def read_line(self) -> str:
+        """The next line of the input file, with its line feed; empty at the end."""
+        return self.input_file.readline()
+
+    def load_action(self, line: str) -> Any:
+        """The input or checkpoint answer that a line stands for; None for a blank line.
+
+        Raises:
+            DecodeError: the line is no valid message.
+            MalformedAction: its action is missing or unknown.
+        """
+        try:
+            # What a text file could not decode and what JSON cannot hold becomes invalid UTF-8 again.
+            try:
+                data = line.encode("utf-8", "surrogateescape")
+            except UnicodeEncodeError:
+                data = line.encode("utf-8", "surrogatepass")
+            message = _core.decode_line(data)
+        except _core.DecodeError as error:
+            _raise_as_original(error)
+        return None if message is None else self._input_of(message)
+
+    def write_action(self, response: dict[str, Any]) -> None:
+        """Write a message as a line of JSON."""
+        import json
+
+        self.write_line(json.dumps(response))
+
+    def _receive(self) -> Any:
+        """The next input or checkpoint answer; None at the end of input.
+
+        Raises:
+            DecodeError: a line is no valid message.
+            MalformedAction: its action is missing or unknown.
+            OSError: reading failed.
+        """
+        if not isinstance(self._output, Pipe):
+            while line := self.read_line():
+                action = self.load_action(line)
+                if action is not None:
+                    return action
+            return None
+        try:
+            message = self._output.receive()
+        except _core.DecodeError as error:
+            _raise_as_original(error)
+        return None if message is None else self._input_of(message)
+
+    def _input_of(self, message: _core.Message) -> Any:
+        serializers = dispatch._serializers
+        fields: dict[str, Any] = {"action": message.action}
+        if isinstance(message, _core.ProcessRecords):
+            return messages.input_of_batch(message.batch, serializers["processRecords"], serializers["record"])
+        if isinstance(message, _core.Initialize):
+            self.dialect = message.dialect
+            fields["shardId"] = message.shard_id
+        if isinstance(message, (_core.Initialize, _core.Checkpoint)):
+            fields["sequenceNumber"] = message.sequence_number
+            fields["subSequenceNumber"] = message.sub_sequence_number
+        if isinstance(message, _core.Checkpoint):
+            fields["error"] = message.error
+        if isinstance(message, _core.Shutdown):
+            fields["reason"] = message.reason
+        return dispatch.message_decode(fields)
+
+    def _fail(self, error: Exception) -> Exception:
+        """Note why the dialogue cannot go on."""
+        if self.failure is None:
+            self.failure = error
+        return self.failure
+
+
+def _raise_as_original(error: _core.DecodeError) -> NoReturn:
+    """Raise an invalid line as the original does: a MalformedAction where the action is what is wrong.
+
+    Raises:
+        MalformedAction: the action is missing or unknown.
+        DecodeError: everything else.
+    """
+    if error.kind in ("unknown_action", "unknown_reason") or (error.kind, error.field) == ("missing_field", "action"):
+        raise dispatch.MalformedAction(str(error)) from error
+    raise error
+
+
+class Checkpointer:
+    """Asks the daemon to store how far this shard is processed."""
+
+    def __init__(self, io_handler: _IOHandler) -> None:
+        self.io_handler = io_handler
+
+    def checkpoint(self, sequence_number: str | None = None, sub_sequence_number: int | None = None) -> None:
+        """Store a position, so that everything up to it is never delivered again.
+
+        Args:
+            sequence_number: None for the end of everything delivered.
+            sub_sequence_number: None for 0: the first user record of an aggregate, not the last one. The others come
+                again after a restart.
+
+        Raises:
+            CheckpointError: the daemon refused; its `value` says why. The dialogue goes on.
+            ValueError: `sub_sequence_number` without a sequence number, or above 0 with KCL 1.7 and older, which have
+                no word for it. Nothing was written.
+            RemoteProtocolError: the daemon has gone, or answered something else. The run ends.
+        """
+        handler = self.io_handler
+        failure = getattr(handler, "failure", None)
+        if isinstance(failure, Exception):
+            raise failure
+        if sequence_number is None and sub_sequence_number is not None:
+            raise ValueError(
+                f"a sub-sequence number ({sub_sequence_number}) without a sequence number: the daemon would ignore it"
+                " and checkpoint everything delivered"
+            )
+        response: dict[str, Any] = {"action": "checkpoint"}
+        if getattr(handler, "dialect", None) == "legacy":
+            if sub_sequence_number:
+                raise ValueError(
+                    f"a sub-sequence number ({sub_sequence_number}) cannot be said to KCL 1.7 and older: give none"
+                )
+            response["checkpoint"] = sequence_number
+        else:
+            response["sequenceNumber"] = sequence_number
+            response["subSequenceNumber"] = sub_sequence_number
+        try:
+            handler.write_action(response)
+        except BrokenPipeError as error:
+            raise handler._fail(_gone("writing a checkpoint")) from error
+        action = self._get_action()
+        if not isinstance(action, messages.CheckpointInput):
+            what = "end of input" if action is None else f"{action.action} came"
+            kind = "closed_while_waiting" if action is None else "unexpected_message"
+            raise handler._fail(
+                RemoteProtocolError(kind, f"{what} where a checkpoint waits for its reply", "PROCESSING")
+            )
+        if action.error is not None:
+            raise CheckpointError(action.error)
+
+    def _get_action(self) -> Any:
+        handler = self.io_handler
+        try:
+            return handler._receive()
+        except (_core.DecodeError, dispatch.MalformedAction, OSError) as error:
+            handler._fail(error)
+            raise
+
+
+class RecordProcessorBase:
+    """Processes the records of one shard (version 1); all but `shutdown_requested` must be overridden."""
+
+    version = 1
+
+    def initialize(self, shard_id: str) -> None:
+        """The first call: which shard."""
+        raise NotImplementedError
+
+    def process_records(self, records: list[messages.Record], checkpointer: Checkpointer) -> None:
+        """Process a list of records."""
+        raise NotImplementedError
+
+    def shutdown(self, checkpointer: Checkpointer, reason: str) -> None:
+        """The last call.
+
+        With reason TERMINATE the shard has ended: it has to be checkpointed, or its child shards do not start. With
+        ZOMBIE the lease is another worker's: nothing can be checkpointed.
+        """
+        raise NotImplementedError
+
+    def shutdown_requested(self, checkpointer: Checkpointer) -> None:
+        """The daemon is about to stop: the last chance to checkpoint."""
+
+
+class KCLProcess:
+    """Serves one record processor.
+
+    Args:
+        record_processor: an object with the methods of its `version`: 1, 2 or 3.
+        input_file: text file that the daemon's lines are read from.
+        output_file: text file that lines for the daemon are written to.
+        error_file: text file for errors and tracebacks.
+        on_error: when the processor raises: "skip" tells the daemon that all is well, as amazon_kclpy does, and says
+            on the error file what was skipped; "stop" ends the process with 1 and without a status, so that the
+            records are delivered again. None takes FASTKCL_ON_ERROR, or "skip".
+        dead_letter: folder in which a batch that the processor raised for is stored as an Arrow IPC file, before the
+            daemon is told that it is processed. None takes FASTKCL_DEAD_LETTER, or no folder.
+
+    Raises:
+        TypeError: the processor has no attribute `version`.
+        ValueError: another `on_error`.
+        OSError: `dead_letter` cannot be written to.
+    """
+
+    def __init__(
+        self,
+        record_processor: Any,
+        input_file: TextIO = sys.stdin,
+        output_file: TextIO = sys.stdout,
+        error_file: TextIO = sys.stderr,
+        *,
+        on_error: Literal["stop", "skip"] | None = None,
+        dead_letter: str | os.PathLike[str] | None = None,
+    ) -> None:
+        version = getattr(record_processor, "version", None)
+        if version is None:
+            raise TypeError(
+                f"{type(record_processor).__name__} has no attribute version: derive it from RecordProcessorBase, or"
+                " set version = 1, 2 or 3"
+            )
+        self.io_handler = _IOHandler(input_file, output_file, error_file)
+        self.checkpointer = Checkpointer(self.io_handler)
+        self.processor = record_processor
+        if version == 1:
+            self.processor = v2processor.V1toV2Processor(self.processor)
+        if version in (1, 2):
+            self.processor = v3processor.V2toV3Processor(self.processor)
+        self._failures = FailurePolicy(
+            on_error=on_error or os.environ.get(ON_ERROR_VARIABLE) or "skip",  # type: ignore[arg-type]  # it checks
+            retries=0,
+            backoff=0,
+            dead_letter=dead_letter or os.environ.get(DEAD_LETTER_VARIABLE) or None,
+            report=lambda text: self.io_handler.write_error(f"fastkcl: {text}"),
+        )
+        self._shard_id = "unknown shard"
+
+    def run(self) -> None:
+        """Answer the daemon until its input ends.
+
+        Raises:
+            SystemExit: user code ended the process, or failed and `on_error` is "stop".
+            DecodeError, MalformedAction: an invalid line of the daemon.
+            RemoteProtocolError: the daemon has gone, or broke the protocol.
+        """
+        handler = self.io_handler
+        if self._reads_messages():
+            handler._output = Pipe.take(handler.input_file, handler.output_file)
+        if handler._output is None:
+            handler._output = GuardedOutput.take(handler.output_file)
+        try:
+            if isinstance(handler._output, Pipe):
+                while (action := handler._receive()) is not None:
+                    records = self._answer(action)
+                    del action
+                    _core.kclpy_detach(records)
+                    del records
+            else:
+                while line := handler.read_line():
+                    self._handle_a_line(line)
+        finally:
+            if handler._output is not None:
+                handler._output.close()
+                handler._output = None
+
+    def _reads_messages(self) -> bool:
+        """Whether nobody has put anything of his own where lines are read."""
+        handler = self.io_handler
+        return (
+            type(handler) is _IOHandler
+            and not {"read_line", "load_action"} & vars(handler).keys()
+            and "_handle_a_line" not in vars(self)
+            and type(self)._handle_a_line is KCLProcess._handle_a_line
+            and _IOHandler.read_line is _READ_LINE
+            and _IOHandler.load_action is _LOAD_ACTION
+        )
+
+    def _handle_a_line(self, line: str) -> None:
+        action = self.io_handler.load_action(line)
+        if action is None:
+            return
+        records = self._answer(action)
+        del action
+        _core.kclpy_detach(records)
+
+    def _answer(self, action: Any) -> tuple[messages.Record, ...]:
+        """Have the processor answer, and tell the daemon.
+
+        Returns:
+            The records of the batch, which is over when nobody holds `action` any more.
+        """
+        self._perform_action(action)
+        self._report_done(action.action)
+        if not isinstance(action, messages.ProcessRecordsInput):
+            return ()
+        records, action._received = action._received, ()
+        return records
+
+    def _perform_action(self, action: Any) -> None:
+        if isinstance(action, messages.InitializeInput):
+            self._shard_id = action.shard_id
+        try:
+            action.dispatch(self.checkpointer, self.processor)
+        except Exception as error:
+            self._check()
+            self._handle_error(action, error)
+        self._check()
+
+    def _report_done(self, response_for: str | None = None) -> None:
+        try:
+            self.io_handler.write_action({"action": "status", "responseFor": response_for})
+        except BrokenPipeError as error:
+            raise _gone(f"writing the status of {response_for}") from error
+
+    def _check(self) -> None:
+        """Stop where the dialogue is broken, whatever user code has made of that.
+
+        Raises:
+            Exception: what broke it.
+        """
+        failure = getattr(self.io_handler, "failure", None)
+        if isinstance(failure, Exception):
+            raise failure
+
+    def _handle_error(self, action: Any, error: Exception) -> None:
+        """Say what happened; return if the daemon is told that all is well.
+
+        Raises:
+            SystemExit: it is not.
+        """
+        import traceback
+
+        error_file = self.io_handler.error_file
+        text = "".join(traceback.format_exception(error))
+        error_file.write(f"Caught exception from action dispatch: {error}{text}")
+        error_file.flush()
+        context = ShardContext(
+            stream=os.environ.get("FASTKCL_STREAM"),
+            shard_id=self._shard_id,
+            sequence_number=None,
+            sub_sequence_number=None,
+            dialect=getattr(self.io_handler, "dialect", "modern"),
+        )
+        name = _METHODS.get(action.action, action.action)
+        batch = getattr(action, "_batch", None)
+        self._failures.settle(failed(name, error, context, batch), text, context, batch)
+
+
+_READ_LINE = _IOHandler.read_line
+_LOAD_ACTION = _IOHandler.load_action
+
+
+def _gone(what: str) -> ProtocolError:
+    return RemoteProtocolError("closed_while_waiting", f"the daemon does not read any more, {what}", "PROCESSING")

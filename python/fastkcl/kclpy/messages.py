@@ -1,0 +1,411 @@
+"""The inputs of a record processor, and its records.
+
+Each class is made of the dict of one message, by its wire names, as tests of users do. The ones that come from a
+daemon are made by fastkcl.kclpy.kcl, which never has such a dict for a record: its values are in the columns of a
+batch, and a `Record` makes them at each access.
+"""
+
+from __future__ import annotations
+
+from fastkcl._core import KclpyRecordBase, decode_base64, kclpy_records
+from fastkcl.kclpy.checkpoint_error import CheckpointError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+    from typing import Any, NoReturn
+
+    from fastkcl._core import RecordBatch
+    from fastkcl.kclpy import kcl
+
+__all__ = [
+    "CheckpointError",
+    "CheckpointInput",
+    "InitializeInput",
+    "LeaseLostCheckpointer",
+    "LeaseLostInput",
+    "MessageDispatcher",
+    "ProcessRecordsInput",
+    "Record",
+    "ShardEndedInput",
+    "ShutdownInput",
+    "ShutdownRequestedInput",
+]
+
+
+class MessageDispatcher:
+    """What a daemon asks; knows which method of a processor answers it."""
+
+    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> None:
+        """Call that method.
+
+        Args:
+            checkpointer: for the input, where one is allowed.
+            record_processor: of version 3.
+        """
+        raise NotImplementedError
+
+    if not TYPE_CHECKING:  # a method here, as in the original, and a property of the inputs
+
+        def action(self) -> str:
+            """The action's name."""
+            raise NotImplementedError
+
+
+class InitializeInput(MessageDispatcher):
+    """Which shard this process is for."""
+
+    def __init__(self, json_dict: Mapping[str, Any]) -> None:
+        self._shard_id = json_dict["shardId"]
+        self._sequence_number = json_dict["sequenceNumber"]
+        self._sub_sequence_number = json_dict["subSequenceNumber"]
+        self._action = json_dict["action"]
+
+    @property
+    def shard_id(self) -> str:
+        """E.g. ``shardId-000000000000``."""
+        return self._shard_id  # type: ignore[no-any-return]
+
+    @property
+    def sequence_number(self) -> str | None:
+        """Where the last checkpoint stands: decimal digits, TRIM_HORIZON, LATEST or AT_TIMESTAMP; None from KCL 1.7."""
+        return self._sequence_number  # type: ignore[no-any-return]
+
+    @property
+    def sub_sequence_number(self) -> int | None:
+        """Where the last checkpoint stands inside an aggregate; None from KCL 1.7."""
+        return self._sub_sequence_number  # type: ignore[no-any-return]
+
+    @property
+    def action(self) -> str:
+        """``initialize``."""
+        return self._action  # type: ignore[no-any-return]
+
+    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> None:
+        """Call `initialize`."""
+        record_processor.initialize(self)
+
+
+class ProcessRecordsInput(MessageDispatcher):
+    """A list of records, in the order of the shard."""
+
+    def __init__(self, json_dict: Mapping[str, Any]) -> None:
+        self._records = json_dict["records"]
+        self._millis_behind_latest = json_dict["millisBehindLatest"]
+        self._checkpointer: kcl.Checkpointer | None = None
+        self._action = json_dict["action"]
+        self._batch: RecordBatch | None = None
+        self._received: tuple[Record, ...] = ()
+
+    @property
+    def records(self) -> list[Record]:
+        """The records; may be empty. The list is the caller's."""
+        return self._records  # type: ignore[no-any-return]
+
+    @property
+    def millis_behind_latest(self) -> int | None:
+        """How far the shard is behind its tip, in milliseconds; None if the daemon does not say."""
+        return self._millis_behind_latest  # type: ignore[no-any-return]
+
+    @property
+    def checkpointer(self) -> kcl.Checkpointer | None:
+        """None until the input is dispatched."""
+        return self._checkpointer
+
+    @property
+    def action(self) -> str:
+        """``processRecords``."""
+        return self._action  # type: ignore[no-any-return]
+
+    @property
+    def batch(self) -> RecordBatch | None:
+        """The same records as Arrow columns, for pyarrow, polars and others without a copy. amazon_kclpy has no such.
+
+        Valid for as long as it is held. None if the input was made from a dict.
+        """
+        return self._batch
+
+    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> None:
+        """Call `process_records`."""
+        self._checkpointer = checkpointer
+        record_processor.process_records(self)
+
+
+class LeaseLostCheckpointer:
+    """Stands where a checkpointer is expected and none is possible."""
+
+    def __init__(self) -> None:
+        pass
+
+    def checkpoint(self, sequence_number: str | None = None, sub_sequence_number: int | None = None) -> NoReturn:
+        """Refuse; nothing is written.
+
+        Raises:
+            CheckpointError: always.
+        """
+        raise CheckpointError("Checkpointing is not allowed when the lease is lost")
+
+
+class ShutdownInput:
+    """Why a processor of version 1 or 2 is shut down."""
+
+    def __init__(self, reason: str, checkpointer: Any) -> None:
+        self._action = "shutdown"
+        self._reason = reason
+        self._checkpointer = checkpointer
+
+    @staticmethod
+    def zombie() -> ShutdownInput:
+        """The lease is lost."""
+        return ShutdownInput("ZOMBIE", LeaseLostCheckpointer())
+
+    @staticmethod
+    def terminate(checkpointer: Any) -> ShutdownInput:
+        """The shard has ended and has to be checkpointed."""
+        return ShutdownInput("TERMINATE", checkpointer)
+
+    @property
+    def reason(self) -> str:
+        """TERMINATE or ZOMBIE."""
+        return self._reason
+
+    @property
+    def checkpointer(self) -> Any:
+        """Refuses every checkpoint if the reason is ZOMBIE."""
+        return self._checkpointer
+
+    @property
+    def action(self) -> str:
+        """``shutdown``."""
+        return self._action
+
+
+class LeaseLostInput(MessageDispatcher):
+    """The lease is another worker's."""
+
+    def __init__(self, json_dict: Mapping[str, Any]) -> None:
+        self._action = json_dict["action"]
+
+    @property
+    def action(self) -> str:
+        """``leaseLost``; ``shutdown`` from KCL 1."""
+        return self._action  # type: ignore[no-any-return]
+
+    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> None:
+        """Call `lease_lost`."""
+        record_processor.lease_lost(self)
+
+
+class ShardEndedInput(MessageDispatcher):
+    """All records of the shard have been delivered."""
+
+    def __init__(self, json_dict: Mapping[str, Any]) -> None:
+        self._checkpointer: kcl.Checkpointer | None = None
+        self._action = json_dict["action"]
+
+    @property
+    def action(self) -> str:
+        """``shardEnded``; ``shutdown`` from KCL 1."""
+        return self._action  # type: ignore[no-any-return]
+
+    @property
+    def checkpointer(self) -> kcl.Checkpointer | None:
+        """None until the input is dispatched."""
+        return self._checkpointer
+
+    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> None:
+        """Call `shard_ended`."""
+        self._checkpointer = checkpointer
+        record_processor.shard_ended(self)
+
+
+class ShutdownRequestedInput(MessageDispatcher):
+    """The daemon is about to stop."""
+
+    def __init__(self, json_dict: Mapping[str, Any]) -> None:
+        self._checkpointer: kcl.Checkpointer | None = None
+        self._action = json_dict["action"]
+
+    @property
+    def checkpointer(self) -> kcl.Checkpointer | None:
+        """None until the input is dispatched."""
+        return self._checkpointer
+
+    @property
+    def action(self) -> str:
+        """``shutdownRequested``."""
+        return self._action  # type: ignore[no-any-return]
+
+    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> None:
+        """Call `shutdown_requested`."""
+        self._checkpointer = checkpointer
+        record_processor.shutdown_requested(self)
+
+
+class CheckpointInput:
+    """A daemon's answer to a checkpoint."""
+
+    def __init__(self, json_dict: Mapping[str, Any]) -> None:
+        self._sequence_number = json_dict["sequenceNumber"]
+        self._sub_sequence_number = json_dict["subSequenceNumber"]
+        self._error = json_dict.get("error")
+
+    @property
+    def sequence_number(self) -> str | None:
+        """As it was asked for."""
+        return self._sequence_number  # type: ignore[no-any-return]
+
+    @property
+    def sub_sequence_number(self) -> int | None:
+        """As it was asked for."""
+        return self._sub_sequence_number  # type: ignore[no-any-return]
+
+    @property
+    def error(self) -> str | None:
+        """Name of the error; None on success."""
+        return self._error
+
+
+# Wire names of what a received record knows.
+_FIELDS = {
+    "data": "data",
+    "partitionKey": "partition_key",
+    "sequenceNumber": "sequence_number",
+    "approximateArrivalTimestamp": "timestamp_millis",
+    "subSequenceNumber": "sub_sequence_number",
+}
+
+
+class _ReceivedAttribute:
+    """A private attribute of the original, which records that were made from a dict have and received ones imitate."""
+
+    def __init__(self, public_name: str | None) -> None:
+        self._public_name = public_name
+
+    def __set_name__(self, owner: type[Record], name: str) -> None:
+        self._name = name
+
+    def __get__(self, record: Record | None, owner: type[Record]) -> Any:
+        if record is None:
+            return self
+        if not record._is_received():
+            raise AttributeError(f"{owner.__name__!r} object has no attribute {self._name!r}")
+        if self._public_name is None:
+            return {field: record.get(field) for field in (*_FIELDS, "action")}
+        return getattr(record, self._public_name)
+
+
+class Record(KclpyRecordBase):
+    """One record. Values are made at each access; keep a value rather than ask for it twice.
+
+    A record may be kept for ever, pickled, copied, and given attributes. While its batch is processed it is a view of
+    the batch, later it owns its values; no record keeps its batch in memory.
+
+    Args:
+        json_dict: data (base64), partitionKey, sequenceNumber, subSequenceNumber and approximateArrivalTimestamp
+            (milliseconds since the epoch) as a daemon writes them.
+
+    Raises:
+        KeyError: one of the five is missing.
+    """
+
+    _data = _ReceivedAttribute("data")
+    _partition_key = _ReceivedAttribute("partition_key")
+    _sequence_number = _ReceivedAttribute("sequence_number")
+    _sub_sequence_number = _ReceivedAttribute("sub_sequence_number")
+    _timestamp_millis = _ReceivedAttribute("timestamp_millis")
+    _json_dict = _ReceivedAttribute(None)
+
+    def __init__(self, json_dict: Mapping[str, Any]) -> None:
+        self._sequence_number = json_dict["sequenceNumber"]
+        self._sub_sequence_number = json_dict["subSequenceNumber"]
+        millis = json_dict["approximateArrivalTimestamp"]
+        self._timestamp_millis = None if millis is None else int(millis)
+        self._partition_key = json_dict["partitionKey"]
+        self._data = json_dict["data"]
+        self._json_dict = json_dict
+
+    @property
+    def approximate_arrival_timestamp(self) -> datetime | None:
+        """Approximate time of arrival in this machine's time zone, without tzinfo. None if the daemon does not say.
+
+        Raises:
+            ValueError, OverflowError, OSError: beyond the range of datetime; `timestamp_millis` always works.
+        """
+        from datetime import datetime
+
+        millis = self.timestamp_millis
+        return None if millis is None else datetime.fromtimestamp(millis / 1000.0)
+
+    def get(self, field: str) -> Any:
+        """A value by its name on the wire, e.g. ``data`` or ``partitionKey``.
+
+        Raises:
+            KeyError: there is no such field.
+        """
+        if not self._is_received():
+            return self._json_dict[field]
+        if field == "action":
+            return "record"
+        return getattr(self, _FIELDS[field])
+
+    def __getitem__(self, field: str) -> Any:
+        return self.get(field)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not self._is_received():
+            return _new_record, (type(self),), self.__dict__ or None
+        values = (
+            self.binary_data,
+            self.partition_key,
+            self.sequence_number,
+            self.sub_sequence_number,
+            self.timestamp_millis,
+        )
+        return _restore_record, (type(self), values), self.__dict__ or None
+
+    @staticmethod
+    def _decode(text: str | bytes) -> bytes:
+        """Data of a record that was made from a dict.
+
+        Raises:
+            DecodeError: it is no base64.
+        """
+        return decode_base64(text.encode() if isinstance(text, str) else text)
+
+
+def _new_record(cls: type[Record]) -> Record:
+    return cls.__new__(cls)
+
+
+def _restore_record(cls: type[Record], values: tuple[Any, ...]) -> Record:
+    record = cls.__new__(cls)
+    record._set_received(*values)
+    return record
+
+
+def input_of_batch(
+    batch: RecordBatch, input_class: type[ProcessRecordsInput], record_class: type[Record]
+) -> ProcessRecordsInput:
+    """The input for a batch of a daemon.
+
+    Args:
+        batch: its records.
+        input_class: to make it of; both classes are what `dispatch._serializers` names.
+        record_class: `Record`, or a class that user code has put in its place, which is made from a dict.
+    """
+    records: list[Record]
+    if record_class is Record:
+        records = kclpy_records(batch, Record)
+        received = tuple(records)
+    else:
+        # It has to see a dict, as the original gives it one.
+        records = [record_class(record._json_dict) for record in kclpy_records(batch, Record)]
+        received = ()
+    made = input_class(
+        {"action": "processRecords", "records": records, "millisBehindLatest": batch.millis_behind_latest}
+    )
+    made._batch = batch
+    made._received = received
+    return made

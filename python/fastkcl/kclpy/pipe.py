@@ -1,0 +1,127 @@
+"""The process's own standard input and output, when the drop-in talks to a daemon over them.
+
+amazon_kclpy reads lines from a text file and writes lines to another. Where these are the real standard input and
+output, the Rust reader takes over; nobody can tell but by the clock:
+
+- What a program has read ahead of us comes first: text that stands in the input file's buffer is not lost.
+- A checkpoint from another thread reads its own answer, as it does with the original: one reads at a time.
+- Signals do what Python's defaults do.
+
+One thing differs on purpose: fd 1 becomes standard error for everybody else, so that a print cannot end up inside of
+a message, and neither descriptor is inherited by subprocesses or forked workers.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from _thread import allocate_lock
+
+from fastkcl._core import Reader, write_all
+from fastkcl.stdio.descriptors import Descriptors, DescriptorsError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fastkcl._core import Message
+
+
+class Pipe:
+    """A daemon's messages and what is written to it, on private descriptors."""
+
+    __slots__ = ("_descriptors", "_reader", "_reading")
+
+    def __init__(self, descriptors: Descriptors, begun: bytes) -> None:
+        self._descriptors = descriptors
+        self._reader = Reader(descriptors.read_fd, begun=begun)
+        self._reading = allocate_lock()
+
+    @classmethod
+    def take(cls, input_file: Any, output_file: Any) -> Pipe | None:
+        """Take the real standard input and output away from these files.
+
+        Returns:
+            None where they are other files, or a terminal, or have been taken before.
+        """
+        if not (_is_file_of(input_file, 0) and _is_file_of(output_file, 1)):
+            return None
+        try:
+            output_file.flush()
+            descriptors = Descriptors.take()
+        except (DescriptorsError, RuntimeError):
+            return None
+        # fd 0 is /dev/null now, so this gives what stands in the file's buffers and cannot wait.
+        begun = input_file.read().encode(input_file.encoding, input_file.errors)
+        return cls(descriptors, begun)
+
+    def receive(self) -> Message | None:
+        """Wait for the next message; None at the end of input.
+
+        Raises:
+            DecodeError: an invalid line.
+            OSError: reading failed.
+            RuntimeError: this process is a forked child.
+        """
+        with self._reading:
+            self._check_fork()
+            return self._reader.read()
+
+    def write(self, text: str) -> None:
+        """Write all of a text.
+
+        Raises:
+            OSError: writing failed; BrokenPipeError where the daemon has gone.
+            RuntimeError: this process is a forked child.
+        """
+        self._check_fork()
+        self._descriptors.write(text.encode())
+
+    def close(self) -> None:
+        """The daemon sees the end of our output."""
+        self._descriptors.close()
+
+    def _check_fork(self) -> None:
+        if self._descriptors.forked:
+            raise RuntimeError("a forked child came back into the dialogue of its parent; end it with os._exit")
+
+
+class GuardedOutput:
+    """Real standard output beside an input that is another file; fd 1 is standard error for all others meanwhile."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, output_file: Any) -> None:
+        output_file.flush()
+        self._fd = os.dup(1)
+        os.dup2(2, 1)
+
+    @classmethod
+    def take(cls, output_file: Any) -> GuardedOutput | None:
+        """None where it is another file."""
+        return cls(output_file) if _is_file_of(output_file, 1) else None
+
+    def write(self, text: str) -> None:
+        """Write all of a text.
+
+        Raises:
+            OSError: writing failed.
+        """
+        write_all(self._fd, text.encode())
+
+    def close(self) -> None:
+        """Give fd 1 back."""
+        sys.stdout.flush()  # prints of meanwhile
+        os.dup2(self._fd, 1)
+        os.close(self._fd)
+
+
+def _is_file_of(file: Any, fd: int) -> bool:
+    """Whether it is an ordinary text file on that descriptor; a class of the user's own may do anything."""
+    if type(file) is not io.TextIOWrapper:
+        return False
+    try:
+        return file.fileno() == fd
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,1 @@
+"""Version 2 of the record processor: methods take one input object."""
