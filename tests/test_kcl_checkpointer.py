@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -87,6 +88,10 @@ def test_record_in_the_legacy_dialect() -> None:
         (lambda b, c: c.checkpoint(b.first_position, 3), ValueError, "a Position has its own"),
         (lambda b, c: c.checkpoint(retries=-1), ValueError, "must not be negative: -1, 1.0"),
         (lambda b, c: c.checkpoint(backoff=-1), ValueError, "must not be negative: 0, -1"),
+        (lambda b, c: c.checkpoint(backoff=math.nan), ValueError, "must not be negative: 0, nan"),
+        (lambda b, c: c.checkpoint(retries=1.5), TypeError, "retries must be a whole number, not 1.5"),
+        (lambda b, c: c.checkpoint("100", 2**70), ValueError, f"has 64 bits at most: {2**70}"),
+        (lambda b, c: c.checkpoint("100", 1.5), TypeError, "float"),
         (lambda b, c: c.checkpoint(100), TypeError, "not int"),
         (lambda b, c: c.checkpoint(b"100"), TypeError, "not bytes"),
     ],

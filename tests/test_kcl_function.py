@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import fastkcl
@@ -213,10 +214,52 @@ def _generator(batch: fastkcl.RecordBatch) -> Any:
     yield batch
 
 
-@pytest.mark.parametrize("function", [_coroutine, _generator])
+async def _async_generator(batch: fastkcl.RecordBatch) -> Any:
+    yield batch
+
+
+class _Callable:
+    async def __call__(self, batch: fastkcl.RecordBatch) -> None: ...
+
+
+class _Awaitable:
+    def __await__(self) -> Any: ...
+
+
+@pytest.mark.parametrize("function", [_coroutine, _generator, _async_generator])
 def test_refuses_what_would_not_run(function: Any) -> None:
     with pytest.raises(TypeError, match="calling it runs nothing"):
         fastkcl.processor(function)
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [
+        (functools.partial(_coroutine), "coroutine"),
+        (functools.partial(_generator), "generator"),
+        (functools.partial(_async_generator), "async_generator"),
+        (_Callable(), "coroutine"),
+        (lambda batch: _coroutine(batch), "coroutine"),
+        (lambda batch: _Awaitable(), "_Awaitable"),
+    ],
+)
+def test_a_hidden_coroutine_is_neither_checkpointed_nor_answered(function: Any, kind: str) -> None:
+    def script(daemon: Daemon) -> None:
+        daemon.start()
+        daemon.send(process_records(1))
+        assert daemon.receive() is None
+
+    code, stderr = in_process(fastkcl.processor(checkpoint_interval=0)(function), script)
+    assert code == 1
+    assert f" returned an object of type {kind}, which nobody runs or waits for" in stderr
+    assert "no status was sent" in stderr
+    assert "never awaited" not in stderr
+
+
+def test_any_other_result_is_dropped() -> None:
+    function, checkpointer = fastkcl.processor(lambda batch: iter([len(batch)])), FakeCheckpointer()
+    function.process_batch(batch(1), checkpointer)  # type: ignore[arg-type]
+    assert len(checkpointer.calls) == 1
 
 
 def test_refuses_wrong_arguments() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 import time
@@ -392,6 +393,55 @@ class Generator(Counts):
 def test_what_cannot_be_served(processor: Any, text: str) -> None:
     with pytest.raises(TypeError, match=text):
         fastkcl.run(processor)
+
+
+async def _work(*arguments: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("method", "line"),
+    [
+        ("initialize", INITIALIZE),
+        ("process_batch", process_records(1)),
+        ("lease_lost", LEASE_LOST),
+        ("shard_ended", SHARD_ENDED),
+        ("shutdown_requested", SHUTDOWN_REQUESTED),
+    ],
+)
+def test_a_method_that_only_makes_a_coroutine_gets_no_status(method: str, line: bytes) -> None:
+    hidden = type("Hidden", (Counts,), {method: functools.partialmethod(_work)})
+
+    def script(daemon: Daemon) -> None:
+        if line != INITIALIZE:
+            daemon.start()
+        daemon.send(line)
+        assert daemon.receive() is None
+
+    code, stderr = in_process(hidden(), script)
+    assert code == 1
+    assert f"Hidden.{method} returned an object of type coroutine, which nobody runs or waits for" in stderr
+    assert "never awaited" not in stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"max_line_bytes": 0}, ValueError, "max_line_bytes must be from 1 to 2147483647, not 0"),
+        ({"max_line_bytes": 1 << 31}, ValueError, "max_line_bytes must be from 1"),
+        ({"max_line_bytes": 1.5}, TypeError, "float"),
+        ({"shutdown_grace": -1}, ValueError, "shutdown_grace must not be negative: -1"),
+        ({"shutdown_grace": float("nan")}, ValueError, "shutdown_grace must not be negative: nan"),
+        ({"retry_backoff": float("nan")}, ValueError, "must not be negative: 0, nan"),
+        ({"dialect": "old"}, ValueError, "dialect must be"),
+        ({"on_error": "go"}, ValueError, "on_error must be"),
+    ],
+)
+def test_arguments_are_refused_before_the_descriptors_are_taken(
+    monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    monkeypatch.setattr(Descriptors, "take", lambda: pytest.fail("the descriptors were taken"))
+    with pytest.raises(error, match=text):
+        fastkcl.run(Counts(), **arguments)
 
 
 def test_the_base_method_names_what_is_missing() -> None:

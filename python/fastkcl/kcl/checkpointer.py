@@ -48,12 +48,15 @@ class Checkpointer:
         Raises:
             CheckpointError: the daemon refused; the dialogue goes on.
             ValueError: `sub_sequence_number` without a sequence number or beside a record or position; one above 0 in
-                the legacy dialect, which has no word for it; `retries` or `backoff` below 0. Nothing was sent.
-            TypeError: `at` is something else.
+                the legacy dialect, which has no word for it; one of more than 64 bits; `retries` or `backoff` below 0
+                or no number (NaN). Nothing was sent.
+            TypeError: an argument of another type. Nothing was sent.
             LocalProtocolError: not allowed at this point, or in this thread. The run ends.
             RemoteProtocolError: the daemon broke the protocol, or has gone. The run ends.
         """
-        if retries < 0 or backoff < 0:
+        if not isinstance(retries, int):
+            raise TypeError(f"retries must be a whole number, not {retries!r}")
+        if retries < 0 or not backoff >= 0:
             raise ValueError(f"retries and backoff must not be negative: {retries}, {backoff}")
         sequence_number: str | None
         if isinstance(at, (Record, Position)):

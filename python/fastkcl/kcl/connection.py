@@ -199,15 +199,18 @@ class Connection:
             sub_sequence_number: None for 0.
 
         Raises:
-            ValueError: a sub-sequence number without a sequence number, or above 0 in the legacy dialect. Nothing
-                has happened then.
+            ValueError: a sub-sequence number without a sequence number, above 0 in the legacy dialect, or of more than
+                64 bits. Nothing has happened then.
             LocalProtocolError: no request is open that allows it, or a checkpoint is open.
             ProtocolError: the connection was in ERROR before.
         """
         self.check()
         if self._request is None or not self._request.checkpoint or self._waiting or self._dialect is None:
             self.not_allowed("a checkpoint")
-        line = encode_checkpoint(sequence_number, sub_sequence_number, self._dialect)
+        try:
+            line = encode_checkpoint(sequence_number, sub_sequence_number, self._dialect)
+        except OverflowError:
+            raise ValueError(f"a sub-sequence number has 64 bits at most: {sub_sequence_number}") from None
         self._waiting = True
         return line
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 import time
 
 from fastkcl.kcl.errors import CheckpointError
-from fastkcl.kcl.processor import BatchProcessor, refuse_deferred
+from fastkcl.kcl.processor import BatchProcessor, refuse_deferred, refuse_deferred_result
 from fastkcl.stdio.log import logger
 
 TYPE_CHECKING = False
@@ -59,7 +59,8 @@ class FunctionProcessor(BatchProcessor):
     """A function of a batch as a processor. Calling it calls the function.
 
     Args:
-        function: called with each batch that has records; what it returns is not looked at.
+        function: called with each batch that has records. Its work is done when it returns: what it returns is dropped,
+            and a coroutine, a generator or another awaitable is a failure.
         checkpoint_interval: least seconds between two checkpoints; 0 for one after every batch.
 
     Raises:
@@ -96,7 +97,8 @@ class FunctionProcessor(BatchProcessor):
             self._left_records += len(batch)
             return
         if len(batch) > 0:
-            self.__wrapped__(batch)
+            result = self.__wrapped__(batch)
+            refuse_deferred_result(getattr(self.__wrapped__, "__qualname__", repr(self.__wrapped__)), result)
             self._uncheckpointed = True
         if self._uncheckpointed and time.monotonic() - self._last_checkpoint >= self._interval:
             self._checkpoint(checkpointer, retries=0)

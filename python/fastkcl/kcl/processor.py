@@ -85,8 +85,9 @@ def _restore_context(
 class BatchProcessor:
     """Base class of processors. One object serves one shard, in one thread, one call at a time.
 
-    When a method returns, the status is sent: the daemon may forget the request. Records become safe only with a
-    checkpoint; what was processed but not checkpointed is delivered again after a death.
+    When a method returns, the status is sent: the daemon may forget the request. So its work has to be done by then; a
+    coroutine or generator that it returns is a failure. Records become safe only with a checkpoint; what was processed
+    but not checkpointed is delivered again after a death.
     """
 
     def initialize(self, context: ShardContext) -> None:
@@ -128,6 +129,27 @@ def refuse_deferred(function: object) -> None:
     if code is not None and code.co_flags & _DEFERRED:
         name = getattr(function, "__qualname__", repr(function))
         raise TypeError(f"{name} is a coroutine or generator function: calling it runs nothing; use a plain def")
+
+
+def refuse_deferred_result(name: str, result: object) -> None:
+    """Refuse what a call has returned instead of doing its work; a wrapper can hide what `refuse_deferred` looks for.
+
+    Args:
+        name: of what was called.
+        result: what it returned.
+
+    Raises:
+        TypeError: a coroutine, a generator, an asynchronous generator, or anything else that waits to be awaited.
+    """
+    kind = type(result)
+    if hasattr(kind, "send") and hasattr(kind, "throw"):
+        result.close()  # type: ignore[attr-defined]  # or Python warns of a coroutine that was never awaited
+    elif not (hasattr(kind, "__await__") or hasattr(kind, "asend")):
+        return
+    raise TypeError(
+        f"{name} returned an object of type {kind.__name__}, which nobody runs or waits for: use a plain def that does"
+        " its work before it returns"
+    )
 
 
 def check_processor(processor: object) -> None:

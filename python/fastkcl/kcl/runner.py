@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 
-from fastkcl._core import DEFAULT_MAX_LINE_BYTES, Initialize, ProcessRecords
+from fastkcl._core import DEFAULT_MAX_LINE_BYTES, Decoder, Initialize, ProcessRecords
 from fastkcl.kcl.checkpointer import Checkpointer
 from fastkcl.kcl.connection import Connection
 from fastkcl.kcl.dialogue import Dialogue
 from fastkcl.kcl.errors import LocalProtocolError, ProtocolError
 from fastkcl.kcl.failures import FailurePolicy
-from fastkcl.kcl.processor import ShardContext, check_processor
+from fastkcl.kcl.processor import ShardContext, check_processor, refuse_deferred_result
 from fastkcl.stdio import process, reports
 
 TYPE_CHECKING = False
@@ -72,6 +72,7 @@ def run(
     check_processor(processor)
     if not shutdown_grace >= 0:
         raise ValueError(f"shutdown_grace must not be negative: {shutdown_grace}")
+    Decoder(max_line_bytes=max_line_bytes)  # refuses what is out of range; the reader would only after `take`
     connection = Connection(dialect=dialect)
     failures = FailurePolicy(on_error=on_error, retries=retries, backoff=retry_backoff, dead_letter=dead_letter)
     name = stream or os.environ.get(STREAM_VARIABLE) or None
@@ -162,5 +163,8 @@ class _Server:
                     " finish the shard, and its child shards do not start before the worker is restarted"
                 )
 
-    def _guard(self, name: str, method: Callable[[], None], batch: RecordBatch | None = None) -> None:
-        self._failures.call(method, name, self._dialogue, self._context, batch)
+    def _guard(self, name: str, method: Callable[[], object], batch: RecordBatch | None = None) -> None:
+        def call() -> None:
+            refuse_deferred_result(f"{type(self._processor).__name__}.{name}", method())
+
+        self._failures.call(call, name, self._dialogue, self._context, batch)
