@@ -47,6 +47,15 @@ def test_every_command_teaches(name: str) -> None:
     assert len(done.output.splitlines()) > 5
 
 
+def test_commands_need_no_generic_classes_of_click() -> None:
+    """`click.ParamType[...]` is for type checkers alone: most releases that the extra allows refuse it at run time."""
+    done = run(
+        "import click\nclick.ParamType.__class_getitem__ = None\nfrom fastkcl.cli.main import COMMANDS, cli\n"
+        "for name in COMMANDS: assert cli.get_command(None, name) is not None"
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_an_unknown_command_is_a_usage_error() -> None:
     done = fastkcl("nope")
     assert done.returncode == 2

@@ -46,7 +46,7 @@ class _InputError(click.ClickException):
     exit_code = 2
 
 
-class _FaultType(click.ParamType[Fault]):
+class _FaultType(click.ParamType):  # type: ignore[type-arg]  # not generic in every click that will do
     name = "FAULT"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Fault:
@@ -56,7 +56,7 @@ class _FaultType(click.ParamType[Fault]):
             self.fail(str(error), param, ctx)
 
 
-class _VariableType(click.ParamType[tuple[str, str]]):
+class _VariableType(click.ParamType):  # type: ignore[type-arg]
     name = "NAME=VALUE"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
