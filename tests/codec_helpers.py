@@ -14,7 +14,7 @@ from fastkcl import _core
 ALL_ISAS = ("avx512", "avx2", "neon", "portable")
 """Every backend that the codec may have on some CPU."""
 
-REQUIRED_ISAS = tuple(name for name in os.environ.get("FASTKCL_REQUIRE_ISA", "").split(",") if name)
+REQUIRED_ISAS = tuple(name.strip() for name in os.environ.get("FASTKCL_REQUIRE_ISA", "").split(",") if name.strip())
 """Backends whose absence is a failure in this run."""
 
 Message = (

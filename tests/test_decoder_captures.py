@@ -16,7 +16,6 @@ DATA = Path(__file__).parent / "data"
 CAPTURES = sorted(
     path for folder in ("kcl-multilang", "kcl-legacy-captures") for path in (DATA / folder).glob("*.in.*")
 )
-BYTEWISE_LIMIT = 64 * 1024
 
 
 def read(path: Path) -> bytes:
@@ -67,16 +66,11 @@ def test_capture_in_one_piece(capture: Path) -> None:
 @pytest.mark.parametrize("mean", [3, 64, 1000, 65536])
 def test_capture_in_random_pieces(capture: Path, mean: int) -> None:
     content = read(capture)
-    if len(content) > BYTEWISE_LIMIT:
-        mean *= 16
     check(fed(content, codec_helpers.random_cuts(random.Random(mean), len(content), mean)), expected(content))
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in CAPTURES if len(read(path)) <= BYTEWISE_LIMIT], ids=lambda p: f"{p.parent.name}/{p.name}"
-)
-def test_capture_one_byte_at_a_time(path: Path) -> None:
-    content = read(path)
+def test_capture_one_byte_at_a_time(capture: Path) -> None:
+    content = read(capture)
     check(fed(content, list(range(1, len(content)))), expected(content))
 
 

@@ -77,8 +77,8 @@ fn comparable(result: Result<Message, Error>) -> Comparable {
 }
 
 /// The results of `input`, cut after the lengths of `cuts` in turn.
-fn results(isa: Isa, input: &[u8], cuts: &[usize]) -> Vec<Comparable> {
-    let mut decoder = Decoder::with_isa(isa, MAX);
+fn results(isa: Isa, input: &[u8], cuts: &[usize], max: usize) -> Vec<Comparable> {
+    let mut decoder = Decoder::with_isa(isa, max);
     let (mut rest, mut results, mut cuts) = (input, Vec::new(), cuts.iter().cycle());
     while !rest.is_empty() {
         let (piece, behind) = rest.split_at((*cuts.next().unwrap()).clamp(1, rest.len()));
@@ -94,10 +94,15 @@ fn results(isa: Isa, input: &[u8], cuts: &[usize]) -> Vec<Comparable> {
 
 /// All levels and cuts agree; the common results.
 fn agreed(input: &[u8], cuts: &[usize]) -> Vec<Comparable> {
-    let whole = results(Isa::Portable, input, &[usize::MAX]);
+    agreed_within(input, cuts, MAX)
+}
+
+fn agreed_within(input: &[u8], cuts: &[usize], max: usize) -> Vec<Comparable> {
+    let whole = results(Isa::Portable, input, &[usize::MAX], max);
     for isa in cpu::supported() {
         for cuts in [&[usize::MAX][..], &[1], cuts] {
-            assert_eq!(results(isa, input, cuts), whole, "{} {cuts:?} {}", isa.name(), String::from_utf8_lossy(input));
+            let shown = String::from_utf8_lossy(input);
+            assert_eq!(results(isa, input, cuts, max), whole, "{} {cuts:?}, limit {max}: {shown}", isa.name());
         }
     }
     whole
@@ -118,6 +123,32 @@ fn record() -> impl Strategy<Value = Record> {
     let millis = prop_oneof![6 => (0..4_102_444_800_000_i64).prop_map(Some), 1 => (-9_000_000_000_000_000..9_000_000_000_000_000_i64).prop_map(Some), 1 => Just(None)];
     (data, key, "[1-9][0-9]{0,128}", proptest::option::of(any::<i64>()), millis)
         .prop_map(|(data, key, sequence, sub, millis)| Record { data, key, sequence, sub, millis })
+}
+
+/// Things that a cut or a limit can fall into.
+const PIECES: &[&str] = &[
+    "\u{e9}",
+    "\u{20ac}",
+    "\u{1f600}",
+    "\\",
+    "\\u00",
+    "\\ud83d",
+    "\\ud83d\\ude00",
+    "\\udc00",
+    "t",
+    "-",
+    "nul",
+    ",",
+    "}",
+    "[1,",
+    "Q=JD",
+    "1.0",
+];
+
+/// What breaks a line: any byte, or one of the pieces.
+fn piece() -> impl Strategy<Value = Vec<u8>> {
+    let pieces = prop::sample::select(PIECES).prop_map(|text| text.as_bytes().to_vec());
+    prop_oneof![any::<u8>().prop_map(|byte| vec![byte]), pieces]
 }
 
 fn line(records: &[Record], dialect: LineDialect) -> Vec<u8> {
@@ -246,22 +277,28 @@ proptest! {
         prop_assert_eq!(agreed(&untidied, &cuts), agreed(&plain, &[13]));
     }
 
-    /// Broken lines never panic, and give one error whatever the cut and the level.
+    /// Broken lines never panic, and give one error whatever the cut and the level, also where a limit cuts them.
     #[test]
     fn broken_lines_agree(
-        records in vec(record(), 1..4), dialect in dialect(), changes in vec((any::<prop::sample::Index>(), any::<u8>(), 0..3_u8), 1..4),
-        cuts in vec(1..99_usize, 1..9),
+        records in vec(record(), 1..4), dialect in dialect(), changes in vec((any::<prop::sample::Index>(), piece(), 0..3_u8), 1..4),
+        cuts in vec(1..99_usize, 1..9), limit in proptest::option::weighted(0.4, any::<prop::sample::Index>()),
     ) {
         let mut line = line(&records, dialect);
-        for (index, byte, how) in changes {
+        for (index, piece, how) in changes {
             let at = index.index(line.len());
             match how {
-                0 => line[at] = byte,
+                0 => drop(line.splice(at..=at, piece)),
                 1 => drop(line.remove(at)),
-                _ => line.insert(at, byte),
+                _ => drop(line.splice(at..at, piece)),
             }
         }
-        agreed(&line, &cuts);
+        let max = limit.map_or(MAX, |limit| 1 + limit.index(line.len()));
+        let results = agreed_within(&line, &cuts, max);
+        let alone = !line[..line.len() - 1].contains(&b'\n') && line.ends_with(b"\n");
+        if alone {
+            let whole = kcl::decode_line(&line, max).transpose().map(comparable);
+            prop_assert_eq!(whole.into_iter().collect::<Vec<_>>(), results, "limit {}: {}", max, String::from_utf8_lossy(&line));
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The content of a base64 JSON string, from behind its opening quote to its closing one, over any number of calls.
 
 use super::slow::Slow;
-use super::{Kernel, NONE, VALUES, decode_units};
+use super::{Kernel, Kernels, NONE, VALUES, decode_units};
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::Padded;
 use crate::json::{self, Escape};
@@ -59,6 +59,15 @@ fn may_end_canonically(rest: &[u8]) -> bool {
 }
 
 impl Text {
+    /// Looks at `input[from..]`, which is left of an open value, as if nothing could follow it.
+    ///
+    /// # Errors
+    /// There is an error in it.
+    pub(crate) fn check_rest(&mut self, kernels: Kernels, input: Padded<'_>, base: usize, from: usize) -> Result<()> {
+        self.slow.get_or_insert_default();
+        self.advance(kernels, input, base, from, &mut Buf::new()).map(drop)
+    }
+
     /// Decodes `input[from..]` into `out` as far as it goes. `base` is the line offset of `input[0]`.
     pub(crate) fn advance<K: Kernel>(
         &mut self,
@@ -95,7 +104,7 @@ impl Text {
                 }
                 b'\\' => match json::escape(&bytes[from..], offset)? {
                     Escape::Unit { unit, length } => (unit, length),
-                    Escape::Incomplete => return Ok(Progress::Open(from)),
+                    Escape::Incomplete | Escape::CutCharacter(_) => return Ok(Progress::Open(from)),
                 },
                 b'\n' => return Err(Error::at_end(offset)),
                 0..=0x1f => return Err(Error::new(ErrorKind::Json, offset, json::RAW_CONTROL)),
@@ -110,5 +119,34 @@ impl Text {
             from += length;
         }
         Ok(Progress::Open(from))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Progress, Text};
+    use crate::base64::Kernels;
+    use crate::cpu;
+    use crate::input::{Padded, pad};
+    use crate::pool::Buf;
+
+    /// What a daemon writes is decoded by the kernels alone, on each level.
+    #[test]
+    fn canonical_cases_take_the_fast_path() {
+        let folder = std::env::var("FASTKCL_CASES")
+            .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/cases").into());
+        // The folder may hold other files only.
+        let text = std::fs::read_to_string(format!("{folder}/base64.jsonl")).unwrap_or_default();
+        for case in text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()) {
+            let Some(value) = case["text"].as_str().filter(|_| case["canonical"] == true) else { continue };
+            let line = pad(format!("{value}\"").as_bytes());
+            for isa in cpu::supported() {
+                let (mut text, mut out) = (Text::default(), Buf::new());
+                let input = Padded::new(&line, value.len() + 1);
+                let progress = text.advance(Kernels::of(isa), input, 0, 0, &mut out).unwrap();
+                assert_eq!(progress, Progress::Closed(value.len() + 1), "{case}");
+                assert!(text.slow.is_none(), "{case} on {}", isa.name());
+            }
+        }
     }
 }

@@ -20,6 +20,8 @@ pub(crate) enum Escape {
     Unit { unit: u32, length: usize },
     /// The bytes end inside of it.
     Incomplete,
+    /// No escape, but the bytes end inside of the character that makes it none; the character's index.
+    CutCharacter(usize),
 }
 
 /// The character that a backslash and `letter` stand for, if that is all of the escape.
@@ -48,14 +50,22 @@ pub(crate) fn escape(bytes: &[u8], offset: usize) -> Result<Escape> {
             for at in 2..6 {
                 let Some(&byte) = bytes.get(at) else { return Ok(Escape::Incomplete) };
                 let Some(digit) = char::from(byte).to_digit(16) else {
-                    return Err(bad_byte(&bytes[at..], offset + at, "four hexadecimal digits"));
+                    return no_escape(bytes, at, offset, "four hexadecimal digits");
                 };
                 unit = unit << 4 | digit;
             }
             Ok(Escape::Unit { unit, length: 6 })
         }
-        _ => Err(bad_byte(&bytes[1..], offset + 1, "an escape character")),
+        _ => no_escape(bytes, 1, offset, "an escape character"),
     }
+}
+
+#[cold]
+fn no_escape(bytes: &[u8], at: usize, offset: usize, wanted: &'static str) -> Result<Escape> {
+    if utf8_sequence(&bytes[at..]) == Err(BadUtf8::Incomplete) {
+        return Ok(Escape::CutCharacter(at));
+    }
+    Err(bad_byte(&bytes[at..], offset + at, wanted))
 }
 
 /// Why bytes are no UTF-8 sequence.
@@ -312,8 +322,10 @@ impl<'a> Cursor<'a> {
     }
 
     fn skip_escape(&mut self, kept: bool) -> Result<()> {
-        let Escape::Unit { unit, length } = escape(self.rest(), self.offset())? else {
-            return Err(Error::at_end(self.offset_of_end()));
+        let (unit, length) = match escape(self.rest(), self.offset())? {
+            Escape::Unit { unit, length } => (unit, length),
+            Escape::Incomplete => return Err(Error::at_end(self.offset_of_end())),
+            Escape::CutCharacter(index) => return Err(utf8_error(self.offset() + index)),
         };
         if kept && (0xd800..=0xdfff).contains(&unit) {
             let next = self.rest().get(length..).unwrap_or_default();

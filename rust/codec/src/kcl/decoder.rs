@@ -184,7 +184,7 @@ impl Decoder {
 /// `max_line_bytes` is 0 or above [`LARGEST_MAX_LINE_BYTES`](super::LARGEST_MAX_LINE_BYTES).
 pub fn decode_line(line: &[u8], max_line_bytes: usize) -> Result<Option<Message>> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
-    if is_blank(line) {
+    if is_blank(line) && line.len() <= max_line_bytes {
         return Ok(None);
     }
     let mut decoder = Spare::take(max_line_bytes);
@@ -192,12 +192,16 @@ pub fn decode_line(line: &[u8], max_line_bytes: usize) -> Result<Option<Message>
     decoder.feed(b"\n");
     let result = decoder.next_message();
     let alone = decoder.next_message().is_none() && decoder.is_at_line_start();
-    if alone && (matches!(result, Some(Ok(_))) || memchr::memchr(b'\n', line).is_none()) {
-        Spare::put(decoder);
+    let one_line = memchr::memchr(b'\n', line).is_none();
+    debug_assert!(alone || !one_line);
+    if alone && (matches!(result, Some(Ok(_))) || one_line) {
+        Spare::put(decoder, line.len());
         return result.transpose();
     }
     if line.len() > max_line_bytes {
-        return result.transpose();
+        // There is an LF in it, so the decoder has seen several lines. Without one it sees the line as it is.
+        let one_line: Vec<u8> = line.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }).collect();
+        return decode_line(&one_line, max_line_bytes);
     }
     let padded = pad(line);
     let mut columns = Columns::new();
@@ -211,6 +215,9 @@ pub fn decode_line(line: &[u8], max_line_bytes: usize) -> Result<Option<Message>
 
 /// The decoder that [`decode_line`] has used last, so that its buffers serve again. Whoever finds it taken makes another.
 struct Spare;
+
+/// Above this length a line's memory is given back: who decodes single lines has no idle moment in which to do so.
+const SPARE_LINE_BYTES: usize = 32 << 20;
 
 static SPARE: Mutex<Option<Decoder>> = Mutex::new(None);
 
@@ -228,7 +235,10 @@ impl Spare {
         drop(spare);
     }
 
-    fn put(decoder: Decoder) {
+    fn put(mut decoder: Decoder, line_bytes: usize) {
+        if line_bytes > SPARE_LINE_BYTES {
+            decoder.release_memory();
+        }
         if let Ok(mut spare) = SPARE.try_lock() {
             *spare = Some(decoder);
         }

@@ -111,16 +111,29 @@ impl Stream {
     /// Takes input from `at` on, moving it forward, up to the end of a line with a message or an error.
     pub(crate) fn advance(&mut self, input: Padded<'_>, at: &mut usize) -> Option<Result<Message>> {
         loop {
-            match self.step(input, at) {
+            let within = self.within_limit(input, *at);
+            match self.step(within, at) {
                 Ok(Step::On) => {}
                 Ok(Step::Done(parsed)) => return Some(Ok(self.message(parsed))),
-                Ok(Step::Wait) => {
+                Err(error) if !self.is_cut_character(&error, within) => return Some(Err(self.fail(error, input))),
+                Ok(Step::Wait) | Err(_) => {
                     let error = self.beyond_limit(input, *at, input.end())?;
                     return Some(Err(self.fail(error, input)));
                 }
-                Err(error) => return Some(Err(self.fail(error, input))),
             }
         }
+    }
+
+    /// What may be looked at of the line at `at`: as much as its limit allows, and one byte, which may be its LF. So
+    /// a line that is too long has the same error whole and in pieces.
+    fn within_limit<'a>(&self, input: Padded<'a>, at: usize) -> Padded<'a> {
+        if matches!(self.state, State::Skip) {
+            return input;
+        }
+        let begin = if matches!(self.state, State::LineStart) { at } else { 0_usize.wrapping_sub(self.base) };
+        let end = begin.wrapping_add(self.max_line_bytes).wrapping_add(1);
+        // A line that began before this input has `begin` below 0, and so perhaps `end`.
+        if end >= at && end < input.end() { input.until(end) } else { input }
     }
 
     #[cold]
@@ -150,7 +163,7 @@ impl Stream {
 
     /// The error of an open line that has passed its limit by index `end`: the first one before the limit, if it has one.
     fn beyond_limit(&mut self, input: Padded<'_>, at: usize, end: usize) -> Option<Error> {
-        if matches!(self.state, State::LineStart | State::Skip) || self.base.wrapping_add(end) <= self.max_line_bytes {
+        if matches!(self.state, State::Skip) || self.base.wrapping_add(end) <= self.max_line_bytes {
             return None;
         }
         let limit = self.max_line_bytes.wrapping_sub(self.base);
@@ -165,7 +178,7 @@ impl Stream {
         Some(self.too_long())
     }
 
-    /// Whether the error is that the end of `input` cuts a character.
+    /// Whether the error is only that the end of `input` cuts a character.
     fn is_cut_character(&self, error: &Error, input: Padded<'_>) -> bool {
         let index = error.offset().unwrap_or_default().wrapping_sub(self.base);
         error.kind() == ErrorKind::Utf8
@@ -191,7 +204,12 @@ impl Stream {
                 line::record(&mut cursor, &mut self.columns)?;
                 Err(Error::at_end(self.base.wrapping_add(input.end())))
             }
-            State::Element { .. } | State::Data(_) | State::After | State::Skip => {
+            State::Data(mut text) => {
+                text.check_rest(self.kernels, input, self.base, at)
+                    .map_err(|error| error.in_field_if_typed("data").in_record(self.columns.rows()))?;
+                Err(Error::at_end(self.base.wrapping_add(input.end())))
+            }
+            State::Element { .. } | State::After | State::Skip => {
                 Err(Error::at_end(self.base.wrapping_add(input.end())))
             }
         }
@@ -317,21 +335,17 @@ impl Stream {
         };
         let first = first && next == *at;
         *at = next;
+        self.state = State::Element { first };
         match stop {
             Stop::Data(_) => self.state = State::Data(Text::default()),
             Stop::Members(_) => self.state = State::Members(Nesting::inside(1)),
             Stop::After(_) => self.state = State::After,
             Stop::Element(_) => {
                 let mut cursor = self.cursor(input, next);
-                if !skip_line_space(&mut cursor) {
-                    *at = cursor.at;
-                    self.state = State::Element { first };
-                    return Ok(Step::Wait);
-                }
+                let more = skip_line_space(&mut cursor);
                 *at = cursor.at;
                 let rest = &input.input()[*at..];
-                if (rest.len() < OPENING.len() && OPENING.starts_with(rest)) || is_cut_value(rest) {
-                    self.state = State::Element { first };
+                if !more || (rest.len() < OPENING.len() && OPENING.starts_with(rest)) || is_cut_value(rest) {
                     return Ok(Step::Wait);
                 }
                 match rest[0] {
