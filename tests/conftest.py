@@ -16,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import case_files
 from hypothesis import settings
 
+pytest_plugins = ["original_kclpy"]
+
 # Examples take long on a busy machine, which is no failure; HYPOTHESIS_PROFILE=thorough for a longer look.
 settings.register_profile("default", deadline=None, max_examples=100, print_blob=True)
 settings.register_profile("thorough", deadline=None, max_examples=5000, print_blob=True)

@@ -24,6 +24,7 @@ from fastkcl.kclpy.checkpoint_error import CheckpointError
 from fastkcl.kclpy.pipe import GuardedOutput, Pipe
 from fastkcl.kclpy.v2 import processor as v2processor
 from fastkcl.kclpy.v3 import processor as v3processor
+from fastkcl.stdio.reports import as_report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -146,11 +147,19 @@ class _IOHandler:
             fields["reason"] = message.reason
         return dispatch.message_decode(fields)
 
-    def _fail(self, error: Exception) -> Exception:
-        """Note why the dialogue cannot go on."""
-        if self.failure is None:
-            self.failure = error
-        return self.failure
+
+def _is_ours(handler: Any) -> bool:
+    """Whether a handler is an _IOHandler, and nothing that only passes for one, as a mock with a spec does."""
+    return issubclass(type(handler), _IOHandler)
+
+
+def _fail(handler: Any, error: Exception) -> Exception:
+    """Note on any handler why the dialogue cannot go on; the first reason counts."""
+    failure = getattr(handler, "failure", None)
+    if isinstance(failure, Exception):
+        return failure
+    handler.failure = error
+    return error
 
 
 def _raise_as_original(error: _core.DecodeError) -> NoReturn:
@@ -207,13 +216,13 @@ class Checkpointer:
         try:
             handler.write_action(response)
         except BrokenPipeError as error:
-            raise handler._fail(_gone("writing a checkpoint")) from error
+            raise _fail(handler, _gone("writing a checkpoint")) from error
         action = self._get_action()
         if not isinstance(action, messages.CheckpointInput):
             what = "end of input" if action is None else f"{action.action} came"
             kind = "closed_while_waiting" if action is None else "unexpected_message"
-            raise handler._fail(
-                RemoteProtocolError(kind, f"{what} where a checkpoint waits for its reply", "PROCESSING")
+            raise _fail(
+                handler, RemoteProtocolError(kind, f"{what} where a checkpoint waits for its reply", "PROCESSING")
             )
         if action.error is not None:
             raise CheckpointError(action.error)
@@ -221,9 +230,9 @@ class Checkpointer:
     def _get_action(self) -> Any:
         handler = self.io_handler
         try:
-            return handler._receive()
+            return handler._receive() if _is_ours(handler) else handler.load_action(handler.read_line())
         except (_core.DecodeError, dispatch.MalformedAction, OSError) as error:
-            handler._fail(error)
+            _fail(handler, error)
             raise
 
 
@@ -300,7 +309,7 @@ class KCLProcess:
             retries=0,
             backoff=0,
             dead_letter=dead_letter or os.environ.get(DEAD_LETTER_VARIABLE) or None,
-            report=lambda text: self.io_handler.write_error(f"fastkcl: {text}"),
+            report=lambda text: self.io_handler.write_error(as_report(text)),
         )
         self._shard_id = "unknown shard"
 
@@ -313,12 +322,15 @@ class KCLProcess:
             RemoteProtocolError: the daemon has gone, or broke the protocol.
         """
         handler = self.io_handler
+        output: Pipe | GuardedOutput | None = None
         if self._reads_messages():
-            handler._output = Pipe.take(handler.input_file, handler.output_file)
-        if handler._output is None:
-            handler._output = GuardedOutput.take(handler.output_file)
+            output = Pipe.take(handler.input_file, handler.output_file)
+        if output is None and _is_ours(handler):
+            output = GuardedOutput.take(handler.output_file)
+        if output is not None:
+            handler._output = output
         try:
-            if isinstance(handler._output, Pipe):
+            if isinstance(output, Pipe):
                 while (action := handler._receive()) is not None:
                     records = self._answer(action)
                     del action
@@ -328,8 +340,8 @@ class KCLProcess:
                 while line := handler.read_line():
                     self._handle_a_line(line)
         finally:
-            if handler._output is not None:
-                handler._output.close()
+            if output is not None:
+                output.close()
                 handler._output = None
 
     def _reads_messages(self) -> bool:

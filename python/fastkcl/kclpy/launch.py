@@ -7,6 +7,7 @@ line library is imported.
 
 from __future__ import annotations
 
+import builtins
 import os
 import sys
 from types import ModuleType
@@ -89,14 +90,15 @@ def _run_file(path: str, argv: list[str]) -> None:
             source = file.read()
     except OSError as error:
         _refuse(f"{path} cannot be read: {error.strerror}")
-    code = compile(source, path, "exec")
+    file_name = os.path.abspath(path)
+    code = compile(source, file_name, "exec", dont_inherit=True)
     sys.argv = argv
-    _put_first(os.path.dirname(os.path.abspath(path)))
+    _put_first(os.path.dirname(file_name))
     main_module = ModuleType("__main__")
-    main_module.__file__ = path
-    main_module.__dict__["__builtins__"] = __builtins__
+    main_module.__file__ = file_name
+    main_module.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = main_module
-    exec(code, main_module.__dict__)  # noqa: S102 - this is what we are here for
+    exec(code, main_module.__dict__)
 
 
 def _run_module(name: str, arguments: list[str]) -> None:

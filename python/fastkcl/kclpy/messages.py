@@ -267,21 +267,25 @@ class CheckpointInput:
         return self._error
 
 
-# Wire names of what a received record knows.
+# What a received record knows by its name on the wire, whatever a class that derives from `Record` makes of it.
 _FIELDS = {
-    "data": "data",
-    "partitionKey": "partition_key",
-    "sequenceNumber": "sequence_number",
-    "approximateArrivalTimestamp": "timestamp_millis",
-    "subSequenceNumber": "sub_sequence_number",
+    field: vars(KclpyRecordBase)[name].__get__
+    for field, name in {
+        "data": "data",
+        "partitionKey": "partition_key",
+        "sequenceNumber": "sequence_number",
+        "approximateArrivalTimestamp": "timestamp_millis",
+        "subSequenceNumber": "sub_sequence_number",
+    }.items()
 }
+_payload = vars(KclpyRecordBase)["binary_data"].__get__
 
 
 class _ReceivedAttribute:
     """A private attribute of the original, which records that were made from a dict have and received ones imitate."""
 
-    def __init__(self, public_name: str | None) -> None:
-        self._public_name = public_name
+    def __init__(self, field: str | None) -> None:
+        self._field = field
 
     def __set_name__(self, owner: type[Record], name: str) -> None:
         self._name = name
@@ -291,9 +295,9 @@ class _ReceivedAttribute:
             return self
         if not record._is_received():
             raise AttributeError(f"{owner.__name__!r} object has no attribute {self._name!r}")
-        if self._public_name is None:
-            return {field: record.get(field) for field in (*_FIELDS, "action")}
-        return getattr(record, self._public_name)
+        if self._field is None:
+            return {field: get(record) for field, get in _FIELDS.items()} | {"action": "record"}
+        return _FIELDS[self._field](record)
 
 
 class Record(KclpyRecordBase):
@@ -311,10 +315,10 @@ class Record(KclpyRecordBase):
     """
 
     _data = _ReceivedAttribute("data")
-    _partition_key = _ReceivedAttribute("partition_key")
-    _sequence_number = _ReceivedAttribute("sequence_number")
-    _sub_sequence_number = _ReceivedAttribute("sub_sequence_number")
-    _timestamp_millis = _ReceivedAttribute("timestamp_millis")
+    _partition_key = _ReceivedAttribute("partitionKey")
+    _sequence_number = _ReceivedAttribute("sequenceNumber")
+    _sub_sequence_number = _ReceivedAttribute("subSequenceNumber")
+    _timestamp_millis = _ReceivedAttribute("approximateArrivalTimestamp")
     _json_dict = _ReceivedAttribute(None)
 
     def __init__(self, json_dict: Mapping[str, Any]) -> None:
@@ -348,22 +352,18 @@ class Record(KclpyRecordBase):
             return self._json_dict[field]
         if field == "action":
             return "record"
-        return getattr(self, _FIELDS[field])
+        return _FIELDS[field](self)
 
     def __getitem__(self, field: str) -> Any:
         return self.get(field)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        state = self.__getstate__()  # attributes and slots, or what a subclass says
         if not self._is_received():
-            return _new_record, (type(self),), self.__dict__ or None
-        values = (
-            self.binary_data,
-            self.partition_key,
-            self.sequence_number,
-            self.sub_sequence_number,
-            self.timestamp_millis,
-        )
-        return _restore_record, (type(self), values), self.__dict__ or None
+            return _new_record, (type(self),), state
+        names = ("partitionKey", "sequenceNumber", "subSequenceNumber", "approximateArrivalTimestamp")
+        values = (_payload(self), *(_FIELDS[name](self) for name in names))
+        return _restore_record, (type(self), values), state
 
     @staticmethod
     def _decode(text: str | bytes) -> bytes:

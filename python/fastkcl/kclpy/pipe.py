@@ -48,8 +48,7 @@ class Pipe:
         if not (_is_file_of(input_file, 0) and _is_file_of(output_file, 1)):
             return None
         try:
-            output_file.flush()
-            descriptors = Descriptors.take()
+            descriptors = Descriptors.take()  # what was printed before and is held back goes to standard error
         except (DescriptorsError, RuntimeError):
             return None
         # fd 0 is /dev/null now, so this gives what stands in the file's buffers and cannot wait.
@@ -93,9 +92,9 @@ class GuardedOutput:
     __slots__ = ("_fd",)
 
     def __init__(self, output_file: Any) -> None:
-        output_file.flush()
         self._fd = os.dup(1)
         os.dup2(2, 1)
+        output_file.flush()  # what was printed before
 
     @classmethod
     def take(cls, output_file: Any) -> GuardedOutput | None:

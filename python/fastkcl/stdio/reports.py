@@ -30,10 +30,15 @@ def context(data: bytes) -> str:
     return ascii(data[:_CONTEXT_LIMIT])
 
 
-def line(text: str) -> None:
-    """Write ``fastkcl: <text>`` to fd 2 as one line. A standard error that is gone is no reason to fail."""
+def as_report(text: str) -> str:
+    """``fastkcl: <text>`` as one line of ASCII, without its line feed."""
     one_line = text.replace("\r", "\\r").replace("\n", "\\n")
-    _write(f"fastkcl: {one_line}\n")
+    return f"fastkcl: {one_line}".encode("ascii", "backslashreplace").decode("ascii")
+
+
+def line(text: str) -> None:
+    """Write a report to fd 2. A standard error that is gone is no reason to fail."""
+    _write(f"{as_report(text)}\n")
 
 
 def traceback_text(error: BaseException) -> str:
