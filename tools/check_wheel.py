@@ -11,11 +11,16 @@ from pathlib import Path
 CHECK = """
 import sys
 import fastkcl
+import fastkcl.kclpy
 from fastkcl import _core
 heavy = {"pyarrow", "pyspark", "click", "rich", "numpy"} & set(sys.modules)
 assert not heavy, heavy
 message = fastkcl.decode_line(b'{"action":"processRecords","records":[]}')
 assert len(message.batch) == 0
+fastkcl.kclpy.install()
+import amazon_kclpy.kcl
+from amazon_kclpy import helper
+helper.main(["--print_classpath", "--sample"])
 print(f"fastkcl {fastkcl.__version__} from a clean environment, {_core.isa()}")
 """
 
