@@ -11,7 +11,14 @@ from kcl_helpers import LEASE_LOST, Child, process_records, status
 
 NAMES = [
     *("BatchProcessor", "Checkpointer", "ShardContext", "processor", "run"),
-    *("CheckpointError", "DecodeError", "LocalProtocolError", "ProtocolError", "RemoteProtocolError"),
+    *(
+        "CheckpointError",
+        "ConfigurationError",
+        "DecodeError",
+        "LocalProtocolError",
+        "ProtocolError",
+        "RemoteProtocolError",
+    ),
     *("Decoder", "Position", "Reader", "Record", "RecordBatch", "decode_line"),
     *("Checkpoint", "Initialize", "LeaseLost", "ProcessRecords", "ShardEnded", "Shutdown", "ShutdownRequested"),
     "__version__",

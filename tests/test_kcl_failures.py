@@ -226,6 +226,182 @@ def test_dead_letter_is_for_batches_only(method: str, line: bytes, action: str, 
     assert list(tmp_path.iterdir()) == []
 
 
+class Holds(fastkcl.BatchProcessor):
+    """Holds batches until there are five records, or an end; the write fails while `poison` is among them."""
+
+    def __init__(self, poison: str = "101") -> None:
+        self.poison = poison
+        self.held: list[fastkcl.RecordBatch] = []
+        self.written: list[str] = []
+        self.given_up = 0
+
+    def process_batch(self, batch: fastkcl.RecordBatch, checkpointer: fastkcl.Checkpointer) -> None:
+        if sum(map(len, [*self.held, batch])) >= 5:
+            self._write([*self.held, batch])
+            self.held = []
+            checkpointer.checkpoint(batch.last_position)
+        else:
+            self.held.append(batch)
+
+    def shard_ended(self, checkpointer: fastkcl.Checkpointer) -> None:
+        self._write(self.held)
+        self.held = []
+        checkpointer.checkpoint()
+
+    def shutdown_requested(self, checkpointer: fastkcl.Checkpointer) -> None:
+        self.shard_ended(checkpointer)
+
+    def give_up(self, batch: fastkcl.RecordBatch | None) -> list[fastkcl.RecordBatch]:
+        self.given_up += 1
+        unwritten, self.held = self.held, []
+        return unwritten if batch is None else [*unwritten, batch]
+
+    def _write(self, batches: list[fastkcl.RecordBatch]) -> None:
+        numbers = [record.sequence_number for batch in batches for record in batch]
+        if self.poison in numbers:
+            raise ValueError(f"{self.poison} is poison")
+        self.written += numbers
+
+
+def letters(folder: Path) -> list[list[str]]:
+    return [
+        pa.ipc.open_file(path).read_all()["sequenceNumber"].to_pylist()
+        for path in sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    ]
+
+
+class TestGivenUp:
+    """A processor that holds records back says which ones are not written."""
+
+    def test_a_dead_letter_holds_all_of_them(self, tmp_path: Path) -> None:
+        processor = Holds()
+
+        def script(daemon: Daemon) -> None:
+            daemon.start()
+            daemon.ask(process_records(100, 101), DONE)
+            daemon.ask(process_records(), DONE)
+            daemon.ask(process_records(102, 103, 104), DONE)
+            daemon.ask(process_records(105, 106, 107, 108, 109), checkpoint("109", 0), DONE)
+            daemon.finish()
+
+        code, stderr = in_process(processor, script, dead_letter=tmp_path, retries=1)
+        assert code == 0
+        assert letters(tmp_path) == [["100", "101", "102", "103", "104"]]
+        assert processor.written == ["105", "106", "107", "108", "109"]
+        (path,) = tmp_path.iterdir()
+        assert path.name == "shardId-000000000000-100-0.arrow"
+        assert f"3 records from 102/0 to 104/0); 5 records from 100/0 to 104/0 are stored in {path}" in stderr
+        metadata = pa.ipc.open_file(path).schema.metadata
+        ends = [metadata[f"fastkcl.{end}_sequence_number".encode()] for end in ("first", "last")]
+        assert ends == [b"100", b"104"]
+
+    def test_skip_names_all_of_them(self) -> None:
+        processor = Holds()
+
+        def script(daemon: Daemon) -> None:
+            daemon.start()
+            daemon.ask(process_records(100, 101, 102), DONE)
+            daemon.ask(process_records(103, 104), DONE)
+            daemon.ask(SHARD_ENDED, checkpoint(), status("shardEnded"))
+            daemon.finish()
+
+        code, stderr = in_process(processor, script, on_error="skip")
+        assert (code, processor.written) == (0, [])
+        assert "; 5 records from 100/0 to 104/0 are reported as processed without having been\n" in stderr
+
+    @pytest.mark.parametrize(("method", "line", "action"), REQUESTS[2:])
+    @pytest.mark.parametrize("options", [{"on_error": "skip"}, {"dead_letter": True}])
+    def test_an_end_is_checkpointed_without_them(
+        self, method: str, line: bytes, action: str, options: dict[str, Any], tmp_path: Path
+    ) -> None:
+        if "dead_letter" in options:
+            options = {"dead_letter": tmp_path}
+
+        def script(daemon: Daemon) -> None:
+            daemon.start()
+            daemon.ask(process_records(100, 101), DONE)
+            daemon.ask(line, checkpoint(), status(action))
+            daemon.finish()
+
+        code, stderr = in_process(Holds(), script, **options)
+        assert code == 0
+        assert f"{method} failed with ValueError: 101 is poison (shardId-000000000000); 2 records from 100/0" in stderr
+        assert letters(tmp_path) == ([["100", "101"]] if "dead_letter" in options else [])
+        assert "without a successful checkpoint" not in stderr
+
+    def test_an_end_that_fails_without_them_too_is_for_on_error(self, tmp_path: Path) -> None:
+        class NeverEnds(Holds):
+            def shard_ended(self, checkpointer: fastkcl.Checkpointer) -> None:
+                raise ValueError("never")
+
+            def give_up(self, batch: fastkcl.RecordBatch | None) -> list[fastkcl.RecordBatch]:
+                super().give_up(batch)
+                return list(self.all)
+
+            def process_batch(self, batch: fastkcl.RecordBatch, checkpointer: fastkcl.Checkpointer) -> None:
+                self.all = [batch]
+
+        processor = NeverEnds()
+        code, stderr = in_process(
+            processor, no_status(INITIALIZE, process_records(100), SHARD_ENDED), dead_letter=tmp_path
+        )
+        assert (code, processor.given_up, letters(tmp_path)) == (1, 1, [["100"]])
+        assert stderr.splitlines()[-1].startswith("fastkcl: user_error: shard_ended failed with ValueError: never")
+
+    @pytest.mark.parametrize("options", [{"on_error": "skip"}, {"dead_letter": True}])
+    def test_a_failure_that_concerns_no_record(self, options: dict[str, Any], tmp_path: Path) -> None:
+        class Adopts(Holds):
+            def give_up(self, batch: fastkcl.RecordBatch | None) -> list[fastkcl.RecordBatch]:
+                self.poison = ""
+                return []
+
+        if "dead_letter" in options:
+            options = {"dead_letter": tmp_path}
+
+        def script(daemon: Daemon) -> None:
+            daemon.start()
+            daemon.ask(process_records(100, 101, 102, 103, 104), DONE)
+            daemon.finish()
+
+        code, stderr = in_process(Adopts(), script, **options)
+        assert (code, letters(tmp_path)) == (0, [])
+        said = "; no record had to be stored" if "dead_letter" in options else "; it is skipped"
+        assert said in stderr.splitlines()[-1]
+
+    def test_it_stops_where_they_cannot_be_told(self, tmp_path: Path) -> None:
+        class Forgets(Holds):
+            def give_up(self, batch: fastkcl.RecordBatch | None) -> list[fastkcl.RecordBatch]:
+                raise KeyError("gone")
+
+        lines = (INITIALIZE, process_records(100, 101, 102, 103, 104))
+        code, stderr = in_process(Forgets(), no_status(*lines), dead_letter=tmp_path)
+        assert code == 1
+        assert "; and give_up failed with KeyError: 'gone'; no status was sent" in stderr.splitlines()[-1]
+
+    def test_nobody_asks_where_the_run_ends(self) -> None:
+        processor = Holds()
+        in_process(processor, no_status(INITIALIZE, process_records(100, 101, 102, 103, 104)), retries=1)
+        assert processor.given_up == 0
+
+    def test_it_is_no_generator(self) -> None:
+        class Deferred(Holds):
+            def give_up(self, batch: fastkcl.RecordBatch | None) -> Any:
+                yield batch
+
+        with pytest.raises(TypeError, match="give_up is a coroutine or generator function"):
+            fastkcl.run(Deferred())
+
+
+@pytest.mark.parametrize(("method", "line"), [("initialize", None), ("process_batch", process_records(100))])
+def test_what_is_wrong_around_the_program_is_told_without_a_traceback(method: str, line: bytes | None) -> None:
+    error = fastkcl.ConfigurationError("TABLE_PATH is not set: a folder for the table")
+    lines = (INITIALIZE, line) if line else (INITIALIZE,)
+    code, stderr = in_process(Fails(method, error=error), no_status(*lines))
+    assert code == 1
+    assert stderr.startswith(f"fastkcl: user_error: {method} failed with ConfigurationError: TABLE_PATH is not set: ")
+    assert stderr.count("\n") == 1
+
+
 def test_a_dead_letter_that_cannot_be_written_stops(tmp_path: Path) -> None:
     folder = tmp_path / "letters"
 

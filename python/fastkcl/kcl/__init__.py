@@ -1,6 +1,6 @@
 """The Kinesis Client Library's multi-language protocol, from the child's side.
 
-    errors        ProtocolError (Local, Remote), CheckpointError
+    errors        ProtocolError (Local, Remote), CheckpointError, ConfigurationError
     connection    Connection: the state table, sans-IO; what may come, what may be written
     dialogue      a Connection on its descriptors
     checkpointer  what user code asks for checkpoints with
@@ -15,7 +15,13 @@ likes, one round trip each. Only `runner` calls user code, only `connection` dec
 
 from fastkcl.kcl.checkpointer import Checkpointer
 from fastkcl.kcl.connection import Connection
-from fastkcl.kcl.errors import CheckpointError, LocalProtocolError, ProtocolError, RemoteProtocolError
+from fastkcl.kcl.errors import (
+    CheckpointError,
+    ConfigurationError,
+    LocalProtocolError,
+    ProtocolError,
+    RemoteProtocolError,
+)
 from fastkcl.kcl.function import processor
 from fastkcl.kcl.processor import BatchProcessor, ShardContext
 from fastkcl.kcl.runner import run
@@ -24,6 +30,7 @@ __all__ = [
     "BatchProcessor",
     "CheckpointError",
     "Checkpointer",
+    "ConfigurationError",
     "Connection",
     "LocalProtocolError",
     "ProtocolError",

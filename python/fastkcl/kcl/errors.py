@@ -1,8 +1,9 @@
-"""Errors of the protocol: who broke it, and what a daemon answers to a checkpoint.
+"""Errors of the protocol, what a daemon answers to a checkpoint, and what is wrong around the program.
 
 A `LocalProtocolError` is the caller's mistake, a `RemoteProtocolError` the daemon's (or its end). After either the
 connection is in ERROR for good: nothing more is read or written, and `run` ends, also where user code swallows it.
 A `CheckpointError` is no protocol error: the daemon answered, and the dialogue goes on.
+A `ConfigurationError` speaks to who runs the program, and is reported without a traceback.
 """
 
 from __future__ import annotations
@@ -33,6 +34,13 @@ class LocalProtocolError(ProtocolError):
 
 class RemoteProtocolError(ProtocolError):
     """The daemon sent what the state or the format does not allow, or has gone."""
+
+
+class ConfigurationError(Exception):
+    """Something around the program is missing or wrong: a setting, a server, an installation.
+
+    `str()` says what, and what to do; where in the code it was noticed helps nobody, so `run` prints no traceback.
+    """
 
 
 # Which of KCL's exceptions a checkpoint reply can name: kcl-multilang, CheckpointResponse and its callers.

@@ -5,14 +5,18 @@ record wanders from host to host. A child that goes on reports a batch as proces
 for everybody:
 
     retries=n         first of all: the same call again, in place, with growing pauses. The daemon sees a slow child
-    dead_letter=DIR   then the batch is written to DIR with its error, synced, and the shard goes on. Nothing is lost;
-                      if the file cannot be written, stop
-    on_error="skip"   or the batch is given up: a line names its positions
+    dead_letter=DIR   then the records are written to DIR with the error, synced, and the shard goes on. Nothing is
+                      lost; if the file cannot be written, stop
+    on_error="skip"   or they are given up: a line names their positions
     on_error="stop"   or the run ends without a status (default)
 
+Which records: the processor says it (`BatchProcessor.give_up`). Usually it is the batch that process_batch failed on;
+one that buffers gives up all that is not written, in shard_ended and shutdown_requested too. The method is called
+again there, as the checkpoint that it has to make is possible now. Where no records are in the way, and for a failing
+lease_lost, `on_error` decides alone.
+
 Never subject to this: a protocol error, a daemon that is gone, SystemExit, KeyboardInterrupt and other exceptions
-that are no Exception, and a failing `initialize`. `dead_letter` concerns batches only; for a failing lease_lost,
-shard_ended or shutdown_requested `on_error` decides.
+that are no Exception, and a failing `initialize`.
 """
 
 from __future__ import annotations
@@ -20,12 +24,12 @@ from __future__ import annotations
 import os
 
 from fastkcl._core import __version__, write_ipc_file
-from fastkcl.kcl.errors import ProtocolError
+from fastkcl.kcl.errors import ConfigurationError, ProtocolError
 from fastkcl.stdio import reports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Literal, NoReturn
 
     from fastkcl._core import Record, RecordBatch
@@ -43,7 +47,7 @@ class FailurePolicy:
         on_error: "stop" or "skip".
         retries: how often a failed call is repeated first.
         backoff: seconds before the first retry, doubled before each further one.
-        dead_letter: folder for batches that failed; made if it is missing.
+        dead_letter: folder for records that failed; made if it is missing.
         report: writes a line.
 
     Raises:
@@ -86,6 +90,7 @@ class FailurePolicy:
         dialogue: Dialogue,
         context: ShardContext,
         batch: RecordBatch | None = None,
+        give_up: Callable[[RecordBatch | None], Sequence[RecordBatch]] | None = None,
     ) -> None:
         """Call a method of the processor. On return its request can be answered.
 
@@ -95,34 +100,72 @@ class FailurePolicy:
             dialogue: what the method may have broken.
             context: the shard.
             batch: for process_batch: its records.
+            give_up: lets go of the records in the way; None for a method that has nothing to do with records.
 
         Raises:
             ProtocolError: the dialogue is broken, whatever the method made of that.
             SystemExit: the run has to stop.
         """
+        failure = self._attempts(method, name, dialogue, context, batch)
+        if failure is None:
+            return
+        what, traceback = failure
+        if name == "initialize" or (self._on_error == "stop" and self._dead_letter is None):
+            self._stop(what)
+        unwritten = None if give_up is None else self._given_up(give_up, what, dialogue, batch)
+        self.settle(what, traceback, context, batch, unwritten)
+        if batch is None and unwritten:
+            self.call(method, name, dialogue, context)
+
+    def _attempts(
+        self,
+        method: Callable[[], None],
+        name: str,
+        dialogue: Dialogue,
+        context: ShardContext,
+        batch: RecordBatch | None,
+    ) -> tuple[str, str] | None:
+        """Call the method, again as often as chosen; returns what failed and the traceback, None if it succeeded."""
         retries = 0 if name == "initialize" else self._retries
-        for attempt in range(retries + 1):
+        attempt = 0
+        while True:
             try:
                 method()
             except Exception as error:
-                dialogue.check()
-                if isinstance(error, ProtocolError):
-                    raise
-                text = reports.traceback_text(error)
-                reports.traceback_lines(text)
+                traceback = _raised(error, dialogue)
                 what = failed(name, error, context, batch)
-                if name == "initialize":
-                    self._stop(what)
-                if attempt == retries:
-                    self.settle(what, text, context, batch)
-                    return
-                self._report(f"retry: {what}; {retries - attempt} more to go")
             else:
                 dialogue.check()
-                return
+                return None
+            if attempt == retries:
+                return what, traceback
+            self._report(f"retry: {what}; {retries - attempt} more to go")
             dialogue.signals.back_off(self._backoff, attempt)
+            attempt += 1
 
-    def settle(self, what: str, traceback: str, context: ShardContext, batch: RecordBatch | None) -> None:
+    def _given_up(
+        self,
+        give_up: Callable[[RecordBatch | None], Sequence[RecordBatch]],
+        what: str,
+        dialogue: Dialogue,
+        batch: RecordBatch | None,
+    ) -> list[RecordBatch]:
+        try:
+            unwritten = list(give_up(batch))
+        except Exception as error:
+            _raised(error, dialogue)
+            self._stop(f"{what}; and give_up failed with {reports.describe(error)}")
+        dialogue.check()
+        return unwritten
+
+    def settle(
+        self,
+        what: str,
+        traceback: str,
+        context: ShardContext,
+        batch: RecordBatch | None,
+        unwritten: Sequence[RecordBatch] | None = None,
+    ) -> None:
         """Do what was chosen for a call that failed for good. On return its request can be answered.
 
         Args:
@@ -130,20 +173,24 @@ class FailurePolicy:
             traceback: for the dead letter.
             context: the shard.
             batch: for a call with records.
+            unwritten: the records in question; None for those of the batch.
 
         Raises:
             SystemExit: the run has to stop.
         """
-        if self._dead_letter is not None and batch is not None:
+        if unwritten is None:
+            unwritten = [] if batch is None else [batch]
+        these = "these records" if len(unwritten) == 1 and unwritten[0] is batch else _records(unwritten)
+        if self._dead_letter is not None and unwritten:
             try:
-                path = _store(self._dead_letter, batch, context, what, traceback)
+                path = _store(self._dead_letter, unwritten, context, what, traceback)
             except (OSError, ValueError) as error:
                 self._stop(f"{what}; and dead_letter={self._dead_letter} could not be written: {error}")
-            self._report(f"dead_letter: {what}; stored in {path}")
+            self._report(f"dead_letter: {what}; {these} are stored in {path}")
+        elif self._dead_letter is not None and batch is not None:
+            self._report(f"dead_letter: {what}; no record had to be stored")
         elif self._on_error == "skip":
-            told = (
-                "these records are reported as processed without having been" if batch is not None else "it is skipped"
-            )
+            told = f"{these} are reported as processed without having been" if unwritten else "it is skipped"
             self._report(f"skip: {what}; {told}")
         else:
             self._stop(what)
@@ -151,6 +198,21 @@ class FailurePolicy:
     def _stop(self, what: str) -> NoReturn:
         self._report(f"user_error: {what}; no status was sent")
         raise SystemExit(reports.EXIT_FAILURE) from None
+
+
+def _raised(error: Exception, dialogue: Dialogue) -> str:
+    """Print the traceback of an exception out of user code, if that helps; returns it.
+
+    Raises:
+        ProtocolError: that was the reason, or the dialogue is broken anyway.
+    """
+    dialogue.check()
+    if isinstance(error, ProtocolError):
+        raise error
+    text = reports.traceback_text(error)
+    if not isinstance(error, ConfigurationError):
+        reports.traceback_lines(text)
+    return text
 
 
 def failed(name: str, error: BaseException, context: ShardContext, batch: RecordBatch | None) -> str:
@@ -162,9 +224,21 @@ def span(batch: RecordBatch | None, context: ShardContext) -> str:
     """The shard, and the first and last position of a batch, for a report."""
     if batch is None:
         return context.shard_id
-    if len(batch) == 0:
-        return f"{context.shard_id}, no records"
-    return f"{context.shard_id}, {len(batch)} records from {_place(batch[0])} to {_place(batch[len(batch) - 1])}"
+    return f"{context.shard_id}, {_records([batch])}"
+
+
+def _records(batches: Sequence[RecordBatch]) -> str:
+    ends = _ends(batches)
+    if ends is None:
+        return "no records"
+    first, last = ends
+    return f"{sum(map(len, batches))} records from {_place(first)} to {_place(last)}"
+
+
+def _ends(batches: Sequence[RecordBatch]) -> tuple[Record, Record] | None:
+    """The first and the last record, None if there is none."""
+    filled = [batch for batch in batches if len(batch) > 0]
+    return (filled[0][0], filled[-1][len(filled[-1]) - 1]) if filled else None
 
 
 def _place(record: Record) -> str:
@@ -172,7 +246,7 @@ def _place(record: Record) -> str:
     return record.sequence_number if sub is None else f"{record.sequence_number}/{sub}"
 
 
-def _store(folder: str, batch: RecordBatch, context: ShardContext, error: str, traceback: str) -> str:
+def _store(folder: str, batches: Sequence[RecordBatch], context: ShardContext, error: str, traceback: str) -> str:
     """Write a dead letter; on return it is on disk.
 
     Returns:
@@ -189,22 +263,23 @@ def _store(folder: str, batch: RecordBatch, context: ShardContext, error: str, t
     }
     if context.stream is not None:
         metadata["fastkcl.stream"] = context.stream
-    if batch.millis_behind_latest is not None:
-        metadata["fastkcl.millis_behind_latest"] = str(batch.millis_behind_latest)
+    if batches[-1].millis_behind_latest is not None:
+        metadata["fastkcl.millis_behind_latest"] = str(batches[-1].millis_behind_latest)
     parts = [context.stream or "", context.shard_id]
-    if len(batch) > 0:
-        for name, record in (("first", batch[0]), ("last", batch[len(batch) - 1])):
+    ends = _ends(batches)
+    if ends is not None:
+        for name, record in zip(("first", "last"), ends, strict=True):
             metadata[f"fastkcl.{name}_sequence_number"] = record.sequence_number
             if record.sub_sequence_number is not None:
                 metadata[f"fastkcl.{name}_sub_sequence_number"] = str(record.sub_sequence_number)
-        parts += [batch[0].sequence_number, str(batch[0].sub_sequence_number or 0)]
+        parts += [ends[0].sequence_number, str(ends[0].sub_sequence_number or 0)]
     stem = "-".join(_safe(part) for part in parts if part)
     # The same position may fail again after a redelivery: every failure keeps its file.
     number = 0
     while True:
         path = f"{folder}/{stem}{f'.{number}' if number else ''}.arrow"
         try:
-            write_ipc_file(path, [batch], metadata)
+            write_ipc_file(path, batches, metadata)
         except FileExistsError:
             number += 1
         else:

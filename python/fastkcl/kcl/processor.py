@@ -4,6 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import NoReturn
 
     from fastkcl._core import Dialect, RecordBatch
@@ -112,8 +113,25 @@ class BatchProcessor:
         """The daemon is about to stop: the last chance to checkpoint. The default does, at the end of everything."""
         checkpointer.checkpoint()
 
+    def give_up(self, batch: RecordBatch | None) -> Sequence[RecordBatch]:
+        """Let go of the records that could not be written, so that the shard can go on without them.
 
-_METHODS = ("initialize", "process_batch", "lease_lost", "shard_ended", "shutdown_requested")
+        Called when a method has failed for good and the run shall not end (``dead_letter``, ``on_error="skip"``). What
+        is returned is stored or skipped by `run` before anything else happens; from then on positions beyond it may be
+        checkpointed. The default suits a processor that is done with each batch when process_batch returns. One that
+        holds records back overrides this: the failing ones may be older than the batch of the moment.
+
+        Args:
+            batch: what process_batch failed on; None where shard_ended or shutdown_requested did. If records are given
+                up there, the method is called again, to do what they stood in the way of.
+
+        Returns:
+            Every record that was taken over and is not written, in order: these are not to be written any more.
+        """
+        return [] if batch is None else [batch]
+
+
+_METHODS = ("initialize", "process_batch", "lease_lost", "shard_ended", "shutdown_requested", "give_up")
 # Flags of a code object (the module inspect, which names them, is slow to import): generator, coroutine,
 # iterable coroutine, asynchronous generator.
 _DEFERRED = 0x20 | 0x80 | 0x100 | 0x200

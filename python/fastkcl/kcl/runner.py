@@ -21,7 +21,7 @@ from fastkcl.stdio import process, reports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Literal
 
     from fastkcl._core import RecordBatch
@@ -57,7 +57,7 @@ def run(
         on_error: "stop" ends the run without a status when a method raises; "skip" reports the failure and goes on.
         retries: how often a failed method (not `initialize`) is called again first.
         retry_backoff: seconds before the first retry, doubled before each further one.
-        dead_letter: folder in which a failed batch is stored as an Arrow IPC file; then the shard goes on.
+        dead_letter: folder in which failed records are stored as Arrow IPC files; then the shard goes on.
         max_line_bytes: bound of one line of the daemon, at most 2**31 - 1.
         shutdown_grace: seconds that the dialogue may go on after a first SIGTERM or SIGINT, and that threads may
             go on after the end.
@@ -147,24 +147,31 @@ class _Server:
     def _call(self, state: State, batch: RecordBatch | None) -> None:
         """Call the method that the open request is for; on return it can be answered."""
         processor, checkpointer, context = self._processor, self._checkpointer, self._context
+        give_up = processor.give_up
         if batch is not None:
-            self._guard("process_batch", lambda: processor.process_batch(batch, checkpointer), batch)
+            self._guard("process_batch", lambda: processor.process_batch(batch, checkpointer), batch, give_up)
         elif state == "INITIALIZING":
             self._guard("initialize", lambda: processor.initialize(context))
         elif state == "LEASE_LOST":
             self._guard("lease_lost", processor.lease_lost)
         elif state == "SHUTDOWN_REQUESTED":
-            self._guard("shutdown_requested", lambda: processor.shutdown_requested(checkpointer))
+            self._guard("shutdown_requested", lambda: processor.shutdown_requested(checkpointer), give_up=give_up)
         else:
-            self._guard("shard_ended", lambda: processor.shard_ended(checkpointer))
+            self._guard("shard_ended", lambda: processor.shard_ended(checkpointer), give_up=give_up)
             if not self._dialogue.checkpointed:
                 reports.line(
                     f"warning: shard_ended of {context.shard_id} returned without a successful checkpoint: KCL cannot"
                     " finish the shard, and its child shards do not start before the worker is restarted"
                 )
 
-    def _guard(self, name: str, method: Callable[[], object], batch: RecordBatch | None = None) -> None:
+    def _guard(
+        self,
+        name: str,
+        method: Callable[[], object],
+        batch: RecordBatch | None = None,
+        give_up: Callable[[RecordBatch | None], Sequence[RecordBatch]] | None = None,
+    ) -> None:
         def call() -> None:
             refuse_deferred_result(f"{type(self._processor).__name__}.{name}", method())
 
-        self._failures.call(call, name, self._dialogue, self._context, batch)
+        self._failures.call(call, name, self._dialogue, self._context, batch, give_up)
