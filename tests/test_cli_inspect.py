@@ -3,25 +3,33 @@
 import gzip
 import io
 import json
+import os
+import pty
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fastkcl.cli.inspect import _show
 from fastkcl.replay import from_captures, from_records
 from replay_helpers import DATA
+from rich.cells import cell_len
+from rich.console import Console
 
 SPLIT = DATA / "kcl-multilang" / "split.shard0.in.jsonl"
 MANY = DATA / "kcl-multilang" / "many.shard0.in.jsonl.gz"
 SHAPES = DATA / "kcl-multilang" / "shapes.shard0.in.jsonl"
 LEGACY = DATA / "kcl-legacy-captures" / "aggregated.shard0.in.jsonl"
+COMMAND = [sys.executable, "-m", "fastkcl", "inspect"]
 
 
-def inspect(*args: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "fastkcl", "inspect", *args]
-    return subprocess.run(command, input=stdin, capture_output=True, timeout=60)
+def inspect(*args: str, stdin: bytes | None = None, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*COMMAND, *args], input=stdin, capture_output=True, timeout=60, env={**os.environ, **environment}
+    )
 
 
 def test_table() -> None:
@@ -61,11 +69,129 @@ def test_table_of_odd_keys_stays_a_table() -> None:
     assert not set("\x00\x1b\x07\u2028\x85") & set(text)
 
 
+ODD = r"""
+{"action":"initialize","shardId":"a\u001b[31mred\u202e[bold]"}
+{"action":"processRecords","records":[{"data":"G1szMW0=","partitionKey":"\u001b[31m","sequenceNumber":"1\u001b[31m"}]}
+{"action":"checkpoint","checkpoint":"\u001b[31m1","error":"\u001b[31m"}
+{"action":"shutdown","reason":"\u001b[31m"}
+{"action":"\u001b[31m"}
+{"action":"status","responseFor":"\u001b[31m\ud800"}
+"""
+
+
+def test_nothing_of_a_line_controls_the_terminal() -> None:
+    done = inspect("-", stdin=ODD.encode())
+    text = done.stdout.decode()
+    assert done.stderr == b""
+    assert all(char.isprintable() or char == "\n" for char in text)
+    assert "a\\x1b[31mred\\u202e[bold]" in text
+    assert "for \\x1b[31m\\ud800" in text
+    done = inspect("-", "--format", "jsonl", stdin=b'{"action":"\\u001b[31m"}\n')
+    assert done.returncode == 1
+    assert b"\x1b" not in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_characters_that_the_encoding_has_not(encoding: str) -> None:
+    done = inspect(str(SHAPES), PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"0e 0f\\u2026" in done.stdout
+
+
+def test_a_line_is_shown_before_the_next_one_is_read() -> None:
+    lines = SPLIT.read_bytes().splitlines(keepends=True)
+    with subprocess.Popen([*COMMAND, "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(lines[0])
+        process.stdin.flush()
+        while b"initialize" not in process.stdout.readline():
+            assert process.poll() is None
+        process.stdin.write(lines[1])
+        process.stdin.flush()
+        while b"15 more" not in process.stdout.readline():
+            assert process.poll() is None
+        process.stdin.close()
+        assert process.stdout.read() == b""
+
+
+@pytest.mark.parametrize(("width", "most_rows"), [(80, 6), (120, 3), (200, 1), (250, 1)])
+def test_a_terminal_of_any_width(width: int, most_rows: int) -> None:
+    text = io.StringIO()
+    _show(io.BytesIO(SHAPES.read_bytes()), "shapes", 100, Console(file=text, width=width))
+    rows = text.getvalue().splitlines()
+    assert max(map(cell_len, rows)) <= width
+    assert len(rows) <= 4 + 7 + 49 * most_rows
+
+
 def test_standard_input_and_output_file(tmp_path: Path) -> None:
     output = tmp_path / "table.txt"
     done = inspect("-", "--output", str(output), stdin=SPLIT.read_bytes())
     assert (done.returncode, done.stdout) == (0, b"")
     assert "standard input" in output.read_text()
+
+
+def read_fifo(path: Path, into: list[bytes]) -> threading.Thread:
+    thread = threading.Thread(target=lambda: into.append(path.read_bytes()), daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("form", ["table", "jsonl", "arrow", "parquet"])
+def test_a_fifo_is_written_in_its_place(tmp_path: Path, form: str) -> None:
+    fifo, link, got = tmp_path / "fifo", tmp_path / "link", []
+    os.mkfifo(fifo)
+    link.symlink_to(fifo)
+    reader = read_fifo(fifo, got)
+    done = inspect(str(SPLIT), "--format", form, "--output", str(link))
+    reader.join(30)
+    assert done.returncode == 0, done.stderr
+    assert fifo.is_fifo()
+    assert link.is_symlink()
+    assert got == [inspect(str(SPLIT), "--format", form).stdout]
+
+
+def test_a_device_is_written_in_its_place() -> None:
+    """A terminal stands for all of them: whatever goes wrong here, nothing else can be put in its place."""
+    ours, theirs = pty.openpty()
+    device = Path(os.ttyname(theirs))
+    done = inspect("-", "--format", "jsonl", "--output", str(device), stdin=ODD.encode().splitlines()[2])
+    assert done.returncode == 0, done.stderr
+    assert b'"data": "G1szMW0="' in os.read(ours, 4096)
+    assert device.is_char_device()
+    os.close(theirs)
+    os.close(ours)
+
+
+def test_a_file_that_is_too_large_leaves_nothing(tmp_path: Path) -> None:
+    for form in ("table", "jsonl", "arrow"):
+        command = ["bash", "-c", 'ulimit -f 1 && exec "$@"', "bash", *COMMAND, str(SHAPES), "--records", "100"]
+        done = subprocess.run(
+            [*command, "--format", form, "-o", "out"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stderr) == (2, "Error: out: File too large\n")
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "private").write_bytes(b"x")
+    (folder / "private").chmod(0o600)
+    for name in ("private", "new"):
+        link = tmp_path / name
+        link.symlink_to(folder / name)
+        assert inspect(str(SPLIT), "--format", "jsonl", "-o", str(link)).returncode == 0
+        assert link.is_symlink()
+        assert (folder / name).read_bytes().count(b"\n") == 20
+    assert (folder / "private").stat().st_mode & 0o777 == 0o600
+    assert sorted(path.name for path in folder.iterdir()) == ["new", "private"]
+
+
+def test_a_dash_is_standard_output(tmp_path: Path) -> None:
+    done = subprocess.run([*COMMAND, str(SPLIT), "-o", "-"], capture_output=True, cwd=tmp_path, timeout=60)
+    assert b"shardEnded" in done.stdout
+    assert list(tmp_path.iterdir()) == []
 
 
 BAD = (
@@ -145,9 +271,9 @@ def test_json_lines_are_one_record_each() -> None:
         (("/nonexistent",), 2, "does not exist"),
         (("-", "--format", "xml"), 2, "is not one of"),
         (("-", "--records", "-1"), 2, "is not in the range"),
-        (("-", "--format", "jsonl", "--output", "/nonexistent/x"), 1, "No such file or directory"),
-        (("-", "--output", "/nonexistent/x"), 1, "No such file or directory"),
-        ((str(MANY), "--format", "jsonl", "--output", "/dev/full/x"), 1, "Not a directory"),
+        (("-", "--format", "jsonl", "--output", "/nonexistent/x"), 2, "No such file or directory"),
+        (("-", "--output", "/nonexistent/x"), 2, "No such file or directory"),
+        ((str(MANY), "--format", "jsonl", "--output", f"{__file__}/x"), 2, "Not a directory"),
     ],
 )
 def test_user_errors(args: tuple[str, ...], code: int, message: str) -> None:
@@ -167,8 +293,42 @@ def test_a_broken_gzip_file(tmp_path: Path) -> None:
         assert b"end-of-stream" in done.stderr
 
 
-def test_a_reader_that_goes_away_is_no_traceback() -> None:
-    command = f"{sys.executable} -m fastkcl inspect {MANY} --format jsonl | head -1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
-    assert len(done.stdout.splitlines()) == 1
-    assert "Traceback" not in done.stderr
+def test_a_link_that_leads_to_itself(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    done = inspect(str(SPLIT), "-o", str(loop))
+    assert done.returncode == 2
+    assert b"Too many levels of symbolic links" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("form", ["table", "jsonl", "arrow", "parquet"])
+def test_a_reader_that_goes_away(form: str) -> None:
+    command = [*COMMAND, str(MANY), "--records", "10000", "--format", form]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert len(process.stdout.read(10)) == 10
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+@pytest.mark.parametrize("form", ["table", "jsonl", "arrow", "parquet"])
+def test_a_full_disk_behind_standard_output(form: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([*COMMAND, str(SPLIT), "--format", form], stdout=full, stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == b"Error: standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("redirection", "message"), [("<&-", "standard input is closed"), (">&-", "standard output is closed")]
+)
+def test_closed_streams(redirection: str, message: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f'"$@" {redirection}', "bash", *COMMAND, "-"], input=b"", capture_output=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert message in done.stderr.decode()
+    assert b"Traceback" not in done.stderr

@@ -1,13 +1,16 @@
 """The command line as a whole: what it imports, what it says without its extra, version."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from fastkcl import _core
 from fastkcl.cli.main import COMMANDS, cli
+from replay_helpers import CHILDREN
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
@@ -16,6 +19,17 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 def fastkcl(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "fastkcl", *args], capture_output=True, text=True, timeout=60)
+
+
+def in_shell(redirections: str, *args: str) -> subprocess.CompletedProcess[str]:
+    """``fastkcl ARGS REDIRECTIONS`` in bash."""
+    command = ["bash", "-c", f'"$@" {redirections}', "bash", sys.executable, "-m", "fastkcl", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+REPLAY = ("replay", "--profile", "tiny", "--records", "5", "--", sys.executable, str(CHILDREN / "plain.py"))
+WRITERS = [("--help",), ("--version",), ("version",), ("version", "--json"), ("inspect", "--help"), REPLAY]
+writers = pytest.mark.parametrize("args", WRITERS, ids=lambda args: " ".join(args[:2]))
 
 
 @pytest.mark.parametrize("missing", ["click", "rich"])
@@ -33,7 +47,7 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
         "heavy = ('pyarrow', 'pyspark', 'fastkcl.replay')\n"
         "print([n for n in sys.modules if n.startswith('fastkcl.cli.') or n in heavy])"
     )
-    assert done.stdout.splitlines()[-1] == "['fastkcl.cli.main']", done.stderr
+    assert done.stdout.splitlines()[-1] == "['fastkcl.cli.main', 'fastkcl.cli.output']", done.stderr
     for name, entry in COMMANDS.items():
         assert name in done.stdout
         assert entry.help in done.stdout
@@ -84,3 +98,56 @@ def test_version_with_a_broken_java(monkeypatch: pytest.MonkeyPatch, tmp_path: o
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     done = CliRunner().invoke(cli, ["version", "--json"])
     assert json.loads(done.output)["java"] is None
+
+
+@writers
+def test_a_reader_that_has_gone_is_not_worth_a_word(args: tuple[str, ...]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-m", "fastkcl", *args], stdout=writer, stderr=subprocess.PIPE, timeout=60)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@writers
+def test_a_full_disk_is_one_line(args: tuple[str, ...]) -> None:
+    done = in_shell("> /dev/full", *args)
+    assert (done.returncode, done.stderr) == (2, "Error: standard output: No space left on device\n")
+
+
+@writers
+def test_a_closed_standard_output_is_one_line(args: tuple[str, ...]) -> None:
+    done = in_shell(">&-", *args)
+    assert (done.returncode, done.stderr) == (2, "Error: standard output is closed\n")
+
+
+@writers
+def test_nobody_needs_standard_input_and_error(args: tuple[str, ...]) -> None:
+    done = in_shell("<&- 2>&-", *args)
+    assert done.returncode == 0
+    assert done.stdout != ""
+
+
+@pytest.mark.parametrize("args", [("version",), ("run", "app.py")], ids=lambda args: args[0])
+@pytest.mark.parametrize("script", [False, True])
+def test_a_backend_that_is_not_there_is_one_line(tmp_path: Path, script: bool, args: tuple[str, ...]) -> None:
+    """The package loads the extension, and so fails before the command's own module is reached."""
+    command = [sys.executable, "-m", "fastkcl"]
+    if script:  # what pip makes of [project.scripts]
+        path = tmp_path / "fastkcl"
+        path.write_text("import sys\nfrom fastkcl.__main__ import main\nsys.exit(main())\n")
+        command = [sys.executable, str(path)]
+    environment = {**os.environ, "FASTKCL_FORCE_ISA": "mmx"}
+    done = subprocess.run([*command, *args], capture_output=True, text=True, timeout=60, env=environment)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("fastkcl: FASTKCL_FORCE_ISA=mmx: this build on this CPU has only ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_program_with_such_a_backend_sees_the_error_itself() -> None:
+    environment = {**os.environ, "FASTKCL_FORCE_ISA": "mmx"}
+    code = "try:\n    import fastkcl\nexcept ImportError as error:\n    print(error)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("FASTKCL_FORCE_ISA=mmx")

@@ -14,23 +14,29 @@ The names here are the extension's decoder (`fastkcl._core`) and the protocol (`
 `fastkcl.replay` are imported by those who use them; a child that does not pays nothing for them.
 """
 
-from fastkcl._core import (
-    Checkpoint,
-    DecodeError,
-    Decoder,
-    Initialize,
-    LeaseLost,
-    Position,
-    ProcessRecords,
-    Reader,
-    Record,
-    RecordBatch,
-    ShardEnded,
-    Shutdown,
-    ShutdownRequested,
-    __version__,
-    decode_line,
-)
+try:
+    from fastkcl._core import (
+        Checkpoint,
+        DecodeError,
+        Decoder,
+        Initialize,
+        LeaseLost,
+        Position,
+        ProcessRecords,
+        Reader,
+        Record,
+        RecordBatch,
+        ShardEnded,
+        Shutdown,
+        ShutdownRequested,
+        __version__,
+        decode_line,
+    )
+except ImportError as error:  # FASTKCL_FORCE_ISA names what this CPU does not have
+    from fastkcl.__main__ import refuse_to_start
+
+    refuse_to_start(error)
+    raise
 from fastkcl.kcl import (
     BatchProcessor,
     Checkpointer,

@@ -4,6 +4,7 @@ A command that runs as a daemon's child must not wait for a command line library
 the CLI is imported. Everything else is for people and needs the extra ``cli``.
 """
 
+import os
 import sys
 
 
@@ -21,8 +22,24 @@ def main() -> None:
         sys.stderr.write(f"fastkcl: the command line needs {error.name}: pip install 'fastkcl[cli]'\n")
         sys.exit(2)
     from fastkcl.cli.main import cli
+    from fastkcl.cli.output import guard_standard_streams
 
+    guard_standard_streams()
     cli(prog_name="fastkcl")
+
+
+def refuse_to_start(error: ImportError) -> None:
+    """Say in one line why the extension cannot be loaded, if it is this command that needs it.
+
+    The package loads the extension before anything of this module can run, so it calls this when that fails.
+
+    Raises:
+        SystemExit: it is.
+    """
+    program = getattr(sys, "argv", [""])[0]  # "-m" while Python imports what is above the module that it will run
+    if os.path.basename(program) == "fastkcl" or (program == "-m" and "fastkcl" in sys.orig_argv):  # noqa: PTH119
+        sys.stderr.write(f"fastkcl: {error}\n")
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ of a child's lines (``.out.jsonl``) can be shown too, as the daemon reads them. 
 only, in the canonical schema and with the shard's id first; JSON lines and Parquet can be replayed with
 ``fastkcl replay --input``.
 
-Rules: an error names the line. The table shows the error in its place and goes on; a file for tools is written whole
-or not at all.
+Rules: an error names the line. The table shows the error in its place and goes on; a row is shown as soon as its line
+is read. A file for tools is written whole or not at all; what is no regular file (a FIFO, a device) is written in its
+place. Nothing that a line holds reaches a terminal as a control character.
 """
 
 from __future__ import annotations
@@ -15,23 +16,26 @@ import contextlib
 import io
 import json
 import os
+import stat
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from io import BufferedIOBase
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
 from fastkcl import _core
+from fastkcl.cli.output import output_error
 from fastkcl.replay.child_lines import read_child_line
 from fastkcl.replay.sources import open_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from rich.table import Table
+    from rich.console import Console, JustifyMethod
 
 __all__ = ["inspect"]
 
@@ -61,8 +65,8 @@ class _BadLineError(click.ClickException):
 @click.option(
     "--output",
     "-o",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Where to write; standard output without it (not for parquet and arrow on a terminal).",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    help="Where to write; standard output without it or with - (not for parquet and arrow on a terminal).",
 )
 @click.option(
     "--records",
@@ -84,11 +88,15 @@ def inspect(ctx: click.Context, /, file: str, form: Format, output: Path | None,
       fastkcl inspect tests/data/kcl-multilang/split.shard0.in.jsonl
       fastkcl inspect capture.in.jsonl.gz --format parquet --output records.parquet
       fastkcl inspect - --format jsonl < capture.in.jsonl | head -1
+
+    Exits with 1 if a line cannot be read, 2 if FILE or the output cannot be used, 141 if the output's reader has gone.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
+    if output == Path("-"):
+        output = None
     name = "standard input" if file == "-" else file
     with contextlib.closing(_open(file)) as lines:
         if form == "table":
-            errors = _show(lines, name, rows, output)
+            errors = _table(lines, name, rows, output)
             ctx.exit(1 if errors else 0)
         batches = _batches(lines, name)
         if form == "jsonl":
@@ -101,7 +109,11 @@ def inspect(ctx: click.Context, /, file: str, form: Format, output: Path | None,
 
 
 def _open(file: str) -> BufferedIOBase:
-    return sys.stdin.buffer if file == "-" else open_lines(Path(file))  # type: ignore[return-value]
+    if file != "-":
+        return open_lines(Path(file))
+    if sys.stdin is None:
+        raise click.UsageError("standard input is closed")
+    return sys.stdin.buffer  # type: ignore[return-value]
 
 
 def _lines(lines: BufferedIOBase, name: str) -> Iterator[tuple[int, bytes]]:
@@ -115,53 +127,106 @@ def _lines(lines: BufferedIOBase, name: str) -> Iterator[tuple[int, bytes]]:
 # For people.
 
 
-def _show(lines: BufferedIOBase, name: str, rows: int, output: Path | None) -> int:
-    """Print the table; returns the number of lines that could not be read."""
+class _Column(NamedTuple):
+    """Characters on a narrow terminal, characters on a wide one, and how a cell stands in them."""
+
+    name: str
+    least: int
+    most: int
+    style: str = ""
+    justify: JustifyMethod = "left"
+    cut: bool = False
+    """Cut what is too long instead of folding it."""
+
+
+_COLUMNS = (
+    _Column("line", 5, 6, style="dim", justify="right"),
+    _Column("message", 14, 18, style="cyan"),
+    _Column("place", 15, 58),  # of 56 digits and a sub-sequence number
+    _Column("partition key", 8, 24, cut=True),
+    _Column("arrival", 13, 24),
+    _Column("content", 15, 60),
+)
+_GAP = "  "
+
+
+class _Rows:
+    """Prints rows one by one, in columns that are as wide as the console allows, whatever will stand in them."""
+
+    def __init__(self, console: Console) -> None:
+        room = console.width - len(_GAP) * (len(_COLUMNS) - 1)
+        least, most = (sum(widths) for widths in zip(*((each.least, each.most) for each in _COLUMNS), strict=True))
+        share = min(1.0, max(0.0, (room - least) / (most - least)))
+        self._widths = [each.least + int((each.most - each.least) * share) for each in _COLUMNS]
+        self._console = console
+        self._print([each.name for each in _COLUMNS], ["bold"] * len(_COLUMNS))
+        console.rule(characters="-", style="dim")
+
+    def add(self, *cells: str, error: bool = False) -> None:
+        """Print one row; cells that are missing at its end are empty."""
+        self._print(cells, ["red" if error else each.style for each in _COLUMNS])
+
+    def _print(self, cells: Iterable[str], styles: Iterable[str]) -> None:
+        from rich.text import Text
+
+        folded = [
+            Text(_printable(cell), style).wrap(
+                self._console,
+                width,
+                justify=column.justify,
+                overflow="ellipsis" if column.cut else "fold",
+                no_wrap=column.cut,
+            )
+            for column, width, cell, style in zip(_COLUMNS, self._widths, cells, styles, strict=False)
+        ]
+        blanks = [Text(" " * width) for width in self._widths]
+        for parts in zip_longest(*folded):
+            line = Text(_GAP).join(part or blank for part, blank in zip(parts, blanks, strict=False))
+            line.rstrip()
+            self._console.print(line, soft_wrap=True)
+
+
+def _table(lines: BufferedIOBase, name: str, rows: int, output: Path | None) -> int:
+    """Write the table; returns the number of lines that could not be read."""
     from rich.console import Console
 
-    table = _table(name)
-    errors = sum(_add_line(table, number, line, rows) for number, line in _lines(lines, name))
-
-    def fill(console: Console) -> None:
-        console.print(table)
-        if errors:
-            console.print(f"{errors} of the lines cannot be read: see the errors above.", style="red")
-
     if output is None:
-        fill(Console(highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH))
-    else:
-        text = io.StringIO()
-        fill(Console(file=text, highlight=False, width=_PLAIN_WIDTH))
-        _write(output, lambda sink: sink.write(text.getvalue().encode()))
+        width = None if sys.stdout.isatty() else _PLAIN_WIDTH
+        return _show(lines, name, rows, Console(highlight=False, width=width))
+    errors = 0
+
+    def fill(sink: IO[bytes]) -> None:
+        nonlocal errors
+        text = io.TextIOWrapper(sink, "utf-8", "backslashreplace")
+        errors = _show(lines, name, rows, Console(file=text, highlight=False, width=_PLAIN_WIDTH))
+        text.detach()
+
+    _write(output, fill)
     return errors
 
 
-def _table(name: str) -> Table:
-    from rich import box
-    from rich.table import Table
+def _show(lines: BufferedIOBase, name: str, rows: int, console: Console) -> int:
+    from rich.text import Text
 
-    table = Table(title=name, box=box.SIMPLE_HEAD, title_justify="left")
-    table.add_column("line", justify="right", style="dim")
-    table.add_column("message", style="cyan")
-    table.add_column("place", overflow="fold")
-    table.add_column("partition key", overflow="ellipsis", no_wrap=True, max_width=28)
-    table.add_column("arrival", no_wrap=True)
-    table.add_column("content", overflow="fold")
-    return table
+    console.print(Text(_printable(name), "italic"), soft_wrap=True)
+    console.print()
+    table = _Rows(console)
+    errors = sum(_add_line(table, number, line, rows) for number, line in _lines(lines, name))
+    if errors:
+        console.print(f"\n{errors} of the lines cannot be read: see the errors above.", style="red")
+    return errors
 
 
-def _add_line(table: Table, number: int, line: bytes, rows: int) -> bool:
+def _add_line(table: _Rows, number: int, line: bytes, rows: int) -> bool:
     """Add the rows of one line; returns whether it is an error."""
-    from rich.markup import escape
-
     try:
         message = _core.decode_line(line)
     except _core.DecodeError as error:
         said = _child_message(line)
         if said is not None:
-            table.add_row(str(number), *map(escape, said))
+            table.add(str(number), *said)
             return False
-        table.add_row(str(number), "[red]error[/red]", "", "", "", escape(str(error)))
+        table.add(str(number), "error", "", "", "", str(error), error=True)
         return True
     if message is None:
         return False
@@ -169,7 +234,7 @@ def _add_line(table: Table, number: int, line: bytes, rows: int) -> bool:
         _add_batch(table, number, len(line), message, rows)
         return False
     name, place, content = _describe(message, line)
-    table.add_row(str(number), name, escape(place), "", "", escape(content))
+    table.add(str(number), name, place, "", "", content)
     return False
 
 
@@ -204,24 +269,22 @@ def _place(sequence_number: str | None, sub_sequence_number: int | None) -> str:
     return sequence_number if sub_sequence_number is None else f"{sequence_number}/{sub_sequence_number}"
 
 
-def _add_batch(table: Table, number: int, line_bytes: int, message: _core.ProcessRecords, rows: int) -> None:
-    from rich.markup import escape
-
+def _add_batch(table: _Rows, number: int, line_bytes: int, message: _core.ProcessRecords, rows: int) -> None:
     batch = message.batch
     behind = "" if message.millis_behind_latest is None else f", {message.millis_behind_latest} ms behind"
     content = f"{len(batch):,} records, {line_bytes:,} B of line{behind}"
-    table.add_row(str(number), message.action, "", "", "", content)
+    table.add(str(number), message.action, "", "", "", content)
     for index, record in enumerate(batch):
         if index == rows:
-            table.add_row("", "", f"... {len(batch) - rows:,} more (--records N shows more)" if rows else "")
+            table.add("", "", f"... {len(batch) - rows:,} more (--records N shows more)" if rows else "")
             break
-        table.add_row(
+        table.add(
             "",
             f"  record {index}",
-            escape(_place(record.sequence_number, record.sub_sequence_number)),
-            escape(_printable(record.partition_key)),
+            _place(record.sequence_number, record.sub_sequence_number),
+            record.partition_key,
             _arrival(record.timestamp_millis),
-            escape(_payload(record.data)),
+            _payload(record.data),
         )
 
 
@@ -259,7 +322,7 @@ def _batches(lines: BufferedIOBase, name: str) -> Iterator[tuple[str | None, _co
         try:
             message = _core.decode_line(line)
         except _core.DecodeError as error:
-            raise _BadLineError(f"{name}:{number}: {error}") from None
+            raise _BadLineError(_printable(f"{name}:{number}: {error}")) from None
         if isinstance(message, _core.Initialize):
             shard_id = message.shard_id
         elif isinstance(message, _core.ProcessRecords):
@@ -284,7 +347,7 @@ def _arrow_table(batches: Iterable[tuple[str | None, _core.RecordBatch]]) -> pa.
     try:
         import pyarrow as pa
     except ModuleNotFoundError:
-        raise click.ClickException("this format needs pyarrow: pip install 'fastkcl[arrow]'") from None
+        raise click.UsageError("this format needs pyarrow: pip install 'fastkcl[arrow]'") from None
     # An empty batch gives the schema where the lines hold no batch at all.
     found = list(batches)
     empty = _core.decode_line(b'{"action":"processRecords","records":[]}')
@@ -307,25 +370,41 @@ def _write_table(table: pa.Table, form: Format, sink: Any) -> None:  # noqa: ANN
         writer.write_table(table)
 
 
-def _write(output: Path | None, fill: Any) -> None:  # noqa: ANN401 - called with any binary file
-    """Fill standard output, or a file that appears only when it is whole."""
+def _write(output: Path | None, fill: Callable[[Any], object]) -> None:
+    """Fill standard output, what stands at a path and is no regular file, or a file that appears only when it is whole.
+
+    Args:
+        output: None for standard output.
+        fill: called with any binary file.
+    """
     if output is None:
         fill(sys.stdout.buffer)
         sys.stdout.buffer.flush()
         return
-    part: Path | None = None
     try:
-        descriptor, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
-        part = Path(name)
+        try:
+            mode = output.stat().st_mode
+        except FileNotFoundError:
+            mode = stat.S_IFREG | 0o666 & ~_umask()
+        if stat.S_ISREG(mode):
+            _replace(output.resolve(), fill, stat.S_IMODE(mode))  # what a symbolic link names, not the link
+        else:
+            with output.open("wb") as sink:
+                fill(sink)
+    except OSError as error:
+        raise output_error(str(output), error) from None
+
+
+def _replace(output: Path, fill: Callable[[Any], object], mode: int) -> None:
+    descriptor, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
+    part = Path(name)
+    try:
         with os.fdopen(descriptor, "wb") as sink:
             fill(sink)
-        part.chmod(0o666 & ~_umask())
+        part.chmod(mode)
         part.replace(output)
-    except BaseException as error:
-        if part is not None:
-            part.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise click.ClickException(f"{output}: {error.strerror or error}") from None
+    except BaseException:
+        part.unlink(missing_ok=True)
         raise
 
 
