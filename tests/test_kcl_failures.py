@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,26 @@ def test_dead_letter(tmp_path: Path) -> None:
         "fastkcl.error": "process_batch failed with ValueError: boom\nin two lines"
         " (shardId-000000000000, 2 records from 100/0 to 101/0)",
     }
+
+
+def test_dead_letter_in_a_folder_that_user_code_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative folder is that of the start; a stream's name may be anything that an environment holds."""
+
+    class Leaves(Fails):
+        def initialize(self, context: fastkcl.ShardContext) -> None:
+            os.chdir("/")
+
+    monkeypatch.chdir(tmp_path)
+
+    def script(daemon: Daemon) -> None:
+        daemon.start()
+        daemon.ask(process_records(100), DONE)
+        daemon.finish()
+
+    assert in_process(Leaves(times=1), script, dead_letter=Path("letters"), stream="a\udcff").exit == 0
+    (path,) = (tmp_path / "letters").iterdir()
+    with pa.ipc.open_file(path) as file:
+        assert file.schema.metadata[b"fastkcl.stream"] == b"a\\udcff"
 
 
 class UnspeakableError(Exception):

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -825,6 +826,36 @@ def test_a_raised_error_is_left_to_on_error_stop() -> None:
         kcl.KCLProcess(processor, given, written, io.StringIO(), on_error="stop").run()
     assert [json.loads(line) for line in written.getvalue().splitlines() if line] == [status("initialize")]
     assert processor.places == [(1, 0)]
+
+
+def test_a_dead_letter_frees_what_was_left(tmp_path: Path) -> None:
+    """The whole list is stored, so nothing is lost when checkpoints pass it, and the shard can end."""
+    end = {"action": "shardEnded"}
+    processor = Collector(fails={2})
+    written, errors = serve(processor, [*POISONED[:3], end, STORED], dead_letter=tmp_path / "letters")
+    assert written == [
+        status("initialize"),
+        status("processRecords"),
+        status("processRecords"),
+        {"action": "checkpoint", "sequenceNumber": None, "subSequenceNumber": None},
+        status("shardEnded"),
+    ]
+    assert processor.places == [(1, 0), (4, 0)]
+    assert len(list((tmp_path / "letters").iterdir())) == 1
+    assert "KeyError: 'poison'" in errors
+
+
+def test_a_hidden_coroutine_is_an_error() -> None:
+    class Hidden(PerRecordProcessor):
+        def process_record(self, *arguments: Any) -> Any:
+            async def work() -> None:
+                pass
+
+            return work()
+
+    written, errors = serve(Hidden(), [INITIALIZE, wire_records((1, 0)), {"action": "shutdownRequested"}])
+    assert [line["action"] for line in written] == ["status"] * 3
+    assert "process_record returned an object of type coroutine" in errors
 
 
 # ---- never behind an unprocessed record -------------------------------------------------------------------------

@@ -77,11 +77,17 @@ class FailurePolicy:
         self._retries = retries
         self._backoff = backoff
         self._report = report
-        self._dead_letter = None if dead_letter is None else os.fspath(dead_letter)
+        # User code may change the current folder.
+        self._dead_letter = None if dead_letter is None else os.path.abspath(os.fspath(dead_letter))  # noqa: PTH100
         if self._dead_letter is not None:
             os.makedirs(self._dead_letter, exist_ok=True)  # noqa: PTH103 - pathlib is slow to import
             if not os.access(self._dead_letter, os.W_OK | os.X_OK):
                 raise PermissionError(f"dead_letter={self._dead_letter}: this user may not write there")
+
+    @property
+    def stores(self) -> bool:
+        """Whether a batch that failed is stored, and so nothing of it is lost when it is passed."""
+        return self._dead_letter is not None
 
     def call(
         self,
@@ -262,7 +268,7 @@ def _store(folder: str, batches: Sequence[RecordBatch], context: ShardContext, e
         "fastkcl.traceback": _as_utf8(traceback),
     }
     if context.stream is not None:
-        metadata["fastkcl.stream"] = context.stream
+        metadata["fastkcl.stream"] = _as_utf8(context.stream)
     if batches[-1].millis_behind_latest is not None:
         metadata["fastkcl.millis_behind_latest"] = str(batches[-1].millis_behind_latest)
     parts = [context.stream or "", context.shard_id]

@@ -24,7 +24,8 @@ Which position: the largest of those processed, by sequence number and then sub-
 - When a call of `process_records` is left by an exception, the first record that it did not come to is remembered, and
   nothing from there on is checkpointed in this process, whatever is processed later: after a restart it is delivered
   again. This holds where `on_error` of `fastkcl.kclpy.kcl` is "skip", too. The shard's end cannot be checkpointed then.
-  Processing is resumed if that record does come again; `pass_unprocessed` gives the records up.
+  Processing is resumed if that record does come again; `pass_unprocessed` gives the records up, and is called where
+  `dead_letter` has stored them.
 - With ``on_record_error="skip"`` a record that fails counts as processed. Checkpoints pass it; it does not come again.
 
 What a refused checkpoint does:
@@ -43,7 +44,7 @@ import time
 from itertools import accumulate
 
 from fastkcl.kcl.errors import CheckpointError as _Meaning
-from fastkcl.kcl.processor import refuse_deferred
+from fastkcl.kcl.processor import refuse_deferred, refuse_deferred_result
 from fastkcl.kclpy.checkpoint_error import CheckpointError
 from fastkcl.kclpy.v3.processor import RecordProcessorBase
 from fastkcl.stdio.log import logger
@@ -318,6 +319,8 @@ class PerRecordProcessor(RecordProcessorBase):
                 "%s: record %s is skipped: it counts as processed, checkpoints pass it", self.shard_id, _text(*place)
             )
             return False
+        if answer is not None and answer is not True:
+            refuse_deferred_result("process_record", answer)
         return answer is True
 
     def _pass(self, place: Place, smallest_to_come: tuple[int, int] | None) -> bool:
