@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-__all__ = ["MalformedAction", "message_decode"]
+__all__ = ["MalformedAction", "message_decode", "messages"]
 
 
 class MalformedAction(Exception):

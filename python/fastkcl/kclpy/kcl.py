@@ -86,7 +86,7 @@ class _IOHandler:
         """The next line of the input file, with its line feed; empty at the end."""
         return self.input_file.readline()
 
-    def load_action(self, line: str) -> Any:
+    def load_action(self, line: str | bytes) -> Any:
         """The input or checkpoint answer that a line stands for; None for a blank line.
 
         Raises:
@@ -94,12 +94,7 @@ class _IOHandler:
             MalformedAction: its action is missing or unknown.
         """
         try:
-            # What a text file could not decode and what JSON cannot hold becomes invalid UTF-8 again.
-            try:
-                data = line.encode("utf-8", "surrogateescape")
-            except UnicodeEncodeError:
-                data = line.encode("utf-8", "surrogatepass")
-            message = _core.decode_line(data)
+            message = _core.decode_line(line if isinstance(line, bytes) else _encoded(line))
         except _core.DecodeError as error:
             _raise_as_original(error)
         return None if message is None else self._input_of(message)
@@ -146,6 +141,14 @@ class _IOHandler:
         if isinstance(message, _core.Shutdown):
             fields["reason"] = message.reason
         return dispatch.message_decode(fields)
+
+
+def _encoded(line: str) -> bytes:
+    """What a text file could not decode, and what JSON cannot hold, becomes invalid UTF-8 again."""
+    try:
+        return line.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return line.encode("utf-8", "surrogatepass")
 
 
 def _is_ours(handler: Any) -> bool:
@@ -378,6 +381,8 @@ class KCLProcess:
         return records
 
     def _perform_action(self, action: Any) -> None:
+        if isinstance(action, messages.CheckpointInput):
+            raise RemoteProtocolError("unexpected_message", "a checkpoint's reply that nobody waits for", "READY")
         if isinstance(action, messages.InitializeInput):
             self._shard_id = action.shard_id
         try:
@@ -425,6 +430,10 @@ class KCLProcess:
         name = _METHODS.get(action.action, action.action)
         batch = getattr(action, "_batch", None)
         self._failures.settle(failed(name, error, context, batch), text, context, batch)
+        # What was not processed is stored; a processor that holds its checkpoints back for it need not do so.
+        pass_unprocessed = getattr(self.processor, "pass_unprocessed", None)
+        if batch is not None and self._failures.stores and pass_unprocessed is not None:
+            pass_unprocessed()
 
 
 _READ_LINE = _IOHandler.read_line

@@ -7,12 +7,12 @@ batch, and a `Record` makes them at each access.
 
 from __future__ import annotations
 
-from fastkcl._core import KclpyRecordBase, decode_base64, kclpy_records
+from fastkcl._core import KclpyRecordBase, decode_base64, kclpy_detach, kclpy_records
 from fastkcl.kclpy.checkpoint_error import CheckpointError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from datetime import datetime
     from typing import Any, NoReturn
 
@@ -385,6 +385,18 @@ def _restore_record(cls: type[Record], values: tuple[Any, ...]) -> Record:
     return record
 
 
+class _Received(tuple[Record, ...]):
+    """All records of a batch, which is over when this goes, also where nobody says so before.
+
+    `kcl.KCLProcess` says so; a loop of a user's own, in a method that is overridden, does not.
+    """
+
+    __slots__ = ()
+
+    def __del__(self, detach: Callable[[tuple[Record, ...]], int] = kclpy_detach) -> None:
+        detach(self)
+
+
 def input_of_batch(
     batch: RecordBatch, input_class: type[ProcessRecordsInput], record_class: type[Record]
 ) -> ProcessRecordsInput:
@@ -398,11 +410,11 @@ def input_of_batch(
     records: list[Record]
     if record_class is Record:
         records = kclpy_records(batch, Record)
-        received = tuple(records)
+        received = _Received(records)
     else:
         # It has to see a dict, as the original gives it one.
         records = [record_class(record._json_dict) for record in kclpy_records(batch, Record)]
-        received = ()
+        received = _Received()
     made = input_class(
         {"action": "processRecords", "records": records, "millisBehindLatest": batch.millis_behind_latest}
     )
