@@ -60,8 +60,7 @@ def main(arguments: list[str]) -> None:
     while rest and rest[0].startswith("-"):
         name, equals, value = rest.pop(0).partition("=")
         if name in ("--help", "-h"):
-            sys.stdout.write(USAGE)
-            sys.exit(0)
+            _print(USAGE)
         if name not in (*_VARIABLES, "-m"):
             _refuse(f"no such option: {name}")
         if not equals:
@@ -116,6 +115,15 @@ def _run_module(name: str, arguments: list[str]) -> None:
         _refuse(f"no module named {name}")
     sys.argv = [name, *arguments]
     runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def _print(text: str) -> NoReturn:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError:  # the reader has seen enough, or the disk is full; nothing may be written at the exit either
+        os._exit(1)
+    sys.exit(0)
 
 
 def _put_first(folder: str) -> None:
