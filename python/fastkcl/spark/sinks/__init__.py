@@ -1,0 +1,21 @@
+"""Tables that a shard's records get into: each with its guarantee.
+
+    ParquetSink   files in a folder          exactly once, a zombie is fenced off
+
+A sink serves one shard at a time. `SparkProcessor` opens it when the shard is initialized, gives it one contiguous run
+of rows after another, and checkpoints what the sink says is durable. The shape of that is `base.Sink`.
+
+How a record gets into a table exactly once (a child can die at any point, and two can believe they own one shard):
+
+    1. data    written where readers do not see it
+    2. commit  one atomic step: "after position P comes this data, up to position L". It fails if somebody has already
+               continued from P; then the rows up to his L are dropped, and the rest is tried again behind it
+    3. publish what is committed becomes visible; whoever comes next finishes what a death has interrupted
+
+The commit needs no idea of who owns the lease: of two children that continue from the same position one succeeds.
+"""
+
+from fastkcl.spark.sinks.base import Shard, Sink, SinkError
+from fastkcl.spark.sinks.parquet import ParquetSink
+
+__all__ = ["ParquetSink", "Shard", "Sink", "SinkError"]

@@ -1,0 +1,69 @@
+"""What a sink is, and what it is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from fastkcl import Position
+
+__all__ = ["Rows", "Shard", "Sink", "SinkError"]
+
+
+class SinkError(Exception):
+    """A table is not as its own rules say, or cannot be written. `str()` says what, where and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Whose positions a table keeps. Two streams can have shards of one name, so both are needed."""
+
+    stream: str
+    shard_id: str
+
+
+class Rows(Protocol):
+    """A contiguous run of a shard's records, not empty."""
+
+    @property
+    def num_rows(self) -> int:
+        """Records, at least one."""
+
+    @property
+    def last_position(self) -> Position:
+        """Of the last record."""
+
+    def data_frame(self, session: SparkSession) -> DataFrame:
+        """The records in the canonical schema (`fastkcl.spark.schema.SCHEMA`)."""
+
+    def behind(self, position: Position) -> Rows | None:
+        """The records behind a position, None if there are none."""
+
+
+class Sink(Protocol):
+    """A table, for the shard that it was opened for."""
+
+    def open(self, shard: Shard) -> Position | None:
+        """Begin with a shard: finish what a death has interrupted.
+
+        Returns:
+            The position up to which the table has the shard's records; None if it has none.
+
+        Raises:
+            SinkError: the table is damaged.
+            OSError: it cannot be read or written.
+        """
+
+    def write(self, rows: Rows, session: SparkSession) -> Position:
+        """Make rows durable. What the table has of them already is dropped.
+
+        Returns:
+            The position up to which the table has the shard's records now, at least the last one's of `rows`.
+
+        Raises:
+            SinkError: the table is damaged.
+            Exception: what Spark raised. Nothing of `rows` is durable then, or all of it is: write again.
+        """
