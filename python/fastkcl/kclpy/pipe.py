@@ -5,7 +5,8 @@ output, the Rust reader takes over; nobody can tell but by the clock:
 
 - What a program has read ahead of us comes first: text that stands in the input file's buffer is not lost.
 - A checkpoint from another thread reads its own answer, as it does with the original: one reads at a time.
-- Signals do what Python's defaults do.
+- Signals do what Python's defaults do, or the program's own handlers, at once: a wait for input sees them through a
+  wake-up descriptor.
 
 One thing differs on purpose: fd 1 becomes standard error for everybody else, so that a print cannot end up inside of
 a message, and neither descriptor is inherited by subprocesses or forked workers.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from _signal import set_wakeup_fd  # type: ignore[import-not-found]  # signal itself is slow to import
 from _thread import allocate_lock
 
 from fastkcl._core import Reader, write_all
@@ -31,11 +33,12 @@ if TYPE_CHECKING:
 class Pipe:
     """A daemon's messages and what is written to it, on private descriptors."""
 
-    __slots__ = ("_descriptors", "_reader", "_reading")
+    __slots__ = ("_descriptors", "_reader", "_reading", "_wakeup")
 
     def __init__(self, descriptors: Descriptors, begun: bytes) -> None:
         self._descriptors = descriptors
-        self._reader = Reader(descriptors.read_fd, begun=begun)
+        self._wakeup = _WakeUp()
+        self._reader = Reader(descriptors.read_fd, wakeup_fd=self._wakeup.fd, begun=begun)
         self._reading = allocate_lock()
 
     @classmethod
@@ -80,10 +83,53 @@ class Pipe:
     def close(self) -> None:
         """The daemon sees the end of our output."""
         self._descriptors.close()
+        self._wakeup.close()
 
     def _check_fork(self) -> None:
         if self._descriptors.forked:
             raise RuntimeError("a forked child came back into the dialogue of its parent; end it with os._exit")
+
+
+class _WakeUp:
+    """A descriptor that is readable when a signal has arrived, so that none is missed just before a wait.
+
+    There is none in a thread other than the main one, where no signal is handled, and none where the program has set
+    one of its own.
+    """
+
+    __slots__ = ("_ends",)
+
+    def __init__(self) -> None:
+        self._ends: tuple[int, int] | None = os.pipe()
+        for fd in self._ends:
+            os.set_blocking(fd, False)
+        try:
+            before = set_wakeup_fd(self._ends[1], warn_on_full_buffer=False)
+        except ValueError:
+            before = -1
+            self._close_ends()
+        if before != -1:
+            set_wakeup_fd(before)
+            self._close_ends()
+
+    @property
+    def fd(self) -> int | None:
+        return None if self._ends is None else self._ends[0]
+
+    def close(self) -> None:
+        """Leave what the program has set meanwhile."""
+        if self._ends is None:
+            return
+        now = set_wakeup_fd(-1)
+        if now != self._ends[1]:
+            set_wakeup_fd(now)
+        self._close_ends()
+
+    def _close_ends(self) -> None:
+        if self._ends is not None:
+            for fd in self._ends:
+                os.close(fd)
+            self._ends = None
 
 
 class GuardedOutput:
