@@ -1,11 +1,15 @@
 """`fastkcl replay`: options, exit status, what is printed where."""
 
+import fcntl
 import json
 import os
 import pty
+import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 from typing import Any
@@ -88,7 +92,22 @@ USAGE: list[tuple[tuple[str, ...], str]] = [
     (("--fault", "kill=full"), "one of whole, half"),
     (("--fault", "crlf=yes"), "takes no value"),
     (("--fault", "slow-reply=soon"), "a number of seconds expected"),
-    (("--fault", "slow-reply=nan"), "seconds cannot be negative"),
+    (("--fault", "slow-reply=nan"), "from 0 to 1,000,000 seconds expected"),
+    (("--fault", "slow-reply=inf"), "from 0 to 1,000,000 seconds expected"),
+    (("--fault", "stop@1=inf"), "from 0 to 1,000,000 seconds expected"),
+    (("--fault", "checkpoint-error=a b"), "a class name expected"),
+    (("--fault", "kill@1#1", *SMALL), "kill@1#1=whole: there is no shard 1; the last one is 0"),
+    (("--timeout", "inf"), "is not in the range"),
+    (("--timeout", "1e300"), "is not in the range"),
+    (("--timeout", "nan"), "answer_timeout must be above 0"),
+    (("--exit-grace", "inf"), "is not in the range"),
+    (("--rate", "1e-300"), "is not in the range"),
+    (("--rate", "inf"), "rate must be at least 0.001"),
+    (("--write-size", "9" * 20), "write_size must be from 1 to 1,000,000,000"),
+    (("--records", "9" * 20), "at most 1,000,000,000 records"),
+    (("--shards", "9" * 20), "is not in the range"),
+    (("--capture", str(DATA / "kcl-multilang"), "--seed", "1"), "--seed is for generated records"),
+    (("--input", __file__, "--seed", "0"), "--seed is for generated records"),
     (("--fault", "kill 3"), "expected NAME[@WHEN][#SHARD][=VALUE]"),
     (("--env", "X"), "NAME=VALUE expected"),
     (("--profile", "x"), "is not one of"),
@@ -119,6 +138,30 @@ def test_commands_that_cannot_be_started(child: tuple[str, ...]) -> None:
     assert "Missing argument 'COMMAND...'" in done.stderr or "no such program" in done.stderr
 
 
+def test_a_broken_capture_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "x.in.jsonl.gz"
+    for data, error in ((b"", "no initialize message"), (b"\x1f\x8b\x08" + bytes(7) + b"\xff" * 9, "Error -3 while")):
+        path.write_bytes(data)
+        done = replay("--capture", str(path))
+        assert done.returncode == 2
+        assert error in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_output_that_cannot_be_written_is_no_verdict_on_the_child() -> None:
+    """1 says that a child broke the protocol, and nothing else does."""
+    command = [sys.executable, "-m", "fastkcl", "replay", *SMALL, "--", *CHILD]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60)
+    assert (done.returncode, done.stderr) == (2, b"Error: standard output: No space left on device\n")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
 def test_help_explains_profiles_faults_environment_and_exit_status() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "fastkcl", "replay", "--help"], capture_output=True, text=True, timeout=60
@@ -146,23 +189,55 @@ def test_interrupt() -> None:
         os.kill(pid, 0)
 
 
+def test_names_are_no_markup(tmp_path: Path) -> None:
+    capture = tmp_path / "[bold]x.in.jsonl"
+    capture.write_bytes((DATA / "kcl-multilang" / "split.shard0.in.jsonl").read_bytes())
+    done = replay("--capture", str(capture), "--stream", "[/]")
+    assert done.returncode == 0, done.stderr
+    assert "stream [/]" in done.stdout
+    assert "[bold]x " in done.stdout
+
+
+@pytest.mark.parametrize("width", [50, 80, 200])
+def test_a_summary_for_a_terminal_of_any_width(width: int) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 40, width, 0, 0))
+    command = [sys.executable, "-m", "fastkcl", "replay", *SMALL, "--shards", "2", "--fault", "kill@2", "--", *CHILD]
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    process = subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, env={**environment, "TERM": "xterm"})
+    os.close(theirs)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", read_terminal(ours).decode()).partition("Faults")[0]
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert all(len(line.rstrip()) <= width for line in text.splitlines())
+    words = text.replace("\xa0", " ").split()
+    assert words.count("kept") == 2
+    for name in ("records", "delivered", "batches", "MB/s", "checkpoints", "errors", "uncovered", "restarts", "exit"):
+        assert words.count(name) == (1 if width == 200 else 2)
+
+
+def read_terminal(fd: int) -> bytes:
+    seen = b""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            data = os.read(fd, 65536)
+        except OSError:  # the terminal's other side is closed
+            break
+        if not data:
+            break
+        seen += data
+    os.close(fd)
+    return seen
+
+
 def test_bars_on_a_terminal() -> None:
     """Standard error is a terminal: bars there, the children's lines above them, the table on standard output."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "fastkcl", "replay", *SMALL, "--fault", "checkpoint-error@2", "--", *CHILD]
     process = subprocess.Popen(command, stderr=theirs, stdout=subprocess.PIPE, env={**os.environ, "TERM": "xterm"})
     os.close(theirs)
-    seen = b""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            data = os.read(ours, 65536)
-        except OSError:  # the terminal's other side is closed
-            break
-        if not data:
-            break
-        seen += data
-    os.close(ours)
+    seen = read_terminal(ours)
     stdout, _ = process.communicate(timeout=30)
     assert process.returncode == 0
     assert b"50/50" in seen

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from fastkcl.replay import CATALOG
+from fastkcl.replay.conversation import Conversation
 from fastkcl.replay.faults import GARBAGE
 from replay_helpers import BATCH, RECORDS, Played, play_processor, sent, small_source
 
@@ -273,7 +274,88 @@ def test_user_code_that_fails_with_skip_goes_on(tmp_path: Path) -> None:
     assert played.shard.exit_codes == [0]
 
 
-def test_every_fault_has_a_test_here() -> None:
-    text = Path(__file__).read_text()
-    assert [name for name in CATALOG if f'"{name}@' not in text and f'f"{name}@' not in text] == []
-    assert set(GARBAGE) == set(GARBAGE_KINDS)
+# Every fault, with each of its values.
+
+OUTCOMES: dict[str, tuple[list[int], int]] = {
+    # exit codes, records that come a second time
+    "kill=whole": ([-9, 0], BATCH),
+    "kill=half": ([-9, 0], BATCH),
+    "stop=0.3": ([0, 0], BATCH),
+    "checkpoint-error=ThrottlingException": ([0], 0),
+    "slow-reply=0.3": ([0], 0),
+    "lease-lost=between": ([0, 0], 0),
+    "lease-lost=mid-batch": ([0, 0], BATCH),
+    "shard-end": ([0], 0),
+    "shutdown": ([0, 0], 0),
+    **{f"garbage={value}": ([1, 0], 0) for value in GARBAGE},
+    "close=idle": ([0, 0], 0),
+    "close=mid-line": ([1, 0], BATCH),
+    "close=reply": ([1, 0], BATCH),
+    "slow-pipe=0.01": ([0], 0),
+    "byte-wise": ([0], 0),
+    "crlf": ([0], 0),
+}
+
+
+def every_fault() -> list[str]:
+    """All of the catalog, so that a new fault, or a new value of one, has no row above and fails."""
+    numbers = {"stop": "0.3", "slow-reply": "0.3", "slow-pipe": "0.01"}
+    faults = []
+    for kind in CATALOG.values():
+        values = kind.choices or ((numbers.get(kind.name, kind.default),) if kind.default is not None else ())
+        faults += [f"{kind.name}={value}" for value in values] or [kind.name]
+    return faults
+
+
+@pytest.mark.parametrize("fault", every_fault())
+def test_every_fault_comes_once_and_the_child_keeps_the_protocol(tmp_path: Path, fault: str) -> None:
+    exit_codes, repeated = OUTCOMES[fault]
+    name, equals, value = fault.partition("=")
+    played = play_processor(tmp_path, f"{name}@2{equals}{value}", child=("--catch",))
+    assert played.report.ok, played.shard.problems
+    assert sorted(played.shard.exit_codes) == sorted(exit_codes)
+    assert len([note for note in played.shard.faults if f": {name}@2{equals}{value}" in note]) == 1
+    assert not any("never came" in note for note in played.shard.faults)
+    planned = 2 * BATCH if name == "shard-end" else RECORDS
+    assert played.shard.records_sent == planned
+    assert played.shard.records_delivered == planned + repeated
+    assert played.shard.uncheckpointed == 0
+    assert played.shard.last_checkpoint == ("SHARD_END", 0)
+
+
+# Errors that were asked for, and how long they excuse an end.
+
+
+@pytest.mark.parametrize("restarts", [0, 2])
+def test_children_that_all_end_by_an_error_that_was_asked_for_come_to_an_end(tmp_path: Path, restarts: int) -> None:
+    """The checkpoint never moves: as a daemon would go on for ever, there is a limit."""
+    played = play_processor(tmp_path, "checkpoint-error@*=InvalidStateException", restarts=restarts)
+    assert played.shard.exit_codes == [1] * (restarts + 2)
+    assert not played.report.ok
+    assert f"given up after {restarts + 2} children that ended, at the same checkpoint" in played.shard.problems[0]
+    assert played.shard.problems[1] == "40 of 50 records were never delivered"
+
+
+def test_ends_by_errors_that_were_asked_for_are_no_restarts_while_the_checkpoint_moves(tmp_path: Path) -> None:
+    faults = [f"checkpoint-error@{number}" for number in (2, 4, 6)]
+    played = play_processor(tmp_path, *faults, restarts=0)
+    assert_complete(played)
+    assert played.shard.exit_codes == [1, 1, 1, 0]
+
+
+def test_a_zombie_takes_no_fault_from_its_successor(tmp_path: Path) -> None:
+    """Its checkpoint, the second of all, comes long before that of the child that is just starting."""
+    played = play_processor(tmp_path, "stop@2=0", "checkpoint-error@2", "slow-reply@2=0.1", child=("--catch",))
+    assert_complete(played)
+    assert played.shard.checkpoint_errors == {"ShutdownException": 1, "ThrottlingException": 1}
+    for fault in ("checkpoint-error@2=ThrottlingException", "slow-reply@2=0.1"):
+        assert any(note.startswith(f"child 2, delivery 3: {fault} at checkpoint 2") for note in played.shard.faults)
+
+
+def test_a_bug_in_a_zombies_thread_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(_self: Conversation) -> bytes:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Conversation, "lease_lost", break_down)
+    with pytest.raises(ZeroDivisionError):
+        play_processor(tmp_path, "stop@2=0", child=("--catch",))

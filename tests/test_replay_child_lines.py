@@ -5,7 +5,7 @@ from typing import Any
 import case_files
 import pytest
 from fastkcl import _core
-from fastkcl.replay.child_lines import LineSplitter, ReplayDialect, read_child_line
+from fastkcl.replay.child_lines import LINE_LIMIT, LineSplitter, ReplayDialect, read_child_line
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -121,6 +121,14 @@ def split(data: bytes, cuts: list[int]) -> list[bytes]:
 def test_lines_end_as_for_the_daemon(data: bytes, lines: list[bytes]) -> None:
     assert split(data, []) == lines
     assert split(data, list(range(len(data)))) == lines
+
+
+def test_of_a_line_without_an_end_only_the_beginning_is_kept() -> None:
+    splitter = LineSplitter()
+    for _ in range(40):
+        assert splitter.feed(b"x" * 65536) == []
+    assert splitter.feed(b"y\nz\r" + b"w" * (LINE_LIMIT + 5)) == [b"x" * LINE_LIMIT, b"z"]
+    assert splitter.finish() == b"w" * LINE_LIMIT
 
 
 @given(st.lists(st.sampled_from([b"\r", b"\n", b"x", b"yz"])).map(b"".join), st.lists(st.integers(0, 60)))

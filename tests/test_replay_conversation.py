@@ -164,6 +164,17 @@ def test_nothing_below_the_last_checkpoint() -> None:
     assert talk.receive(checkpoint("179", 9)).error == IAE  # type: ignore[union-attr]
 
 
+def test_what_the_child_says_is_quoted_and_never_too_odd_to_answer() -> None:
+    talk = in_state("processRecords")
+    outcome = talk.receive(b'{"action":"checkpoint","sequenceNumber":"1\\nERROR\\u2028\\ud800","subSequenceNumber":7}')
+    assert isinstance(outcome, CheckpointAnswer)
+    assert outcome.wrong == r"checkpoint at '1\nERROR\u2028\ud800'/7: no sequence number"
+    assert '"sequenceNumber":"1\\nERROR\u2028?"' in outcome.line.decode(), "Java writes half of a pair as ?"
+    outcome = talk.receive(status("process\nRecords"))
+    assert isinstance(outcome, Fatal)
+    assert outcome.why == r"status of 'process\nRecords' where the daemon waits for the status of processRecords"
+
+
 def test_numbers_compare_as_integers() -> None:
     talk = in_state("processRecords", start=Place("99"))
     outcome = talk.receive(checkpoint("100"))

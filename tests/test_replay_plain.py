@@ -45,9 +45,8 @@ MISBEHAVIOURS: list[tuple[str, list[str], list[int]]] = [
     # what the child does, what each problem says, exit codes
     ("noise", ["wrote 'processed 10 records' on standard output: it is no JSON"], [0]),
     ("null", ["stops the daemon (NullPointerException)", "30 of 50 records were never delivered"], [1]),
-    ("wrong-status", ["status of initialize where the daemon waits for the status of processRecords", "never"], [1]),
-    ("two-statuses", ["before processRecords was asked for", "ended with exit code 1 while the status"], [1, 0]),
-    ("no-status", ["no line for 1.5 s, and the status of processRecords is owed", "never delivered"], [-9]),
+    ("wrong-status", ["status of 'initialize' where the daemon waits for the status of processRecords", "never"], [1]),
+    ("no-status", ["no message for 1.5 s, and the status of processRecords is owed", "never delivered"], [-9]),
     ("exit", ["child 1, delivery 2: ended with exit code 3 while", "given up after 0 restarts", "never"], [3]),
     ("exit-zero", ["ended with exit code 0 while the status of processRecords was owed", "given up", "never"], [0]),
     ("abort", ["ended by SIGABRT while", "given up", "never"], [-6]),
@@ -62,13 +61,26 @@ MISBEHAVIOURS: list[tuple[str, list[str], list[int]]] = [
 
 @pytest.mark.parametrize(("what", "problems", "exit_codes"), MISBEHAVIOURS, ids=[row[0] for row in MISBEHAVIOURS])
 def test_a_broken_promise_is_a_problem(what: str, problems: list[str], exit_codes: list[int]) -> None:
-    restarts = 1 if what == "two-statuses" else 0
-    played = play_plain(child=("--misbehave", what, "--at", "2"), answer_timeout=1.5, exit_grace=1.0, restarts=restarts)
+    played = play_plain(child=("--misbehave", what, "--at", "2"), answer_timeout=1.5, exit_grace=1.0, restarts=0)
     assert not played.report.ok
     assert len(played.shard.problems) == len(problems), played.shard.problems
     for problem, words in zip(played.shard.problems, problems, strict=True):
         assert words in problem
     assert played.shard.exit_codes == exit_codes
+
+
+def test_a_second_status_is_taken_for_the_answer_to_the_next_request() -> None:
+    played = play_plain(child=("--misbehave", "two-statuses", "--at", "2"), restarts=1)
+    assert "child 1, delivery 3: wrote " in played.shard.problems[0]
+    assert "before it had read processRecords" in played.shard.problems[0]
+    assert "ended with exit code 1 while the status" in played.shard.problems[-1]
+    assert played.shard.exit_codes == [1, 0]
+
+
+def test_a_second_status_is_no_secret_of_a_child_that_is_killed() -> None:
+    played = play_plain("kill@3", child=("--misbehave", "two-statuses", "--at", "2"), rate=100.0)
+    assert "child 1, delivery 3: wrote " in played.shard.problems[0]
+    assert "before it had read processRecords" in played.shard.problems[0]
 
 
 def test_a_child_that_does_not_read_is_ended() -> None:
@@ -80,7 +92,7 @@ def test_a_child_that_does_not_read_is_ended() -> None:
         answer_timeout=1.5,
     )
     # The status of the first batch is owed as well; whichever wait ends first is reported.
-    assert any("no line for 1.5 s" in p or "did not read" in p for p in played.shard.problems)
+    assert any("no message for 1.5 s" in p or "did not read" in p for p in played.shard.problems)
     assert time.monotonic() - started < 20
 
 

@@ -280,9 +280,25 @@ def test_parquet_in_the_canonical_schema(tmp_path: Path) -> None:
     assert len(first.records.place(0).sequence_number) == 56
 
 
+def row(**fields: object) -> str:
+    return json.dumps({"data": None, "partitionKey": "k", **fields}) + "\n"
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
+        (row(subSequenceNumber=2**63), r":1: subSequenceNumber 9223372036854775808: 0 to 2\*\*63 - 1 expected"),
+        (row(subSequenceNumber=-1), ":1: subSequenceNumber -1"),
+        (row(approximateArrivalTimestamp=2**62), ":1: approximateArrivalTimestamp 4611686018427387904: milliseconds"),
+        (row(approximateArrivalTimestamp=-(10**400)), ":1: approximateArrivalTimestamp -1000"),
+        (row() + row(partitionKey="\ud800"), r":2: partitionKey '\\ud800': half of a surrogate pair"),
+        (row() + row(data="\ud800"), ":2: base64"),
+        (row() + "[" * 200_000 + "\n", ":2: nested too deep"),
+        ('{"data":' + "9" * 5000 + "}", ":1: "),
+        (
+            row(sequenceNumber="7", subSequenceNumber=2**63 - 1) + row(sequenceNumber="7"),
+            "record 1: sub-sequence number 9223372036854775808 is too large",
+        ),
         ("", "no record in it"),
         ("x\n", ":1: "),
         ("[]\n", ":1: a JSON object expected"),
@@ -314,6 +330,34 @@ def test_a_bad_record_is_named_with_its_line(tmp_path: Path, text: str, error: s
         from_records(path).shards()
 
 
+PACKED = gzip.compress(b"\n" * 100)
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (PACKED[:-9], "Compressed file ended before"),
+        (PACKED[:10] + b"\xff" * 20, "Error -3 while decompressing"),
+        (b"no gzip at all", "Not a gzipped file"),
+        (PACKED[:-8] + b"\0" * 8, "CRC check failed"),
+    ],
+)
+def test_a_broken_gzip_file_is_named(tmp_path: Path, data: bytes, error: str) -> None:
+    path = tmp_path / "x.in.jsonl.gz"
+    path.write_bytes(data)
+    for source in (from_captures(path), from_records(path)):
+        with pytest.raises(SourceError, match=rf"x\.in\.jsonl\.gz: {error}"):
+            source.shards()
+
+
+def test_every_shard_has_records(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text(row() * 10)
+    assert [len(shard.records) for shard in from_records(path, shards=7).shards()] == [1, 1, 2, 1, 2, 1, 2]
+    with pytest.raises(SourceError, match="10 records are too few for 11 shards"):
+        from_records(path, shards=11).shards()
+
+
 def test_a_bad_parquet_file(tmp_path: Path) -> None:
     path = tmp_path / "records.parquet"
     path.write_bytes(b"PAR1 and nothing else")
@@ -324,6 +368,9 @@ def test_a_bad_parquet_file(tmp_path: Path) -> None:
         from_records(path).shards()
     pq.write_table(pa.table({"data": [b""], "partitionKey": ["k"], "sequenceNumber": ["x"]}), path)
     with pytest.raises(SourceError, match="record 0: sequenceNumber 'x'"):
+        from_records(path).shards()
+    pq.write_table(pa.table({"data": [b""], "partitionKey": ["k"], "approximateArrivalTimestamp": [2**62]}), path)
+    with pytest.raises(SourceError, match="record 0: approximateArrivalTimestamp"):
         from_records(path).shards()
 
 
@@ -404,9 +451,20 @@ def test_plans_that_cannot_be() -> None:
         make_plans(source, ReplayOptions(merge_at=1))
     with pytest.raises(ValueError, match="exclude each other"):
         ReplayOptions(split_at=1, merge_at=1)
-    for wrong in ({"repeat": 0}, {"rate": 0.0}, {"restarts": -1}, {"exit_grace": float("nan")}, {"stream": ""}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            ReplayOptions(**wrong)  # type: ignore[arg-type]
+    infinite, nan = float("inf"), float("nan")
+    for name, *values in (
+        ("repeat", 0, 10**20),
+        ("write_size", 0, 10**20),
+        ("empty_batches", -1, 10**20),
+        ("rate", 0.0, 1e-300, infinite, nan),
+        ("restarts", -1),
+        ("answer_timeout", 0.0, 1e300, infinite, nan),
+        ("exit_grace", 0.0, 1e7, infinite, nan),
+        ("stream", ""),
+    ):
+        for value in values:
+            with pytest.raises(ValueError, match=name):
+                ReplayOptions(**{name: value})  # type: ignore[arg-type]
 
 
 def test_a_capture_in_another_dialect_is_encoded_anew() -> None:
@@ -423,6 +481,8 @@ def test_generate_refuses_what_it_cannot_make() -> None:
         generate("x", records=1)
     with pytest.raises(ValueError, match="at least 1"):
         generate("iot", records=1, shards=0)
+    with pytest.raises(ValueError, match="at most"):
+        generate("iot", records=10**20)
 
 
 def test_base64_of_the_encoder_is_the_standard_one() -> None:

@@ -31,7 +31,7 @@ import click
 from fastkcl import _core
 from fastkcl.cli.output import output_error
 from fastkcl.replay.child_lines import read_child_line
-from fastkcl.replay.sources import open_lines
+from fastkcl.replay.sources import READ_ERRORS, open_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -120,7 +120,7 @@ def _lines(lines: BufferedIOBase, name: str) -> Iterator[tuple[int, bytes]]:
     """Numbered lines from 1, cut at LF only, as a child cuts them."""
     try:
         yield from enumerate(lines, 1)
-    except (OSError, EOFError) as error:  # a broken .gz among them
+    except READ_ERRORS as error:
         raise _BadLineError(f"{name}: {error}") from None
 
 

@@ -18,6 +18,7 @@ from fastkcl.replay import (
     ReplayError,
     ReplayOptions,
     Report,
+    ShardReport,
     Source,
     SourceError,
     from_captures,
@@ -26,16 +27,21 @@ from fastkcl.replay import (
     parse_fault,
 )
 from fastkcl.replay import replay as play
+from fastkcl.replay.faults import SECONDS
+from fastkcl.replay.options import RATE
 from fastkcl.replay.profiles import PROFILES
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 __all__ = ["replay"]
 
 DEFAULT_BATCHES = 10
 """Batches of each generated shard where neither --records nor another source is given."""
+
+_MOST_SHARDS = 10_000  # each is a process and five threads or so
 
 _PLAIN_WIDTH = 150  # columns of the summary where standard output is no terminal
 
@@ -94,8 +100,9 @@ class _ReplayCommand(click.Command):
                 [
                     ("0", "every child kept the protocol; faults that were asked for do not count"),
                     ("1", "a child broke it: see the problems"),
-                    ("2", "the arguments or the source cannot be used"),
+                    ("2", "the arguments or the source cannot be used, or the output cannot be written"),
                     ("130", "interrupted; all children have been ended"),
+                    ("141", "the output's reader has gone, e.g. head"),
                 ]
             )
 
@@ -124,14 +131,18 @@ def _form(name: str) -> str:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Replay records of a JSON lines or Parquet file in the canonical schema, as fastkcl inspect writes them.",
 )
-@click.option("--shards", type=click.IntRange(1), default=1, show_default=True, help="Shards, and children at a time.")
+@click.option(
+    "--shards",
+    type=click.IntRange(1, _MOST_SHARDS),
+    default=1,
+    show_default=True,
+    help="Shards, and children at a time.",
+)
 @click.option("--records", type=click.IntRange(0), help="Generated records of each shard.  [default: ten batches]")
 @click.option("--batch-records", type=click.IntRange(1), help="Records of one batch.  [default: the source's own]")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the generated records.")
+@click.option("--seed", type=int, help="Of the generated records.  [default: 0]")
 @click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="Play the records so many times.")
-@click.option(
-    "--rate", type=click.FloatRange(0, min_open=True), help="Records per second of each shard.  [default: no limit]"
-)
+@click.option("--rate", type=click.FloatRange(RATE), help="Records per second of each shard.  [default: no limit]")
 @click.option(
     "--dialect",
     type=click.Choice(["legacy", "transitional", "modern"]),
@@ -160,18 +171,22 @@ def _form(name: str) -> str:
     "--env", "variables", multiple=True, type=_VariableType(), help="A variable for the children. Repeatable."
 )
 @click.option(
-    "--restarts", type=click.IntRange(0), default=3, show_default=True, help="New children after unasked deaths."
+    "--restarts",
+    type=click.IntRange(0),
+    default=3,
+    show_default=True,
+    help="New children after deaths that were not asked for, or that come again at the same checkpoint.",
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=click.FloatRange(0, SECONDS, min_open=True),
     default=300.0,
     show_default=True,
-    help="Seconds for an answer.",
+    help="Seconds without a message from a child that owes a status; for the status ten times that.",
 )
 @click.option(
     "--exit-grace",
-    type=click.FloatRange(0, min_open=True),
+    type=click.FloatRange(0, SECONDS, min_open=True),
     default=30.0,
     show_default=True,
     help="Seconds for a child to end at the end of its input.",
@@ -189,7 +204,7 @@ def replay(
     shards: int,
     records: int | None,
     batch_records: int | None,
-    seed: int,
+    seed: int | None,
     variables: tuple[tuple[str, str], ...],
     timeout: float,
     prefix: bool,
@@ -210,8 +225,8 @@ def replay(
       fastkcl replay --capture tests/data/kcl-multilang --json -- python child.py
       fastkcl replay --profile iot --split-at 4 --fault stop@2#0=1.5 -- python child.py
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
-    source = _source(profile, captures, records_file, shards, records, batch_records, seed)
     try:
+        source = _source(profile, captures, records_file, shards, records, batch_records, seed)
         with _progress(prefix) as (on_progress, on_stderr):
             options = ReplayOptions(
                 batch_records=batch_records,
@@ -241,28 +256,26 @@ def _source(
     shards: int,
     records: int | None,
     batch_records: int | None,
-    seed: int,
+    seed: int | None,
 ) -> Source:
     given = [
         name for name, value in (("--profile", profile), ("--capture", captures), ("--input", records_file)) if value
     ]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} exclude each other: records come from one source")
-    if records is not None and given not in ([], ["--profile"]):
-        raise click.UsageError(f"--records is for generated records; {given[0]} brings its own")
-    try:
-        if captures:
-            if shards != 1:
-                raise click.UsageError("--shards has no meaning with --capture: each file is a shard")
-            return from_captures(captures)
-        if records_file is not None:
-            return from_records(records_file, shards=shards)
-        name = profile or "clickstream"
-        size = batch_records or PROFILES[name].records
-        count = DEFAULT_BATCHES * size if records is None else records
-        return generate(name, shards=shards, records=count, batch_records=batch_records, seed=seed)
-    except SourceError as error:
-        raise _InputError(str(error)) from None
+    for option, value in (("--records", records), ("--seed", seed)):
+        if value is not None and given not in ([], ["--profile"]):
+            raise click.UsageError(f"{option} is for generated records; {given[0]} brings its own")
+    if captures:
+        if shards != 1:
+            raise click.UsageError("--shards has no meaning with --capture: each file is a shard")
+        return from_captures(captures)
+    if records_file is not None:
+        return from_records(records_file, shards=shards)
+    name = profile or "clickstream"
+    size = batch_records or PROFILES[name].records
+    count = DEFAULT_BATCHES * size if records is None else records
+    return generate(name, shards=shards, records=count, batch_records=batch_records, seed=seed or 0)
 
 
 @contextlib.contextmanager
@@ -280,7 +293,7 @@ def _progress(
 
     console = Console(stderr=True)
     bars = Bars(
-        TextColumn("{task.fields[label]}", style="cyan"),
+        TextColumn("{task.fields[label]}", style="cyan", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("records"),
@@ -317,9 +330,20 @@ def _show(report: Report) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
-    console.print(_table(report))
-    _list(console, "Faults that were asked for", "yellow", [(shard.label, shard.faults) for shard in report.shards])
-    _list(console, "Problems", "red", [(shard.label, shard.problems) for shard in report.shards])
+    table = _table(report)
+    unbounded = console.options.update(width=10_000)
+    if console.measure(table, options=unbounded).maximum <= console.width:
+        console.print(table)
+    else:
+        _blocks(console, report)
+    shards = report.shards
+    _list(
+        console,
+        "Faults that were asked for",
+        "yellow",
+        [(each.label, each.faults, each.more_faults) for each in shards],
+    )
+    _list(console, "Problems", "red", [(each.label, each.problems, each.more_problems) for each in shards])
     megabytes = sum(shard.line_bytes for shard in report.shards) / 1e6
     records = sum(shard.records_sent for shard in report.shards)
     console.print(
@@ -332,39 +356,69 @@ def _show(report: Report) -> None:
         console.print("The protocol was broken: see the problems above.", style="bold red")
 
 
-def _list(console: Console, title: str, style: str, lists: list[tuple[str, list[str]]]) -> None:
+def _list(console: Console, title: str, style: str, lists: list[tuple[str, list[str], int]]) -> None:
     from rich.text import Text
 
-    if any(lines for _, lines in lists):
+    if any(lines for _, lines, _ in lists):
         console.print(Text(title, style=style))
-    for label, lines in lists:
-        for line in lines:
+    for label, lines, more in lists:
+        for line in [*lines, *([f"... and {more:,} more"] if more else [])]:
             console.print(Text(f"  {label}: {line}"), soft_wrap=True)
+
+
+def _numbers(shard: ShardReport) -> dict[str, str]:
+    return {
+        "records": f"{shard.records_sent:,}",
+        "delivered": f"{shard.records_delivered:,}",
+        "batches": f"{shard.batches:,}",
+        "MB": f"{shard.line_bytes / 1e6:,.1f}",
+        "MB/s": f"{shard.bytes_per_second / 1e6:,.0f}",
+        "checkpoints": f"{shard.checkpoints:,}",
+        "errors": f"{sum(shard.checkpoint_errors.values()):,}",
+        "uncovered": f"{shard.uncheckpointed:,}",
+        "restarts": f"{shard.restarts:,}",
+    }
+
+
+def _verdict(shard: ShardReport) -> Text:
+    from rich.text import Text
+
+    count = shard.problem_count
+    return Text(f"{count:,} problem{'s' * (count > 1)}", "red") if count else Text("kept", "green")
+
+
+def _heading(report: Report) -> Text:
+    from rich.text import Text
+
+    return Text(f"{report.source}, stream {report.stream}", "italic")
 
 
 def _table(report: Report) -> Table:
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=f"{report.source}, stream {report.stream}", box=box.SIMPLE_HEAD, title_justify="left")
+    table = Table(title=_heading(report), box=box.SIMPLE_HEAD, title_justify="left")
     table.add_column("shard", style="cyan", overflow="fold")
-    for name in ("records", "delivered", "batches", "MB", "MB/s", "checkpoints", "errors", "uncovered", "restarts"):
+    for name in _numbers(report.shards[0]):
         table.add_column(name, justify="right")
     table.add_column("exit codes", overflow="fold")
     table.add_column("protocol")
     for shard in report.shards:
-        table.add_row(
-            shard.label,
-            f"{shard.records_sent:,}",
-            f"{shard.records_delivered:,}",
-            f"{shard.batches:,}",
-            f"{shard.line_bytes / 1e6:,.1f}",
-            f"{shard.bytes_per_second / 1e6:,.0f}",
-            f"{shard.checkpoints:,}",
-            f"{sum(shard.checkpoint_errors.values()):,}",
-            f"{shard.uncheckpointed:,}",
-            f"{shard.restarts:,}",
-            " ".join(map(str, shard.exit_codes)),
-            f"[red]{len(shard.problems)} problems[/red]" if shard.problems else "[green]kept[/green]",
-        )
+        codes = " ".join(map(str, shard.exit_codes))
+        table.add_row(Text(shard.label), *_numbers(shard).values(), codes, _verdict(shard))
     return table
+
+
+def _blocks(console: Console, report: Report) -> None:
+    """What stands in the table, shard by shard, where its rows would not fit."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print(_heading(report), "")
+    for shard in report.shards:
+        console.print(Text.assemble((shard.label, "cyan"), "  ", _verdict(shard)))
+        numbers = ", ".join(f"{name}\xa0{value}" for name, value in _numbers(shard).items())
+        codes = " ".join(map(str, shard.exit_codes)) or "none"
+        console.print(Padding(Text(f"{numbers}, exit codes {codes}"), (0, 0, 0, 2)))
+    console.print()

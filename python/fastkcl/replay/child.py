@@ -9,28 +9,38 @@ prints much while it reads must not block both. A child's standard error is alwa
 relay that drops lines, and says so, rather than make a child wait for a terminal that nobody reads.
 
 Rules: a child is a process group of its own, so that what it leaves behind can be ended with it. Every wait has a
-bound. `Child` never raises for what the child does: a broken pipe shows as the end of its output.
+bound, and `abandon` ends it at once, also where a process that has left the group holds a pipe. What a child writes
+takes bounded memory. `Child` never raises for what the child does: a broken pipe is the False of `write`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
+import select
 import signal
 import subprocess
+import sys
+import termios
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from queue import Empty, Full, Queue, SimpleQueue
+from queue import Full, Queue
 from typing import NamedTuple
 
 from fastkcl import _core
-from fastkcl.replay.child_lines import LineSplitter
+from fastkcl.replay.child_lines import LineSplitter, ReplayDialect, read_child_line
 
 __all__ = ["Child", "ChildTimeoutError", "Line", "StderrRelay"]
 
 _CHUNK = 64 * 1024
 _RELAY_LINES = 10_000
+_LINES = 100
+_LAST_WAIT = 10.0  # seconds for a process to go after SIGKILL, which the system may put off
+_TURN_MILLIS = 250  # how long a thread that waits for output does not look whether anybody still wants it
 
 
 class ChildTimeoutError(Exception):
@@ -43,6 +53,55 @@ class Line(NamedTuple):
     text: bytes
     at: float
     """When its end was read, on the clock of `time.monotonic`."""
+    more: int = 0
+    """Lines right after it that were no messages either, and are only counted."""
+
+
+class _Lines:
+    """Lines on their way from the reader to the player, never more than `_LINES`.
+
+    A run of lines that are no messages is one entry, so a child that prints much is not held up while it is being
+    written to. Messages wait for room: in the daemon, too, each waits until the one before is dealt with.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._entries: deque[Line] = deque()
+        self._in_run = False  # whether the last entry is a run that can grow
+        self._ended = False
+
+    def put(self, text: bytes, at: float, *, message: bool) -> bool:
+        """Take a line; False if nobody wants any more."""
+        with self._changed:
+            if self._in_run and not message and self._entries:
+                last = self._entries.pop()
+                self._entries.append(last._replace(more=last.more + 1))
+                return not self._ended
+            self._changed.wait_for(lambda: self._ended or len(self._entries) < _LINES)
+            if self._ended:
+                return False
+            self._entries.append(Line(text, at))
+            self._in_run = not message
+            self._changed.notify_all()
+            return True
+
+    def end(self, *, drop: bool = False) -> None:
+        """No more lines come; those that wait can still be taken, unless they are dropped."""
+        with self._changed:
+            self._ended = True
+            if drop:
+                self._entries.clear()
+            self._changed.notify_all()
+
+    def take(self, timeout: float) -> Line | None:
+        """The next line, None at the end; raises `ChildTimeoutError`."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._ended or self._entries, timeout):
+                raise ChildTimeoutError
+            if not self._entries:
+                return None
+            self._changed.notify_all()
+            return self._entries.popleft()
 
 
 class StderrRelay:
@@ -89,7 +148,7 @@ class StderrRelay:
             self._emit(*item)
 
     def _to_standard_error(self, shard_id: str, line: bytes) -> None:
-        head = f"[{shard_id}] ".encode() if self._prefix else b""
+        head = f"[{shard_id}] ".encode(errors="surrogateescape") if self._prefix else b""
         rest = memoryview(head + line + b"\n")
         with contextlib.suppress(OSError):
             while rest:
@@ -103,13 +162,18 @@ class Child:
         command: program and arguments; no shell.
         env: its whole environment.
         on_stderr: called with each line of its standard error, from another thread.
+        dialect: of the daemon, which makes some lines messages and others not.
 
     Raises:
         OSError: the program cannot be started.
     """
 
     def __init__(
-        self, command: Sequence[str], env: Mapping[str, str], on_stderr: Callable[[bytes], None] = lambda _line: None
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        on_stderr: Callable[[bytes], None] = lambda _line: None,
+        dialect: ReplayDialect = "modern",
     ) -> None:
         self._process = subprocess.Popen(
             command,
@@ -126,13 +190,23 @@ class Child:
         self._stdin = self._process.stdin
         self._stdout = self._process.stdout
         self._stderr = self._process.stderr
-        self._lines: SimpleQueue[Line | None] = SimpleQueue()
-        self._ended = False
+        # Only so can a write be given up that nobody reads; the child's end of the pipe does not know of it.
+        os.set_blocking(self._stdin.fileno(), False)
+        self._abandoned = self._discarded = False
+        self._stdin_lock = threading.Lock()  # for what its number stands for: `abandon` runs in other threads
+        self._lines = _Lines()
+        self._dialect: ReplayDialect = dialect
         self._on_stderr = on_stderr
         self._reader = threading.Thread(target=self._read_stdout, name=f"stdout-{self.pid}", daemon=True)
         self._pump = threading.Thread(target=self._read_stderr, name=f"stderr-{self.pid}", daemon=True)
-        self._reader.start()
-        self._pump.start()
+        try:
+            self._reader.start()
+            self._pump.start()
+        except RuntimeError as error:  # too many threads
+            self._discarded = True
+            self._kill()
+            self._process.wait()
+            raise OSError(errno.EAGAIN, str(error)) from error
 
     @property
     def pid(self) -> int:
@@ -142,25 +216,42 @@ class Child:
     def _read_stdout(self) -> None:
         splitter = LineSplitter()
         fd = self._stdout.fileno()
-        while data := _read(fd):
+        wanted = True
+        while wanted and (data := self._read(fd)):
             at = time.monotonic()
             for text in splitter.feed(data):
-                if text:  # the daemon ignores blank lines, and children put one before each message
-                    self._lines.put(Line(text, at))
+                wanted = self._take_line(text, at)
         last = splitter.finish()
         if last is not None:
-            self._lines.put(Line(last, time.monotonic()))
-        self._lines.put(None)
+            self._take_line(last, time.monotonic())
+        self._lines.end()
+
+    def _take_line(self, text: bytes, at: float) -> bool:
+        if not text:  # children put a blank line before each message
+            return True
+        read = read_child_line(text, self._dialect)
+        if read.verdict == "skip" and not read.why:  # blank, although not empty
+            return True
+        return self._lines.put(text, at, message=read.verdict != "skip")
 
     def _read_stderr(self) -> None:
         splitter = LineSplitter()
         fd = self._stderr.fileno()
-        while data := _read(fd):
+        while data := self._read(fd):
             for line in splitter.feed(data):
                 self._on_stderr(line)
         last = splitter.finish()
         if last is not None:
             self._on_stderr(last)
+
+    def _read(self, fd: int) -> bytes:
+        """What there is; nothing at the end, or when the child is discarded: somebody else may hold the other end."""
+        ready = select.poll()
+        ready.register(fd, select.POLLIN)
+        while not self._discarded:
+            if ready.poll(_TURN_MILLIS):
+                return os.read(fd, _CHUNK)
+        return b""
 
     def write(self, data: bytes | memoryview, *, write_size: int | None = None, pause: float = 0.0) -> bool:
         """Write all of `data` to its standard input.
@@ -171,16 +262,28 @@ class Child:
             pause: seconds before each write.
 
         Returns:
-            False if the child has closed its input; its output tells the rest.
+            False if the child has closed its input, or was abandoned.
         """
         try:
             if write_size is None:
                 _core.write_all(self._stdin.fileno(), data, pause=pause)
             else:
                 _core.write_all(self._stdin.fileno(), data, write_size=write_size, pause=pause)
-        except (BrokenPipeError, ConnectionResetError):
+        except OSError as error:
+            if not self._abandoned and not isinstance(error, BrokenPipeError | ConnectionResetError):
+                raise
             return False
         return True
+
+    def unread(self) -> int:
+        """Bytes that were written and that nobody has read yet; 0 where the system does not tell."""
+        if self._abandoned:
+            return 0
+        try:
+            count = fcntl.ioctl(self._stdin.fileno(), termios.FIONREAD, bytes(4))
+        except (OSError, ValueError):
+            return 0
+        return int.from_bytes(count, sys.byteorder)
 
     def next_line(self, timeout: float) -> Line | None:
         """The next line of its standard output; None at the end of it.
@@ -188,22 +291,11 @@ class Child:
         Raises:
             ChildTimeoutError: nothing came for `timeout` seconds.
         """
-        if self._ended:
-            return None
-        try:
-            line = self._lines.get(timeout=timeout)
-        except Empty:
-            raise ChildTimeoutError from None
-        self._ended = line is None
-        return line
-
-    def has_line(self) -> bool:
-        """Whether a line, or the end of output, is there already."""
-        return self._ended or not self._lines.empty()
+        return self._lines.take(timeout)
 
     def close_stdin(self) -> None:
         """End of its input. Harmless when called twice."""
-        with contextlib.suppress(OSError):
+        with self._stdin_lock, contextlib.suppress(OSError):
             self._stdin.close()
 
     def wait(self, timeout: float) -> int | None:
@@ -220,27 +312,36 @@ class Child:
     def discard(self) -> None:
         """End whatever is left of it, also processes that it started and that hold its output open."""
         self.close_stdin()
+        self._lines.end(drop=True)
         if self._process.poll() is None or self._reader.is_alive() or self._pump.is_alive():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait()
+            self._kill()
+        self.wait(_LAST_WAIT)
+        # What it wrote before its end is still read; a process that left the group may hold the other ends for ever.
         self._reader.join(timeout=1.0)
         self._pump.join(timeout=1.0)
-        # A process that left the group may still hold the write ends; the threads then keep our ends.
-        if not self._reader.is_alive():
-            self._stdout.close()
-        if not self._pump.is_alive():
-            self._stderr.close()
+        self._discarded = True
+        self._reader.join()
+        self._pump.join()
+        self._stdout.close()
+        self._stderr.close()
 
     def kill_group(self) -> None:
         """SIGKILL to the process and all of its group, from any thread."""
         if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
+            self._kill()
 
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.kill()  # it may have moved to another group
 
-def _read(fd: int) -> bytes:
-    try:
-        return os.read(fd, _CHUNK)
-    except OSError:  # our end was closed under us at the very end
-        return b""
+    def abandon(self) -> None:
+        """End it, and every wait for it, from any thread: writing gives False, and its output has ended."""
+        self._abandoned = True
+        self.kill_group()
+        self._lines.end(drop=True)
+        with self._stdin_lock:
+            if not self._stdin.closed:
+                # A process outside of the group may hold the other end, and not read. So a pipe takes the place of
+                # ours that cannot be written to; it takes no descriptor more, of which there may be none.
+                os.dup2(self._stdout.fileno(), self._stdin.fileno(), inheritable=False)

@@ -13,6 +13,8 @@ than a person would. This module repeats it, for the classes of one dialect:
   ever answers it.
 - Scalars are coerced: a number to the text of a string field, ``"4"`` and ``1.7`` to a long.
 
+One rule is ours: of a line only the first MiB is kept. The daemon has no limit but its memory.
+
 Sources: KCL 3.1.3 and 1.7.1 message classes with Jackson 2.20 and 2.6; the child_line cases of the
 conformance data were produced by those classes.
 """
@@ -47,15 +49,22 @@ class ChildLine:
     why: str = ""
 
 
+LINE_LIMIT = 1024 * 1024
+"""Bytes of a line that are kept."""
+
+
 class LineSplitter:
-    """Cuts a byte stream into lines as `BufferedReader.readLine` does, however the bytes arrive."""
+    """Cuts a byte stream into lines as `BufferedReader.readLine` does, however the bytes arrive.
+
+    What a line has beyond `LINE_LIMIT` bytes is left out.
+    """
 
     __slots__ = ("_open", "_skip_line_feed")
 
     _ENDS = re.compile(rb"\r\n|\n|\r")
 
     def __init__(self) -> None:
-        self._open: list[bytes] = []
+        self._open = bytearray()
         self._skip_line_feed = False
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -66,17 +75,17 @@ class LineSplitter:
         # A CR at the end of what is known already ends the line; an LF that follows it belongs to it.
         self._skip_line_feed = data.endswith(b"\r")
         first, *rest = self._ENDS.split(data)
-        self._open.append(first)
+        self._open += first[: LINE_LIMIT - len(self._open)]
         if not rest:
             return []
-        lines = [b"".join(self._open), *rest]
-        self._open = [lines.pop()]
+        lines = [bytes(self._open), *(line[:LINE_LIMIT] for line in rest)]
+        self._open = bytearray(lines.pop())
         return lines
 
     def finish(self) -> bytes | None:
         """The last line when it has no end, None if nothing is open."""
-        last = b"".join(self._open)
-        self._open = []
+        last = bytes(self._open)
+        self._open.clear()
         return last or None
 
 

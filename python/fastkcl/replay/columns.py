@@ -63,7 +63,8 @@ class StoredRecords:
         describe: what the records are called in an error.
 
     Raises:
-        ValueError: a sequence number is not decimal, or a place is not above the one before it.
+        ValueError: a sequence number is not decimal, a sub-sequence number beyond 64 bits, or a place is not above
+            the one before it.
     """
 
     def __init__(self, columns: Columns, describe: str = "record") -> None:
@@ -71,6 +72,8 @@ class StoredRecords:
         before: Place | None = None
         for index in range(len(columns)):
             place = self.place(index)
+            if place.sub_sequence_number >= 2**63:
+                raise ValueError(f"{describe} {index}: sub-sequence number {place.sub_sequence_number} is too large")
             if before is not None and place.order <= before.order:
                 raise ValueError(
                     f"{describe} {index}: sequence number {place} is not above {before} of the one before; "

@@ -84,8 +84,9 @@ class CheckpointRequest:
     def __str__(self) -> str:
         if self.sequence_number is None:
             return "the end of what was delivered"
+        number = self.sequence_number[:140]
         sub = "" if self.sub_sequence_number is None else f"/{self.sub_sequence_number}"
-        return f"{self.sequence_number[:140]}{sub}"
+        return f"{number if is_decimal(number) else repr(number)}{sub}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +118,17 @@ class CheckpointAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A line that the daemon does not act on; it goes on waiting. `why` is empty for a blank line."""
+    """A line that the daemon does not act on; it goes on waiting.
+
+    Attributes:
+        line: the line.
+        why: what is wrong with it; empty for a blank line.
+        message: the action, if it is a message all the same.
+    """
 
     line: bytes
     why: str
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +143,9 @@ Outcome: TypeAlias = Answered | CheckpointAnswer | Skipped | Fatal
 
 
 def _encode(message: dict[str, object]) -> bytes:
-    # As Jackson writes: compact, key order as given, nothing but '"', '\' and control characters escaped.
-    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    # As Jackson writes: compact, key order as given, nothing but '"', '\' and control characters escaped. And as
+    # Java writes: half of a surrogate pair is a question mark.
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors="replace") + b"\n"
 
 
 def _nothing() -> None:
@@ -236,12 +245,13 @@ class Conversation:
                     CheckpointRequest(read.message["sequenceNumber"], read.message["subSequenceNumber"])
                 )
             case action:
-                return Skipped(line, f"{action} is the daemon's to say, not the child's")
+                return Skipped(line, f"{action} is the daemon's to say, not the child's", action)
 
     def _status(self, line: bytes, response_for: str | None) -> Outcome:
         if self.open is None or response_for != self.awaited_status:
             awaited = f"the status of {self.awaited_status}" if self.open else "no status"
-            return Fatal(line, f"status of {response_for} where the daemon waits for {awaited}")
+            named = None if response_for is None else response_for[:140]
+            return Fatal(line, f"status of {named!r} where the daemon waits for {awaited}")
         answered, self.open = self.open, None
         return Answered(answered)
 

@@ -19,7 +19,12 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CATALOG", "GARBAGE", "Fault", "FaultKind", "parse_fault"]
+__all__ = ["CATALOG", "GARBAGE", "SECONDS", "Fault", "FaultKind", "parse_fault"]
+
+SECONDS = 1_000_000
+"""No wait is longer than that, whatever is asked for."""
+
+_ERROR_NAME = re.compile(r"[A-Za-z_$][\w$.]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +179,10 @@ class Fault:
             raise ValueError(f"{self.name} takes no value (got {self.value!r})")
         if kind.choices and self.value not in kind.choices:
             raise ValueError(f"{self.name}={self.value}: one of {', '.join(kind.choices)}")
-        if kind.number and not (self.seconds >= 0):
-            raise ValueError(f"{self.name}={self.value}: seconds cannot be negative")
+        if kind.number and not 0 <= self.seconds <= SECONDS:
+            raise ValueError(f"{self.name}={self.value}: from 0 to {SECONDS:,} seconds expected")
+        if self.name == "checkpoint-error" and not _ERROR_NAME.fullmatch(self.value or ""):
+            raise ValueError(f"{self.name}={self.value!r}: a class name expected, e.g. ThrottlingException")
 
     @property
     def seconds(self) -> float:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from fastkcl.replay.child_lines import ReplayDialect
-from fastkcl.replay.faults import Fault
+from fastkcl.replay.faults import SECONDS, Fault
 
-__all__ = ["End", "ReplayOptions"]
+__all__ = ["COUNT", "RATE", "End", "ReplayOptions"]
+
+COUNT = 1_000_000_000
+"""Of records, batches, bytes at once: more is a slip of the pen."""
+
+RATE = 0.001
+"""Records per second of a shard at the least."""
 
 End: TypeAlias = Literal["shard-end", "shutdown", "lease-lost", "eof"]
 """How a shard's script ends: the shard is over; the worker is stopped; the lease goes; input just ends."""
@@ -34,8 +41,10 @@ class ReplayOptions:
         write_size: bytes of one write to a child; None for the extension's default. A JVM writes 8192.
         faults: what shall go wrong.
         restarts: how often a child that ends by itself is replaced, per shard. Such an end is a problem all the same.
-            A child that did not get through initialize is not replaced.
-        answer_timeout: seconds without a line from a child that owes an answer, and for writing it a line.
+            A child that did not get through initialize is not replaced. An end by a checkpoint's error that was asked
+            for counts as well where the one before stood at the same checkpoint; at another, counting begins anew.
+        answer_timeout: seconds without a message from a child that owes a status, and for writing it a line. The
+            status itself has to come within ten times that.
         exit_grace: seconds for a child to end once its input has ended.
         environment: variables for the children, over those of this process.
         prefix_stderr: put the shard's id before each line of standard error.
@@ -69,15 +78,17 @@ class ReplayOptions:
     def __post_init__(self) -> None:
         for name in ("batch_records", "split_at", "merge_at", "write_size", "repeat"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
+            if value is not None and not 1 <= value <= COUNT:
+                raise ValueError(f"{name} must be from 1 to {COUNT:,}, not {value}")
         for name in ("empty_batches", "restarts", "preencode_bytes"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} cannot be negative")
-        for name in ("rate", "answer_timeout", "exit_grace"):
+            if not 0 <= (value := getattr(self, name)) <= COUNT:
+                raise ValueError(f"{name} must be from 0 to {COUNT:,}, not {value}")
+        for name in ("answer_timeout", "exit_grace"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be above 0, not {value}")
+            if not 0 < value <= SECONDS:
+                raise ValueError(f"{name} must be above 0 and at most {SECONDS:,} s, not {value}")
+        if self.rate is not None and not RATE <= self.rate < math.inf:
+            raise ValueError(f"rate must be at least {RATE} records per second, and a number, not {self.rate}")
         if self.split_at is not None and self.merge_at is not None:
             raise ValueError("split_at and merge_at exclude each other")
         if not self.stream:

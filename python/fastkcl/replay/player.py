@@ -8,7 +8,8 @@
 The daemon filters by place, not by batch: a record at or below the checkpoint never comes again, every other one does.
 
 Rules: faults are counted by deliveries of the shard, redeliveries included, so that a fault can also hit those. A
-shard whose parents did not all checkpoint their end is not started, as in KCL.
+zombie's checkpoints are not the shard's: they are counted for no fault. A shard whose parents did not all checkpoint
+their end is not started, as in KCL. There is a limit to children in a row that change nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from fastkcl.replay.conversation import CheckpointAnswer, CheckpointRequest, Con
 from fastkcl.replay.faults import CATALOG, GARBAGE, Fault
 from fastkcl.replay.options import ReplayOptions
 from fastkcl.replay.plan import ShardPlan, cut
-from fastkcl.replay.positions import SHARD_END
+from fastkcl.replay.positions import SHARD_END, Place
 from fastkcl.replay.report import Progress, ShardReport, ShardState
 from fastkcl.replay.session import Hub, Session, SessionOver
 from fastkcl.replay.sources import Ask, Deliver, Step
@@ -83,11 +84,14 @@ class ShardPlayer:
         self._delivered = 0  # records delivered at least once: those below this index
         self._deliveries = 0
         self._fired: set[Fault] = set()
+        self._checkpoints = 0
         self._deaths = 0
+        self._vain = 0  # children in a row that ended by an error that was asked for, at the same checkpoint
+        self._died_at: Place | None = None
         self._close_at_reply: Fault | None = None
         self._attempt = 0
         self._started_at = 0.0
-        self._zombies: list[threading.Thread] = []
+        self._zombies: list[tuple[threading.Thread, ShardReport]] = []
 
     # Encoding, ahead of time.
 
@@ -135,7 +139,7 @@ class ShardPlayer:
                 parent.done.wait()
             unfinished = [parent.plan.label for parent in parents if parent.lease.checkpoint != SHARD_END]
             if unfinished and not self._hub.stopping.is_set():
-                self.report.problems.append(
+                self.report.problem(
                     f"not started: the end of {' and '.join(unfinished)} was not checkpointed, so KCL never starts it"
                 )
                 return
@@ -148,8 +152,9 @@ class ShardPlayer:
             self._hub.stop()
         finally:
             try:
-                for zombie in self._zombies:
-                    zombie.join()
+                for thread, report in self._zombies:
+                    thread.join()
+                    self.report.add_zombie(report)
                 self._close_report()
                 self._tell("done")
             except BaseException as error:  # a bug, which must not leave others waiting for this shard
@@ -162,16 +167,21 @@ class ShardPlayer:
         report.records_sent = self._delivered
         if self.lease.writes:
             report.last_checkpoint = self.lease.checkpoint.sequence_number, self.lease.checkpoint.sub_sequence_number
-        if self._deaths > self._options.restarts:
-            report.problems.append(f"given up after {self._options.restarts} restarts that nobody asked for")
+        restarts = self._options.restarts
+        if self._deaths > restarts:
+            report.problem(f"given up after {restarts} restarts that nobody asked for", last=True)
+        if self._vain > restarts:
+            report.problem(
+                f"given up after {self._vain + 1} children that ended, at the same checkpoint, by an error that was "
+                "asked for; a daemon goes on for ever",
+                last=True,
+            )
         if report.exit_codes and self._delivered < self._planned and not self._hub.stopping.is_set():
             left = self._planned - self._delivered
-            report.problems.append(f"{left} of {self._planned} records were never delivered")
+            report.problem(f"{left} of {self._planned} records were never delivered", last=True)
         for fault in self._options.faults:
             if fault not in self._fired and fault.shard in (None, self.plan.index):
-                report.faults.append(
-                    f"{fault} never came: {self._deliveries} deliveries, {report.checkpoints} checkpoints"
-                )
+                report.fault(f"{fault} never came: {self._deliveries} deliveries, {self._checkpoints} checkpoints")
         report.uncheckpointed = max(self._delivered - first_after(self.plan.records, self.lease.checkpoint), 0)
 
     def _tell(self, state: ShardState) -> None:
@@ -185,7 +195,7 @@ class ShardPlayer:
                 self._planned,
                 report.line_bytes,
                 report.restarts,
-                len(report.problems),
+                report.problem_count,
             )
         )
 
@@ -205,12 +215,20 @@ class ShardPlayer:
                 self._deaths += 1
                 if self._deaths > self._options.restarts:
                     return False
+            if over.provoked and self._in_vain():
+                return False
             # A shard that is checkpointed at its end is complete: KCL starts no child for it again.
             return over.again and self.lease.checkpoint != SHARD_END
         finally:
             if not keep:
                 session.discard()
         return False
+
+    def _in_vain(self) -> bool:
+        """A child has ended by an error that was asked for: whether too many in a row did, and nothing moved on."""
+        self._vain = self._vain + 1 if self.lease.checkpoint == self._died_at else 0
+        self._died_at = self.lease.checkpoint
+        return self._vain > self._options.restarts
 
     def _start_child(self) -> Session:
         environment = {
@@ -221,7 +239,7 @@ class ShardPlayer:
             ENVIRONMENT_ATTEMPT: str(self._attempt),
         }
         label = self.plan.label
-        child = Child(self._command, environment, lambda line: self._relay.put(label, line))
+        child = Child(self._command, environment, lambda line: self._relay.put(label, line), self.plan.dialect)
         self._hub.add(child)
         conversation = Conversation(self.lease, self.plan.dialect)
         name = f"child {self._attempt}"
@@ -268,7 +286,7 @@ class ShardPlayer:
     def _keep_pace(self, step: Deliver) -> None:
         if self._options.rate is not None:
             due = self._started_at + step.start / self._options.rate
-            self._hub.stopping.wait(max(due - time.monotonic(), 0.0))
+            self._hub.sleep(due - time.monotonic())
 
     # Deliveries, and what goes wrong with them.
 
@@ -373,24 +391,28 @@ class ShardPlayer:
     def _make_zombie(self, session: Session, seconds: float) -> SessionOver:
         """Stop the child, and let it go on later beside its successor, without a lease."""
         session.child.signal(signal.SIGSTOP)
-        session.conversation.owns_lease = False
+        report = ShardReport(self.plan.shard_id, self.plan.label, self.plan.dialect)
+        session.disown(report)
 
         def wake() -> None:
-            self._hub.stopping.wait(seconds)
-            session.child.signal(signal.SIGCONT)
             try:
+                self._hub.sleep(seconds)
+                session.child.signal(signal.SIGCONT)
                 session.await_status()
                 session.request(session.conversation.lease_lost())
                 session.end()
                 session.fault("went on beside its successor and ended in good order")
             except SessionOver:
                 pass  # its problems are noted
+            except BaseException as error:  # a bug: not the end of this thread only
+                self.failure = error
+                self._hub.stop()
             finally:
                 session.discard()
 
         thread = threading.Thread(target=wake, name=f"zombie-{session.child.pid}")
-        self._zombies.append(thread)
         thread.start()
+        self._zombies.append((thread, report))
         return SessionOver(again=True, keep=True)
 
     # Checkpoints, and what goes wrong with them.
@@ -403,7 +425,7 @@ class ShardPlayer:
 
     def error_for(self, session: Session, request: CheckpointRequest) -> str | None:
         """See `CheckpointHooks`: the fault checkpoint-error."""
-        ordinal = self.report.checkpoints + 1
+        ordinal = self._checkpoints + 1
         fault = self._hit_checkpoint("checkpoint-error", ordinal)
         if fault is None:
             return None
@@ -413,12 +435,13 @@ class ShardPlayer:
 
     def before_reply(self, session: Session, answer: CheckpointAnswer) -> bool:
         """See `CheckpointHooks`: the faults slow-reply and close=reply."""
-        ordinal = self.report.checkpoints
+        self._checkpoints += 1
+        ordinal = self._checkpoints
         slow = self._hit_checkpoint("slow-reply", ordinal)
         if slow is not None:
             self._fired.add(slow)
             session.fault(f"{slow} at checkpoint {ordinal}")
-            self._hub.stopping.wait(slow.seconds)
+            self._hub.sleep(slow.seconds)
         close, self._close_at_reply = self._close_at_reply, None
         if close is not None:
             self._fired.add(close)

@@ -9,6 +9,12 @@ __all__ = ["Progress", "Report", "ShardReport", "ShardState"]
 
 ShardState: TypeAlias = Literal["waiting", "playing", "done"]
 
+LISTED = 100
+"""Problems, and faults, of a shard that are kept with their words; those after them are only counted.
+
+What is wrong with the end of a child, or of the shard, is kept in any case.
+"""
+
 
 @dataclass(slots=True)
 class ShardReport:
@@ -29,11 +35,13 @@ class ShardReport:
             None if none was stored.
         uncheckpointed: records delivered that lie above the last checkpoint: they would come again.
         restarts: children started after the first.
-        exit_codes: of the children, in the order they ended; negative for a signal.
+        exit_codes: of the children, in the order they ended (a zombie's last); negative for a signal.
         write_seconds: spent writing processRecords lines (the child reads meanwhile).
         answer_seconds: from the end of writing to the status.
         faults: faults that were asked for and came, and what the child did.
         problems: what the child did against the protocol, or failed to do. Empty for a good child.
+        more_faults: faults beyond the first `LISTED`, which are only counted.
+        more_problems: problems, likewise.
     """
 
     shard_id: str
@@ -54,6 +62,46 @@ class ShardReport:
     answer_seconds: float = 0.0
     faults: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    more_faults: int = 0
+    more_problems: int = 0
+
+    def fault(self, text: str) -> None:
+        """Note a fault that was asked for, or what came of it."""
+        if len(self.faults) < LISTED:
+            self.faults.append(text)
+        else:
+            self.more_faults += 1
+
+    def problem(self, text: str, *, last: bool = False) -> None:
+        """Note what the child did wrong; `last` is for what there is only one of."""
+        if last or len(self.problems) < LISTED:
+            self.problems.append(text)
+        else:
+            self.more_problems += 1
+
+    def checkpoint(self, error: str | None) -> None:
+        """Count a checkpoint that was asked for, and the error it was answered with."""
+        self.checkpoints += 1
+        if error is not None:
+            self.checkpoint_errors[error] = self.checkpoint_errors.get(error, 0) + 1
+
+    def add_zombie(self, zombie: ShardReport) -> None:
+        """Take over what was noted of a child that went on beside its successor."""
+        self.checkpoints += zombie.checkpoints
+        for error, count in zombie.checkpoint_errors.items():
+            self.checkpoint_errors[error] = self.checkpoint_errors.get(error, 0) + count
+        self.exit_codes += zombie.exit_codes
+        for text in zombie.faults:
+            self.fault(text)
+        for text in zombie.problems:
+            self.problem(text, last=True)
+        self.more_faults += zombie.more_faults
+        self.more_problems += zombie.more_problems
+
+    @property
+    def problem_count(self) -> int:
+        """All problems, the listed ones and the others."""
+        return len(self.problems) + self.more_problems
 
     @property
     def bytes_per_second(self) -> float:

@@ -52,6 +52,9 @@ def replay(
     plans = make_plans(source, options)
     if not plans:
         raise ReplayError("the source has no shard")
+    for fault in options.faults:
+        if fault.shard is not None and fault.shard >= len(plans):
+            raise ReplayError(f"{fault}: there is no shard {fault.shard}; the last one is {len(plans) - 1}")
     hub = Hub()
     relay = StderrRelay(options.on_stderr, prefix=options.prefix_stderr)
     players = [ShardPlayer(plan, command, options, hub, relay, progress or _ignore) for plan in plans]
@@ -85,7 +88,10 @@ def _play(players: Sequence[ShardPlayer], plans: Sequence[ShardPlan], hub: Hub) 
     started: list[ShardPlayer] = []
     try:
         for player, thread in zip(players, threads, strict=True):
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:
+                raise ReplayError(f"{len(players)} shards are too many: {error}") from error
             started.append(player)
         _wait(started)
     except BaseException:  # Ctrl-C above all: the children are in groups of their own and did not get it

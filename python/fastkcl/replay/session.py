@@ -10,11 +10,15 @@ asked for may make a child end with an error: that is noted with the fault. The 
     ended in a message, a broken    an exit code above 0      a problem: 0 says all was well,
     line, ended before a reply                                 a signal is a crash
     open, a status is owed          none; above 0 if a fault  a problem: the daemon would stop,
-                                    was answered just before  with all of its shards
+                                    was the last thing read   with all of its shards
     ==============================  ========================  ================================
 
-Rules: every wait is bounded by the options. A session ends by raising `SessionOver`, which says whether another
-child is to go on with the shard.
+A child answers what it has read. So a message is a problem if it came before the last bytes were written of what it
+answers, or while they still lie in the pipe; and so is an input that the child has closed although there was more.
+
+Rules: every wait is bounded by the options, and ends at once when the replay is being stopped. A wait is over when its
+time is over, also for a child that never stops writing: a line counts if it came in time. A session ends by raising
+`SessionOver`, which says whether another child is to go on with the shard.
 """
 
 from __future__ import annotations
@@ -27,7 +31,6 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from fastkcl.replay.child import Child, ChildTimeoutError, Line
-from fastkcl.replay.child_lines import read_child_line
 from fastkcl.replay.conversation import (
     Answered,
     CheckpointAnswer,
@@ -49,13 +52,15 @@ class SessionOver(Exception):  # noqa: N818 - how a session ends, not an error
     Attributes:
         again: whether a new child is to go on with the shard.
         died: whether the child ended by itself, so that a new one is a restart which nobody asked for.
+        provoked: whether it ended by an error that was asked for.
         keep: whether the process lives on (a zombie) and is somebody else's to end.
     """
 
-    def __init__(self, *, again: bool, died: bool = False, keep: bool = False) -> None:
+    def __init__(self, *, again: bool, died: bool = False, provoked: bool = False, keep: bool = False) -> None:
         super().__init__(again)
         self.again = again
         self.died = died
+        self.provoked = provoked
         self.keep = keep
 
 
@@ -75,12 +80,14 @@ class Hub:
     """What all shards of a replay share: the wish to stop, and a watch over writes that never end."""
 
     _TURN = 0.25  # seconds between two looks at the watched writes
+    _NAP = 60.0  # seconds that one wait may take of a long one: the longest are beyond what a lock can wait
 
     def __init__(self) -> None:
         self.stopping = threading.Event()
         self._children: set[Child] = set()
         self._deadlines: dict[Child, float] = {}
         self._overdue: set[Child] = set()
+        self._lock = threading.Lock()  # for the two above
         self._done = threading.Event()
         self._watch = threading.Thread(target=self._look, name="write-watch", daemon=True)
         self._watch.start()
@@ -89,7 +96,7 @@ class Hub:
         """Take a child in; it is ended by `stop`."""
         self._children.add(child)
         if self.stopping.is_set():
-            child.kill_group()
+            child.abandon()
 
     def remove(self, child: Child) -> None:
         """Forget a child that has ended."""
@@ -97,12 +104,14 @@ class Hub:
 
     @contextlib.contextmanager
     def bounded(self, child: Child, seconds: float) -> Iterator[None]:
-        """End the child if what is done inside takes longer; its output then ends, see `overdue`."""
-        self._deadlines[child] = time.monotonic() + seconds
+        """Abandon the child if what is done inside takes longer, see `overdue`."""
+        with self._lock:
+            self._deadlines[child] = time.monotonic() + seconds
         try:
             yield
         finally:
-            self._deadlines.pop(child, None)
+            with self._lock:
+                self._deadlines.pop(child, None)
 
     def overdue(self, child: Child) -> bool:
         """Whether the child was ended because it did not read."""
@@ -111,16 +120,23 @@ class Hub:
     def _look(self) -> None:
         while not self._done.wait(self._TURN):
             now = time.monotonic()
-            for child, deadline in list(self._deadlines.items()):
-                if now > deadline and child not in self._overdue:
+            with self._lock:
+                for child in [child for child, deadline in self._deadlines.items() if now > deadline]:
+                    del self._deadlines[child]
                     self._overdue.add(child)
-                    child.kill_group()
+                    child.abandon()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, or until the replay is being stopped."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not self.stopping.wait(min(left, self._NAP)):
+            pass
 
     def stop(self) -> None:
         """End all children, and let nothing new start."""
         self.stopping.set()
         for child in list(self._children):
-            child.kill_group()
+            child.abandon()
 
     def close(self) -> None:
         """End the watch."""
@@ -142,6 +158,20 @@ def _shown(line: bytes) -> str:
     return repr(line if len(line) <= 100 else line[:100] + b"...")[1:]
 
 
+def _name(error: str) -> str:
+    return error if error.isidentifier() else repr(error[:140])
+
+
+_STATUS_WITHIN = 10
+"""A status has to come within so many answer timeouts, whatever other messages come before it."""
+
+_END_OF_MESSAGE = 3
+"""Bytes of a line without which no message is whole: its last brace, CR, LF."""
+
+_END_OF_LINE = 2
+"""Bytes of a line that a child need not have read to know the message: CR, LF."""
+
+
 class Session:
     """A child that plays with the daemon of one shard.
 
@@ -151,7 +181,7 @@ class Session:
         report: of the shard; counts, times and problems go there.
         options: of the replay.
         hub: of the replay.
-        hooks: what is done to checkpoints from outside.
+        hooks: what is done to checkpoints from outside, if anything is.
         name: of the child in messages, e.g. ``child 2``.
 
     Attributes:
@@ -168,7 +198,7 @@ class Session:
         report: ShardReport,
         options: ReplayOptions,
         hub: Hub,
-        hooks: CheckpointHooks,
+        hooks: CheckpointHooks | None,
         name: str,
     ) -> None:
         self.child = child
@@ -184,15 +214,28 @@ class Session:
         self._provoked: str | None = None  # an error that was asked for, which the child may end by
         self._errors: tuple[str | None, ...] = ()
         self._checkpoints_before = 0
-        self._written_at = 0.0
+        self._asked = ""  # what was written last
+        self._asked_at = 0.0  # before which nobody can have read it
+        self._unread: str | None = None  # what could not be written
+        self._noise = 0  # lines in this request that are no messages
+        self._message_by = self._status_by = 0.0
 
     def problem(self, text: str) -> None:
         """Note what the child did wrong."""
-        self._report.problems.append(f"{self._name}{self.place}: {text}")
+        self._report.problem(f"{self._name}{self.place}: {text}")
+
+    def verdict(self, text: str) -> None:
+        """Note what is wrong with how the child ends."""
+        self._report.problem(f"{self._name}{self.place}: {text}", last=True)
 
     def fault(self, text: str) -> None:
         """Note a fault that was asked for, or what came of it."""
-        self._report.faults.append(f"{self._name}{self.place}: {text}")
+        self._report.fault(f"{self._name}{self.place}: {text}")
+
+    def disown(self, report: ShardReport) -> None:
+        """The lease has gone to another child: no checkpoint succeeds, no fault comes, and notes go elsewhere."""
+        self.conversation.owns_lease = False
+        self._report, self._hooks, self._errors = report, None, ()
 
     # Requests.
 
@@ -204,15 +247,37 @@ class Session:
     def _error_for(self, request: CheckpointRequest) -> str | None:
         rank = self.conversation.checkpoints - self._checkpoints_before - 1
         captured = self._errors[rank] if rank < len(self._errors) else None
-        return captured or self._hooks.error_for(self, request)
+        return captured or (self._hooks.error_for(self, request) if self._hooks else None)
 
     def write(self, line: bytes | memoryview, *, write_size: int | None = None, pause: float = 0.0) -> float:
-        """Write (part of) a line; returns when its last byte was in the pipe, on the clock of `time.monotonic`."""
-        self._written_at = time.monotonic()
-        slow = pause * (len(line) / write_size if write_size else 1.0)
-        with self._hub.bounded(self.child, self._options.answer_timeout + slow):
-            self.child.write(line, write_size=write_size or self._options.write_size, pause=pause)
+        """Write (part of) a line.
+
+        Returns:
+            When its last byte was in the pipe, on the clock of `time.monotonic`.
+
+        Raises:
+            SessionOver: the child did not read it in time.
+        """
+        size = write_size or self._options.write_size
+        self._put(line, self.conversation.awaited_status or "a broken line", size, pause)
         return time.monotonic()
+
+    def _put(self, line: bytes | memoryview, what: str, write_size: int | None = None, pause: float = 0.0) -> None:
+        if self._hub.stopping.is_set():
+            raise SessionOver(again=False)
+        rest = memoryview(line)
+        timeout = self._options.answer_timeout
+        slow = pause * (2 + (len(line) / write_size if write_size else 0))
+        with self._hub.bounded(self.child, timeout + slow):
+            written = self.child.write(rest[:-_END_OF_MESSAGE], write_size=write_size, pause=pause)
+            self._asked, self._asked_at = what, time.monotonic()
+            written = written and self.child.write(rest[-_END_OF_MESSAGE:], write_size=write_size, pause=pause)
+        if self._hub.overdue(self.child):
+            self.verdict(f"did not read {what} within {timeout:g} s")
+            self._reap(self._options.exit_grace)
+            raise SessionOver(again=False)
+        if not written and self._unread is None:
+            self._unread = what  # if it is ending, its end tells more
 
     def request(self, line: bytes) -> None:
         """Write a request's line and wait for its status."""
@@ -225,76 +290,106 @@ class Session:
         Raises:
             SessionOver: the child did not give it.
         """
-        awaited = self.conversation.open
-        early = True
-        while True:
-            line = self._next_line()
-            if line is None:
-                raise self._died()
-            outcome = self.conversation.receive(line.text)
-            if early and line.at < self._written_at and not (isinstance(outcome, Skipped) and not outcome.why):
-                early = False
-                self.problem(f"wrote {_shown(line.text)} before {awaited} was asked for")
-            if isinstance(outcome, Answered):
-                self._provoked = None
-                self.initialized = True
-                return line.at
-            self._act(outcome)
+        timeout = self._options.answer_timeout
+        self._message_by = time.monotonic() + timeout
+        self._status_by = time.monotonic() + timeout * _STATUS_WITHIN
+        self._noise = 0
+        try:
+            while True:
+                line = self._next_line()
+                if line is None:
+                    raise self._died()
+                outcome = self.conversation.receive(line.text)
+                if isinstance(outcome, Skipped) and outcome.message is None:
+                    self._skip(line, outcome.why)
+                    continue
+                self._check_order(line, outcome)
+                if isinstance(outcome, Answered):
+                    if self._unread is not None:
+                        self.end(clean=None)
+                        raise SessionOver(again=False)
+                    self._provoked = None
+                    self.initialized = True
+                    return line.at
+                self._act(outcome)
+                self._message_by = time.monotonic() + timeout
+        finally:
+            if self._noise > 1:
+                self.problem(f"wrote {self._noise - 1:,} more lines that are no messages")
+
+    def _check_order(self, line: Line, outcome: Outcome) -> None:
+        """A child cannot answer what it has not read."""
+        if isinstance(outcome, Answered | CheckpointAnswer) and (
+            line.at < self._asked_at or (self._unread is None and self.child.unread() > _END_OF_LINE)
+        ):
+            self.problem(f"wrote {_shown(line.text)} before it had read {self._asked}")
+
+    def _skip(self, line: Line, why: str) -> None:
+        """Lines that are no messages: the first is told, the others of a request are counted."""
+        if not self._noise:
+            self.problem(f"wrote {_shown(line.text)} on standard output: {why}; the daemon skips it and waits on")
+        self._noise += 1 + line.more
 
     def _act(self, outcome: Outcome) -> None:
         match outcome:
             case CheckpointAnswer():
-                self._report.checkpoints += 1
-                if outcome.error is not None:
-                    errors = self._report.checkpoint_errors
-                    errors[outcome.error] = errors.get(outcome.error, 0) + 1
+                self._report.checkpoint(outcome.error)
+                self._provoked = None
                 if outcome.wrong is not None:
                     self.problem(f"{outcome.wrong} ({outcome.error or 'nothing to store'})")
-                elif outcome.error is not None:
-                    self._provoked = outcome.error
-                if not self._hooks.before_reply(self, outcome):
-                    raise self.end(clean=False, after="the end of its input before the reply to a checkpoint")
+                if self._hooks is not None:
+                    begun = time.monotonic()
+                    if not self._hooks.before_reply(self, outcome):
+                        raise self.end(clean=False, after="the end of its input before the reply to a checkpoint")
+                    self._status_by += time.monotonic() - begun
                 outcome.commit()
-                # A child that is gone shows at the next line.
-                with self._hub.bounded(self.child, self._options.answer_timeout):
-                    self.child.write(outcome.line)
-            case Skipped(line, why) if why:
+                self._put(outcome.line, "the reply to its checkpoint")
+                if outcome.wrong is None and self._unread is None:
+                    self._provoked = outcome.error
+            case Skipped(line, why):
                 self.problem(f"wrote {_shown(line)} on standard output: {why}; the daemon skips it and waits on")
             case Fatal(line, why):
-                self.problem(f"wrote {_shown(line)}: {why}; the daemon stops, with all of its shards")
-                self.end(clean=None, after="a fatal line")
+                self.verdict(f"wrote {_shown(line)}: {why}; the daemon stops, with all of its shards")
+                self.end(clean=None)
                 raise SessionOver(again=False)
             case _:
                 pass
 
     def _next_line(self) -> Line | None:
+        if self._hub.stopping.is_set():
+            raise SessionOver(again=False)
+        by = min(self._message_by, self._status_by)
         try:
-            return self.child.next_line(self._options.answer_timeout)
+            line = self.child.next_line(max(by - time.monotonic(), 0.0))
+            if line is None or line.at <= by:
+                return line
         except ChildTimeoutError:
-            owed = self.conversation.awaited_status
-            self.problem(
-                f"no line for {self._options.answer_timeout:g} s, and the status of {owed} is owed: "
+            pass
+        self._tell_unread()
+        owed, timeout = self.conversation.awaited_status, self._options.answer_timeout
+        if by == self._message_by:
+            self.verdict(
+                f"no message for {timeout:g} s, and the status of {owed} is owed: "
                 "a daemon without timeoutInSeconds waits for ever"
             )
-            self._reap(0.0)
-            raise SessionOver(again=False) from None
+        else:
+            self.verdict(f"other messages, and no status of {owed}, for {timeout * _STATUS_WITHIN:g} s")
+        self._reap(0.0)
+        raise SessionOver(again=False)
 
     def _died(self) -> SessionOver:
         """The output ended while a status was owed."""
-        owed = self.conversation.awaited_status
-        code = self._reap(self._options.exit_grace)
         if self._hub.stopping.is_set():
             return SessionOver(again=False)
-        if self._hub.overdue(self.child):
-            self.problem(f"did not read {owed} within {self._options.answer_timeout:g} s")
-            return SessionOver(again=False)
+        owed = self.conversation.awaited_status
+        code = self._reap(self._options.exit_grace)
         if code is None:
-            self.problem(f"closed its standard output while the status of {owed} was owed, and went on running")
+            self.verdict(f"closed its standard output while the status of {owed} was owed, and went on running")
             return SessionOver(again=False)
         if self._provoked is not None and code > 0:
-            self.fault(f"ended {describe_exit(code)} after {self._provoked}")
-            return SessionOver(again=True)
-        self.problem(f"ended {describe_exit(code)} while the status of {owed} was owed")
+            self.fault(f"ended {describe_exit(code)} after {_name(self._provoked)}")
+            return SessionOver(again=True, provoked=True)
+        self.verdict(f"ended {describe_exit(code)} while the status of {owed} was owed")
         return SessionOver(again=self.initialized, died=True)
 
     # The end.
@@ -312,6 +407,8 @@ class Session:
         Returns:
             What may be raised where a new child is to go on.
         """
+        if clean is not False:  # what is broken need not be read to its end
+            self._tell_unread()
         if close_input:
             self.child.close_stdin()
         grace = self._options.exit_grace
@@ -319,14 +416,14 @@ class Session:
         said: bytes | None = None
         try:
             while (line := self.child.next_line(max(deadline - time.monotonic(), 0.0))) is not None:
-                read = read_child_line(line.text, self.conversation.dialect)
-                if read.verdict != "skip" or read.why:
-                    said = said or line.text
+                said = said or line.text
+                if line.at > deadline:
+                    raise ChildTimeoutError
             code = self.child.wait(max(deadline - time.monotonic(), 0.0))
         except ChildTimeoutError:
             code = self.child.wait(0.0)
             if code is not None:
-                self.problem(
+                self.verdict(
                     f"its standard output is still open {grace:g} s after {after}, although it has ended: "
                     "a process that it started holds it, and the daemon waits"
                 )
@@ -335,23 +432,35 @@ class Session:
         if said is not None and clean is not None:
             self.problem(f"wrote {_shown(said)} after {after}")
         if code is None:
-            self.problem(f"still running {grace:g} s after {after}: the daemon waits without a limit")
+            self.verdict(f"still running {grace:g} s after {after}: the daemon waits without a limit")
             self._reap(0.0)
             return SessionOver(again=True)
         self._report.exit_codes.append(code)
         if clean and code != 0:
-            self.problem(f"ended {describe_exit(code)} after {after}; 0 is the end of a child that did its work")
+            self.verdict(f"ended {describe_exit(code)} after {after}; 0 is the end of a child that did its work")
         elif clean is False and code <= 0:
-            self.problem(f"ended {describe_exit(code)} after {after}; an exit code above 0 has to tell of it")
+            self.verdict(f"ended {describe_exit(code)} after {after}; an exit code above 0 has to tell of it")
         elif clean is False:
             self.fault(f"ended {describe_exit(code)} after {after}")
         return SessionOver(again=True)
 
     def kill(self) -> SessionOver:
         """SIGKILL, as asked for."""
+        self._tell_unread()
         self.child.signal(signal.SIGKILL)
-        self._reap(self._options.exit_grace)
+        code = self._reap(self._options.exit_grace)
+        if code not in (None, -signal.SIGKILL):
+            self.verdict(f"ended {describe_exit(code)} before it was killed")
+        with contextlib.suppress(ChildTimeoutError):  # somebody else may hold its output
+            line = self.child.next_line(0.1)
+            if line is not None and line.at < self._asked_at:
+                self.problem(f"wrote {_shown(line.text)} before it had read {self._asked}")
         return SessionOver(again=True)
+
+    def _tell_unread(self) -> None:
+        if self._unread is not None and not self._hub.stopping.is_set():
+            self.verdict(f"closed its input before {self._unread} was written: the daemon stops, with all its shards")
+        self._unread = None
 
     def _reap(self, grace: float) -> int | None:
         """The exit code of a child that should have ended; None if it had to be ended after `grace` seconds."""

@@ -19,8 +19,10 @@ Rules: what a file says wrong is reported with its name and line number and what
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedIOBase
@@ -30,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 from fastkcl import _core
 from fastkcl.replay.child_lines import ReplayDialect
 from fastkcl.replay.columns import Columns, GeneratedRecords, RecordSequence, StoredRecords
+from fastkcl.replay.options import COUNT
 from fastkcl.replay.positions import TRIM_HORIZON, Place, is_decimal, is_sentinel, sequence_numbers
 from fastkcl.replay.profiles import EPOCH_MILLIS, PROFILES
 
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
+    "READ_ERRORS",
     "Ask",
     "Deliver",
     "Shard",
@@ -47,6 +51,9 @@ __all__ = [
     "generate",
     "open_lines",
 ]
+
+READ_ERRORS = (OSError, EOFError, zlib.error)
+"""What reading `open_lines` raises for a file that cannot be read, or unpacked."""
 
 
 class SourceError(ValueError):
@@ -170,6 +177,8 @@ def generate(profile: str, *, shards: int = 1, records: int, batch_records: int 
         raise ValueError(f"no profile {profile!r}; there are: {', '.join(PROFILES)}")
     if shards < 1 or records < 0 or (batch_records is not None and batch_records < 1):
         raise ValueError("shards and batch_records must be at least 1, records at least 0")
+    if records > COUNT:
+        raise ValueError(f"at most {COUNT:,} records")
     return _Generated(profile, shards, records, batch_records or PROFILES[profile].records, seed)
 
 
@@ -222,6 +231,14 @@ def from_captures(paths: str | Path | Iterable[str | Path]) -> Source:
 def open_lines(path: Path) -> BufferedIOBase:
     """Open a file of lines for reading, unpacking ``.gz``."""
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except READ_ERRORS as error:
+        raise SourceError(f"{path}: {(isinstance(error, OSError) and error.strerror) or error}") from None
 
 
 class _CaptureReader:
@@ -294,20 +311,21 @@ class _CaptureReader:
 def _read_capture(path: Path) -> Shard:
     reader = _CaptureReader()
     number = 0
-    try:
-        with open_lines(path) as lines:
-            for number, line in enumerate(lines, 1):  # noqa: B007 - named in the error below
-                reader.read(line)
-        reader.finish()
-        records = StoredRecords(_captured_columns(reader.batches))
-    except (_core.DecodeError, SourceError) as error:
-        raise SourceError(f"{path}:{number}: {error}") from None
-    except ValueError as error:
-        raise SourceError(f"{path}: {error}") from None
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror or error}") from None
+    with _reading(path):
+        try:
+            with open_lines(path) as lines:
+                for number, line in enumerate(lines, 1):  # noqa: B007 - named in the error below
+                    reader.read(line)
+            reader.finish()
+            records = StoredRecords(_captured_columns(reader.batches))
+        except (_core.DecodeError, SourceError) as error:
+            raise SourceError(f"{path}:{number}: {error}") from None
+        except ValueError as error:
+            raise SourceError(f"{path}: {error}") from None
     initialize = reader.initialize
     assert initialize is not None
+    if "\0" in initialize.shard_id:
+        raise SourceError(f"{path}:1: {initialize.shard_id!r} cannot be put into a child's environment")
     dialect: ReplayDialect = initialize.dialect
     if dialect == "modern" and reader.old_ends:
         dialect = "transitional"
@@ -349,6 +367,9 @@ _PARQUET_MAGIC = b"PAR1"
 _COLUMN_NAMES = ("data", "partitionKey", "sequenceNumber", "subSequenceNumber", "approximateArrivalTimestamp")
 
 
+_MOST_MILLIS = (2**63 - 1) // 1000  # a child keeps microseconds in 64 bits
+
+
 @dataclass(slots=True)
 class _Row:
     data: bytes | None
@@ -356,6 +377,22 @@ class _Row:
     sequence_number: str | None
     sub_sequence_number: int | None
     timestamp_millis: int | None
+
+    def __post_init__(self) -> None:
+        """Refuse what a daemon cannot write."""
+        try:
+            self.partition_key.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"partitionKey {self.partition_key[:60]!r}: half of a surrogate pair") from None
+        if self.sequence_number is not None and not is_decimal(self.sequence_number):
+            raise ValueError(f"sequenceNumber {self.sequence_number[:60]!r}: decimal digits expected")
+        if self.sub_sequence_number is not None and not 0 <= self.sub_sequence_number < 2**63:
+            raise ValueError(f"subSequenceNumber {str(self.sub_sequence_number)[:60]}: 0 to 2**63 - 1 expected")
+        if self.timestamp_millis is not None and abs(self.timestamp_millis) > _MOST_MILLIS:
+            raise ValueError(
+                f"approximateArrivalTimestamp {str(self.timestamp_millis)[:60]}: milliseconds since the epoch "
+                f"expected, {_MOST_MILLIS} at most"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,18 +406,17 @@ class _RecordFile:
         return f"records of {self.path.name}"
 
     def shards(self) -> Sequence[Shard]:
-        try:
+        with _reading(self.path):
             with self.path.open("rb") as file:
                 parquet = file.read(4) == _PARQUET_MAGIC
             rows = list(_read_parquet(self.path) if parquet else _read_json_lines(self.path))
-        except OSError as error:
-            raise SourceError(f"{self.path}: {error.strerror or error}") from None
         if not rows:
             raise SourceError(f"{self.path}: no record in it")
+        if len(rows) < self.shard_count:
+            raise SourceError(f"{self.path}: {len(rows)} records are too few for {self.shard_count} shards")
         # Contiguous parts, so that the order within each shard is that of the file.
-        size = -(-len(rows) // self.shard_count)
-        parts = [rows[start : start + size] for start in range(0, len(rows), size)]
-        return [self._shard(number, part) for number, part in enumerate(parts)]
+        cuts = [len(rows) * number // self.shard_count for number in range(self.shard_count + 1)]
+        return [self._shard(number, rows[cuts[number] : cuts[number + 1]]) for number in range(self.shard_count)]
 
     def _shard(self, number: int, rows: Sequence[_Row]) -> Shard:
         created = EPOCH_MILLIS // 1000
@@ -415,7 +451,7 @@ def from_records(path: str | Path, *, shards: int = 1, batch_records: int = 1000
 
     Args:
         path: the file.
-        shards: the file is cut into as many parts of equal length, in order.
+        shards: the file is cut into as many parts of equal length (give or take a record), in order.
         batch_records: records of one batch.
 
     Raises:
@@ -439,6 +475,8 @@ def _read_json_lines(path: Path) -> Iterator[_Row]:
                 yield _json_row(json.loads(line))
             except json.JSONDecodeError as error:
                 raise SourceError(f"{path}:{number}: no JSON: {error.msg} (column {error.colno})") from None
+            except RecursionError:
+                raise SourceError(f"{path}:{number}: nested too deep for a record") from None
             except ValueError as error:
                 raise SourceError(f"{path}:{number}: {error}") from None
 
@@ -455,13 +493,10 @@ def _json_row(row: object) -> _Row:
     key = _typed(row, "partitionKey", str)
     if key is None:
         raise ValueError("no partitionKey; give a text")
-    number = _typed(row, "sequenceNumber", str)
-    if number is not None and not is_decimal(number):
-        raise ValueError(f"sequenceNumber {number[:60]!r}: decimal digits expected")
     return _Row(
-        None if data is None else _core.decode_base64(data.encode()),
+        None if data is None else _core.decode_base64(data.encode(errors="replace")),
         key,
-        number,
+        _typed(row, "sequenceNumber", str),
         _typed(row, "subSequenceNumber", int),
         _typed(row, "approximateArrivalTimestamp", int),
     )
@@ -492,11 +527,13 @@ def _read_parquet(path: Path) -> Iterator[_Row]:
         raise SourceError(f"{path}: {error}") from None
     for index, values in enumerate(zip(*columns.values(), strict=True)):
         data, key, number, sub, timestamp = values
-        if key is None:
-            raise SourceError(f"{path}: record {index}: partitionKey is null")
-        if number is not None and not is_decimal(number):
-            raise SourceError(f"{path}: record {index}: sequenceNumber {number[:60]!r}: decimal digits expected")
-        yield _Row(data, key, number, sub, timestamp)
+        try:
+            if key is None:
+                raise ValueError("partitionKey is null")
+            row = _Row(data, key, number, sub, timestamp)
+        except ValueError as error:
+            raise SourceError(f"{path}: record {index}: {error}") from None
+        yield row
 
 
 def _parquet_column(table: pa.Table, name: str) -> list[Any]:
