@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-OURS = "fastkcl"
+OURS = ("fastkcl", "fastkcl.kclpy")
 Runs = dict[tuple[str, str], dict[str, Any]]
 """(peer, profile) to a benchmark."""
 
@@ -37,18 +37,44 @@ def rows(runs: Runs, show: Callable[[dict[str, Any]], str]) -> dict[str, dict[st
     return found
 
 
-def ratios(runs: Runs) -> dict[str, dict[str, str]]:
-    """How many times as fast as each peer fastkcl is, where both ran."""
+def ratios(runs: Runs, value: Callable[[dict[str, Any]], float]) -> dict[str, dict[str, str]]:
+    """How many times fastkcl's value each peer's is, where both ran; not for the bare reader."""
     found: dict[str, dict[str, str]] = {}
     for (peer, profile), run in runs.items():
-        if peer != OURS and (OURS, profile) in runs:
-            found.setdefault(peer, {})[profile] = f"{median(run) / median(runs[OURS, profile]):.1f}x"
+        ours = next((runs[name, profile] for name in OURS if (name, profile) in runs), None)
+        if ours is not None and peer not in OURS and not is_bare(peer):
+            found.setdefault(peer, {})[profile] = times(value(run) / value(ours))
+    return found
+
+
+def times(ratio: float) -> str:
+    """E.g. 12.3x; two places where it is near 1."""
+    return f"{ratio:.1f}x" if ratio >= 3 else f"{ratio:.2f}x"
+
+
+def is_bare(peer: str) -> bool:
+    """Whether it only reads, and so is the floor."""
+    return peer.startswith("bare read")
+
+
+def shares(runs: Runs) -> dict[str, dict[str, str]]:
+    """What part of the bare reader's speed each peer reaches."""
+    bare = {profile: median(run) for (peer, profile), run in runs.items() if is_bare(peer)}
+    found: dict[str, dict[str, str]] = {}
+    for (peer, profile), run in runs.items():
+        if profile in bare and not is_bare(peer):
+            found.setdefault(peer, {})[profile] = f"{bare[profile] / median(run):.2f}"
     return found
 
 
 def median(run: dict[str, Any]) -> float:
     """Seconds."""
     return run["stats"]["median"]
+
+
+def quickest(run: dict[str, Any]) -> float:
+    """Seconds of the round that others disturbed least."""
+    return run["stats"]["min"]
 
 
 def extra(run: dict[str, Any], name: str, scale: float) -> float:
@@ -58,15 +84,31 @@ def extra(run: dict[str, Any], name: str, scale: float) -> float:
 
 def suite_tables(suite: str, runs: Runs) -> None:
     """What there is to say about one suite."""
-    table(f"{suite}: MB/s", rows(runs, lambda run: f"{extra(run, 'line_bytes', 1e-6) / median(run):,.0f}"))
-    if compared := ratios(runs):
+
+    def all_have(name: str) -> bool:
+        return all(name in run["extra_info"] for run in runs.values())
+
+    if all_have("line_bytes"):
+        table(f"{suite}: MB/s", rows(runs, lambda run: f"{extra(run, 'line_bytes', 1e-6) / median(run):,.0f}"))
+    else:
+        table(f"{suite}: ms", rows(runs, lambda run: f"{median(run) * 1e3:.1f}"))
+    if compared := ratios(runs, median):
         table(f"{suite}: fastkcl is faster by", compared)
-    if all("cpu_seconds_per_gb" in run["extra_info"] for run in runs.values()):
+        table(f"{suite}: quickest rounds, by", ratios(runs, quickest))
+    if part := shares(runs):
+        table(f"{suite}: share of the bare reader's speed", part)
+    if all_have("cpu_seconds_per_gb"):
         table(f"{suite}: child's CPU, s/GB", rows(runs, lambda run: f"{extra(run, 'cpu_seconds_per_gb', 1):.2f}"))
+        if compared := ratios(runs, lambda run: extra(run, "cpu_seconds_per_gb", 1)):
+            table(f"{suite}: fastkcl needs less CPU by", compared)
+    if all_have("last_byte_to_status"):
         table(
             f"{suite}: last byte to status, ms", rows(runs, lambda run: f"{extra(run, 'last_byte_to_status', 1e3):.2f}")
         )
-        table(f"{suite}: idle child, MB", rows(runs, lambda run: f"{extra(run, 'idle_resident_bytes', 1e-6):.0f}"))
+    if all_have("start_resident_bytes"):
+        table(f"{suite}: before it, MB", rows(runs, lambda run: f"{extra(run, 'start_resident_bytes', 1e-6):.1f}"))
+    if all_have("idle_resident_bytes"):
+        table(f"{suite}: idle child, MB", rows(runs, lambda run: f"{extra(run, 'idle_resident_bytes', 1e-6):.1f}"))
 
 
 def main(arguments: list[str]) -> int:
