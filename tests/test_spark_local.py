@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
-import warnings
+import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +24,10 @@ from fastkcl import ProcessRecords, _core
 from fastkcl.replay import ReplayOptions, generate, parse_fault, profiles, replay
 from fastkcl.replay.columns import Columns
 from fastkcl.spark import LocalSpark, SparkProcessor, SparkUnavailableError, WriteContext
-from fastkcl.spark.demo import SentShard, compare, sent_shard
+from fastkcl.spark.demo import DemoError, SentShard, _spark_errors_told, compare, sent_shard
 from fastkcl.spark.processor import DEFAULT_MAX_TABLE_BYTES
 from fastkcl.spark.session import Session
+from pyspark.errors import PySparkException
 from spark_helpers import FakeCheckpointer, record_batch, shard_context
 
 pytestmark = [
@@ -41,12 +45,53 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSpark]:
     output = (tmp_path_factory.mktemp("spark") / "jvm.log").open("wb")
     with output, pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.getbasetemp())  # spark-warehouse, if anything wants one
-        settings = {"spark.sql.shuffle.partitions": "2"}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
-            local = LocalSpark("local[2]", connect=True, output=output, settings=settings)
-        with local:
+        # Its defaults are under test, too: nothing is set before the start.
+        with LocalSpark(connect=True, output=output) as local:
+            local.session.conf.set("spark.sql.shuffle.partitions", "2")
             yield local
+
+
+class Forwarder:
+    """Stands before a server on this machine, to be its death for those who come this way."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._sockets = [listener := socket.create_server(("127.0.0.1", 0))]
+        self.port: int = listener.getsockname()[1]
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Forwarder:
+        self._start(self._accept, self._sockets[0])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.die()
+
+    def die(self) -> None:
+        while self._sockets:
+            dying = self._sockets.pop()
+            with contextlib.suppress(OSError):
+                dying.shutdown(socket.SHUT_RDWR)
+            dying.close()
+        while self._threads:
+            self._threads.pop().join()
+
+    def _start(self, target: Callable[..., None], *arguments: socket.socket) -> None:
+        self._threads.append(threading.Thread(target=target, args=arguments))
+        self._threads[-1].start()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                pair = listener.accept()[0], socket.create_connection(("127.0.0.1", self._target))
+                self._sockets += pair
+                self._start(self._copy, *pair)
+                self._start(self._copy, *reversed(pair))
+
+    def _copy(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
 
 
 @pytest.fixture
@@ -167,10 +212,29 @@ class TestConnect:
         finally:
             stranger.client.close()
 
-    def test_an_address_without_a_server_is_told_soon(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("fastkcl.spark.session._SERVER_SECONDS", 1.0)
-        with pytest.raises(SparkUnavailableError, match="no Spark Connect server answers at localhost:9"):
-            Session("sc://localhost:9").get()
+    @pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED\]:UserWarning")  # pyspark's word for it
+    def test_a_write_ends_when_its_server_has_died(self, spark: LocalSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its clients ask again for ten minutes and more by themselves."""
+        monkeypatch.setattr("fastkcl.spark.session._RETRIES", 3)
+        assert spark.url is not None
+        address, _, parameters = spark.url.removeprefix("sc://").partition("/")
+        counts: list[int] = []
+        with Forwarder(int(address.rpartition(":")[2])) as server:
+            processor = SparkProcessor(
+                lambda df, _context: counts.append(df.count()),
+                spark=f"sc://localhost:{server.port}/{parameters}",
+                max_records=1,
+            )
+            processor.initialize(shard_context())
+            processor.process_batch(record_batch([1]), FakeCheckpointer())
+            server.die()
+            monkeypatch.setattr("fastkcl.spark.session._SERVER_SECONDS", 1.0)
+            begun = time.monotonic()
+            with pytest.raises((PySparkException, SparkUnavailableError), match="connect|no Spark Connect server"):
+                processor.process_batch(record_batch([2]), FakeCheckpointer())
+            processor.lease_lost()
+        assert time.monotonic() - begun < 30
+        assert counts == [1]
 
 
 class TestSession:
@@ -200,24 +264,6 @@ class TestSession:
         session.close()
         assert spark.session.range(3).count() == 3
 
-    @pytest.mark.parametrize(
-        ("environment", "url"),
-        [
-            ({"FASTKCL_SPARK": "sc://a", "SPARK_REMOTE": "sc://b"}, "sc://a"),
-            ({"SPARK_REMOTE": "sc://b"}, "sc://b"),
-            ({"FASTKCL_SPARK": ""}, "local[*]"),
-            ({}, "local[*]"),
-        ],
-    )
-    def test_where_the_address_comes_from(
-        self, environment: dict[str, str], url: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        for name in ("FASTKCL_SPARK", "SPARK_REMOTE"):
-            monkeypatch.delenv(name, raising=False)
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        assert Session()._url == url
-
     def test_a_second_spark_in_a_process_is_refused(self, spark: LocalSpark) -> None:
         with pytest.raises(SparkUnavailableError, match="a Spark is running in this process already"):
             LocalSpark()
@@ -225,6 +271,10 @@ class TestSession:
 
 
 class TestJvm:
+    def test_its_heap_is_larger_than_sparks_default(self, spark: LocalSpark) -> None:
+        runtime: Any = spark.session.sparkContext._jvm
+        assert runtime.java.lang.Runtime.getRuntime().maxMemory() == 2 * 1024**3
+
     def test_the_handler_of_interrupts_is_still_ours(self, spark: LocalSpark) -> None:
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -250,34 +300,41 @@ class TestJvm:
         assert set(addresses) <= loopback
 
 
+@pytest.mark.timeout(400)
 def test_the_example_fills_a_table_through_the_server_it_is_pointed_at(spark: LocalSpark, tmp_path: Path) -> None:
+    """The command that its text tells, word for word: 400,000 records, on the heap that a LocalSpark has."""
     assert spark.url is not None
     table = tmp_path / "clicks"
+    command = "fastkcl replay --profile clickstream --shards 4 -- python examples/to_spark.py"
+    assert command in (ROOT / "examples" / "to_spark.py").read_text()
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
-        [sys.executable, "-m", "fastkcl", "replay", "--profile", "clickstream", "--shards", "4", "--records", "3000"]
-        + ["--json", "--", sys.executable, "examples/to_spark.py"],
+        command.replace(" -- ", " --json -- ").split(),
         cwd=ROOT,
-        env=os.environ | {"FASTKCL_SPARK": spark.url, "TABLE_PATH": str(table)},
+        env=os.environ | {"PATH": path, "FASTKCL_SPARK": spark.url, "TABLE_PATH": str(table)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["ok"]
     assert [shard["last_checkpoint"][0] for shard in report["shards"]] == ["SHARD_END"] * 4
-    sent = {shard.shard_id: shard for shard in generate("clickstream", shards=4, records=3000).shards()}
-    rows = spark.session.read.parquet(str(table)).collect()
-    assert {(row["shardId"], row["sequenceNumber"], bytes(row["data"])) for row in rows} == {
-        (shard_id, number, data)
-        for shard_id, shard in sent.items()
+    assert "Warning" not in done.stderr
+    columns = ["shardId", "sequenceNumber", "crc32(data) AS crc", "length(event) > 0 AS event", "stream"]
+    rows = spark.session.read.parquet(str(table)).selectExpr(*columns).toArrow()
+    count = sum(shard["records_sent"] for shard in report["shards"])
+    assert rows.num_rows == count == 400_000
+    stored = set(zip(*(rows[name].to_pylist() for name in ("shardId", "sequenceNumber", "crc")), strict=True))
+    assert stored == {
+        (shard.shard_id, number, zlib.crc32(data))
+        for shard in generate("clickstream", shards=4, records=count // 4).shards()
         for number, data in zip(*_numbers_and_data(shard), strict=True)
     }
-    assert len(rows) == sum(len(shard.records) for shard in sent.values())
-    assert {row["stream"] for row in rows} == {"replay"}
-    assert all(row["event"] for row in rows)
+    assert rows["stream"].unique().to_pylist() == ["replay"]
+    assert rows["event"].unique().to_pylist() == [True]
 
 
 def _numbers_and_data(shard: Any) -> tuple[Any, Any]:
@@ -329,6 +386,47 @@ def test_what_is_checkpointed_is_stored(
     assert (len(covered) == 1000) == complete
     assert max(stored.values()) <= times
     assert any(line.startswith(b"wrote ") for line in noise)
+    assert not any(b"FutureWarning" in line for line in noise)
+
+
+@pytest.mark.parametrize(
+    ("poison", "unwritten"),
+    [(130, range(300)), (420, range(300, 600)), (990, range(900, 1000))],
+    ids=["in the first table", "in the second", "at the shard's end"],
+)
+@pytest.mark.parametrize("choice", ["dead_letter", "skip"])
+def test_a_poison_record_takes_its_run_with_it_and_nothing_else(
+    spark: LocalSpark, tmp_path: Path, poison: int, unwritten: range, choice: str
+) -> None:
+    """The table and the letter together hold every record, once, and the shard goes on to its end."""
+    assert spark.url is not None
+    table, letters = tmp_path / "table", tmp_path / "letters"
+    chosen = {"DEAD_LETTER": str(letters)} if choice == "dead_letter" else {"ON_ERROR": "skip"}
+    source = generate("tiny", records=1000, batch_records=100)
+    (played,) = source.shards()
+    numbers = list(_numbers_and_data(played)[0])
+    noise: list[bytes] = []
+    report = replay(
+        [sys.executable, str(ROOT / "tests" / "spark_child.py")],
+        source,
+        ReplayOptions(
+            environment={"FASTKCL_SPARK": spark.url, "TABLE_PATH": str(table), "POISON": numbers[poison]} | chosen,
+            on_stderr=lambda _shard, line: noise.append(line),
+        ),
+    )
+    (shard,) = report.shards
+    assert (shard.problems, shard.exit_codes) == ([], [0]), noise
+    assert shard.last_checkpoint is not None
+    assert shard.last_checkpoint[0] == "SHARD_END"
+    given_up = [numbers[index] for index in unwritten]
+    stored = [row["sequenceNumber"] for row in spark.session.read.parquet(str(table)).collect()]
+    assert sorted([*stored, *given_up]) == sorted(numbers)
+    said = f"; {len(given_up)} records from {given_up[0]}/0 to {given_up[-1]}/0 are "
+    said += "stored in " if choice == "dead_letter" else "reported as processed without having been"
+    assert sum(said.encode() in line for line in noise) == 1
+    if choice == "dead_letter":
+        (letter,) = letters.iterdir()
+        assert pa.ipc.open_file(letter).read_all()["sequenceNumber"].to_pylist() == given_up
 
 
 class TestDemoCheck:
@@ -373,6 +471,21 @@ class TestDemoCheck:
         assert (found.stored, found.lost, found.doubled, found.same_content) == expected
         assert found.ok == (expected == (3, 0, 0, True))
         assert (found.checkpoints, size > 0) == (5, True)
+
+    @pytest.mark.parametrize("name", ["x[1]", "td{x}", "a*b?", "back\\slash", "per%20cent", "co:lon[1]"])
+    def test_a_path_is_no_pattern(self, spark: LocalSpark, tmp_path: Path, name: str) -> None:
+        batch = record_batch([1, 2, 3])
+        frame = spark.session.createDataFrame(pa.Table.from_batches([pa.record_batch(batch)]))
+        table = tmp_path / name
+        table.mkdir()
+        frame.write.parquet(str(table / "shardId=s"))
+        (found,), _ = compare(spark.session, table, {"s": SentShard(3, 0)}, {})
+        assert (found.stored, found.lost) == (3, 0)
+
+    def test_an_error_of_spark_is_told_while_it_can_be(self, spark: LocalSpark) -> None:
+        with pytest.raises(DemoError, match=r"^Spark: \[PATH_NOT_FOUND\].*/nowhere") as caught, _spark_errors_told():
+            spark.session.read.parquet("/nowhere")
+        assert "\n" not in str(caught.value)
 
     def test_nothing_stored_is_everything_lost(self, spark: LocalSpark, tmp_path: Path) -> None:
         (found,), size = compare(spark.session, tmp_path, {"s": SentShard(3, 1)}, {})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fastkcl import CheckpointError, Position, RecordBatch
+from fastkcl import CheckpointError, ConfigurationError, Position, RecordBatch
 from fastkcl.spark import SparkProcessor, WriteContext
 from fastkcl.spark.processor import DEFAULT_MAX_TABLE_BYTES
 from fastkcl.spark.session import MAX_CONNECT_BYTES
@@ -127,7 +127,7 @@ def test_settings_for_ingest_are_applied_to_a_given_session() -> None:
 class TestStream:
     def test_without_a_name_it_refuses_to_start(self) -> None:
         made = SparkProcessor(Writes(), spark=StandInSession())  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="FASTKCL_STREAM"):
+        with pytest.raises(ConfigurationError, match="FASTKCL_STREAM"):
             made.initialize(shard_context(stream=None))
 
     @pytest.mark.parametrize(("given", "known", "used"), [("a", "b", "a"), ("a", None, "a"), (None, "b", "b")])
@@ -235,11 +235,12 @@ class TestEnds:
         assert checkpointer.asked == []
 
     def test_a_shutdown_outlives_a_refused_checkpoint(self, caplog: pytest.LogCaptureFixture) -> None:
-        checkpointer = FakeCheckpointer(*["ThrottlingException"] * 3)
+        """And does not ask again: the daemon's patience is for the writes of all its shards."""
+        checkpointer = FakeCheckpointer("ThrottlingException")
         made = processor(Writes())
         made.process_batch(record_batch([1]), checkpointer)
         made.shutdown_requested(checkpointer)
-        assert checkpointer.stored == []
+        assert (checkpointer.asked, checkpointer.stored) == ([Position("1", 0)], [])
         assert "what is written stays to be checkpointed" in caplog.text
 
     def test_lease_lost_drops_what_is_held_and_says_so(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -301,14 +302,54 @@ class TestFailingWrite:
         assert [context.attempt for context in writes.contexts] == [3]
         assert checkpointer.asked == [Position("5", 0)]
 
-    def test_older_batches_stay_when_the_failed_one_is_taken_elsewhere(self) -> None:
+    def test_given_up_the_whole_run_goes_and_the_position_moves_on(self) -> None:
         writes, checkpointer = Writes(failures=1), FakeCheckpointer()
         made = processor(writes)
-        made.process_batch(record_batch([1, 2]), checkpointer)
+        held, failed = record_batch([1, 2]), record_batch([3, 4])
+        made.process_batch(held, checkpointer)
         with pytest.raises(OSError, match="no space"):
-            made.process_batch(record_batch([3, 4]), checkpointer)  # dead_letter= of fastkcl.run stores this one
+            made.process_batch(failed, checkpointer)
+        assert made.give_up(failed) == [held, failed]
         made.process_batch(record_batch([5, 6]), checkpointer)
-        assert writes.numbers == [["1", "2", "5", "6"]]
+        assert (writes.tables, checkpointer.stored) == ([], [Position("4", 0)])
+        made.shard_ended(checkpointer)
+        assert writes.numbers == [["5", "6"]]
+
+    @pytest.mark.parametrize("dialect", ["modern", "legacy"])
+    def test_at_the_end_of_a_shard_nothing_is_held_back(self, dialect: str) -> None:
+        writes, checkpointer = Writes(failures=1), FakeCheckpointer()
+        made = processor(writes, dialect=dialect)
+        made.process_batch(held := record_batch([1, 2, 2], dialect=dialect), checkpointer)
+        with pytest.raises(OSError, match="no space"):
+            made.shard_ended(checkpointer)
+        assert made.give_up(None) == [held]
+        made.shard_ended(checkpointer)
+        assert (writes.tables, checkpointer.stored) == ([], [None])
+
+    def test_before_that_the_last_number_of_the_legacy_dialect_is(self) -> None:
+        writes, checkpointer = Writes(failures=1), FakeCheckpointer()
+        made = processor(writes, dialect="legacy")
+        batch = record_batch([1, 2, 3, 3], dialect="legacy")
+        with pytest.raises(OSError, match="no space"):
+            made.process_batch(batch, checkpointer)
+        (given,) = made.give_up(batch)
+        assert [record.sequence_number for record in given] == ["1", "2"]
+        made.process_batch(record_batch([3, 4], dialect="legacy"), checkpointer)
+        assert writes.numbers == [["3", "3", "3"]]
+
+    @pytest.mark.parametrize("end", [False, True])
+    def test_a_refused_checkpoint_gives_up_nothing(self, end: bool) -> None:
+        writes, checkpointer = Writes(), FakeCheckpointer("InvalidStateException")
+        made = processor(writes)
+        batch = record_batch([1, 2, 3, 4])
+        with pytest.raises(CheckpointError):
+            made.process_batch(batch, checkpointer)
+        assert made.give_up(batch) == []
+        checkpointer.errors = ["InvalidStateException"]
+        with pytest.raises(CheckpointError):
+            made.shard_ended(checkpointer) if end else made.shutdown_requested(checkpointer)
+        assert made.give_up(None) == []
+        assert writes.numbers == [["1", "2", "3", "4"]]
 
     def test_a_number_that_is_not_decimal_is_refused_before_anything_else(self) -> None:
         writes = Writes()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import warnings
 from pathlib import Path
 from threading import Lock
 
@@ -19,7 +18,7 @@ from rich.text import Text
 from fastkcl.replay import Progress as ReplayProgress
 from fastkcl.replay import ReplayError
 from fastkcl.spark import SparkUnavailableError
-from fastkcl.spark.demo import DemoReport, DemoShard, run_demo
+from fastkcl.spark.demo import DemoError, DemoReport, DemoShard, run_demo
 
 __all__ = ["demo"]
 
@@ -60,13 +59,11 @@ def demo(shards: int, records: int, as_json: bool, keep: Path | None) -> None:
     if not as_json:
         console.print(Panel(_INTRODUCTION, title="fastkcl demo", title_align="left", expand=False, padding=(1, 2)))
     try:
-        with _Display(console) as display, warnings.catch_warnings():
-            # pyspark speaks about versions of its own dependencies here, which is not the reader's concern.
-            warnings.simplefilter("ignore", FutureWarning)
+        with _Display(console) as display:
             report = run_demo(
                 shards=shards, records=records, keep=keep, on_step=display.step, on_progress=display.progress
             )
-    except (SparkUnavailableError, ReplayError, ValueError) as error:
+    except (SparkUnavailableError, ReplayError, DemoError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
         raise click.ClickException(f"{error.filename or 'demo'}: {error.strerror or error}") from error

@@ -14,7 +14,8 @@ Rules:
 
 1. A batch is adopted as the last act of `add`. If a write or a commit raises, the batch of the moment is
    not in the buffer; giving the same object again goes on behind the rows that a failed attempt has
-   already written, so that a retry in place doubles nothing.
+   already written, so that a retry in place doubles nothing. Instead of a retry `give_up` lets go of
+   everything behind the durable position, whichever row of it is the one that cannot be written.
 2. Runs are written one after another, each a contiguous piece of what was added; what is written leaves
    the buffer at once.
 3. Only a position whose rows are all written is ever committed, at most once an interval.
@@ -28,6 +29,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Generic, Protocol, Self, TypeAlias, TypeVar
@@ -70,7 +72,11 @@ class Order(Protocol[B_contra, P_co]):
     """What a protocol says about the places of its rows."""
 
     def position(self, batch: B_contra, row: int) -> P_co | None:
-        """Position of a row, None if the protocol has none."""
+        """Position of a row, None if the protocol has none.
+
+        Raises:
+            ValueError: the row has one that can't be read.
+        """
 
     def group(self, batch: B_contra, row: int) -> Hashable | None:
         """Adjacent rows with equal groups must not be parted; None for a row that stands for itself."""
@@ -137,7 +143,7 @@ class BatchBuffer(Generic[B, P]):
         self._commit_interval = commit_interval
         self._clock = clock
         self._pending: list[B] = []
-        self._failures = 0
+        self._failures = 0  # of writes, since the last one that succeeded
         self._tried: tuple[B, int] | None = None  # the batch of a failed add, and how many of its rows are written
         self._durable: P | None = None
         self._uncommitted = False
@@ -178,7 +184,7 @@ class BatchBuffer(Generic[B, P]):
         """
         written = self._tried[1] if self._tried is not None and self._tried[0] is batch else 0
         self._tried = None
-        rest = batch.slice(written) if written else batch
+        rest = _rest(batch, written)
         for row in {0, rest.num_rows - 1} if rest.num_rows else ():
             self._order.position(rest, row)  # raises if it can't be read, before anything is done with the batch
         try:
@@ -197,7 +203,7 @@ class BatchBuffer(Generic[B, P]):
             self._tried = (batch, written)
             raise
         if batch.num_rows > written:
-            self._pending.append(batch.slice(written) if written else batch)
+            self._pending.append(_rest(batch, written))
 
     def flush(self, *, at_end: bool) -> None:
         """Write everything that is held.
@@ -211,6 +217,37 @@ class BatchBuffer(Generic[B, P]):
         """
         for rows in self._write_runs(self._pending, at_end=at_end):
             self._pending = _split(self._pending, rows)[1]
+
+    def give_up(self, batch: B | None, *, at_end: bool) -> list[B]:
+        """Let go of the rows that are not written, after a failure: the caller stores them elsewhere, or loses them.
+
+        The position behind them counts as durable and is committed when it is time. Nothing is let go if only a commit
+        has failed; the batch is adopted then. Of a batch that was refused for its positions nothing was tried: it goes
+        alone, and what is held stays.
+
+        Args:
+            batch: what `add` failed on; None after `flush`.
+            at_end: as for `flush`: otherwise the last group stays held, as it may go on (rule 4).
+
+        Returns:
+            The rows, in order; no empty batches.
+        """
+        tried, self._tried = self._tried, None
+        if batch is not None:
+            if tried is None or tried[0] is not batch:
+                return [batch]
+            if batch.num_rows > tried[1]:
+                self._pending.append(_rest(batch, tried[1]))
+        if self._failures == 0 or not self._pending:
+            return []
+        given, self._pending = _split(self._pending, self._boundary(self._pending, self.rows, at_end=at_end))
+        self._failures = 0
+        if given:
+            # What cannot be read is not committed; a later position stands for it as well.
+            with suppress(ValueError):
+                self._durable = self._order.position(given[-1], given[-1].num_rows - 1)
+                self._uncommitted = True
+        return given
 
     def commit(self, commit: Commit[P]) -> None:
         """Commit now what is durable and not committed yet, whatever the interval says."""
@@ -233,15 +270,15 @@ class BatchBuffer(Generic[B, P]):
         remaining = list(batches)
         while rows := self._next_cut(remaining, at_end=at_end):
             taken, remaining = _split(remaining, rows)
-            run = Run(
-                batches=tuple(taken),
-                first_position=self._order.position(taken[0], 0),
-                last_position=self._order.position(taken[-1], taken[-1].num_rows - 1),
-                rows=rows,
-                nbytes=sum(batch.nbytes for batch in taken),
-                attempt=self._failures + 1,
-            )
             try:
+                run = Run(
+                    batches=tuple(taken),
+                    first_position=self._order.position(taken[0], 0),
+                    last_position=self._order.position(taken[-1], taken[-1].num_rows - 1),
+                    rows=rows,
+                    nbytes=sum(batch.nbytes for batch in taken),
+                    attempt=self._failures + 1,
+                )
                 self._write(run)
             except BaseException:
                 self._failures += 1
@@ -284,6 +321,11 @@ class BatchBuffer(Generic[B, P]):
 def _longest_start(batch: Batch, nbytes: int) -> int:
     """The most rows from the start of the batch that take no more than `nbytes`."""
     return bisect_right(range(1, batch.num_rows + 1), nbytes, key=lambda rows: batch.slice(0, rows).nbytes)
+
+
+def _rest(batch: B, rows: int) -> B:
+    """All but the first `rows` rows."""
+    return batch.slice(rows) if rows else batch
 
 
 def _split(batches: Sequence[B], rows: int) -> tuple[list[B], list[B]]:

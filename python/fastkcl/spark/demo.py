@@ -15,15 +15,16 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from fastkcl.replay import Progress, ReplayOptions, generate, replay
 from fastkcl.spark import demo_child
-from fastkcl.spark.session import LocalSpark
+from fastkcl.spark.processor import DEFAULT_MAX_BYTES
+from fastkcl.spark.session import LocalSpark, without_frames
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,12 +33,24 @@ if TYPE_CHECKING:
     from fastkcl.replay.columns import Columns
     from fastkcl.replay.sources import Shard
 
-__all__ = ["PROFILE", "CountryRow", "DemoReport", "DemoShard", "SentShard", "Step", "compare", "run_demo", "sent_shard"]
+__all__ = [
+    "PROFILE",
+    "CountryRow",
+    "DemoError",
+    "DemoReport",
+    "DemoShard",
+    "SentShard",
+    "Step",
+    "compare",
+    "run_demo",
+    "sent_shard",
+]
 
 PROFILE: Final = "clickstream"
 _STREAM: Final = "demo"
 _MEGABYTE: Final = 1e6
 _LOG_LINES: Final = 30
+_HELD_BYTES: Final = 4 * DEFAULT_MAX_BYTES  # by all children together, whatever their number
 
 # For half a minute on one machine: the quick compiler only, and no 200 partitions for a handful of groups.
 _SPARK_SETTINGS: Final = {
@@ -65,6 +78,10 @@ FROM (SELECT from_json(cast(data AS string), '{_EVENT}') AS event FROM stored)
 GROUP BY event.country
 ORDER BY events DESC, country
 """
+
+
+class DemoError(RuntimeError):
+    """Spark has failed on the way. `str()` says how."""
 
 
 @dataclass(slots=True)
@@ -200,6 +217,7 @@ def run_demo(
         ValueError: a number below 1, or `keep` is not empty.
         SparkUnavailableError: Spark does not start, or is not installed.
         ReplayError: the children can't be started.
+        DemoError: Spark fails afterwards.
     """
     if shards < 1 or records < 1:
         raise ValueError("shards and records must be at least 1")
@@ -221,6 +239,7 @@ def run_demo(
         clock = time.monotonic()
         log = stack.enter_context(log_path.open("wb"))
         spark = stack.enter_context(LocalSpark(connect=True, output=log, settings=_SPARK_SETTINGS))
+        stack.enter_context(_spark_errors_told())
         assert spark.url is not None
         # The first job of a JVM takes seconds, whatever it writes: that is start, not the way of the records.
         spark.session.range(1000).write.parquet(str(work / "first-job"))
@@ -234,6 +253,7 @@ def run_demo(
                 "FASTKCL_SPARK": spark.url,
                 demo_child.TABLE_VARIABLE: str(table.absolute()),
                 demo_child.NOTES_VARIABLE: str(notes),
+                demo_child.MAX_BYTES_VARIABLE: str(min(DEFAULT_MAX_BYTES, _HELD_BYTES // shards)),
             },
             on_stderr=lambda shard, line: output.append(f"{shard}: {line.decode(errors='replace')}"),
         )
@@ -260,6 +280,22 @@ def run_demo(
             report.output = output[-_LOG_LINES:] + log_path.read_text(errors="replace").splitlines()[-_LOG_LINES:]
     report.total_seconds = time.monotonic() - begun
     return report
+
+
+@contextmanager
+def _spark_errors_told() -> Iterator[None]:
+    """Turns Spark's exceptions into a DemoError while the JVM is there, which many ask for their text.
+
+    Raises:
+        DemoError: what Spark has raised.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise DemoError(f"Spark: {without_frames(error)}") from error
 
 
 def _generate(shards: int, records: int) -> tuple[_Generated, dict[str, SentShard], Step]:
@@ -303,7 +339,9 @@ def compare(
     """
     rows: dict[str, Any] = {}
     if any(table.rglob("*.parquet")):
-        spark.read.parquet(str(table.absolute())).createOrReplaceTempView("stored")
+        # The option is Spark's own for tables: a path is a path, not a pattern, whatever characters it has.
+        frame = spark.read.option("__globPaths__", "false").parquet(str(table.absolute()))
+        frame.createOrReplaceTempView("stored")
         rows = {row["shardId"]: row for row in spark.sql(_COUNT).collect()}
     found = []
     for shard_id, expected in sent.items():

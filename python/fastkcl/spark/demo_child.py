@@ -26,8 +26,8 @@ TABLE_VARIABLE: Final = "FASTKCL_DEMO_TABLE"
 """Folder of the table; each shard writes to a partition of its own."""
 NOTES_VARIABLE: Final = "FASTKCL_DEMO_NOTES"
 """Folder for a file of JSON lines per shard, one line a write: begun, ended (s since the epoch), rows, bytes."""
-
-_MAX_BYTES: Final = 16 * 1024 * 1024  # less than the default, so that a short demo shows more than one write
+MAX_BYTES_VARIABLE: Final = "FASTKCL_DEMO_MAX_BYTES"
+"""Bytes of one write: all children share the heap of one server."""
 
 
 def write(df: DataFrame, context: WriteContext) -> None:
@@ -40,4 +40,4 @@ def write(df: DataFrame, context: WriteContext) -> None:
 
 
 if __name__ == "__main__":
-    fastkcl.run(SparkProcessor(write, max_bytes=_MAX_BYTES))
+    fastkcl.run(SparkProcessor(write, max_bytes=int(os.environ[MAX_BYTES_VARIABLE])))

@@ -22,13 +22,15 @@ also at a requested shutdown (it is delivered again).
 
 What a refused checkpoint does:
 
-    may be retried       logged, tried again at the next request. At a shard's end: tried a few times, then raised
+    may be retried       logged, tried again at the next request; after a requested shutdown there is none, and what was
+                         written behind the last position comes again. At a shard's end: tried a few times, then raised
     ShutdownException    the lease is another worker's: logged, what is held and what still comes is left to the new
                          owner, leaseLost is awaited. At a shard's end it is raised
     anything else        raised
 
-What a failing `write` does: it is raised out of process_batch, so `fastkcl.run` acts by ``retries`` and ``on_error``.
-A retry in place repeats the same rows. The batch of the moment is not in the buffer then, older ones still are.
+What a failing `write` does: it is raised, so `fastkcl.run` acts by ``retries``, ``dead_letter`` and ``on_error``. A
+retry in place repeats the same rows. A dead letter holds everything behind the last record written (`give_up`), as any
+of it can be what is wrong; then the shard goes on behind it.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from fastkcl import BatchProcessor, CheckpointError, Position, RecordBatch
+from fastkcl import BatchProcessor, CheckpointError, ConfigurationError, Position, RecordBatch
 from fastkcl.kcl.function import DEFAULT_CHECKPOINT_INTERVAL
 from fastkcl.spark.buffer import BatchBuffer, Run
 from fastkcl.spark.session import MAX_CONNECT_BYTES, Session
@@ -52,13 +54,13 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_MAX_BYTES", "DEFAULT_MAX_RECORDS", "DEFAULT_MAX_TABLE_BYTES", "SparkProcessor", "WriteContext"]
 
-DEFAULT_MAX_BYTES: Final = 64 * 1024 * 1024
+DEFAULT_MAX_BYTES: Final = 16 * 1024 * 1024
+"""A Connect server needs some five times this for each child that writes: four fit into 1 GB, Spark's default."""
 DEFAULT_MAX_RECORDS: Final = 500_000
 DEFAULT_MAX_TABLE_BYTES: Final = 112 * 1024 * 1024
 """Room is left below `MAX_CONNECT_BYTES` for what Arrow's stream format adds."""
 
-_SHARD_END_RETRIES: Final = 5  # 1 + 2 + 4 + 8 + 16 s of pauses
-_SHUTDOWN_RETRIES: Final = 2  # the daemon's shutdownGraceMillis is some 20 s at best
+_SHARD_END_RETRIES: Final = 5  # 1 + 2 + 4 + 8 + 16 s of pauses: there is no next request
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,7 @@ class SparkProcessor(BatchProcessor):
         self._session = Session(spark)
         self._stream = stream
         self._shard_id = ""
+        self._ended = False
         self._lease_gone = False
         self._left_records = 0
         self._order = ShardOrder()
@@ -159,12 +162,12 @@ class SparkProcessor(BatchProcessor):
         """Open the Spark session, so that a wrong address fails now and not after a buffer's worth of records.
 
         Raises:
-            ValueError: nobody has told the stream's name, a part of each record's key.
-            SparkUnavailableError: pyspark or Java is missing, or Spark does not start.
+            ConfigurationError: nobody has told the stream's name, a part of each record's key; or, as a
+                SparkUnavailableError, pyspark or Java is missing, or Spark does not start.
         """
         self._stream = self._stream or context.stream
         if not self._stream:
-            raise ValueError(
+            raise ConfigurationError(
                 "the stream's name is missing: every stream has a shardId-000000000000, so a record's key needs it."
                 " Set FASTKCL_STREAM in the daemon's environment, or give stream="
             )
@@ -183,7 +186,7 @@ class SparkProcessor(BatchProcessor):
         if self._lease_gone:
             self._left_records += batch.num_rows
             return
-        self._buffer.add(batch, lambda position: self._checkpoint(checkpointer, position, retries=0))
+        self._buffer.add(batch, lambda position: self._checkpoint(checkpointer, position))
         if self._lease_gone:  # the checkpoint has just told
             self._leave()
 
@@ -208,6 +211,7 @@ class SparkProcessor(BatchProcessor):
         """
         if self._lease_gone:
             raise CheckpointError("ShutdownException")
+        self._ended = True
         self._buffer.flush(at_end=True)
         checkpointer.checkpoint(retries=_SHARD_END_RETRIES)
         self._session.close()
@@ -222,7 +226,14 @@ class SparkProcessor(BatchProcessor):
         if self._lease_gone:
             return
         self._buffer.flush(at_end=False)
-        self._buffer.commit(lambda position: self._checkpoint(checkpointer, position, retries=_SHUTDOWN_RETRIES))
+        self._buffer.commit(lambda position: self._checkpoint(checkpointer, position))
+
+    def give_up(self, batch: RecordBatch | None) -> list[RecordBatch]:
+        """Let go of all records behind the last one written; nothing if it was a checkpoint that failed.
+
+        In the legacy dialect the last sequence number stays held before the shard's end, as it may go on.
+        """
+        return self._buffer.give_up(batch, at_end=self._ended)
 
     def _write(self, run: Run[RecordBatch, Position]) -> None:
         import pyarrow as pa
@@ -257,11 +268,11 @@ class SparkProcessor(BatchProcessor):
             logger().warning("%s: opening a new Spark session, the old one fails: %s", self._shard_id, error)
         return self._session.reopen().createDataFrame(table, schema=SCHEMA)
 
-    def _checkpoint(self, checkpointer: Checkpointer, position: Position | None, *, retries: int) -> bool:
+    def _checkpoint(self, checkpointer: Checkpointer, position: Position | None) -> bool:
         # A null checkpoint would cover records that are held, not written.
         assert position is not None
         try:
-            checkpointer.checkpoint(position, retries=retries)
+            checkpointer.checkpoint(position)
         except CheckpointError as error:
             if error.value == "ShutdownException":
                 self._lease_gone = True

