@@ -139,6 +139,42 @@ def test_an_interrupt_ends_it_whatever_the_child_does(what: str, profile: str) -
     end_escaped([said])
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("--rate", "0.001"),
+        ("--fault", "slow-reply@2=1000000"),
+        ("--fault", "stop@2=1000000"),
+        ("--fault", "slow-pipe@2=1000000"),
+        ("--fault", "close@2=reply", "--fault", "slow-reply@*=1000000"),
+    ],
+    ids=" ".join,
+)
+def test_an_interrupt_ends_every_wait_that_was_asked_for(settings: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "fastkcl", "replay", "--profile", "tiny", "--records", "90"]
+    command += [
+        "--batch-records",
+        "9",
+        *settings,
+        "--",
+        sys.executable,
+        str(CHILDREN / "plain.py"),
+        "--sink",
+        "/dev/stderr",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    process.stderr.readline()  # the first batch has come
+    time.sleep(1.0)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    begun = time.monotonic()
+    _, stderr = process.communicate(timeout=60)
+    assert time.monotonic() - begun < 15
+    assert process.returncode == 130
+    assert "interrupted; the children have been ended" in stderr
+
+
 # What a flood costs, and what is left of a child.
 
 

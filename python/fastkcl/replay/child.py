@@ -37,6 +37,7 @@ from fastkcl.replay.child_lines import LineSplitter, ReplayDialect, read_child_l
 __all__ = ["Child", "ChildTimeoutError", "Line", "StderrRelay"]
 
 _CHUNK = 64 * 1024
+_WRITE_SIZE = 1024 * 1024
 _RELAY_LINES = 10_000
 _LINES = 100
 _LAST_WAIT = 10.0  # seconds for a process to go after SIGKILL, which the system may put off
@@ -192,7 +193,8 @@ class Child:
         self._stderr = self._process.stderr
         # Only so can a write be given up that nobody reads; the child's end of the pipe does not know of it.
         os.set_blocking(self._stdin.fileno(), False)
-        self._abandoned = self._discarded = False
+        self._abandoned = threading.Event()
+        self._discarded = False
         self._stdin_lock = threading.Lock()  # for what its number stands for: `abandon` runs in other threads
         self._lines = _Lines()
         self._dialect: ReplayDialect = dialect
@@ -258,26 +260,29 @@ class Child:
 
         Args:
             data: what to write.
-            write_size: bytes of one write(2), the extension's default without it.
+            write_size: bytes of one write(2), as many as a pipe can hold without it.
             pause: seconds before each write.
 
         Returns:
             False if the child has closed its input, or was abandoned.
         """
+        rest = memoryview(data)
+        size = write_size or _WRITE_SIZE
+        step = size if pause else max(len(rest), 1)
         try:
-            if write_size is None:
-                _core.write_all(self._stdin.fileno(), data, pause=pause)
-            else:
-                _core.write_all(self._stdin.fileno(), data, write_size=write_size, pause=pause)
+            for start in range(0, len(rest), step):
+                if pause and self._abandoned.wait(pause):
+                    return False
+                _core.write_all(self._stdin.fileno(), rest[start : start + step], write_size=size)
         except OSError as error:
-            if not self._abandoned and not isinstance(error, BrokenPipeError | ConnectionResetError):
+            if not self._abandoned.is_set() and not isinstance(error, BrokenPipeError | ConnectionResetError):
                 raise
             return False
         return True
 
     def unread(self) -> int:
         """Bytes that were written and that nobody has read yet; 0 where the system does not tell."""
-        if self._abandoned:
+        if self._abandoned.is_set():
             return 0
         try:
             count = fcntl.ioctl(self._stdin.fileno(), termios.FIONREAD, bytes(4))
@@ -337,7 +342,7 @@ class Child:
 
     def abandon(self) -> None:
         """End it, and every wait for it, from any thread: writing gives False, and its output has ended."""
-        self._abandoned = True
+        self._abandoned.set()
         self.kill_group()
         self._lines.end(drop=True)
         with self._stdin_lock:
