@@ -200,7 +200,9 @@ class Processor(Base):
             child.process(line)
         figures = child.finish()
     assert figures["kept"] == 2000 * (BATCHES - WARM_UP)
-    assert figures["grown"] < figures["kept"] + 2 * MB
+    # Lines that are read as text lie in the allocator's hands; one more or less of them is no batch that is kept.
+    slack = 3 * len(line) if keep == "in a loop of the user's" else 2 * MB
+    assert figures["grown"] < figures["kept"] + slack
 
 
 @pytest.mark.parametrize(("records", "size"), [(2000, 2000), (10_000, 87)])

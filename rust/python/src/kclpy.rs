@@ -12,12 +12,13 @@
 //! again, which costs as much as making them. One that is part of a cycle is held by it when the batch is over, and is
 //! told of then.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::cell::UnsafeCell;
+use std::mem;
 
 use fastkcl_codec::{self as codec, base64};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
+use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
 use pyo3::{PyTypeInfo, ffi, intern};
 
@@ -27,7 +28,7 @@ use crate::batch::{RecordBatch, timestamp_millis};
 enum Values {
     /// In attributes of the Python object.
     Attributes,
-    Row(Arc<codec::RecordBatch>, usize),
+    Row(Py<RecordBatch>, usize),
     Own(Box<Own>),
 }
 
@@ -56,12 +57,42 @@ impl Own {
 ///
 /// Takes any arguments, for the sake of classes that derive from it.
 #[pyclass(module = "fastkcl._core", name = "KclpyRecordBase", frozen, subclass)]
-pub(crate) struct RecordBase(Mutex<Values>);
+pub(crate) struct RecordBase(UnsafeCell<Values>);
+
+// SAFETY: the cell is only touched by `RecordBase::with`, one thread at a time, and what it holds is `Send`.
+unsafe impl Sync for RecordBase {}
 
 impl RecordBase {
-    /// The lock is held for a copy at most, never while Python code runs.
-    fn values(&self, py: Python<'_>) -> MutexGuard<'_, Values> {
-        self.0.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
+    /// The only way to the values: `look` has them for itself.
+    ///
+    /// A lock would cost as much as all else that is done with a record; the GIL, or the object's critical section in an
+    /// interpreter without one, is there anyway.
+    ///
+    /// # Safety
+    /// `look` runs no Python code, drops nothing that could, and does not come back here for the same record: then nobody
+    /// else can be in here, as neither the GIL nor the section is let go of.
+    unsafe fn with<R>(this: &Bound<'_, Self>, look: impl FnOnce(&mut Values) -> R) -> R {
+        with_critical_section(this.as_any(), || {
+            // SAFETY: the section is held, and `look` keeps the promise above, so this is the only reference.
+            look(unsafe { &mut *this.get().0.get() })
+        })
+    }
+
+    /// A value that a received record makes; None for a record with attributes.
+    fn received<'py>(
+        this: &Bound<'py, Self>,
+        of_row: impl FnOnce(&codec::RecordBatch, usize) -> Bound<'py, PyAny>,
+        of_own: impl FnOnce(&Own) -> Bound<'py, PyAny>,
+    ) -> Option<Bound<'py, PyAny>> {
+        // SAFETY: bytes, strings and integers are made without Python code: they are not for the cyclic collector, whose
+        // run is the only thing that could come in between.
+        unsafe {
+            Self::with(this, |values| match values {
+                Values::Row(batch, row) => Some(of_row(&batch.get().0, *row)),
+                Values::Own(own) => Some(of_own(own)),
+                Values::Attributes => None,
+            })
+        }
     }
 }
 
@@ -71,21 +102,21 @@ fn attribute<'py>(this: &Bound<'py, RecordBase>, name: &Bound<'py, PyString>) ->
 }
 
 fn bytes_or_none<'py>(py: Python<'py>, data: Option<&[u8]>) -> Bound<'py, PyAny> {
-    match data {
-        Some(data) => PyBytes::new(py, data).into_any(),
-        None => py.None().into_bound(py),
-    }
+    data.map_or_else(|| py.None().into_bound(py), |data| PyBytes::new(py, data).into_any())
 }
 
-fn base64_or_none<'py>(py: Python<'py>, data: Option<&[u8]>) -> PyResult<Bound<'py, PyAny>> {
-    match data {
-        Some(data) => Ok(PyString::from_bytes(py, &base64::encode(data))?.into_any()),
-        None => Ok(py.None().into_bound(py)),
-    }
+fn base64_or_none<'py>(py: Python<'py>, data: Option<&[u8]>) -> Bound<'py, PyAny> {
+    let encoded = data.map(|data| String::from_utf8(base64::encode(data)).expect("base64 is ASCII"));
+    encoded.map_or_else(|| py.None().into_bound(py), |encoded| text(py, &encoded))
 }
 
-fn number_or_none(py: Python<'_>, number: Option<i64>) -> PyResult<Bound<'_, PyAny>> {
-    Ok(number.into_pyobject(py)?)
+fn text<'py>(py: Python<'py>, text: &str) -> Bound<'py, PyAny> {
+    PyString::new(py, text).into_any()
+}
+
+fn number_or_none(py: Python<'_>, number: Option<i64>) -> Bound<'_, PyAny> {
+    let Ok(number) = number.into_pyobject(py);
+    number
 }
 
 #[pymethods]
@@ -93,7 +124,7 @@ impl RecordBase {
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
-        Self(Mutex::new(Values::Attributes))
+        Self(UnsafeCell::new(Values::Attributes))
     }
 
     /// The payload: new bytes at each access. None when the daemon sent null.
@@ -103,97 +134,84 @@ impl RecordBase {
     #[getter]
     fn binary_data<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = this.py();
-        match &*this.get().values(py) {
-            Values::Row(batch, row) => return Ok(bytes_or_none(py, batch.data(*row))),
-            Values::Own(own) => return Ok(bytes_or_none(py, own.data.as_deref())),
-            Values::Attributes => {}
+        let of_row = |batch: &codec::RecordBatch, row| bytes_or_none(py, batch.data(row));
+        if let Some(data) = Self::received(this, of_row, |own| bytes_or_none(py, own.data.as_deref())) {
+            return Ok(data);
         }
-        let text = attribute(this, intern!(py, "_data"))?;
-        if text.is_none() { Ok(text) } else { this.call_method1(intern!(py, "_decode"), (text,)) }
+        let data = attribute(this, intern!(py, "_data"))?;
+        if data.is_none() { Ok(data) } else { this.call_method1(intern!(py, "_decode"), (data,)) }
     }
 
     /// The payload as base64 text. None when the daemon sent null.
     #[getter]
     fn data<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = this.py();
-        match &*this.get().values(py) {
-            Values::Row(batch, row) => return base64_or_none(py, batch.data(*row)),
-            Values::Own(own) => return base64_or_none(py, own.data.as_deref()),
-            Values::Attributes => {}
-        }
-        attribute(this, intern!(py, "_data"))
+        let of_row = |batch: &codec::RecordBatch, row| base64_or_none(py, batch.data(row));
+        let data = Self::received(this, of_row, |own| base64_or_none(py, own.data.as_deref()));
+        data.map_or_else(|| attribute(this, intern!(py, "_data")), Ok)
     }
 
     /// The partition key.
     #[getter]
     fn partition_key<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = this.py();
-        match &*this.get().values(py) {
-            Values::Row(batch, row) => return Ok(PyString::new(py, batch.partition_key(*row)).into_any()),
-            Values::Own(own) => return Ok(PyString::new(py, &own.partition_key).into_any()),
-            Values::Attributes => {}
-        }
-        attribute(this, intern!(py, "_partition_key"))
+        let of_row = |batch: &codec::RecordBatch, row| text(py, batch.partition_key(row));
+        let key = Self::received(this, of_row, |own| text(py, &own.partition_key));
+        key.map_or_else(|| attribute(this, intern!(py, "_partition_key")), Ok)
     }
 
     /// The sequence number: decimal digits. User records of one aggregate share it.
     #[getter]
     fn sequence_number<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = this.py();
-        match &*this.get().values(py) {
-            Values::Row(batch, row) => return Ok(PyString::new(py, batch.sequence_number(*row)).into_any()),
-            Values::Own(own) => return Ok(PyString::new(py, &own.sequence_number).into_any()),
-            Values::Attributes => {}
-        }
-        attribute(this, intern!(py, "_sequence_number"))
+        let of_row = |batch: &codec::RecordBatch, row| text(py, batch.sequence_number(row));
+        let number = Self::received(this, of_row, |own| text(py, &own.sequence_number));
+        number.map_or_else(|| attribute(this, intern!(py, "_sequence_number")), Ok)
     }
 
     /// Place inside an aggregate, 0 for plain records. None where the daemon sent none.
     #[getter]
     fn sub_sequence_number<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = this.py();
-        match &*this.get().values(py) {
-            Values::Row(batch, row) => return number_or_none(py, batch.sub_sequence_number(*row)),
-            Values::Own(own) => return number_or_none(py, own.sub_sequence_number),
-            Values::Attributes => {}
-        }
-        attribute(this, intern!(py, "_sub_sequence_number"))
+        let of_row = |batch: &codec::RecordBatch, row| number_or_none(py, batch.sub_sequence_number(row));
+        let number = Self::received(this, of_row, |own| number_or_none(py, own.sub_sequence_number));
+        number.map_or_else(|| attribute(this, intern!(py, "_sub_sequence_number")), Ok)
     }
 
     /// Approximate time of arrival, in milliseconds since the epoch. None when the daemon sent null.
     #[getter]
     fn timestamp_millis<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = this.py();
-        match &*this.get().values(py) {
-            Values::Row(batch, row) => return number_or_none(py, timestamp_millis(batch, *row)),
-            Values::Own(own) => return number_or_none(py, own.timestamp_millis),
-            Values::Attributes => {}
-        }
-        attribute(this, intern!(py, "_timestamp_millis"))
+        let of_row = |batch: &codec::RecordBatch, row| number_or_none(py, timestamp_millis(batch, row));
+        let millis = Self::received(this, of_row, |own| number_or_none(py, own.timestamp_millis));
+        millis.map_or_else(|| attribute(this, intern!(py, "_timestamp_millis")), Ok)
     }
 
     /// Whether the values came from a daemon; otherwise they are attributes.
-    fn _is_received(&self, py: Python<'_>) -> bool {
-        !matches!(*self.values(py), Values::Attributes)
+    fn _is_received(this: &Bound<'_, Self>) -> bool {
+        // SAFETY: only looks.
+        unsafe { Self::with(this, |values| !matches!(values, Values::Attributes)) }
     }
 
     /// Gives a new record the values of another one that was received, for copy and pickle.
     fn _set_received(
-        &self,
-        py: Python<'_>,
+        this: &Bound<'_, Self>,
         data: Option<&[u8]>,
         partition_key: &str,
         sequence_number: &str,
         sub_sequence_number: Option<i64>,
         timestamp_millis: Option<i64>,
     ) {
-        *self.values(py) = Values::Own(Box::new(Own {
+        let own = Values::Own(Box::new(Own {
             data: data.map(Box::from),
             partition_key: partition_key.into(),
             sequence_number: sequence_number.into(),
             sub_sequence_number,
             timestamp_millis,
         }));
+        // SAFETY: what was there is dropped outside.
+        let before = unsafe { Self::with(this, |values| mem::replace(values, own)) };
+        drop(before);
     }
 }
 
@@ -213,40 +231,52 @@ pub(crate) fn kclpy_records<'py>(
     if !cls.is_subclass(&base)? {
         return Err(PyTypeError::new_err(format!("{} does not derive from KclpyRecordBase", cls.name()?)));
     }
-    let batch = Arc::new(batch.get().0.clone());
-    let arguments = PyTuple::empty(py);
-    let collected = is_collected(cls);
+    let make = Maker::new(&base, cls)?;
+    let rows = batch.get().0.len();
     // A collection in the middle would look at thousands of new objects that nobody has let go of.
     let _paused = PausedCollection::new(py);
     let list = PyList::empty(py);
-    for row in 0..batch.len() {
-        let record = new_instance(&base, cls, &arguments)?;
-        *record.get().values(py) = Values::Row(Arc::clone(&batch), row);
-        if collected {
-            // SAFETY: a whole object of a class with garbage collection.
-            unsafe { ffi::PyObject_GC_UnTrack(record.as_ptr().cast()) };
-        }
-        list.append(record)?;
+    for row in 0..rows {
+        let values = Values::Row(batch.clone().unbind(), row);
+        list.append(make.record(values)?)?;
     }
     Ok(list)
 }
 
-/// `RecordBase.__new__(cls)`, without the way through Python's attributes.
-fn new_instance<'py>(
-    base: &Bound<'py, PyType>,
-    cls: &Bound<'py, PyType>,
-    arguments: &Bound<'py, PyTuple>,
-) -> PyResult<Bound<'py, RecordBase>> {
-    // SAFETY: `base` is a type object, and its slot `tp_new` has the type `newfunc`.
-    let new: Option<ffi::newfunc> =
-        unsafe { std::mem::transmute(ffi::PyType_GetSlot(base.as_type_ptr(), ffi::Py_tp_new)) };
-    let new = new.ok_or_else(|| PyRuntimeError::new_err("KclpyRecordBase has no constructor"))?;
-    // SAFETY: `new` is the constructor of `base`, `cls` derives from it (checked by the caller), the arguments are a
-    // tuple and no keywords; it returns a new reference, or null with an exception set.
-    let object = unsafe {
-        Bound::from_owned_ptr_or_err(cls.py(), new(cls.as_type_ptr(), arguments.as_ptr(), std::ptr::null_mut()))
-    }?;
-    Ok(object.cast_into::<RecordBase>()?)
+/// Makes instances of one class without the way through Python's attributes.
+struct Maker<'a, 'py> {
+    new: ffi::newfunc,
+    cls: &'a Bound<'py, PyType>,
+    arguments: Bound<'py, PyTuple>,
+    collected: bool,
+}
+
+impl<'a, 'py> Maker<'a, 'py> {
+    /// `cls` derives from `base`, which is the type of [`RecordBase`].
+    fn new(base: &Bound<'py, PyType>, cls: &'a Bound<'py, PyType>) -> PyResult<Self> {
+        // SAFETY: `base` is a type object, and its slot `tp_new` has the type `newfunc`.
+        let new: Option<ffi::newfunc> =
+            unsafe { mem::transmute(ffi::PyType_GetSlot(base.as_type_ptr(), ffi::Py_tp_new)) };
+        let new = new.ok_or_else(|| PyRuntimeError::new_err("KclpyRecordBase has no constructor"))?;
+        Ok(Self { new, cls, arguments: PyTuple::empty(cls.py()), collected: is_collected(cls) })
+    }
+
+    fn record(&self, values: Values) -> PyResult<Bound<'py, RecordBase>> {
+        // SAFETY: `new` is the constructor of a class that `cls` derives from, and the arguments are a tuple and no
+        // keywords; it returns a new reference, or null with an exception set. The object is an instance of `cls`.
+        let record = unsafe {
+            let object = (self.new)(self.cls.as_type_ptr(), self.arguments.as_ptr(), std::ptr::null_mut());
+            Bound::from_owned_ptr_or_err(self.cls.py(), object)?.cast_into_unchecked::<RecordBase>()
+        };
+        // SAFETY: what was there, no values, is dropped outside, and that runs nothing.
+        let before = unsafe { RecordBase::with(&record, |place| mem::replace(place, values)) };
+        drop(before);
+        if self.collected {
+            // SAFETY: a whole object of a class with garbage collection.
+            unsafe { ffi::PyObject_GC_UnTrack(record.as_ptr().cast()) };
+        }
+        Ok(record)
+    }
 }
 
 /// Whether instances of `cls` take part in garbage collection; a class with empty `__slots__` does not.
@@ -285,7 +315,6 @@ impl Drop for PausedCollection {
 ///     How many are held.
 #[pyfunction]
 pub(crate) fn kclpy_detach(records: &Bound<'_, PyTuple>) -> PyResult<usize> {
-    let py = records.py();
     let mut held = 0;
     for record in records.iter_borrowed() {
         // One reference is the tuple's. SAFETY: `record` is a live object, and the GIL is held.
@@ -300,11 +329,15 @@ pub(crate) fn kclpy_detach(records: &Bound<'_, PyTuple>) -> PyResult<usize> {
                 ffi::PyObject_GC_Track(record.as_ptr().cast());
             }
         }
-        let mut values = record.get().values(py);
-        if let Values::Row(batch, row) = &*values {
-            let own = Own::of(batch, *row);
-            *values = Values::Own(Box::new(own));
-        }
+        // SAFETY: copies bytes; the batch, whose end may call somebody who waits for it, is let go of outside.
+        let before = unsafe {
+            RecordBase::with(&record, |values| {
+                let Values::Row(batch, row) = values else { return None };
+                let own = Values::Own(Box::new(Own::of(&batch.get().0, *row)));
+                Some(mem::replace(values, own))
+            })
+        };
+        drop(before);
     }
     Ok(held)
 }
