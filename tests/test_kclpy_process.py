@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -375,7 +377,7 @@ def test_arguments() -> None:
 
 def test_a_bad_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTKCL_ON_ERROR", "ignore")
-    with pytest.raises(ValueError, match="on_error must be 'stop' or 'skip', not 'ignore'"):
+    with pytest.raises(ValueError, match="FASTKCL_ON_ERROR must be 'stop' or 'skip', not 'ignore'"):
         kcl.KCLProcess(Recorder())
 
 
@@ -475,6 +477,167 @@ def test_what_users_replace_is_called(replaced: str) -> None:
         code, stderr = child.finish()
     assert code == 0, stderr
     assert stderr in ("2 noted\n", "3 noted\n")  # the end of input is a line that is read too
+
+
+# Programs that write to the daemon by themselves: they have to find it where they look for it.
+OWN_WRITERS = {
+    "write_line of the object": """
+io = process.io_handler
+io.write_line = lambda line: (io.output_file.write('\\n%s\\n' % line), io.output_file.flush())
+""",
+    "a handler that derives": """
+class Mine(kcl._IOHandler):
+    def write_line(self, line):
+        self.output_file.write('\\n%s\\n' % line)
+        self.output_file.flush()
+process.io_handler = Mine(sys.stdin, sys.stdout, sys.stderr)
+process.checkpointer = kcl.Checkpointer(process.io_handler)
+""",
+    "another handler, the same checkpointer": """
+process.io_handler = kcl._IOHandler(sys.stdin, sys.stdout, sys.stderr)
+""",
+    "another checkpointer": """
+process.checkpointer = kcl.Checkpointer(kcl._IOHandler(sys.stdin, sys.stdout, sys.stderr))
+""",
+    "a checkpointer that derives": """
+class Mine(kcl.Checkpointer):
+    def checkpoint(self, sequence_number=None, sub_sequence_number=None):
+        file = self.io_handler.output_file
+        file.write('{"action": "checkpoint", "sequenceNumber": null, "subSequenceNumber": null}\\n')
+        file.flush()
+        self.io_handler.load_action(self.io_handler.input_file.readline())
+process.checkpointer = Mine(process.io_handler)
+""",
+    "the original's way to an answer": """
+class Mine(kcl.Checkpointer):
+    def _get_action(self):
+        return self.io_handler.load_action(self.io_handler.read_line())
+process.checkpointer = Mine(process.io_handler)
+""",
+    "_report_done of the object": """
+process._report_done = lambda name: print('{"action": "status", "responseFor": "%s"}' % name, flush=True)
+""",
+}
+
+
+@pytest.mark.parametrize("own", OWN_WRITERS)
+def test_programs_that_write_by_themselves(own: str) -> None:
+    before = f"process = kcl.KCLProcess(Processor())\n{OWN_WRITERS[own]}"
+    source = program("i.checkpointer.checkpoint()", before).replace(
+        "kcl.KCLProcess(Processor()).run()", "process.run()"
+    )
+    with Child("-c", source) as child:
+        child.daemon.start()
+        for number in (1, 2):
+            child.daemon.ask(process_records(number), checkpoint(), DONE)
+        assert child.finish() == (0, "")
+
+
+def test_a_broken_dialogue_ends_the_run_where_an_override_swallows() -> None:
+    class Mine(kcl.KCLProcess):
+        def _perform_action(self, action: Any) -> None:
+            with contextlib.suppress(Exception):
+                super()._perform_action(action)
+
+    output = io.StringIO()
+    user = Recorder(lambda given: given.checkpointer.checkpoint())
+    process = Mine(user, lines(process_records(1), LEASE_LOST), output, io.StringIO())
+    with pytest.raises(fastkcl.RemoteProtocolError, match="leaseLost came"):
+        process.run()
+    assert answers(output) == [checkpoint()]
+
+
+def test_zero_without_a_sequence_number_is_none() -> None:
+    user = Recorder(lambda given: given.checkpointer.checkpoint(None, 0))
+    run = Run(user, process_records(1), checkpoint_reply()).end()
+    assert run.answers == [checkpoint(None, 0), DONE]
+
+
+def test_read_ahead_that_ends_inside_of_a_character() -> None:
+    """The text file's buffer is cut anywhere; the other half of the character is still in the pipe."""
+    line = process_records(1).replace(b'"k"', '"\u00e9"'.encode())
+    cut = line.index(b"\xa9")
+    before = (
+        "sys.stdin.readline(); print('ready', file=sys.stderr, flush=True); sys.stdin.buffer.peek(); time.sleep(0.3)"
+    )
+    body = "print(ascii(i.records[0].partition_key), file=sys.stderr)"
+    with Child("-c", program(body, before), environment={"PYTHONIOENCODING": "utf-8:strict"}) as child:
+        child.daemon.send(b"first\n" + INITIALIZE + line[:cut])
+        child.await_stderr("ready")
+        time.sleep(0.5)
+        child.daemon.send(line[cut:])
+        assert child.daemon.receive() == status("initialize")
+        assert child.daemon.receive() == DONE
+        assert child.finish() == (0, "ready\n'\\xe9'\n")
+
+
+@pytest.mark.parametrize("name", ["message_decode", "record", "processRecords", "__init__"])
+def test_hooks_into_decoding_are_asked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def noting(function: Any) -> Any:
+        return lambda *arguments: asked.append(arguments) or function(*arguments)
+
+    dispatch = kcl.dispatch
+    if name == "message_decode":
+        monkeypatch.setattr(dispatch, name, noting(dispatch.message_decode))
+    elif name == "__init__":
+        monkeypatch.setattr(messages.Record, name, noting(messages.Record.__init__))
+    else:
+        monkeypatch.setitem(dispatch._serializers, name, noting(dispatch._serializers[name]))
+    user = Recorder()
+    assert Run(user, process_records(1, 2)).end().answers == [DONE]
+    assert user.calls == [("process_records", ["1", "2"])]
+    assert len(asked) == {"message_decode": 3, "processRecords": 1}.get(name, 2)
+
+
+def test_an_action_of_a_users_own() -> None:
+    from unittest.mock import Mock
+
+    run = Run(Recorder())
+    run.process._perform_action(Mock(action="x", dispatch=Mock(side_effect=ValueError("boom"))))
+    assert "fastkcl: skip: x failed with ValueError: boom" in run.errors.getvalue()
+
+
+def test_stop_in_a_thread_ends_the_process() -> None:
+    source = program("raise ValueError('boom')", arguments=", on_error='stop'").replace(
+        "kcl.KCLProcess(Processor(), on_error='stop').run()",
+        "process = kcl.KCLProcess(Processor(), on_error='stop')\n"
+        "thread = threading.Thread(target=process.run); thread.start(); thread.join(); sys.exit(0)",
+    )
+    assert "thread.start()" in source
+    with Child("-c", source) as child:
+        child.daemon.start()
+        child.daemon.send(process_records(1))
+        code, stderr = child.wait()
+    assert (code, "user_error: process_records" in stderr) == (1, True)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_report_names_the_users_method(version: int) -> None:
+    class Failing:
+        def __init__(self) -> None:
+            self.version = version
+
+        def shutdown(self, *arguments: Any) -> None:
+            raise ValueError("boom")
+
+        shard_ended = shutdown
+
+    run = Run(Failing(), SHARD_ENDED).end()
+    assert f"skip: {'shard_ended' if version == 3 else 'shutdown'} failed with" in run.errors.getvalue()
+
+
+def test_a_program_without_standard_output() -> None:
+    """Beside an input of its own; the exit is that of the program."""
+    before = f"import io\nown = io.StringIO({INITIALIZE.decode()!r})"
+    source = program(before=before, arguments=", input_file=own").replace(
+        "kcl.KCLProcess(Processor(), input_file=own).run()",
+        "process = kcl.KCLProcess(Processor(), input_file=own); sys.stdout = None; process.run()",
+    )
+    with Child("-c", source) as child:
+        assert child.daemon.receive() == status("initialize")
+        assert child.wait() == (0, "")
 
 
 def test_a_subclass_with_lines_of_its_own() -> None:

@@ -119,6 +119,11 @@ def test_a_module(app: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "arguments ['one']\n")
 
 
+def test_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "__main__.py").write_text("import sys\nfrom amazon_kclpy import kcl\nprint(__name__, sys.argv[1:])")
+    assert run(str(tmp_path), "x").stdout == "__main__ ['x']\n"
+
+
 def test_the_program_finds_what_python_would_give_it(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -165,7 +170,7 @@ def test_a_program_that_is_no_utf8(tmp_path: Path) -> None:
         (("-m",), "-m needs a value"),
         (("--on-error", "ignore", "app.py"), "must be skip or stop, not 'ignore'"),
         (("--verbose", "app.py"), "no such option: --verbose"),
-        ((".",), "cannot be read"),
+        ((".",), ". is a folder without a __main__.py"),
     ],
 )
 def test_what_cannot_be_run(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
@@ -265,9 +270,15 @@ def test_the_jars_are_those_of_the_installed_package(tmp_path: Path) -> None:
     assert ours.parts[-4:] == ("fastkcl", "kclpy", "jars", "__init__.py")
 
 
+@pytest.mark.parametrize("installed", [False, True])
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
-def test_workers_of_an_unchanged_program(tmp_path: Path, method: str) -> None:
+def test_workers_of_an_unchanged_program(tmp_path: Path, method: str, installed: bool) -> None:
     """A worker that starts afresh imports the program again, and has to find amazon_kclpy there."""
+    site = tmp_path / "site"
+    site.mkdir()
+    if installed:
+        installed_package(site)
+    environment = {"PYTHONPATH": os.pathsep.join([str(site), *sys.path])}
     path = tmp_path / "app.py"
     path.write_text(
         f"""
@@ -291,7 +302,7 @@ if __name__ == "__main__":
     kcl.KCLProcess(Processor()).run()
 """
     )
-    with Child(*RUN, str(path)) as child:
+    with Child(*RUN, str(path), environment=environment) as child:
         child.daemon.start()
         child.daemon.ask(process_records(1), status("processRecords"))
         child.daemon.ask(LEASE_LOST, status("leaseLost"))

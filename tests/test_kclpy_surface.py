@@ -61,7 +61,7 @@ LEFT_OUT_MEMBERS = {"__metaclass__"}
 
 ADDED_MODULES = {"alias", "helper", "launch", "per_record", "pipe"}
 ADDED_EXPORTS = {"": {"install"}}
-ADDED_BASES = {"messages.Record": ["fastkcl._core.KclpyRecordBase"]}
+ADDED_BASES = {"messages.Record": ["messages._WithAttributes", "fastkcl._core.KclpyRecordBase"]}
 ADDED_PARAMETERS = {"kcl.KCLProcess": [["on_error", "KEYWORD_ONLY", "None"], ["dead_letter", "KEYWORD_ONLY", "None"]]}
 """Of the constructor."""
 ADDED_MEMBERS = {"messages.ProcessRecordsInput": {"batch": ["property"]}}

@@ -369,7 +369,7 @@ class KclpyRecordBase:
         """The payload: new bytes at each access. None when the daemon sent null.
 
         Raises:
-            DecodeError: a record that was made from a dict, and its data is no base64.
+            binascii.Error: a record that was made from a dict, and its data is no base64.
         """
     @property
     def data(self) -> str | None:
@@ -387,6 +387,8 @@ class KclpyRecordBase:
         """Approximate time of arrival, in milliseconds since the epoch. None when the daemon sent null."""
     def _is_received(self) -> bool:
         """Whether the values came from a daemon; otherwise they are attributes."""
+    def _set_attributes(self) -> None:
+        """From now on the values are attributes, which the caller sets."""
     def _set_received(
         self,
         data: bytes | None,

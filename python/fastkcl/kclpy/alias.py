@@ -5,8 +5,8 @@ An import hook for this one name: ``amazon_kclpy`` and ``amazon_kclpy.x`` become
 installed; only ``amazon_kclpy.jars``, which holds no code, is the installed one's if there is one.
 
 A worker process that multiprocessing starts afresh (spawn, forkserver) imports the program again, without our hook,
-but with our ``sys.path``. For its sake the path ends with a folder that holds a module ``amazon_kclpy``, which
-installs the hook there.
+but with our ``sys.path``. For its sake a folder comes second there, before anything that is installed. It holds only a
+module ``amazon_kclpy``, which installs the hook.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ ORIGINAL = "amazon_kclpy"
 """The name that is served."""
 _OURS = "fastkcl.kclpy"
 _DATA = f"{ORIGINAL}.jars"
+_FOR_WORKERS = __file__.rpartition("/")[0] + "/for_workers"
 
 
 def install() -> None:
@@ -41,9 +42,15 @@ def install() -> None:
             f" call {_OURS}.install() before anything imports it"
         )
     sys.meta_path.insert(0, _Finder())
-    folder = __file__.rpartition("/")[0] + "/for_workers"
-    if folder not in sys.path:
-        sys.path.append(folder)
+    if _FOR_WORKERS not in sys.path:
+        sys.path.insert(1, _FOR_WORKERS)  # behind the program's own folder, which stands first
+
+
+def installed_original() -> ModuleSpec | None:
+    """The package amazon_kclpy on ``sys.path``, without importing it; None if there is none."""
+    spec = PathFinder.find_spec(ORIGINAL, [entry for entry in sys.path if entry != _FOR_WORKERS])
+    # A folder of that name is none.
+    return None if spec is None or spec.origin is None or spec.submodule_search_locations is None else spec
 
 
 class _Finder:
@@ -55,8 +62,8 @@ class _Finder:
         if name != ORIGINAL and not name.startswith(ORIGINAL + "."):
             return None
         if name == _DATA:
-            installed = PathFinder.find_spec(ORIGINAL)
-            if installed is not None and installed.submodule_search_locations:
+            installed = installed_original()
+            if installed is not None:
                 return PathFinder.find_spec(name, installed.submodule_search_locations)
         return ModuleSpec(name, _Loader())  # type: ignore[arg-type]  # importlib.abc is slow to import
 

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.machinery import PathFinder
+
+from fastkcl.kclpy.alias import installed_original
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -162,15 +163,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _original_package() -> str | None:
-    """The folder of the installed amazon_kclpy.
-
-    Only the path is searched: the import hook of `fastkcl.kclpy.install` answers to the name too, and the folder that
-    it appends to the path holds a module of that name, but no package.
-    """
-    spec = PathFinder.find_spec("amazon_kclpy")
-    if spec is None or spec.origin is None or spec.submodule_search_locations is None:
-        return None
-    return get_dir_of_file(spec.origin)
+    """The folder of the installed amazon_kclpy."""
+    spec = installed_original()
+    return None if spec is None or spec.origin is None else get_dir_of_file(spec.origin)
 
 
 def _jar_folders(given: str | None) -> list[str]:

@@ -24,7 +24,7 @@ from fastkcl.kclpy.checkpoint_error import CheckpointError
 from fastkcl.kclpy.pipe import GuardedOutput, Pipe
 from fastkcl.kclpy.v2 import processor as v2processor
 from fastkcl.kclpy.v3 import processor as v3processor
-from fastkcl.stdio.reports import as_report
+from fastkcl.stdio import reports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -126,10 +126,13 @@ class _IOHandler:
         return None if message is None else self._input_of(message)
 
     def _input_of(self, message: _core.Message) -> Any:
-        serializers = dispatch._serializers
         fields: dict[str, Any] = {"action": message.action}
         if isinstance(message, _core.ProcessRecords):
-            return messages.input_of_batch(message.batch, serializers["processRecords"], serializers["record"])
+            if dispatch.message_decode is _MESSAGE_DECODE:
+                return messages.input_of_batch(message.batch, dispatch._serializers)
+            records = _core.kclpy_records(message.batch, messages.Record)
+            fields["records"] = [dispatch.message_decode(record._json_dict) for record in records]
+            fields["millisBehindLatest"] = message.millis_behind_latest
         if isinstance(message, _core.Initialize):
             self.dialect = message.dialect
             fields["shardId"] = message.shard_id
@@ -201,7 +204,7 @@ class Checkpointer:
         failure = getattr(handler, "failure", None)
         if isinstance(failure, Exception):
             raise failure
-        if sequence_number is None and sub_sequence_number is not None:
+        if sequence_number is None and sub_sequence_number:  # with 0 as without one
             raise ValueError(
                 f"a sub-sequence number ({sub_sequence_number}) without a sequence number: the daemon would ignore it"
                 " and checkpoint everything delivered"
@@ -308,11 +311,11 @@ class KCLProcess:
         if version in (1, 2):
             self.processor = v3processor.V2toV3Processor(self.processor)
         self._failures = FailurePolicy(
-            on_error=on_error or os.environ.get(ON_ERROR_VARIABLE) or "skip",  # type: ignore[arg-type]  # it checks
+            on_error=on_error or _from_environment(),
             retries=0,
             backoff=0,
             dead_letter=dead_letter or os.environ.get(DEAD_LETTER_VARIABLE) or None,
-            report=lambda text: self.io_handler.write_error(as_report(text)),
+            report=lambda text: self.io_handler.write_error(reports.as_report(text)),
         )
         self._shard_id = "unknown shard"
 
@@ -326,10 +329,11 @@ class KCLProcess:
         """
         handler = self.io_handler
         output: Pipe | GuardedOutput | None = None
-        if self._reads_messages():
-            output = Pipe.take(handler.input_file, handler.output_file)
-        if output is None and _is_ours(handler):
-            output = GuardedOutput.take(handler.output_file)
+        if self._writes_by_itself():
+            if self._reads_by_itself():
+                output = Pipe.take(handler.input_file, handler.output_file)
+            if output is None:
+                output = GuardedOutput.take(handler.output_file)
         if output is not None:
             handler._output = output
         try:
@@ -347,16 +351,21 @@ class KCLProcess:
                 output.close()
                 handler._output = None
 
-    def _reads_messages(self) -> bool:
+    def _reads_by_itself(self) -> bool:
         """Whether nobody has put anything of his own where lines are read."""
-        handler = self.io_handler
+        return _is_as_here(self.io_handler, _IOHandler, "read_line", "load_action") and _is_as_here(
+            self, KCLProcess, "_handle_a_line"
+        )
+
+    def _writes_by_itself(self) -> bool:
+        """Whether nobody has put anything of his own where lines are written; it would miss the private descriptors."""
+        handler, checkpointer = self.io_handler, self.checkpointer
         return (
             type(handler) is _IOHandler
-            and not {"read_line", "load_action"} & vars(handler).keys()
-            and "_handle_a_line" not in vars(self)
-            and type(self)._handle_a_line is KCLProcess._handle_a_line
-            and _IOHandler.read_line is _READ_LINE
-            and _IOHandler.load_action is _LOAD_ACTION
+            and getattr(checkpointer, "io_handler", None) is handler
+            and _is_as_here(handler, _IOHandler, "write_line", "write_action")
+            and _is_as_here(checkpointer, Checkpointer, "checkpoint", "_get_action")
+            and _is_as_here(self, KCLProcess, "_report_done")
         )
 
     def _handle_a_line(self, line: str) -> None:
@@ -374,6 +383,7 @@ class KCLProcess:
             The records of the batch, which is over when nobody holds `action` any more.
         """
         self._perform_action(action)
+        self._check()  # also for one that is overridden, and swallows
         self._report_done(action.action)
         if not isinstance(action, messages.ProcessRecordsInput):
             return ()
@@ -404,9 +414,10 @@ class KCLProcess:
         Raises:
             Exception: what broke it.
         """
-        failure = getattr(self.io_handler, "failure", None)
-        if isinstance(failure, Exception):
-            raise failure
+        for handler in (self.io_handler, getattr(self.checkpointer, "io_handler", None)):
+            failure = getattr(handler, "failure", None)
+            if isinstance(failure, Exception):
+                raise failure
 
     def _handle_error(self, action: Any, error: Exception) -> None:
         """Say what happened; return if the daemon is told that all is well.
@@ -428,16 +439,52 @@ class KCLProcess:
             dialect=getattr(self.io_handler, "dialect", "modern"),
         )
         name = _METHODS.get(action.action, action.action)
-        batch = getattr(action, "_batch", None)
-        self._failures.settle(failed(name, error, context, batch), text, context, batch)
+        if name in ("lease_lost", "shard_ended") and isinstance(self.processor, v3processor.V2toV3Processor):
+            name = "shutdown"
+        batch = action._batch if isinstance(action, messages.ProcessRecordsInput) else None
+        try:
+            self._failures.settle(failed(name, error, context, batch), text, context, batch)
+        except SystemExit:
+            _end_from_any_thread()
+            raise
         # What was not processed is stored; a processor that holds its checkpoints back for it need not do so.
         pass_unprocessed = getattr(self.processor, "pass_unprocessed", None)
         if batch is not None and self._failures.stores and pass_unprocessed is not None:
             pass_unprocessed()
 
 
-_READ_LINE = _IOHandler.read_line
-_LOAD_ACTION = _IOHandler.load_action
+# What users may have replaced later on, in the classes or in objects.
+_AS_HERE: dict[tuple[type, str], Any] = {
+    (cls, name): function
+    for cls in (_IOHandler, Checkpointer, KCLProcess)
+    for name, function in vars(cls).items()
+    if not name.startswith("__")
+}
+_MESSAGE_DECODE = dispatch.message_decode
+
+
+def _is_as_here(thing: object, cls: type, *names: str) -> bool:
+    """Whether these methods of an object are the ones that this module gives them."""
+    return all(name not in vars(thing) and getattr(type(thing), name, None) is _AS_HERE[cls, name] for name in names)
+
+
+def _from_environment() -> Any:
+    """What FASTKCL_ON_ERROR says.
+
+    Raises:
+        ValueError: neither "stop" nor "skip".
+    """
+    value = os.environ.get(ON_ERROR_VARIABLE) or "skip"
+    if value not in ("stop", "skip"):
+        raise ValueError(f"{ON_ERROR_VARIABLE} must be 'stop' or 'skip', not {value!r}")
+    return value
+
+
+def _end_from_any_thread() -> None:
+    """End the process where a SystemExit would end a thread only."""
+    threading = sys.modules.get("threading")  # nobody has started a thread without it
+    if threading is not None and threading.current_thread() is not threading.main_thread():
+        os._exit(reports.EXIT_FAILURE)
 
 
 def _gone(what: str) -> ProtocolError:

@@ -84,6 +84,14 @@ def main(arguments: list[str]) -> None:
 
 
 def _run_file(path: str, argv: list[str]) -> None:
+    if os.path.isdir(path):
+        import runpy
+
+        if not os.path.isfile(os.path.join(path, "__main__.py")):
+            _refuse(f"{path} is a folder without a __main__.py")
+        sys.argv = argv
+        runpy.run_path(path, run_name="__main__")
+        return
     try:
         with open(path, "rb") as file:
             source = file.read()

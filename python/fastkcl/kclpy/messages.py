@@ -7,7 +7,10 @@ batch, and a `Record` makes them at each access.
 
 from __future__ import annotations
 
-from fastkcl._core import KclpyRecordBase, decode_base64, kclpy_detach, kclpy_records
+import binascii
+from contextlib import suppress
+
+from fastkcl._core import DecodeError, KclpyRecordBase, decode_base64, kclpy_detach, kclpy_records
 from fastkcl.kclpy.checkpoint_error import CheckpointError
 
 TYPE_CHECKING = False
@@ -109,9 +112,9 @@ class ProcessRecordsInput(MessageDispatcher):
         return self._millis_behind_latest  # type: ignore[no-any-return]
 
     @property
-    def checkpointer(self) -> kcl.Checkpointer | None:
+    def checkpointer(self) -> kcl.Checkpointer:
         """None until the input is dispatched."""
-        return self._checkpointer
+        return self._checkpointer  # type: ignore[return-value]
 
     @property
     def action(self) -> str:
@@ -125,6 +128,10 @@ class ProcessRecordsInput(MessageDispatcher):
         Valid for as long as it is held. None if the input was made from a dict.
         """
         return self._batch
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: the records, and not the batch that they were rows of."""
+        return vars(self) | {"_batch": None, "_received": ()}
 
     def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> None:
         """Call `process_records`."""
@@ -210,9 +217,9 @@ class ShardEndedInput(MessageDispatcher):
         return self._action  # type: ignore[no-any-return]
 
     @property
-    def checkpointer(self) -> kcl.Checkpointer | None:
+    def checkpointer(self) -> kcl.Checkpointer:
         """None until the input is dispatched."""
-        return self._checkpointer
+        return self._checkpointer  # type: ignore[return-value]
 
     def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> None:
         """Call `shard_ended`."""
@@ -228,9 +235,9 @@ class ShutdownRequestedInput(MessageDispatcher):
         self._action = json_dict["action"]
 
     @property
-    def checkpointer(self) -> kcl.Checkpointer | None:
+    def checkpointer(self) -> kcl.Checkpointer:
         """None until the input is dispatched."""
-        return self._checkpointer
+        return self._checkpointer  # type: ignore[return-value]
 
     @property
     def action(self) -> str:
@@ -281,11 +288,15 @@ _FIELDS = {
 _payload = vars(KclpyRecordBase)["binary_data"].__get__
 
 
-class _ReceivedAttribute:
-    """A private attribute of the original, which records that were made from a dict have and received ones imitate."""
+class _WithAttributes(KclpyRecordBase):
+    """Its instances have a real ``__dict__``, which `_attributes` gives."""
 
-    def __init__(self, field: str | None) -> None:
-        self._field = field
+
+_attributes = vars(_WithAttributes)["__dict__"].__get__
+
+
+class _PrivateAttribute:
+    """An attribute that the original keeps a value in. Setting it makes the record one like the original's."""
 
     def __set_name__(self, owner: type[Record], name: str) -> None:
         self._name = name
@@ -293,18 +304,52 @@ class _ReceivedAttribute:
     def __get__(self, record: Record | None, owner: type[Record]) -> Any:
         if record is None:
             return self
-        if not record._is_received():
-            raise AttributeError(f"{owner.__name__!r} object has no attribute {self._name!r}")
-        if self._field is None:
-            return {field: get(record) for field, get in _FIELDS.items()} | {"action": "record"}
-        return _FIELDS[self._field](record)
+        attributes = _attributes(record)
+        if self._name in attributes:
+            return attributes[self._name]
+        if record._is_received():
+            return _received_attributes(record)[self._name]
+        if self._name == "_approximate_arrival_timestamp":
+            return record.approximate_arrival_timestamp
+        raise AttributeError(f"{type(record).__name__!r} object has no attribute {self._name!r}")
+
+    def __set__(self, record: Record, value: Any) -> None:
+        record._own_attributes()[self._name] = value
+
+    def __delete__(self, record: Record) -> None:
+        if record._own_attributes().pop(self._name, self) is self:
+            raise AttributeError(self._name)
 
 
-class Record(KclpyRecordBase):
+def _received_attributes(record: Record) -> dict[str, Any]:
+    """What the original would hold for a record that was received."""
+    fields = {field: get(record) for field, get in _FIELDS.items()}
+    millis = fields["approximateArrivalTimestamp"]
+    made = {
+        "_sequence_number": fields["sequenceNumber"],
+        "_sub_sequence_number": fields["subSequenceNumber"],
+        "_timestamp_millis": millis,
+    }
+    with suppress(ValueError, OverflowError, OSError):  # beyond the range of datetime
+        made["_approximate_arrival_timestamp"] = _local_time(millis)
+    made["_partition_key"] = fields["partitionKey"]
+    made["_data"] = fields["data"]
+    made["_json_dict"] = fields | {"action": "record"}
+    return made
+
+
+def _local_time(millis: int | None) -> datetime | None:
+    from datetime import datetime
+
+    return None if millis is None else datetime.fromtimestamp(millis / 1000.0)
+
+
+class Record(_WithAttributes):
     """One record. Values are made at each access; keep a value rather than ask for it twice.
 
     A record may be kept for ever, pickled, copied, and given attributes. While its batch is processed it is a view of
-    the batch, later it owns its values; no record keeps its batch in memory.
+    the batch, later it owns its values; no record keeps its batch in memory. Whoever looks at its ``__dict__`` finds
+    there what the original keeps there.
 
     Args:
         json_dict: data (base64), partitionKey, sequenceNumber, subSequenceNumber and approximateArrivalTimestamp
@@ -314,12 +359,13 @@ class Record(KclpyRecordBase):
         KeyError: one of the five is missing.
     """
 
-    _data = _ReceivedAttribute("data")
-    _partition_key = _ReceivedAttribute("partitionKey")
-    _sequence_number = _ReceivedAttribute("sequenceNumber")
-    _sub_sequence_number = _ReceivedAttribute("subSequenceNumber")
-    _timestamp_millis = _ReceivedAttribute("approximateArrivalTimestamp")
-    _json_dict = _ReceivedAttribute(None)
+    _sequence_number = _PrivateAttribute()
+    _sub_sequence_number = _PrivateAttribute()
+    _timestamp_millis = _PrivateAttribute()
+    _approximate_arrival_timestamp = _PrivateAttribute()
+    _partition_key = _PrivateAttribute()
+    _data = _PrivateAttribute()
+    _json_dict = _PrivateAttribute()
 
     def __init__(self, json_dict: Mapping[str, Any]) -> None:
         self._sequence_number = json_dict["sequenceNumber"]
@@ -330,17 +376,42 @@ class Record(KclpyRecordBase):
         self._data = json_dict["data"]
         self._json_dict = json_dict
 
+    if TYPE_CHECKING:
+        # Null only where a daemon sends it, which the original does not survive.
+        binary_data: bytes
+        data: str
+        sub_sequence_number: int
+        timestamp_millis: int
+    else:
+
+        @property
+        def __dict__(self) -> dict[str, Any]:
+            """The attributes, the original's private ones among them."""
+            attributes = self._own_attributes()
+            if "_timestamp_millis" in attributes and "_approximate_arrival_timestamp" not in attributes:
+                with suppress(ValueError, OverflowError, OSError):
+                    attributes["_approximate_arrival_timestamp"] = _local_time(attributes["_timestamp_millis"])
+            return attributes
+
+    def _own_attributes(self) -> dict[str, Any]:
+        """The real attributes; from now on the values are among them."""
+        attributes: dict[str, Any] = _attributes(self)
+        if self._is_received():
+            values = _received_attributes(self)
+            self._set_attributes()
+            for name, value in values.items():
+                attributes.setdefault(name, value)
+        return attributes
+
     @property
-    def approximate_arrival_timestamp(self) -> datetime | None:
+    def approximate_arrival_timestamp(self) -> datetime:
         """Approximate time of arrival in this machine's time zone, without tzinfo. None if the daemon does not say.
 
         Raises:
             ValueError, OverflowError, OSError: beyond the range of datetime; `timestamp_millis` always works.
         """
-        from datetime import datetime
-
-        millis = self.timestamp_millis
-        return None if millis is None else datetime.fromtimestamp(millis / 1000.0)
+        set_by_user = _attributes(self).get("_approximate_arrival_timestamp")
+        return set_by_user or _local_time(self.timestamp_millis)  # type: ignore[return-value]  # None as said
 
     def get(self, field: str) -> Any:
         """A value by its name on the wire, e.g. ``data`` or ``partitionKey``.
@@ -370,9 +441,12 @@ class Record(KclpyRecordBase):
         """Data of a record that was made from a dict.
 
         Raises:
-            DecodeError: it is no base64.
+            binascii.Error: it is no base64.
         """
-        return decode_base64(text.encode() if isinstance(text, str) else text)
+        try:
+            return decode_base64(text.encode() if isinstance(text, str) else text)
+        except DecodeError as error:
+            raise binascii.Error(str(error)) from error
 
 
 def _new_record(cls: type[Record]) -> Record:
@@ -397,27 +471,24 @@ class _Received(tuple[Record, ...]):
         detach(self)
 
 
-def input_of_batch(
-    batch: RecordBatch, input_class: type[ProcessRecordsInput], record_class: type[Record]
-) -> ProcessRecordsInput:
+_RECORD_INIT = Record.__init__
+
+
+def input_of_batch(batch: RecordBatch, serializers: Mapping[str, Any]) -> Any:
     """The input for a batch of a daemon.
 
     Args:
         batch: its records.
-        input_class: to make it of; both classes are what `dispatch._serializers` names.
-        record_class: `Record`, or a class that user code has put in its place, which is made from a dict.
+        serializers: what makes the input and the records. Where that is not `Record` as it is here, it sees dicts.
     """
-    records: list[Record]
-    if record_class is Record:
-        records = kclpy_records(batch, Record)
-        received = _Received(records)
-    else:
-        # It has to see a dict, as the original gives it one.
-        records = [record_class(record._json_dict) for record in kclpy_records(batch, Record)]
-        received = _Received()
-    made = input_class(
+    records: list[Any] = kclpy_records(batch, Record)
+    received = _Received(records)
+    if serializers["record"] is not Record or Record.__init__ is not _RECORD_INIT:
+        records = [serializers["record"](record._json_dict) for record in records]
+    made = serializers["processRecords"](
         {"action": "processRecords", "records": records, "millisBehindLatest": batch.millis_behind_latest}
     )
-    made._batch = batch
-    made._received = received
+    if isinstance(made, ProcessRecordsInput):
+        made._batch = batch
+        made._received = received
     return made

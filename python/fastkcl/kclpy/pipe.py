@@ -54,9 +54,7 @@ class Pipe:
             descriptors = Descriptors.take()  # what was printed before and is held back goes to standard error
         except (DescriptorsError, RuntimeError):
             return None
-        # fd 0 is /dev/null now, so this gives what stands in the file's buffers and cannot wait.
-        begun = input_file.read().encode(input_file.encoding, input_file.errors)
-        return cls(descriptors, begun)
+        return cls(descriptors, _read_ahead(input_file))
 
     def receive(self) -> Message | None:
         """Wait for the next message; None at the end of input.
@@ -157,9 +155,24 @@ class GuardedOutput:
 
     def close(self) -> None:
         """Give fd 1 back."""
-        sys.stdout.flush()  # prints of meanwhile
-        os.dup2(self._fd, 1)
-        os.close(self._fd)
+        try:
+            if sys.stdout is not None and not sys.stdout.closed:
+                sys.stdout.flush()  # prints of meanwhile
+        finally:
+            os.dup2(self._fd, 1)
+            os.close(self._fd)
+
+
+def _read_ahead(input_file: Any) -> bytes:
+    """What stands in the buffers of a text file on fd 0, which is /dev/null now: this cannot wait."""
+    characters = []
+    try:
+        while character := input_file.read(1):
+            characters.append(character)
+        cut = b""
+    except UnicodeDecodeError as error:  # the buffers end inside of a character, the rest of which is in the pipe
+        cut = error.object[error.start :]
+    return "".join(characters).encode(input_file.encoding, input_file.errors) + cut
 
 
 def _is_file_of(file: Any, fd: int) -> bool:

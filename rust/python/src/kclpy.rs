@@ -130,7 +130,7 @@ impl RecordBase {
     /// The payload: new bytes at each access. None when the daemon sent null.
     ///
     /// Raises:
-    ///     DecodeError: a record that was made from a dict, and its data is no base64.
+    ///     binascii.Error: a record that was made from a dict, and its data is no base64.
     #[getter]
     fn binary_data<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = this.py();
@@ -191,6 +191,13 @@ impl RecordBase {
     fn _is_received(this: &Bound<'_, Self>) -> bool {
         // SAFETY: only looks.
         unsafe { Self::with(this, |values| !matches!(values, Values::Attributes)) }
+    }
+
+    /// From now on the values are attributes, which the caller sets.
+    fn _set_attributes(this: &Bound<'_, Self>) {
+        // SAFETY: what was there is dropped outside.
+        let before = unsafe { Self::with(this, |values| mem::replace(values, Values::Attributes)) };
+        drop(before);
     }
 
     /// Gives a new record the values of another one that was received, for copy and pickle.
