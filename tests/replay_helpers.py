@@ -6,6 +6,9 @@ import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fastkcl import _core
+from fastkcl.kcl.failures import FailurePolicy
+from fastkcl.kcl.processor import ShardContext
 from fastkcl.replay import ReplayOptions, Report, ShardReport, Source, generate, parse_fault, replay
 
 CHILDREN = Path(__file__).parent / "children"
@@ -96,3 +99,33 @@ def sent(source: Source) -> list[tuple[Any, ...]]:
             strict=True,
         )
     return rows
+
+
+def dead_letter(
+    folder: Path, *batches: list[tuple[int, int | None, str]], stream: str | None = "clicks", shard: int = 0
+) -> None:
+    """Store batches that failed, each a list of (sequence number, sub-sequence number, payload), as a run does it."""
+    messages = []
+    for batch in batches:
+        records = [
+            {
+                "data": _core.encode_base64(payload.encode()).decode(),
+                "partitionKey": "k",
+                "sequenceNumber": str(number),
+                "approximateArrivalTimestamp": 1_700_000_000_123,
+                **({} if sub is None else {"action": "record", "subSequenceNumber": sub}),
+            }
+            for number, sub, payload in batch
+        ]
+        message = _core.decode_line(json.dumps({"action": "processRecords", "records": records}).encode())
+        assert isinstance(message, _core.ProcessRecords)
+        messages.append(message.batch)
+    context = ShardContext(
+        stream=stream,
+        shard_id=f"shardId-{shard:012d}",
+        sequence_number=None,
+        sub_sequence_number=None,
+        dialect="modern",
+    )
+    policy = FailurePolicy(on_error="stop", retries=0, backoff=0, dead_letter=folder, report=lambda line: None)
+    policy.settle("process_batch failed", "Traceback", context, messages[0], messages)

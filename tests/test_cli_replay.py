@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from replay_helpers import CHILDREN, DATA
+from fastkcl.replay import generate
+from replay_helpers import CHILDREN, DATA, dead_letter
 
 CHILD = (sys.executable, str(CHILDREN / "plain.py"))
 
@@ -84,6 +85,72 @@ def test_captures() -> None:
     assert len(json.loads(done.stdout)["shards"]) == 17
 
 
+def test_dead_letters_reach_a_child_again(tmp_path: Path) -> None:
+    """Each stream's and shard's in order, with the stream's name; the letters stay."""
+    letters, log = tmp_path / "letters", tmp_path / "log"
+    dead_letter(letters, [(10, 0, "b"), (10, 1, "c")])
+    dead_letter(letters, [(9, 0, "a"), (10, 0, "b")])
+    dead_letter(letters, [(1, 0, "d")], stream="orders", shard=1)
+    before = sorted(letters.iterdir())
+    child = (sys.executable, str(CHILDREN / "processor.py"), str(log))
+    done = replay("--dead-letter", str(letters), child=child)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "3 dead letters, stream clicks, orders" in done.stdout
+    calls = [json.loads(line) for line in log.read_text().splitlines()]
+    started = {(call["stream"], call["shard_id"]) for call in calls if call["call"] == "initialize"}
+    assert started == {("clicks", "shardId-000000000000"), ("orders", "shardId-000000000001")}
+    delivered = [tuple(record) for call in calls if call["call"] == "process_batch" for record in call["records"]]
+    assert [each for each in delivered if each[0] != "1"] == [
+        ("9", 0, "k", b"a".hex()),
+        ("10", 0, "k", b"b".hex()),
+        ("10", 1, "k", b"c".hex()),
+    ]
+    assert ("1", 0, "k", b"d".hex()) in delivered
+    assert sorted(letters.iterdir()) == before
+
+
+def test_dead_letters_of_a_run_of_replay(tmp_path: Path) -> None:
+    """What one child gives up, another gets, byte for byte, under the name that --stream gave the first."""
+    log, letters = tmp_path / "log", tmp_path / "letters"
+    fails = (
+        "import fastkcl, sys\n@fastkcl.processor\ndef child(batch, checkpointer):\n    raise ValueError('boom')\n"
+        f"fastkcl.run(child, dead_letter={str(letters)!r})"
+    )
+    done = replay(*SMALL, "--stream", "orders", "--end", "shutdown", child=(sys.executable, "-c", fails))
+    assert done.stderr.count("fastkcl: dead_letter: ") == 5
+    child = (sys.executable, str(CHILDREN / "processor.py"), str(log))
+    done = replay("--dead-letter", str(letters), "--fault", "kill@2", child=child)
+    assert done.returncode == 0, done.stderr
+    calls = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {call["stream"] for call in calls if call["call"] == "initialize"} == {"orders"}
+    (shard,) = generate("tiny", records=50, batch_records=10).shards()
+    every = shard.records.columns(0, 50)
+    delivered = {tuple(record) for call in calls if call["call"] == "process_batch" for record in call["records"]}
+    payloads = [(data or b"").hex() for data in every.data]
+    assert delivered == set(zip(every.sequence_numbers, [0] * 50, every.partition_keys, payloads, strict=True))
+
+
+def test_dead_letters_of_kcl_1_come_in_its_dialect_without_saying_their_stream(tmp_path: Path) -> None:
+    letters = tmp_path / "letters"
+    dead_letter(letters, [(1, None, "a"), (1, None, "b")], stream=None)
+    done = replay("--dead-letter", str(letters))
+    assert (done.returncode, done.stdout) == (2, "")
+    path = letters / "shardId-000000000000-1-0.arrow"
+    assert done.stderr == f"Error: {path}: it does not say whose stream it is of; name the stream (--stream)\n"
+    done = replay("--dead-letter", str(letters), "--stream", "orders", "--json")
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["stream"]) == (0, "orders")
+    assert [(shard["dialect"], shard["records_sent"]) for shard in report["shards"]] == [("legacy", 2)]
+
+
+def test_a_broken_dead_letter_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "x.arrow").write_bytes(b"ARROW1 and nothing else")
+    done = replay("--dead-letter", str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"Error: {tmp_path}/x.arrow: no dead letter: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
 USAGE: list[tuple[tuple[str, ...], str]] = [
     (("--fault", "nope"), "unknown fault 'nope'; there are: kill, stop,"),
     (("--fault", "kill@*"), "give a number or a range"),
@@ -115,6 +182,11 @@ USAGE: list[tuple[tuple[str, ...], str]] = [
     (("--capture", str(DATA / "kcl-multilang"), "--records", "1"), "--records is for generated records"),
     (("--capture", str(DATA / "kcl-multilang"), "--shards", "2"), "each file is a shard"),
     (("--capture", str(DATA)), "no captures"),
+    (("--dead-letter", str(DATA)), "no dead letters"),
+    (("--dead-letter", str(DATA / "nothing")), "does not exist"),
+    (("--dead-letter", str(DATA), "--shards", "2"), "each letter knows its shard"),
+    (("--dead-letter", str(DATA), "--input", __file__), "--input and --dead-letter exclude each other"),
+    (("--dead-letter", str(DATA), "--seed", "1"), "--seed is for generated records"),
     (("--capture", str(DATA / "nothing")), "does not exist"),
     (("--input", __file__), ":1: no JSON: Extra data (column 3)"),
     ((*SMALL, "--split-at", "5"), "nothing is left for a split"),

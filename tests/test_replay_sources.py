@@ -4,18 +4,19 @@ import base64
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fastkcl import _core
-from fastkcl.replay import ReplayOptions, SourceError, from_captures, from_records, generate
+from fastkcl.replay import ReplayOptions, SourceError, from_captures, from_dead_letters, from_records, generate
 from fastkcl.replay.columns import Columns, RecordSequence, RepeatedRecords, StoredRecords, first_after
 from fastkcl.replay.plan import make_plans
 from fastkcl.replay.positions import SHARD_END, TRIM_HORIZON, Place, sequence_numbers
 from fastkcl.replay.profiles import PROFILES, line
 from fastkcl.replay.sources import Ask, Deliver
-from replay_helpers import DATA, sent
+from replay_helpers import DATA, dead_letter, sent
 
 CAPTURES = sorted(
     path
@@ -372,6 +373,179 @@ def test_a_bad_parquet_file(tmp_path: Path) -> None:
     pq.write_table(pa.table({"data": [b""], "partitionKey": ["k"], "approximateArrivalTimestamp": [2**62]}), path)
     with pytest.raises(SourceError, match="record 0: approximateArrivalTimestamp"):
         from_records(path).shards()
+
+
+# Dead letters.
+
+
+def letter_records(folder: Path, **options: str) -> dict[tuple[str | None, str], list[tuple[str, int, str]]]:
+    """Of each stream and shard: sequence number, sub-sequence number, payload."""
+    found = {}
+    for shard in from_dead_letters(folder, **options).shards():
+        every = shard.records.columns(0, len(shard.records))
+        payloads = [(data or b"").decode() for data in every.data]
+        found[shard.stream, shard.shard_id] = list(
+            zip(every.sequence_numbers, every.sub_sequence_numbers, payloads, strict=True)
+        )
+        assert set(every.timestamps_millis) == {1_700_000_000_123}
+        assert set(every.partition_keys) == {"k"}
+    return found
+
+
+def test_dead_letters_of_a_shard_in_the_order_of_positions(tmp_path: Path) -> None:
+    dead_letter(tmp_path, [(100, 0, "c"), (100, 1, "d")], [(101, 0, "e")])
+    dead_letter(tmp_path, [(9, 0, "a"), (10, 0, "b")])
+    dead_letter(tmp_path, [(7, 0, "other")], shard=1)
+    assert letter_records(tmp_path) == {
+        ("clicks", "shardId-000000000000"): [
+            ("9", 0, "a"),
+            ("10", 0, "b"),
+            ("100", 0, "c"),
+            ("100", 1, "d"),
+            ("101", 0, "e"),
+        ],
+        ("clicks", "shardId-000000000001"): [("7", 0, "other")],
+    }
+    source = from_dead_letters(tmp_path)
+    assert source.description == "3 dead letters"
+    assert [(shard.label, shard.batch_records, shard.dialect, shard.steps) for shard in source.shards()] == [
+        ("shardId-000000000000", 2, None, None),
+        ("shardId-000000000001", 1, None, None),
+    ]
+
+
+def test_records_that_failed_again_come_once(tmp_path: Path) -> None:
+    for batch in ([(1, 0, "a"), (2, 0, "b")], [(1, 0, "a"), (2, 0, "b")], [(2, 0, "b"), (3, 0, "c")]):
+        dead_letter(tmp_path, batch)
+    assert len(list(tmp_path.iterdir())) == 3
+    assert letter_records(tmp_path) == {
+        ("clicks", "shardId-000000000000"): [("1", 0, "a"), ("2", 0, "b"), ("3", 0, "c")]
+    }
+
+
+@pytest.mark.parametrize(
+    ("letters", "payloads"),
+    [
+        ([["1a", "2b", "2c", "3d"]], "abcd"),
+        ([["1a", "2b", "2c", "3d"]] * 3, "abcd"),  # the same again
+        ([["1a", "2b"], ["2b", "3c"]], "abbc"),  # perhaps an aggregate of two equal records, cut between them
+        ([["1a", "2b"], ["2c", "3d"]], "abcd"),
+        ([["2b", "3c"], ["1a", "2b", "3c"]], "abc"),
+        (
+            [["1a", "2b", "3c"], ["2b", "2c", "3c"]],
+            "abbcc",
+        ),  # a batch ended in 2 and began anew: rather twice than never
+    ],
+)
+def test_legacy_aggregates_of_several_letters(tmp_path: Path, letters: list[list[str]], payloads: str) -> None:
+    for letter in letters:
+        dead_letter(tmp_path, [(int(text[0]), None, text[1]) for text in letter])
+    ((_, records),) = letter_records(tmp_path).items()
+    assert "".join(payload for _, _, payload in records) == payloads
+    (shard,) = from_dead_letters(tmp_path).shards()
+    assert shard.dialect == "legacy"
+    assert rises(shard.records)
+
+
+def test_dead_letters_of_several_streams_keep_them(tmp_path: Path) -> None:
+    dead_letter(tmp_path, [(1, 0, "a")], stream="clicks")
+    dead_letter(tmp_path, [(1, 0, "b")], stream="orders/eu")
+    plans = make_plans(from_dead_letters(tmp_path), ReplayOptions(stream="x"))
+    assert [(plan.stream, plan.label) for plan in plans] == [
+        ("clicks", "clicks shardId-000000000000"),
+        ("orders/eu", "orders/eu shardId-000000000000"),
+    ]
+    with pytest.raises(SourceError, match="several streams cannot be merged"):
+        make_plans(from_dead_letters(tmp_path), ReplayOptions(merge_at=1))
+
+
+def test_dead_letters_that_do_not_say_their_stream(tmp_path: Path) -> None:
+    dead_letter(tmp_path, [(1, 0, "a")], stream=None)
+    with pytest.raises(SourceError, match=r"shardId-000000000000-1-0\.arrow: it does not say whose stream"):
+        from_dead_letters(tmp_path).shards()
+    assert list(letter_records(tmp_path, stream="orders")) == [("orders", "shardId-000000000000")]
+    dead_letter(tmp_path, [(1, 0, "a")], stream="clicks")
+    with pytest.raises(SourceError, match=r"clicks-.*\.arrow: it is of the stream 'clicks', not 'orders'"):
+        from_dead_letters(tmp_path, stream="orders").shards()
+
+
+def test_one_dead_letter(tmp_path: Path) -> None:
+    dead_letter(tmp_path, [(1, 0, "a")])
+    dead_letter(tmp_path, [(2, 0, "b")])
+    (shard,) = from_dead_letters(tmp_path / "clicks-shardId-000000000000-2-0.arrow").shards()
+    assert shard.records.columns(0, len(shard.records)).data == [b"b"]
+
+
+CANONICAL = {"data": [b""], "partitionKey": ["k"], "sequenceNumber": ["1"], "subSequenceNumber": [0]}
+OF_A_SHARD = {"fastkcl.shard_id": "s", "fastkcl.stream": "x"}
+
+
+def changed(**columns: object) -> dict[str, object]:
+    return {name: value for name, value in {**CANONICAL, **columns}.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("columns", "metadata", "error"),
+    [
+        (CANONICAL, {}, "no dead letter of fastkcl: its metadata name no shard"),
+        (CANONICAL, {**OF_A_SHARD, "fastkcl.shard_id": "a\0b"}, "cannot be put into a child's environment"),
+        (changed(sequenceNumber=None), OF_A_SHARD, "record 0: sequenceNumber is null"),
+        (changed(sequenceNumber=["x"]), OF_A_SHARD, "record 0: sequenceNumber 'x': decimal digits"),
+        (changed(data=None), OF_A_SHARD, "no column data"),
+        (pa.table([[b""], [b""], ["k"]], ["data", "data", "partitionKey"]), OF_A_SHARD, "several columns data"),
+        (changed(partitionKey=pa.array([None], pa.string())), OF_A_SHARD, "record 0: partitionKey is null"),
+    ],
+)
+def test_a_bad_dead_letter_is_named(tmp_path: Path, columns: Any, metadata: dict[str, str], error: str) -> None:
+    dead_letter(tmp_path, [(1, 0, "a")])
+    table = pa.table(columns).replace_schema_metadata(metadata)
+    with pa.ipc.new_file(tmp_path / "bad.arrow", table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(SourceError, match=f"bad.arrow: {error}" if "environment" not in error else error):
+        from_dead_letters(tmp_path).shards()
+
+
+def test_a_dead_letter_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    dead_letter(tmp_path, [(1, 0, "a"), (2, 0, "b")])
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    for data in (
+        b"",
+        b"x" * 100,
+        whole[:-20],
+        whole[: len(whole) // 2],
+        whole.replace(b"\x01\0\0\0\x02\0\0\0", b"\xff" * 8),
+    ):
+        assert data != whole
+        path.write_bytes(data)
+        with pytest.raises(SourceError, match=r"2-0\.arrow: |1-0\.arrow: ") as caught:
+            from_dead_letters(tmp_path).shards()
+        assert "\n" not in str(caught.value)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(SourceError, match=r"1-0\.arrow: Is a directory"):
+        from_dead_letters(tmp_path).shards()
+
+
+def test_no_dead_letters(tmp_path: Path) -> None:
+    (tmp_path / ".hidden.arrow").touch()
+    with pytest.raises(SourceError, match=r"no dead letters \(\*\.arrow\) in this folder"):
+        from_dead_letters(tmp_path)
+    with pytest.raises(SourceError, match="no such folder or file"):
+        from_dead_letters(tmp_path / "x")
+    _core.write_ipc_file(str(tmp_path / "empty.arrow"), [], OF_A_SHARD)
+    with pytest.raises(SourceError, match="no record in its dead letters"):
+        from_dead_letters(tmp_path).shards()
+
+
+def test_letters_with_and_without_sub_numbers_are_not_mixed(tmp_path: Path) -> None:
+    dead_letter(tmp_path, [(1, None, "a")])
+    dead_letter(tmp_path, [(2, 0, "b")])
+    with pytest.raises(SourceError, match=r"-1-0\.arrow: it has no sub-sequence numbers \(KCL 1\.x\)"):
+        from_dead_letters(tmp_path).shards()
+    dead_letter(tmp_path, [(3, None, "c")], shard=1)  # each shard for itself
+    (tmp_path / "clicks-shardId-000000000000-1-0.arrow").unlink()
+    assert [shard.dialect for shard in from_dead_letters(tmp_path).shards()] == [None, "legacy"]
 
 
 # Plans.

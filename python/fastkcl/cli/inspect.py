@@ -29,7 +29,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 import click
 
 from fastkcl import _core
-from fastkcl.cli.output import output_error
+from fastkcl.cli.output import output_error, printable
 from fastkcl.replay.child_lines import read_child_line
 from fastkcl.replay.sources import READ_ERRORS, open_lines
 
@@ -170,7 +170,7 @@ class _Rows:
         from rich.text import Text
 
         folded = [
-            Text(_printable(cell), style).wrap(
+            Text(printable(cell), style).wrap(
                 self._console,
                 width,
                 justify=column.justify,
@@ -208,7 +208,7 @@ def _table(lines: BufferedIOBase, name: str, rows: int, output: Path | None) -> 
 def _show(lines: BufferedIOBase, name: str, rows: int, console: Console) -> int:
     from rich.text import Text
 
-    console.print(Text(_printable(name), "italic"), soft_wrap=True)
+    console.print(Text(printable(name), "italic"), soft_wrap=True)
     console.print()
     table = _Rows(console)
     errors = sum(_add_line(table, number, line, rows) for number, line in _lines(lines, name))
@@ -288,10 +288,6 @@ def _add_batch(table: _Rows, number: int, line_bytes: int, message: _core.Proces
         )
 
 
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def _arrival(millis: int | None) -> str:
     if millis is None:
         return "null"
@@ -305,7 +301,7 @@ def _payload(data: bytes | None) -> str:
     if data is None:
         return "null"
     try:
-        text = _printable(data.decode())
+        text = printable(data.decode())
     except UnicodeDecodeError:
         text = data[:_PREVIEW].hex(" ")
     shown = text if len(text) <= _PREVIEW else text[: _PREVIEW - 1] + "…"
@@ -322,7 +318,7 @@ def _batches(lines: BufferedIOBase, name: str) -> Iterator[tuple[str | None, _co
         try:
             message = _core.decode_line(line)
         except _core.DecodeError as error:
-            raise _BadLineError(_printable(f"{name}:{number}: {error}")) from None
+            raise _BadLineError(printable(f"{name}:{number}: {error}")) from None
         if isinstance(message, _core.Initialize):
             shard_id = message.shard_id
         elif isinstance(message, _core.ProcessRecords):

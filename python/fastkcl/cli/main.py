@@ -25,6 +25,7 @@ COMMANDS = {
     "replay": _Entry("fastkcl.cli.replay", "replay", "Play the daemon for a child program, with faults on demand."),
     "run": _Entry("fastkcl.cli.run", "run", "Run an unchanged amazon_kclpy program, decoded in Rust."),
     "inspect": _Entry("fastkcl.cli.inspect", "inspect", "Show or convert captured lines of the protocol."),
+    "sink": _Entry("fastkcl.cli.sink", "sink", "Look into a table that a sink has written."),
     "version": _Entry("fastkcl.cli.version", "version", "Versions of everything that matters, and the CPU backend."),
 }
 

@@ -24,7 +24,7 @@ import click
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-__all__ = ["OutputError", "ReaderGoneError", "guard_standard_streams", "output_error"]
+__all__ = ["OutputError", "ReaderGoneError", "guard_standard_streams", "output_error", "printable"]
 
 
 class OutputError(click.ClickException):
@@ -47,6 +47,11 @@ def output_error(name: str, error: OSError) -> OutputError:
     """Why `name` could not be written."""
     kind = ReaderGoneError if error.errno == errno.EPIPE else OutputError
     return kind(f"{name}: {error.strerror or error}")
+
+
+def printable(text: str) -> str:
+    """Text without control characters: each is written as its escape."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class _StandardOutput(io.FileIO):

@@ -22,6 +22,7 @@ from fastkcl.replay import (
     Source,
     SourceError,
     from_captures,
+    from_dead_letters,
     from_records,
     generate,
     parse_fault,
@@ -40,6 +41,9 @@ __all__ = ["replay"]
 
 DEFAULT_BATCHES = 10
 """Batches of each generated shard where neither --records nor another source is given."""
+
+DEFAULT_STREAM = "replay"
+"""The stream's name where neither --stream nor a dead letter says it."""
 
 _MOST_SHARDS = 10_000  # each is a process and five threads or so
 
@@ -90,7 +94,7 @@ class _ReplayCommand(click.Command):
         with formatter.section("Environment of the children"):
             formatter.write_dl(
                 [
-                    ("FASTKCL_STREAM", "the stream's name"),
+                    ("FASTKCL_STREAM", "the stream's name; of dead letters their own"),
                     ("FASTKCL_REPLAY_SHARD", "the shard's id, before initialize says it"),
                     ("FASTKCL_REPLAY_ATTEMPT", "1 for the shard's first child, 2 for the next, ..."),
                 ]
@@ -132,6 +136,13 @@ def _form(name: str) -> str:
     help="Replay records of a JSON lines or Parquet file in the canonical schema, as fastkcl inspect writes them.",
 )
 @click.option(
+    "--dead-letter",
+    "dead_letter",
+    metavar="DIR",
+    type=click.Path(exists=True, path_type=Path),
+    help="Deliver dead letters again: a folder that a child had as dead_letter=, or one file of it.",
+)
+@click.option(
     "--shards",
     type=click.IntRange(1, _MOST_SHARDS),
     default=1,
@@ -166,7 +177,7 @@ def _form(name: str) -> str:
 @click.option(
     "--fault", "faults", multiple=True, type=_FaultType(), help="Let something go wrong; see below. Repeatable."
 )
-@click.option("--stream", default="replay", show_default=True, help="The stream's name.")
+@click.option("--stream", help="The stream's name.  [default: replay, or what dead letters say]")
 @click.option(
     "--env", "variables", multiple=True, type=_VariableType(), help="A variable for the children. Repeatable."
 )
@@ -201,10 +212,12 @@ def replay(
     profile: str | None,
     captures: tuple[Path, ...],
     records_file: Path | None,
+    dead_letter: Path | None,
     shards: int,
     records: int | None,
     batch_records: int | None,
     seed: int | None,
+    stream: str | None,
     variables: tuple[tuple[str, str], ...],
     timeout: float,
     prefix: bool,
@@ -214,9 +227,9 @@ def replay(
 ) -> None:
     """Play the daemon for COMMAND: one child per shard, over real pipes, strictly by the protocol.
 
-    Records come from a profile, from captured lines, or from a file of records. Every line that a child writes is
-    read as the Java daemon reads it, every checkpoint is judged by KCL's rules, and after a death all records
-    above the last checkpoint are delivered again. In the end each record has to lie below a checkpoint.
+    Records come from a profile, from captured lines, from a file of records, or from dead letters. Every line that
+    a child writes is read as the Java daemon reads it, every checkpoint is judged by KCL's rules, and after a death
+    all records above the last checkpoint are delivered again. In the end each record has to lie below a checkpoint.
 
     \b
     Examples:
@@ -224,11 +237,13 @@ def replay(
       fastkcl replay --fault kill@3 --fault checkpoint-error@5-7=ThrottlingException -- python child.py
       fastkcl replay --capture tests/data/kcl-multilang --json -- python child.py
       fastkcl replay --profile iot --split-at 4 --fault stop@2#0=1.5 -- python child.py
+      fastkcl replay --dead-letter /var/lib/child/letters -- python child.py
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
     try:
-        source = _source(profile, captures, records_file, shards, records, batch_records, seed)
+        source = _source(profile, captures, records_file, dead_letter, shards, records, batch_records, seed, stream)
         with _progress(prefix) as (on_progress, on_stderr):
             options = ReplayOptions(
+                stream=DEFAULT_STREAM if stream is None else stream,
                 batch_records=batch_records,
                 environment=dict(variables),
                 answer_timeout=timeout,
@@ -253,14 +268,15 @@ def _source(
     profile: str | None,
     captures: tuple[Path, ...],
     records_file: Path | None,
+    dead_letter: Path | None,
     shards: int,
     records: int | None,
     batch_records: int | None,
     seed: int | None,
+    stream: str | None,
 ) -> Source:
-    given = [
-        name for name, value in (("--profile", profile), ("--capture", captures), ("--input", records_file)) if value
-    ]
+    sources = {"--profile": profile, "--capture": captures, "--input": records_file, "--dead-letter": dead_letter}
+    given = [name for name, value in sources.items() if value]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} exclude each other: records come from one source")
     for option, value in (("--records", records), ("--seed", seed)):
@@ -270,6 +286,10 @@ def _source(
         if shards != 1:
             raise click.UsageError("--shards has no meaning with --capture: each file is a shard")
         return from_captures(captures)
+    if dead_letter is not None:
+        if shards != 1:
+            raise click.UsageError("--shards has no meaning with --dead-letter: each letter knows its shard")
+        return from_dead_letters(dead_letter, stream=stream)
     if records_file is not None:
         return from_records(records_file, shards=shards)
     name = profile or "clickstream"

@@ -15,14 +15,15 @@ what the child then does against the protocol is a problem in the `Report`.
     columns              script, faults, redelivery         │
     profiles                                                └──▶ conversation (checkpoint rules, no I/O) ──▶ child_lines
 
-Rules: the same arguments give the same lines. No import here reaches for pyarrow; only a Parquet source does.
+Rules: the same arguments give the same lines. No import here reaches for pyarrow; only a source of
+Parquet or dead letters does.
 """
 
 from fastkcl.replay.faults import CATALOG, Fault, parse_fault
 from fastkcl.replay.options import End, ReplayOptions
 from fastkcl.replay.report import Progress, Report, ShardReport
 from fastkcl.replay.run import ReplayError, replay
-from fastkcl.replay.sources import Source, SourceError, from_captures, from_records, generate
+from fastkcl.replay.sources import Source, SourceError, from_captures, from_dead_letters, from_records, generate
 
 __all__ = [
     "CATALOG",
@@ -36,6 +37,7 @@ __all__ = [
     "Source",
     "SourceError",
     "from_captures",
+    "from_dead_letters",
     "from_records",
     "generate",
     "parse_fault",

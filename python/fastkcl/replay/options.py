@@ -27,7 +27,7 @@ class ReplayOptions:
     """Settings of a replay. Every one has a default that suits a first try.
 
     Attributes:
-        stream: name of the stream, given to the children in FASTKCL_STREAM.
+        stream: name of the stream, given to the children in FASTKCL_STREAM, unless the source knows it.
         dialect: of the daemon; None for modern, or for a capture its own.
         batch_records: records of one batch; None for what the source says.
         rate: records per second of each shard, on average; None for as fast as the child reads.

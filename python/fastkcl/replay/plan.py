@@ -37,6 +37,7 @@ class ShardPlan:
         start: where its lease stands at first.
         batch_records: records of a usual batch, for cutting redeliveries otherwise.
         parents: shards (by index) whose ends must be checkpointed first.
+        stream: whose shard it is.
     """
 
     index: int
@@ -48,6 +49,7 @@ class ShardPlan:
     start: Place = TRIM_HORIZON
     batch_records: int = 1000
     parents: tuple[int, ...] = ()
+    stream: str = "replay"
 
     @property
     def records_planned(self) -> int:
@@ -100,7 +102,17 @@ def _plan(index: int, shard: Shard, options: ReplayOptions) -> ShardPlan:
     elif dialect == "legacy":
         asks = tuple(step for step in asks if step != Ask("shutdownRequested"))
     steps: tuple[Step, ...] = (*_with_empty_batches(batches, options.empty_batches), *asks)
-    return ShardPlan(index, shard.shard_id, shard.label, dialect, records, steps, shard.start, batch_records)
+    return ShardPlan(
+        index,
+        shard.shard_id,
+        shard.label,
+        dialect,
+        records,
+        steps,
+        shard.start,
+        batch_records,
+        stream=shard.stream or options.stream,
+    )
 
 
 def cut(start: int, stop: int, size: int) -> Iterable[Deliver]:
@@ -166,6 +178,8 @@ def _split(plans: Sequence[ShardPlan], batches: int, options: ReplayOptions) -> 
 def _merge(plans: Sequence[ShardPlan], batches: int, options: ReplayOptions) -> list[ShardPlan]:
     if len(plans) < 2:
         raise SourceError("a merge needs at least two shards")
+    if len({plan.stream for plan in plans}) > 1:
+        raise SourceError("shards of several streams cannot be merged")
     parents = list(plans)
     children: list[ShardPlan] = []
     number = _first_free(plans)
@@ -201,6 +215,7 @@ def _child(
         (*_with_empty_batches(batches, options.empty_batches), *_end(options.end or "shard-end", parents[0].dialect)),
         batch_records=size,
         parents=tuple(parent.index for parent in parents),
+        stream=parents[0].stream,
     )
 
 

@@ -234,7 +234,7 @@ class ShardPlayer:
         environment = {
             **os.environ,
             **self._options.environment,
-            "FASTKCL_STREAM": self._options.stream,
+            "FASTKCL_STREAM": self.plan.stream,
             ENVIRONMENT_SHARD: self.plan.shard_id,
             ENVIRONMENT_ATTEMPT: str(self._attempt),
         }

@@ -117,7 +117,7 @@ class Report:
     Attributes:
         source: description of the source.
         command: the child's command.
-        stream: the stream's name.
+        stream: the stream's name; names with commas between them for dead letters of several streams.
         seconds: from the first child's start to the last one's end.
         shards: one report each.
     """

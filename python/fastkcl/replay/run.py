@@ -73,7 +73,8 @@ def replay(
             raise ReplayError(f"{command[0]}: {player.failure.strerror or player.failure}") from player.failure
         if player.failure is not None:
             raise player.failure
-    return Report(source.description, list(command), options.stream, seconds, [player.report for player in players])
+    streams = ", ".join(dict.fromkeys(plan.stream for plan in plans))
+    return Report(source.description, list(command), streams, seconds, [player.report for player in players])
 
 
 def _ignore(_progress: Progress) -> None:

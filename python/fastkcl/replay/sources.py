@@ -1,9 +1,10 @@
-r"""Where the records of a replay come from: a profile, captured lines of a real daemon, or a file of records.
+r"""Where the records of a replay come from: a profile, captured lines of a daemon, a file of records, dead letters.
 
 A `Source` opens to shards. Each shard has records and a script: the requests that a daemon makes, in order.
 
 - `generate`: a profile's payloads; the script is the batches, one after the other.
 - `from_records`: JSON lines or Parquet in the canonical schema; the same script.
+- `from_dead_letters`: what a child could not write (``dead_letter=``), put together again shard by shard.
 - `from_captures`: what a child once read on standard input, line by line (``.in.jsonl``, ``.gz`` too). The
   file is the script. Its processRecords lines are written byte for byte, its ``leaseLost``, ``shardEnded``,
   ``shutdownRequested`` and ``shutdown`` lines ask for the same again, and its end is the end of input.
@@ -26,6 +27,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedIOBase
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
@@ -47,6 +49,7 @@ __all__ = [
     "Source",
     "SourceError",
     "from_captures",
+    "from_dead_letters",
     "from_records",
     "generate",
     "open_lines",
@@ -100,6 +103,7 @@ class Shard:
         batch_records: records of one batch where the script is None.
         start: where the lease stands at first.
         dialect: of a captured script, None if any will do.
+        stream: whose shard it is; None for what the options say.
     """
 
     shard_id: str
@@ -109,6 +113,7 @@ class Shard:
     batch_records: int = 1000
     start: Place = TRIM_HORIZON
     dialect: ReplayDialect | None = None
+    stream: str | None = None
 
 
 class Source(Protocol):
@@ -522,7 +527,16 @@ def _read_parquet(path: Path) -> Iterator[_Row]:
         raise SourceError(f"{path}: Parquet needs pyarrow: pip install 'fastkcl[arrow]'") from None
     try:
         table = pq.read_table(path)
-        columns = {name: _parquet_column(table, name) for name in _COLUMN_NAMES}
+    except (pa.ArrowException, ValueError) as error:
+        raise SourceError(f"{path}: {error}") from None
+    return _table_rows(table, path)
+
+
+def _table_rows(table: pa.Table, path: Path) -> Iterator[_Row]:
+    import pyarrow as pa
+
+    try:
+        columns = {name: _table_column(table, name) for name in _COLUMN_NAMES}
     except (pa.ArrowException, ValueError) as error:
         raise SourceError(f"{path}: {error}") from None
     for index, values in enumerate(zip(*columns.values(), strict=True)):
@@ -536,13 +550,15 @@ def _read_parquet(path: Path) -> Iterator[_Row]:
         yield row
 
 
-def _parquet_column(table: pa.Table, name: str) -> list[Any]:
+def _table_column(table: pa.Table, name: str) -> list[Any]:
     import pyarrow as pa
 
     if name not in table.column_names:
         if name in ("data", "partitionKey"):
             raise ValueError(f"no column {name}; the canonical schema has {', '.join(_COLUMN_NAMES)}")
         return [None] * table.num_rows
+    if table.column_names.count(name) > 1:
+        raise ValueError(f"several columns {name}")
     column = table.column(name)
     if name == "approximateArrivalTimestamp":
         if pa.types.is_timestamp(column.type):
@@ -550,3 +566,171 @@ def _parquet_column(table: pa.Table, name: str) -> list[Any]:
         return list(column.cast(pa.int64()).to_pylist())
     wanted = {"data": pa.binary(), "subSequenceNumber": pa.int64()}.get(name, pa.string())
     return list(column.cast(wanted).to_pylist())
+
+
+# Dead letters.
+
+_LETTERS = "*.arrow"
+
+
+@dataclass(frozen=True, slots=True)
+class _Letter:
+    path: Path
+    stream: str | None
+    shard_id: str
+    rows: tuple[_Row, ...]
+    most_of_a_batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class _DeadLetters:
+    paths: tuple[Path, ...]
+    stream: str | None
+
+    @property
+    def description(self) -> str:
+        return f"{len(self.paths)} dead letter{'s' * (len(self.paths) > 1)}"
+
+    def shards(self) -> Sequence[Shard]:
+        shards: dict[tuple[str, str], list[_Letter]] = {}
+        for path in self.paths:
+            letter = _read_letter(path)
+            stream = self._stream_of(letter)
+            if letter.rows:
+                shards.setdefault((stream, letter.shard_id), []).append(letter)
+        if not shards:
+            raise SourceError(f"{self.paths[0].parent}: no record in its dead letters")
+        several = len({stream for stream, _ in shards}) > 1
+        return [
+            _letter_shard(stream, shard_id, f"{stream} {shard_id}" if several else shard_id, letters)
+            for (stream, shard_id), letters in sorted(shards.items())
+        ]
+
+    def _stream_of(self, letter: _Letter) -> str:
+        if letter.stream is None:
+            if self.stream is None:
+                raise SourceError(f"{letter.path}: it does not say whose stream it is of; name the stream (--stream)")
+            return self.stream
+        if self.stream not in (None, letter.stream):
+            raise SourceError(
+                f"{letter.path}: it is of the stream {letter.stream!r}, not {self.stream!r}; a stream has to be named"
+                " for letters only that do not say theirs"
+            )
+        return letter.stream
+
+
+def from_dead_letters(path: str | Path, *, stream: str | None = None) -> Source:
+    """A source of dead letters, as `fastkcl.run(..., dead_letter=)` has written them.
+
+    Each shard has the records of all its letters in the order of their positions, however often they failed: one
+    that is in several letters comes once. In the legacy dialect nothing tells the records of an aggregate apart; so
+    of equal runs of a sequence number one is left out only if they cannot be two ends of one aggregate. Letters of
+    several streams make one shard for each stream and shard, and each child gets the name of its own stream.
+
+    Args:
+        path: the folder, whose ``*.arrow`` are taken, or one letter.
+        stream: of letters that do not say it.
+
+    Raises:
+        SourceError: there is no letter.
+    """
+    place = Path(path)
+    if place.is_dir():
+        found = sorted(file for file in place.glob(_LETTERS) if not file.name.startswith("."))
+        if not found:
+            raise SourceError(f"{place}: no dead letters ({_LETTERS}) in this folder")
+        return _DeadLetters(tuple(found), stream)
+    if not place.is_file():
+        raise SourceError(f"{place}: no such folder or file")
+    return _DeadLetters((place,), stream)
+
+
+def _read_letter(path: Path) -> _Letter:
+    try:
+        import pyarrow as pa
+    except ModuleNotFoundError:
+        raise SourceError(f"{path}: dead letters need pyarrow: pip install 'fastkcl[arrow]'") from None
+    with _reading(path):
+        try:
+            with path.open("rb") as file, pa.ipc.open_file(file) as reader:
+                batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
+                table = pa.Table.from_batches(batches, reader.schema)
+                table.validate(full=True)
+        except (pa.ArrowException, ValueError) as error:
+            raise SourceError(f"{path}: no dead letter: {str(error).partition(chr(10))[0]}") from None
+        metadata = table.schema.metadata or {}
+        shard_id = metadata.get(b"fastkcl.shard_id", b"").decode(errors="replace")
+        if not shard_id:
+            raise SourceError(f"{path}: no dead letter of fastkcl: its metadata name no shard")
+        stream = metadata.get(b"fastkcl.stream", b"").decode(errors="replace") or None
+        if "\0" in shard_id or "\0" in (stream or ""):
+            raise SourceError(f"{path}: {stream!r}, {shard_id!r} cannot be put into a child's environment")
+        rows = tuple(_table_rows(table, path))
+    for index, row in enumerate(rows):
+        if row.sequence_number is None:
+            raise SourceError(f"{path}: record {index}: sequenceNumber is null")
+    return _Letter(path, stream, shard_id, rows, max((batch.num_rows for batch in batches), default=0))
+
+
+def _letter_shard(stream: str, shard_id: str, label: str, letters: Sequence[_Letter]) -> Shard:
+    without = [letter for letter in letters for row in letter.rows if row.sub_sequence_number is None]
+    legacy = bool(without)
+    if legacy and len(without) < sum(len(letter.rows) for letter in letters):
+        raise SourceError(
+            f"{without[0].path}: it has no sub-sequence numbers (KCL 1.x), and other records of {label} have them;"
+            " put such letters into a folder of their own"
+        )
+    rows = _aggregates_once(letters) if legacy else _records_once(letters)
+    numbers = [row.sequence_number or "" for row in rows]
+    columns = Columns(
+        [row.data for row in rows],
+        [row.partition_key for row in rows],
+        numbers,
+        _sub_numbers(numbers, [row.sub_sequence_number for row in rows]),
+        [row.timestamp_millis for row in rows],
+    )
+    return Shard(
+        shard_id,
+        label,
+        StoredRecords(columns),
+        batch_records=max(letter.most_of_a_batch for letter in letters),
+        dialect="legacy" if legacy else None,
+        stream=stream,
+    )
+
+
+def _records_once(letters: Sequence[_Letter]) -> list[_Row]:
+    rows = {
+        Place(row.sequence_number or "", row.sub_sequence_number or 0).order: row
+        for letter in letters
+        for row in letter.rows
+    }
+    return [rows[order] for order in sorted(rows)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Records of one sequence number in one letter, and whether they stand at an end of it."""
+
+    rows: tuple[_Row, ...]
+    first: bool
+    last: bool
+
+    def repeats(self, other: _Run) -> bool:
+        """Whether it is the same again. A batch can end in an aggregate, whose rest then begins the next letter."""
+        halves = (self.first and other.last) or (self.last and other.first)
+        return self.rows == other.rows and not halves
+
+
+def _aggregates_once(letters: Sequence[_Letter]) -> list[_Row]:
+    taken: dict[int, list[_Run]] = {}
+    for letter in letters:
+        runs = [
+            (number, tuple(rows)) for number, rows in groupby(letter.rows, lambda row: int(row.sequence_number or 0))
+        ]
+        for index, (number, rows) in enumerate(runs):
+            run = _Run(rows, index == 0, index == len(runs) - 1)
+            others = taken.setdefault(number, [])
+            if not any(run.repeats(other) for other in others):
+                others.append(run)
+    return [row for number in sorted(taken) for run in taken[number] for row in run.rows]

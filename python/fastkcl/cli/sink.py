@@ -1,0 +1,183 @@
+"""``fastkcl sink inspect``: is each record of each shard in a table once, and where does the next writer continue?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fastkcl.cli.output import printable
+
+if TYPE_CHECKING:
+    from fastkcl import Position
+    from fastkcl.spark.sinks.inspection import ShardState, TableState
+
+__all__ = ["sink"]
+
+_MOST_LINES = 10  # of one kind and shard; JSON has all
+
+
+class _TableError(click.ClickException):
+    """Something about the path; 1 is kept for tables that are not as they should be."""
+
+    exit_code = 2
+
+
+@click.group()
+def sink() -> None:
+    """Look into a table that a sink has written.
+
+    \b
+    Example:
+      fastkcl sink inspect /data/events
+    """  # noqa: D301 - \b is click's mark for a block that keeps its lines
+
+
+@sink.command()
+@click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, with everything in full.")
+@click.pass_context
+def inspect(ctx: click.Context, /, path: Path, as_json: bool) -> None:
+    """Show, for each stream and shard of the table in the folder PATH, whether each record is there once.
+
+    Shown are commits, records, the first and the last position, the position that the next writer continues from,
+    and what is wrong: gaps (a commit that continues from where no other ends), files that are missing, files that no
+    commit names, and doubles (rows whose stream, shard, sequence number and sub-sequence number are there already).
+    A commit that is not published yet is not wrong: the next writer does it first.
+
+    Reads the files' key columns, not their payloads, changes nothing, and needs no Spark. The table may be in use.
+
+    \b
+    Examples:
+      fastkcl sink inspect /data/events
+      fastkcl sink inspect /data/events --json | jq '.shards[] | select(.ok | not)'
+
+    Exits with 0 if all is well, 1 if not, 2 if PATH is no table of a sink or cannot be read.
+    """  # noqa: D301 - \b is click's mark for a block that keeps its lines
+    from fastkcl.spark.sinks.base import SinkError
+    from fastkcl.spark.sinks.inspection import inspect_table
+
+    try:
+        table = inspect_table(path)
+    except SinkError as error:
+        raise _TableError(printable(str(error))) from None
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "pyarrow":
+            raise
+        raise _TableError("a table cannot be read without pyarrow: pip install 'fastkcl[arrow]'") from None
+    except OSError as error:
+        raise _TableError(printable(f"{error.filename or path}: {error.strerror or error}")) from None
+    if as_json:
+        click.echo(json.dumps(_as_json(table), indent=2))
+    else:
+        for line in _lines(table):
+            click.echo(printable(line))
+    ctx.exit(0 if table.ok else 1)
+
+
+# For tools.
+
+
+def _as_json(table: TableState) -> dict[str, Any]:
+    return {
+        "path": table.path,
+        "sink": table.sink,
+        "ok": table.ok,
+        "shards": [_shard_as_json(shard) for shard in table.shards],
+        "unknown_files": list(table.unknown),
+    }
+
+
+def _shard_as_json(shard: ShardState) -> dict[str, Any]:
+    return {
+        "stream": shard.stream,
+        "shard": shard.shard_id,
+        "ok": shard.ok,
+        "commits": shard.commits,
+        "records": shard.records,
+        "rows": shard.rows,
+        "first": _position(shard.first),
+        "last": _position(shard.last),
+        "continues_from": _position(shard.position),
+        "gaps": _spans(shard.gaps),
+        "unpublished": _spans(shard.unpublished),
+        "missing_files": shard.missing,
+        "unknown_files": shard.unknown,
+        "doubles": None if shard.doubles is None else shard.doubles.rows,
+        "doubles_examples": [] if shard.doubles is None else list(shard.doubles.examples),
+        "doubles_not_looked_for": [{"why": why, "files": files} for why, files in shard.unkeyed.items()],
+        "damage": shard.damage,
+    }
+
+
+def _position(position: Position | None) -> dict[str, Any] | None:
+    if position is None:
+        return None
+    return {"sequenceNumber": position.sequence_number, "subSequenceNumber": position.sub_sequence_number}
+
+
+def _spans(commits: Sequence[tuple[Position | None, Position]]) -> list[dict[str, Any]]:
+    return [{"after": _position(after), "upto": _position(upto)} for after, upto in commits]
+
+
+# For people.
+
+
+def _lines(table: TableState) -> Iterator[str]:
+    yield f"{table.path}: a table of {table.sink}, {_count(len(table.shards), 'shard')}"
+    for shard in table.shards:
+        yield ""
+        yield f"{shard.stream}  {shard.shard_id}"
+        for name, values in _facts(shard):
+            for index, value in enumerate(_few(values)):
+                yield f"  {'' if index else name:<16}{value}"
+    if table.unknown:
+        yield ""
+        yield "In folders of no shard with commits, and read as a part of the table:"
+        yield from (f"  {name}" for name in _few(table.unknown))
+    bad = sum(not shard.ok for shard in table.shards)
+    yield ""
+    if table.ok:
+        yield "All is well."
+    else:
+        yield f"Not all is well: see above ({bad} of {_count(len(table.shards), 'shard')})."
+
+
+def _facts(shard: ShardState) -> Iterator[tuple[str, Sequence[str]]]:
+    from fastkcl.spark.sinks.inspection import place, span
+
+    waiting = f", {len(shard.unpublished)} not published yet" if shard.unpublished else ""
+    yield "commits", [f"{shard.commits:,}{waiting}"]
+    yield "records", [f"{shard.records:,} committed, {_count(shard.rows, 'row')} in the table"]
+    yield "first", ["unknown" if shard.first is None else place(shard.first)]
+    yield "last", ["unknown" if shard.last is None else place(shard.last)]
+    yield "continues after", ["the shard's start" if shard.position is None else place(shard.position)]
+    yield "gaps", [f"nothing leads to the commit {span(*gap)}" for gap in shard.gaps] or ["none"]
+    yield "missing files", shard.missing or ["none"]
+    if shard.unknown:
+        yield "of no commit", shard.unknown
+    yield "doubles", _doubles(shard)
+    if shard.damage:
+        yield "damage", shard.damage
+
+
+def _doubles(shard: ShardState) -> list[str]:
+    lines = []
+    if shard.doubles is not None:
+        examples = ", ".join(shard.doubles.examples)
+        lines.append(f"{_count(shard.doubles.rows, 'row')} too many, e.g. of {examples}" if examples else "none")
+    lines += [f"not looked for in {_count(files, 'file')}: {why}" for why, files in shard.unkeyed.items()]
+    return lines or ["not looked for: no file could be read"]
+
+
+def _few(values: Sequence[str]) -> Iterator[str]:
+    yield from values[:_MOST_LINES]
+    if len(values) > _MOST_LINES:
+        yield f"... and {len(values) - _MOST_LINES:,} more"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
