@@ -1,9 +1,14 @@
-"""A child for the tests: small writes, so that faults fall between them. Not a test."""
+"""A child for the tests: small writes, so that faults fall between them, and no room for batches beyond them.
+
+Not a test.
+"""
 
 import os
 
 import fastkcl
 from fastkcl.spark import SparkProcessor
+
+HELD = 42_000
 
 
 def write(df, context):
@@ -17,5 +22,7 @@ def write(df, context):
 
 if __name__ == "__main__":
     dead_letter = os.environ.get("DEAD_LETTER")
-    processor = SparkProcessor(write, max_records=250, checkpoint_interval=0)
+    # Three of the batches of 100 small records make a table; there is no room for a fourth.
+    room = {"max_bytes": HELD, "max_held_bytes": HELD}
+    processor = SparkProcessor(write, max_records=250, checkpoint_interval=0, **room)
     fastkcl.run(processor, on_error=os.environ.get("ON_ERROR", "stop"), dead_letter=dead_letter)

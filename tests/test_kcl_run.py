@@ -294,6 +294,28 @@ def test_exits_out_of_user_code(statement: str, exit_code: int, text: str) -> No
     assert "returned" not in stderr
 
 
+ENDED = """
+def run_ended(state=sys.modules["__main__"]):
+    print("run ended", threading.current_thread() is threading.main_thread())
+    {then}
+self.run_ended = run_ended
+"""
+
+
+@pytest.mark.parametrize(("then", "after"), [("pass", None), ("1 / 0", "run_ended failed with ZeroDivisionError")])
+@pytest.mark.parametrize(("body", "exit_code"), [("pass", 0), ("raise SystemExit(5)", 5), ("1 / 0", 1)])
+def test_the_end_of_the_run_is_told_once(body: str, exit_code: int, then: str, after: str | None) -> None:
+    with Child("-c", program(ENDED.format(then=then) + body)) as child:
+        child.daemon.start()
+        child.daemon.send(process_records(1))
+        child.daemon.receive()
+        code, stderr = child.finish()
+    assert code == exit_code
+    assert stderr.count("run ended True") == 1
+    if after is not None:
+        assert after in stderr
+
+
 def test_a_thread_left_running_does_not_hang_the_daemon() -> None:
     body = "threading.Thread(target=time.sleep, args=(60,), name='forgotten').start()"
     with Child("-c", program(body, "shutdown_grace=0.5")) as child:

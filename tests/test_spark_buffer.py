@@ -1,8 +1,11 @@
-"""The buffer between a protocol and Spark: what it writes when, and what it commits."""
+"""The buffer between a protocol and Spark: what it writes when, in which thread, and what it commits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -54,6 +57,46 @@ def rows(*positions: int, size: int = 10, groups: tuple[int | None, ...] = (), a
     )
 
 
+_made: list[BatchBuffer[Rows, int]] = []
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left() -> Iterator[None]:
+    yield
+    close_all()
+
+
+def close_all() -> None:
+    while _made:
+        buffer = _made.pop()
+        buffer.discard()
+        assert buffer.join(10)
+
+
+def settle(buffer: BatchBuffer[Rows, int]) -> None:
+    """Wait until the writer has nothing to do, or has failed."""
+    deadline = time.monotonic() + 10
+    while buffer.busy and not buffer._stalled:
+        assert time.monotonic() < deadline
+        time.sleep(0.0005)
+
+
+def add(buffer: BatchBuffer[Rows, int], batch: Rows, sink: Sink) -> None:
+    """Add a batch, and a tick when it is written: what it leads to is there then, or raised."""
+    buffer.add(batch, sink.commit)
+    settle(buffer)
+    buffer.add(rows(), sink.commit)
+
+
+def within(seconds: float, condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.001)
+    return True
+
+
 @dataclass
 class Sink:
     """Where runs go: fails as often as told, first."""
@@ -65,8 +108,14 @@ class Sink:
     refuse: int = 0
     now: float = 100.0
     writes: int = 0
+    gate: threading.Event | None = None  # a write waits for it
+    begun: threading.Event = field(default_factory=threading.Event)
 
     def write(self, run: Run[Rows, int]) -> None:
+        assert threading.current_thread().name == "fastkcl-writer"
+        self.begun.set()
+        if self.gate is not None:
+            assert self.gate.wait(30)
         number, self.writes = self.writes, self.writes + 1
         if self.fail.get(number):
             raise RuntimeError(f"write {number} failed")
@@ -86,8 +135,22 @@ class Sink:
         return True
 
     def buffer(self, **changes: float) -> BatchBuffer[Rows, int]:
-        bounds = {"max_bytes": 100, "max_records": 1000, "max_run_bytes": 1000, "commit_interval": 10.0} | changes
-        return BatchBuffer(self.write, RowOrder(), clock=lambda: self.now, **bounds)  # type: ignore[arg-type]
+        bounds = {
+            "max_bytes": 100,
+            "max_records": 1000,
+            "max_run_bytes": 1000,
+            "max_held_bytes": 1_000_000,
+            "max_age": 3600.0,
+            "commit_interval": 10.0,
+        } | changes
+        buffer: BatchBuffer[Rows, int] = BatchBuffer(
+            self.write,
+            RowOrder(),
+            clock=lambda: self.now,
+            **bounds,  # type: ignore[arg-type]
+        )
+        _made.append(buffer)
+        return buffer
 
 
 # Bounds (max_bytes 100, rows of 10 bytes): what is added, what is written by then, what is still held.
@@ -115,11 +178,11 @@ def test_bounds(bounds: dict[str, float], batches: list[Rows], runs: list[list[i
     sink = Sink()
     buffer = sink.buffer(**bounds)
     for batch in batches:
-        buffer.add(batch, sink.commit)
+        add(buffer, batch, sink)
     assert (sink.runs, buffer.rows) == (runs, held)
-    buffer.flush(at_end=True)
+    assert buffer.flush(at_end=True)
     assert [p for run in sink.runs for p in run] == [p for b in batches for p, _, _ in b.rows]
-    assert (buffer.rows, buffer.capacity_bytes, buffer.first_position, buffer.last_position) == (0, 0, None, None)
+    assert (buffer.rows, buffer.capacity_bytes) == (0, 0)
 
 
 # Groups: rows of one number are never parted. (rows with their groups, at the end?, what is written, what is held)
@@ -141,17 +204,18 @@ def test_groups_are_not_parted(batches: list[Rows], at_end: bool, runs: list[lis
     sink = Sink()
     buffer = sink.buffer(max_bytes=10_000, max_run_bytes=30)
     for batch in batches:
-        buffer.add(batch, sink.commit)
+        add(buffer, batch, sink)
     buffer.flush(at_end=at_end)
     assert (sink.runs, buffer.rows) == (runs, held)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 50)), max_size=8), max_size=8),
     st.integers(1, 200),
     st.integers(1, 200),
     st.integers(1, 12),
+    st.integers(0, 300),
     st.lists(st.integers(0, 20), max_size=8),
     st.booleans(),
 )
@@ -160,6 +224,7 @@ def test_everything_once_in_order_and_groups_whole(
     max_bytes: int,
     max_run_bytes: int,
     max_records: int,
+    room: int,
     failing: list[int],
     grouped: bool,
 ) -> None:
@@ -174,7 +239,13 @@ def test_everything_once_in_order_and_groups_whole(
             expected.append(group)
         batches.append(Rows(tuple(made)))
     sink = Sink(fail=dict.fromkeys(failing, 1))
-    buffer = sink.buffer(max_bytes=max_bytes, max_run_bytes=max_run_bytes, max_records=max_records, commit_interval=0)
+    buffer = sink.buffer(
+        max_bytes=max_bytes,
+        max_run_bytes=max_run_bytes,
+        max_records=max_records,
+        max_held_bytes=max_bytes + room,
+        commit_interval=0,
+    )
     for batch in batches:
         while True:
             try:
@@ -182,17 +253,18 @@ def test_everything_once_in_order_and_groups_whole(
             except RuntimeError:
                 continue
             break
-        assert buffer.capacity_bytes < max_bytes or grouped
+        assert buffer.capacity_bytes <= max(max_bytes + room, *(each.nbytes for each in batches), 0) or grouped
         done = sum(map(len, sink.runs))
-        if sink.commits:
-            assert sink.commits[-1] == done - 1  # commits say what is written, no more and no less
+        assert all(position is not None and position < done for position in sink.commits)
     while True:
         try:
             buffer.flush(at_end=True)
         except RuntimeError:
             continue
         break
+    close_all()
     assert [row for run in sink.runs for row in run] == list(range(len(expected)))
+    assert sink.commits == sorted(set(sink.commits))  # type: ignore[type-var]
     if grouped:
         for run in sink.runs[:-1]:
             assert expected[run[-1]] != expected[run[-1] + 1]
@@ -201,7 +273,7 @@ def test_everything_once_in_order_and_groups_whole(
         assert sum(sizes[row] for row in run) <= max_run_bytes or len(run) == 1 or grouped
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 3), max_size=8), max_size=8),
     st.integers(1, 200),
@@ -246,9 +318,11 @@ def test_with_what_is_given_up_everything_is_there_once(
             groups.append(group)
         batch = Rows(tuple(made))
         until_done(lambda batch=batch: buffer.add(batch, sink.commit), batch, at_end=False)  # type: ignore[misc]
-        assert all(position is not None and position < len(groups) - buffer.rows for position in sink.commits)
+        out = sum(map(len, sink.runs)) + len(given)
+        assert all(position is not None and position < out for position in sink.commits)
     until_done(lambda: buffer.flush(at_end=True), None, at_end=True)
     buffer.commit(sink.commit)
+    close_all()
     written = [position for run in sink.runs for position in run]
     assert sorted([*written, *given]) == [*range(len(groups))]
     assert (written, given) == (sorted(written), sorted(given))
@@ -258,88 +332,314 @@ def test_with_what_is_given_up_everything_is_there_once(
         assert {groups[position] for position in written}.isdisjoint(groups[position] for position in given)
 
 
+def failed(buffer: BatchBuffer[Rows, int], batch: Rows, sink: Sink) -> None:
+    """The write of what is held has failed, and a further batch meets it."""
+    settle(buffer)
+    with pytest.raises(RuntimeError, match="failed"):
+        buffer.add(batch, sink.commit)
+
+
+class TestBehind:
+    """The caller goes on while a write takes its time."""
+
+    def test_add_returns_at_once_until_the_bound_is_reached(self) -> None:
+        sink = Sink(gate=threading.Event())
+        assert sink.gate is not None
+        buffer = sink.buffer(max_bytes=20, max_held_bytes=100)
+        for number in range(10):  # the write of the first two is under way all the time
+            buffer.add(rows(number), sink.commit)
+        assert (buffer.capacity_bytes, sink.runs, sink.commits) == (100, [], [])
+        eleventh = threading.Thread(target=buffer.add, args=(rows(10), sink.commit))
+        eleventh.start()
+        time.sleep(0.1)
+        assert eleventh.is_alive()
+        assert buffer.capacity_bytes == 100
+        sink.gate.set()
+        eleventh.join(10)
+        assert not eleventh.is_alive()
+        assert buffer.flush(at_end=True)
+        assert sink.runs == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [10]]
+
+    def test_memory_that_is_held_counts_for_the_bound(self) -> None:
+        sink = Sink(gate=threading.Event())
+        assert sink.gate is not None
+        buffer = sink.buffer(max_bytes=500, max_held_bytes=1000)
+        buffer.add(rows(0, allocated=600), sink.commit)
+        second = threading.Thread(target=buffer.add, args=(rows(1, allocated=600), sink.commit))
+        second.start()
+        time.sleep(0.05)
+        assert second.is_alive()
+        sink.gate.set()
+        second.join(10)
+        assert not second.is_alive()
+
+    def test_a_batch_larger_than_the_bound_goes_alone(self) -> None:
+        sink = Sink()
+        buffer = sink.buffer(max_bytes=100, max_held_bytes=100)
+        buffer.add(rows(0), sink.commit)
+        buffer.add(rows(*range(1, 31)), sink.commit)
+        assert sink.runs == [[0]]
+        assert buffer.flush(at_end=True)
+        assert sink.runs == [[0], [*range(1, 31)]]
+
+    def test_a_group_that_may_go_on_does_not_wait_for_itself(self) -> None:
+        sink = Sink()
+        buffer = sink.buffer(max_bytes=30, max_held_bytes=30)
+        for number in range(10):
+            buffer.add(rows(number, groups=(7,)), sink.commit)
+        assert (sink.runs, buffer.rows) == ([], 10)
+        buffer.add(rows(10, groups=(8,)), sink.commit)
+        assert buffer.flush(at_end=False)
+        assert sink.runs == [[*range(10)]]
+
+    def test_what_has_waited_for_max_age_is_written_without_any_call(self) -> None:
+        sink = Sink()
+        buffer = sink.buffer(max_age=10.0)
+        buffer.add(rows(0, 1), sink.commit)
+        time.sleep(0.05)
+        assert sink.runs == []
+        sink.now += 5
+        buffer.add(rows(2), sink.commit)  # the age is the first one's
+        sink.now += 5
+        buffer.add(rows(), sink.commit)  # nothing new; but the writer looks at this test's clock when it is woken
+        with buffer._changed:
+            buffer._changed.notify_all()
+        assert within(10, lambda: sink.runs == [[0, 1, 2]])
+
+    def test_max_age_on_a_clock_that_runs(self) -> None:
+        sink = Sink()
+        buffer = sink.buffer(max_age=0.2)
+        buffer._clock = time.monotonic
+        begun = time.monotonic()
+        buffer.add(rows(0), sink.commit)
+        assert within(10, lambda: sink.runs == [[0]])
+        assert time.monotonic() - begun >= 0.2
+
+    def test_a_group_is_not_parted_by_its_age(self) -> None:
+        sink = Sink()
+        buffer = sink.buffer(max_age=0.01)
+        buffer._clock = time.monotonic
+        buffer.add(rows(0, 1, 2, groups=(6, 7, 7)), sink.commit)
+        assert within(10, lambda: sink.runs == [[0]])
+        time.sleep(0.05)
+        buffer.add(rows(3, 4, groups=(7, 8)), sink.commit)
+        assert within(10, lambda: sink.runs == [[0], [1, 2, 3]])
+
+    def test_no_age_at_all(self) -> None:
+        sink = Sink()
+        buffer = sink.buffer(max_age=float("inf"))
+        buffer.add(rows(0), sink.commit)
+        assert buffer.flush(at_end=True)
+        assert sink.runs == [[0]]
+
+    def test_a_flush_that_takes_too_long_leaves_the_writer_at_it(self) -> None:
+        sink = Sink(gate=threading.Event())
+        assert sink.gate is not None
+        buffer = sink.buffer()
+        buffer.add(rows(0), sink.commit)
+        begun = time.monotonic()
+        assert not buffer.flush(at_end=True, timeout=0.1)
+        assert time.monotonic() - begun >= 0.1
+        sink.gate.set()
+        assert buffer.flush(at_end=True, timeout=10)
+        assert sink.runs == [[0]]
+
+    def test_a_write_that_hangs_does_not_hold_up_the_end(self) -> None:
+        sink = Sink(gate=threading.Event())
+        assert sink.gate is not None
+        buffer = sink.buffer(max_bytes=1)
+        buffer.add(rows(0), sink.commit)
+        assert sink.begun.wait(10)
+        assert buffer.discard() == [rows(0)]
+        assert not buffer.join(0.05)
+        assert buffer._thread is not None
+        assert buffer._thread.daemon
+        sink.gate.set()
+        assert buffer.join(10)
+
+    def test_no_thread_before_there_is_anything(self) -> None:
+        sink = Sink()
+        buffer = sink.buffer()
+        buffer.add(rows(), sink.commit)
+        assert buffer._thread is None
+
+    @pytest.mark.parametrize("failure", [SystemExit(3), KeyboardInterrupt(), MemoryError()])
+    def test_whatever_a_write_raises_is_the_callers(self, failure: BaseException) -> None:
+        def write(_run: Run[Rows, int]) -> None:
+            raise failure
+
+        buffer = Sink().buffer(max_bytes=1)
+        buffer._write = write
+        buffer.add(rows(0), Sink().commit)
+        settle(buffer)
+        with pytest.raises(type(failure)):
+            buffer.add(rows(1), Sink().commit)
+
+    def test_an_idle_buffer_holds_no_batch(self) -> None:
+        import gc
+        import weakref
+
+        sink = Sink()
+        buffer = sink.buffer(max_bytes=1)
+        gc.disable()
+        try:
+            batch = rows(0)
+            ends = weakref.ref(batch)
+            buffer.add(batch, sink.commit)
+            del batch
+            assert within(10, lambda: ends() is None)
+        finally:
+            gc.enable()
+
+
+class TestFork:
+    """A fork in user code, at any moment: the child neither waits for locks of its parent nor does its work."""
+
+    def in_child(self, work: Callable[[], None]) -> int:
+        child = os.fork()
+        if child == 0:
+            try:
+                work()
+            except RuntimeError as error:
+                os._exit(7 if "forked child" in str(error) else 8)
+            except BaseException:
+                os._exit(9)
+            os._exit(0)
+        deadline = time.monotonic() + 10
+        while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
+            assert time.monotonic() < deadline, "the forked child hangs"
+            time.sleep(0.01)
+        return os.waitstatus_to_exitcode(ended[1])
+
+    @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+    def test_while_the_lock_is_held(self) -> None:
+        sink = Sink()
+        buffer = sink.buffer()
+        buffer.add(rows(0), sink.commit)
+        with buffer._changed:
+            assert self.in_child(lambda: buffer.add(rows(1), sink.commit)) == 7
+            assert self.in_child(lambda: buffer.flush(at_end=True) and None) == 7
+            assert self.in_child(lambda: buffer.give_up(None, at_end=True) and None) == 7
+
+            def end() -> None:
+                assert buffer.discard() == []
+                assert buffer.join(10)
+
+            assert self.in_child(end) == 0
+        assert buffer.flush(at_end=True)
+        assert sink.runs == [[0]]
+
+    @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+    def test_in_a_write_that_comes_back_twice(self) -> None:
+        codes: list[int] = []
+
+        def write(_run: Run[Rows, int]) -> None:
+            child = os.fork()
+            if child:
+                codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+        sink = Sink()
+        buffer = sink.buffer(max_bytes=1)
+        buffer._write = write
+        buffer.add(rows(0), sink.commit)
+        assert buffer.flush(at_end=True)
+        assert codes == [1]
+
+
 class TestRetry:
-    def test_a_failed_batch_is_not_adopted(self) -> None:
+    def test_a_batch_that_meets_a_failure_is_not_adopted(self) -> None:
         sink = Sink(fail={0: 1})
         buffer = sink.buffer()
-        buffer.add(rows(0, 1), sink.commit)
-        with pytest.raises(RuntimeError, match="write 0 failed"):
-            buffer.add(rows(*range(2, 12)), sink.commit)
-        assert (buffer.rows, buffer.first_position, buffer.last_position) == (2, 0, 1)
-        assert sink.commits == []
+        buffer.add(rows(*range(10)), sink.commit)
+        failed(buffer, rows(10), sink)
+        assert (buffer.rows, sink.runs, sink.commits) == (10, [], [])
 
-    def test_the_same_batch_again_is_not_doubled(self) -> None:
-        sink = Sink(fail={0: 1, 1: 1})
+    def test_a_tick_meets_it_as_well(self) -> None:
+        sink = Sink(fail={0: 1})
         buffer = sink.buffer()
-        buffer.add(rows(0, 1), sink.commit)
-        batch = rows(*range(2, 12))
+        buffer.add(rows(*range(10)), sink.commit)
+        failed(buffer, rows(), sink)
+
+    def test_nothing_is_tried_again_before_somebody_knows(self) -> None:
+        sink = Sink(fail={0: 1})
+        buffer = sink.buffer()
+        buffer.add(rows(*range(10)), sink.commit)
+        settle(buffer)
+        time.sleep(0.05)
+        assert sink.writes == 1
+
+    def test_a_retry_repeats_the_same_run_whatever_has_come_since(self) -> None:
+        sink = Sink(fail={0: 1, 1: 1}, gate=threading.Event())
+        assert sink.gate is not None
+        buffer = sink.buffer()
+        buffer.add(rows(*range(10)), sink.commit)
+        buffer.add(rows(*range(10, 20)), sink.commit)  # while the first write is under way
+        sink.gate.set()
+        batch = rows(20)
         for _ in range(2):
-            with pytest.raises(RuntimeError):
-                buffer.add(batch, sink.commit)
+            failed(buffer, batch, sink)
         buffer.add(batch, sink.commit)
-        assert sink.runs == [[*range(12)]]
-        assert sink.attempts == [3]
+        assert sink.runs[0] == [*range(10)]
+        assert buffer.flush(at_end=True)
+        assert sink.runs == [[*range(10)], [*range(10, 20)], [20]]
+        assert sink.attempts == [3, 1, 1]
 
     def test_it_goes_on_behind_what_was_written(self) -> None:
         sink = Sink(fail={2: 1})
         buffer = sink.buffer(max_run_bytes=40)
-        buffer.add(rows(0, 1), sink.commit)
-        batch = rows(*range(2, 12))
-        with pytest.raises(RuntimeError):
-            buffer.add(batch, sink.commit)
+        buffer.add(rows(*range(12)), sink.commit)
+        failed(buffer, rows(), sink)
         assert sink.runs == [[0, 1, 2, 3], [4, 5, 6, 7]]
         assert buffer.durable_position == 7
-        buffer.add(batch, sink.commit)  # 8 to 11 alone are below the bound
-        assert (buffer.first_position, buffer.last_position) == (8, 11)
-        buffer.flush(at_end=True)
+        buffer.add(rows(), sink.commit)
         assert sink.runs == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
         assert sink.attempts == [1, 1, 2]
 
-    def test_another_batch_after_a_failed_one_is_whole(self) -> None:
-        """The failed one was skipped or stored elsewhere: nothing of the new one may be taken for written."""
-        sink = Sink(fail={1: 1})
-        buffer = sink.buffer(max_run_bytes=50)
-        with pytest.raises(RuntimeError):
-            buffer.add(rows(*range(10)), sink.commit)
-        buffer.add(rows(*range(10, 20)), sink.commit)
-        assert sink.runs == [[0, 1, 2, 3, 4], [*range(10, 15)], [*range(15, 20)]]
+    def test_while_it_waits_for_room(self) -> None:
+        sink = Sink(fail={0: 1}, gate=threading.Event())
+        assert sink.gate is not None
+        buffer = sink.buffer(max_bytes=100, max_held_bytes=100)
+        buffer.add(rows(*range(10)), sink.commit)
+        threading.Timer(0.05, sink.gate.set).start()
+        with pytest.raises(RuntimeError, match="write 0 failed"):
+            buffer.add(rows(10), sink.commit)
+        buffer.add(rows(10), sink.commit)
+        assert (sink.runs, buffer.rows) == ([[*range(10)]], 1)
 
-    def test_a_failed_commit_after_the_write_doubles_nothing(self) -> None:
+    def test_a_failed_commit_doubles_nothing(self) -> None:
         sink = Sink()
         buffer = sink.buffer()
-        batch = rows(*range(10))
+        buffer.add(rows(*range(10)), sink.commit)
+        settle(buffer)
 
         def refused(position: int | None) -> bool:
             raise ConnectionError(position)
 
         with pytest.raises(ConnectionError):
-            buffer.add(batch, refused)
-        buffer.add(batch, sink.commit)
-        assert (sink.runs, sink.commits, buffer.rows) == ([[*range(10)]], [9], 0)
+            buffer.add(rows(10), refused)
+        buffer.add(rows(10), sink.commit)
+        assert (sink.runs, sink.commits, buffer.rows) == ([[*range(10)]], [9], 1)
 
 
 class TestGiveUp:
-    def failed(self, buffer: BatchBuffer[Rows, int], batch: Rows, sink: Sink) -> None:
-        with pytest.raises(RuntimeError, match="failed"):
-            buffer.add(batch, sink.commit)
-
     def test_everything_unwritten_goes_and_the_position_moves_on(self) -> None:
         sink = Sink(fail={0: 1})
         buffer = sink.buffer()
-        buffer.add(rows(0, 1), sink.commit)
-        self.failed(buffer, batch := rows(*range(2, 12)), sink)
-        assert buffer.give_up(batch, at_end=False) == [rows(0, 1), batch]
-        assert (buffer.rows, buffer.durable_position) == (0, 11)
-        buffer.add(rows(), sink.commit)
-        buffer.add(rows(*range(12, 22)), sink.commit)
+        first = rows(*range(10))
+        buffer.add(first, sink.commit)
+        failed(buffer, batch := rows(10, 11), sink)
+        assert buffer.give_up(batch, at_end=False) == [first, batch]
+        assert (buffer.rows, buffer.capacity_bytes, buffer.durable_position) == (0, 0, 11)
+        add(buffer, rows(), sink)
+        add(buffer, rows(*range(12, 22)), sink)
         assert (sink.runs, sink.attempts, sink.commits) == ([[*range(12, 22)]], [1], [11])
 
     def test_what_was_written_before_the_failure_is_not_among_it(self) -> None:
         sink = Sink(fail={1: 1})
         buffer = sink.buffer(max_run_bytes=50)
-        buffer.add(rows(0, 1, 2), sink.commit)
-        self.failed(buffer, batch := rows(*range(3, 15)), sink)
-        assert buffer.give_up(batch, at_end=False) == [rows(*range(5, 15))]
+        buffer.add(rows(*range(12)), sink.commit)
+        failed(buffer, batch := rows(12), sink)
+        assert buffer.give_up(batch, at_end=False) == [rows(*range(5, 12)), batch]
         assert sink.runs == [[*range(5)]]
 
     def test_at_an_end(self) -> None:
@@ -349,34 +649,57 @@ class TestGiveUp:
         with pytest.raises(RuntimeError):
             buffer.flush(at_end=True)
         assert buffer.give_up(None, at_end=True) == [rows(0, 1, groups=(7, 7))]
-        buffer.flush(at_end=True)
+        assert buffer.flush(at_end=True)
         buffer.commit(sink.commit)
         assert (sink.runs, sink.commits) == ([], [1])
 
     def test_a_group_that_may_go_on_stays(self) -> None:
         sink = Sink(fail={0: 1})
         buffer = sink.buffer(max_records=3)
-        self.failed(buffer, batch := rows(0, 1, 2, groups=(7, 8, 8)), sink)
+        buffer.add(rows(0, 1, 2, groups=(7, 8, 8)), sink.commit)
+        failed(buffer, batch := rows(), sink)
         assert buffer.give_up(batch, at_end=False) == [rows(0, groups=(7,))]
         assert (buffer.rows, buffer.durable_position) == (2, 0)
-        buffer.add(rows(3, 4, groups=(8, 9)), sink.commit)
+        add(buffer, rows(3, 4, groups=(8, 9)), sink)
         assert sink.runs == [[1, 2, 3]]
 
     def test_nothing_goes_because_of_a_commit(self) -> None:
         sink = Sink()
         buffer = sink.buffer(max_run_bytes=50)
+        buffer.add(rows(*range(10)), sink.commit)
+        settle(buffer)
 
         def refused(position: int | None) -> bool:
             raise ConnectionError(position)
 
-        for batch in (rows(*range(10)), rows(10)):
+        for batch in (rows(10), rows(11)):
             with pytest.raises(ConnectionError):
                 buffer.add(batch, refused)
             assert buffer.give_up(batch, at_end=False) == []
-        assert buffer.rows == 1  # adopted
-        buffer.flush(at_end=True)
+        assert buffer.rows == 2  # adopted
+        assert buffer.flush(at_end=True)
         buffer.commit(sink.commit)
-        assert (sink.runs, sink.commits) == ([[*range(5)], [*range(5, 10)], [10]], [10])
+        assert (sink.runs, sink.commits) == ([[*range(5)], [*range(5, 10)], [10, 11]], [11])
+
+    def test_a_failure_that_nobody_knows_is_not_given_up_with_a_commit(self) -> None:
+        sink = Sink(fail={1: 1}, gate=threading.Event())
+        assert sink.gate is not None
+        buffer = sink.buffer(max_run_bytes=50)
+        sink.gate.set()
+        buffer.add(rows(*range(5), size=20), sink.commit)  # durable: 0, 1
+        settle(buffer)
+        assert buffer.durable_position == 1
+        buffer._stalled = False  # as if the failure came during the commit
+
+        def refused(position: int | None) -> bool:
+            buffer._stalled = True
+            raise ConnectionError(position)
+
+        with pytest.raises(ConnectionError):
+            buffer.add(batch := rows(5), refused)
+        assert buffer.give_up(batch, at_end=False) == []
+        with pytest.raises(RuntimeError, match="write 1 failed"):
+            buffer.add(rows(6), sink.commit)
 
     def test_a_batch_without_a_readable_position_goes_alone(self) -> None:
         sink = Sink()
@@ -391,10 +714,10 @@ class TestGiveUp:
     def test_one_in_the_middle_is_found_by_the_run_that_ends_there(self) -> None:
         sink = Sink()
         buffer = sink.buffer(max_run_bytes=20, max_records=5)
-        buffer.add(rows(0), sink.commit)
-        batch = rows(1, 2, UNREADABLE, 3)
+        buffer.add(rows(0, 1, 2, UNREADABLE, 3), sink.commit)
+        settle(buffer)
         with pytest.raises(ValueError, match="unreadable"):
-            buffer.add(batch, sink.commit)
+            buffer.add(batch := rows(), sink.commit)
         assert sink.runs == [[0, 1]]
         assert buffer.give_up(batch, at_end=False) == [rows(2, UNREADABLE, 3)]
         assert buffer.durable_position == 3
@@ -407,7 +730,7 @@ class TestCommit:
         buffer.add(rows(0), sink.commit)
         buffer.commit(sink.commit)
         assert sink.commits == []
-        buffer.flush(at_end=True)
+        assert buffer.flush(at_end=True)
         buffer.commit(sink.commit)
         buffer.commit(sink.commit)
         assert sink.commits == [0]
@@ -415,9 +738,9 @@ class TestCommit:
     def test_at_most_once_an_interval_and_on_a_tick(self) -> None:
         sink = Sink()
         buffer = sink.buffer(max_bytes=1)
-        buffer.add(rows(0), sink.commit)
+        add(buffer, rows(0), sink)
         sink.now += 9
-        buffer.add(rows(1), sink.commit)
+        add(buffer, rows(1), sink)
         assert sink.commits == [0]
         sink.now += 1
         buffer.add(rows(), sink.commit)  # a tick
@@ -429,11 +752,29 @@ class TestCommit:
     def test_one_that_was_put_off_is_asked_for_at_the_next_request(self) -> None:
         sink = Sink(refuse=2)
         buffer = sink.buffer(max_bytes=1)
-        buffer.add(rows(0), sink.commit)
-        buffer.add(rows(1), sink.commit)
-        assert sink.commits == []
-        buffer.add(rows(), sink.commit)
+        add(buffer, rows(0), sink)
+        add(buffer, rows(1), sink)
+        assert sink.refuse == 0
         assert sink.commits == [1]
+
+    def test_what_becomes_durable_during_a_commit_is_the_next_ones(self) -> None:
+        sink = Sink()
+        buffer = sink.buffer(max_bytes=1, commit_interval=0)
+        buffer.add(rows(0), sink.commit)
+        settle(buffer)
+        sink.gate = threading.Event()
+        buffer.add(rows(1), lambda _position: False)
+
+        def slow(position: int | None) -> bool:
+            assert sink.gate is not None
+            sink.gate.set()
+            settle(buffer)
+            return sink.commit(position)
+
+        buffer.add(rows(), slow)
+        assert (buffer.durable_position, sink.commits) == (1, [0])
+        buffer.add(rows(), sink.commit)
+        assert sink.commits == [0, 1]
 
     def test_a_protocol_without_positions(self) -> None:
         sink = Sink()
@@ -444,23 +785,31 @@ class TestCommit:
             max_bytes=50,
             max_records=100,
             max_run_bytes=100,
+            max_held_bytes=100,
+            max_age=60,
             commit_interval=0,
         )
+        _made.append(buffer)  # type: ignore[arg-type]
         buffer.add(rows(0, 0), sink.commit)
         buffer.add(rows(0, 0, 0), sink.commit)
+        settle(buffer)  # type: ignore[arg-type]
+        buffer.add(rows(), sink.commit)
         assert (written, sink.commits) == ([5], [None])
 
     def test_discarded_is_neither_written_nor_committed(self) -> None:
         sink = Sink()
         buffer = sink.buffer(max_records=2)
-        buffer.add(rows(0, 1), sink.commit)
+        add(buffer, rows(0, 1), sink)
         sink.now += 1
-        buffer.add(rows(2, 3), sink.commit)
-        buffer.add(rows(4), sink.commit)
-        buffer.discard()
-        buffer.flush(at_end=True)
+        add(buffer, rows(2, 3), sink)
+        add(buffer, rows(4), sink)
+        assert buffer.discard() == [rows(4)]
+        assert buffer.closed
+        assert buffer.flush(at_end=True)
         buffer.commit(sink.commit)
         assert (sink.runs, sink.commits) == ([[0, 1], [2, 3]], [1])
+        with pytest.raises(RuntimeError, match="closed"):
+            buffer.add(rows(5), sink.commit)
 
 
 @pytest.mark.parametrize(
@@ -469,6 +818,9 @@ class TestCommit:
         ({"max_bytes": 0}, "max_bytes=0"),
         ({"max_records": 0}, "max_records=0"),
         ({"max_run_bytes": -1}, "max_run_bytes=-1"),
+        ({"max_held_bytes": 99}, "max_held_bytes=99: must be at least max_bytes, 100"),
+        ({"max_age": 0}, "max_age=0"),
+        ({"max_age": float("nan")}, "max_age=nan"),
         ({"commit_interval": -1.0}, "commit_interval=-1.0"),
         ({"commit_interval": float("nan")}, "commit_interval=nan"),
     ],

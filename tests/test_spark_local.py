@@ -193,8 +193,10 @@ class TestConnect:
         processor.initialize(shard_context())
         checkpointer = FakeCheckpointer()
         processor.process_batch(record_batch([1, 2]), checkpointer)
+        processor.shutdown_requested(checkpointer)  # waits for the write
         sessions[0].client.release_session()  # what the server does after an hour of silence
         processor.process_batch(record_batch([3, 4, 5]), checkpointer)
+        processor.shutdown_requested(checkpointer)
         processor.lease_lost()
         assert counts == [2, 3]
         assert sessions[0] is not sessions[1]
@@ -227,11 +229,13 @@ class TestConnect:
             )
             processor.initialize(shard_context())
             processor.process_batch(record_batch([1]), FakeCheckpointer())
+            processor.shutdown_requested(FakeCheckpointer())
             server.die()
             monkeypatch.setattr("fastkcl.spark.session._SERVER_SECONDS", 1.0)
             begun = time.monotonic()
+            processor.process_batch(record_batch([2]), FakeCheckpointer())
             with pytest.raises((PySparkException, SparkUnavailableError), match="connect|no Spark Connect server"):
-                processor.process_batch(record_batch([2]), FakeCheckpointer())
+                processor.shard_ended(FakeCheckpointer())
             processor.lease_lost()
         assert time.monotonic() - begun < 30
         assert counts == [1]
@@ -377,12 +381,14 @@ def test_what_is_checkpointed_is_stored(
     (played,) = source.shards()
     numbers = list(_numbers_and_data(played)[0])
     stored = Counter(row["sequenceNumber"] for row in spark.session.read.parquet(str(tmp_path / "table")).collect())
-    assert shard.last_checkpoint is not None
-    if shard.last_checkpoint[0] == "SHARD_END":
+    if shard.last_checkpoint is None:
+        covered = []
+    elif shard.last_checkpoint[0] == "SHARD_END":
         covered = numbers
     else:
         covered = numbers[: numbers.index(shard.last_checkpoint[0]) + 1]
-    assert set(stored) == set(covered)  # nothing that is checkpointed is missing, nothing stored is left unsaid
+    assert set(stored) >= set(covered)  # nothing that is checkpointed is missing
+    assert set(stored) == set(numbers[: len(stored)])
     assert (len(covered) == 1000) == complete
     assert max(stored.values()) <= times
     assert any(line.startswith(b"wrote ") for line in noise)
@@ -390,15 +396,18 @@ def test_what_is_checkpointed_is_stored(
 
 
 @pytest.mark.parametrize(
-    ("poison", "unwritten"),
-    [(130, range(300)), (420, range(300, 600)), (990, range(900, 1000))],
+    ("poison", "first"),
+    [(130, 0), (420, 300), (990, 900)],
     ids=["in the first table", "in the second", "at the shard's end"],
 )
 @pytest.mark.parametrize("choice", ["dead_letter", "skip"])
 def test_a_poison_record_takes_its_run_with_it_and_nothing_else(
-    spark: LocalSpark, tmp_path: Path, poison: int, unwritten: range, choice: str
+    spark: LocalSpark, tmp_path: Path, poison: int, first: int, choice: str
 ) -> None:
-    """The table and the letter together hold every record, once, and the shard goes on to its end."""
+    """The table and the letter together hold every record, once, and the shard goes on to its end.
+
+    The run begins with the table that could not be written, and ends with the batch that met the failure.
+    """
     assert spark.url is not None
     table, letters = tmp_path / "table", tmp_path / "letters"
     chosen = {"DEAD_LETTER": str(letters)} if choice == "dead_letter" else {"ON_ERROR": "skip"}
@@ -418,9 +427,11 @@ def test_a_poison_record_takes_its_run_with_it_and_nothing_else(
     assert (shard.problems, shard.exit_codes) == ([], [0]), noise
     assert shard.last_checkpoint is not None
     assert shard.last_checkpoint[0] == "SHARD_END"
-    given_up = [numbers[index] for index in unwritten]
-    stored = [row["sequenceNumber"] for row in spark.session.read.parquet(str(table)).collect()]
-    assert sorted([*stored, *given_up]) == sorted(numbers)
+    stored = {row["sequenceNumber"]: 1 for row in spark.session.read.parquet(str(table)).collect()}
+    assert spark.session.read.parquet(str(table)).count() == len(stored)
+    given_up = [number for number in numbers if number not in stored]
+    assert given_up == numbers[first : first + len(given_up)]
+    assert (len(given_up) % 100, numbers[poison] in given_up) == (0, True)
     said = f"; {len(given_up)} records from {given_up[0]}/0 to {given_up[-1]}/0 are "
     said += "stored in " if choice == "dead_letter" else "reported as processed without having been"
     assert sum(said.encode() in line for line in noise) == 1
@@ -500,7 +511,7 @@ def test_a_child_with_a_jvm_of_its_own(spark: LocalSpark, tmp_path: Path) -> Non
         generate("tiny", records=1000, batch_records=100),
         ReplayOptions(
             environment={"FASTKCL_SPARK": "local[1]", "TABLE_PATH": str(tmp_path / "table")},
-            faults=(parse_fault("kill@4"),),
+            faults=(parse_fault("kill@5"),),
             on_stderr=lambda _shard, line: noise.append(line),
         ),
     )

@@ -1,8 +1,11 @@
-"""SparkProcessor against the rules of buffered sinks, with a stand-in for the session: no JVM here."""
+"""SparkProcessor against the rules of buffered sinks, with stand-ins for session and sink: no JVM here."""
 
 from __future__ import annotations
 
 import logging
+import threading
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +14,7 @@ from fastkcl import CheckpointError, ConfigurationError, Position, RecordBatch
 from fastkcl.spark import SparkProcessor, WriteContext
 from fastkcl.spark.processor import DEFAULT_MAX_TABLE_BYTES
 from fastkcl.spark.session import MAX_CONNECT_BYTES
+from fastkcl.spark.sinks import ParquetSink, Shard
 from spark_helpers import FakeCheckpointer, record_batch, shard_context
 
 
@@ -41,14 +45,19 @@ class StandInSession:
 
 
 class Writes:
-    """The user's write function; fails as often as told."""
+    """The user's write function; fails as often as told, waits for the gate if there is one."""
 
-    def __init__(self, failures: int = 0) -> None:
+    def __init__(self, failures: int = 0, gate: threading.Event | None = None) -> None:
         self.failures = failures
+        self.gate = gate
+        self.begun = threading.Event()
         self.tables: list[pa.Table] = []
         self.contexts: list[WriteContext] = []
 
     def __call__(self, df: StandInFrame, context: WriteContext) -> None:
+        self.begun.set()
+        if self.gate is not None:
+            assert self.gate.wait(30)
         if self.failures:
             self.failures -= 1
             raise OSError("no space left on device")
@@ -61,20 +70,49 @@ class Writes:
 
 
 def processor(
-    writes: Writes, *, dialect: str = "modern", session: StandInSession | None = None, **options: Any
+    writes: Writes | ListSink, *, dialect: str = "modern", session: StandInSession | None = None, **options: Any
 ) -> SparkProcessor:
     options = {"max_records": 4, "checkpoint_interval": 0} | options
     made = SparkProcessor(writes, spark=session or StandInSession(), **options)  # type: ignore[arg-type]
+    _made.append(made)
     made.initialize(shard_context(dialect=dialect))
     return made
+
+
+_made: list[SparkProcessor] = []
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left() -> Iterator[None]:
+    yield
+    while _made:
+        made = _made.pop()
+        made.run_ended()
+        assert made._buffer.join(10)
+
+
+def settle(made: SparkProcessor) -> None:
+    """Wait until the writer has nothing to do, or has failed."""
+    deadline = time.monotonic() + 10
+    while made._buffer.busy and not made._buffer._stalled:
+        assert time.monotonic() < deadline
+        time.sleep(0.0005)
+
+
+def process(made: SparkProcessor, batch: RecordBatch, checkpointer: FakeCheckpointer) -> None:
+    """A batch, and an empty one when what it leads to is written: the failure or the checkpoint comes with that."""
+    made.process_batch(batch, checkpointer)
+    settle(made)
+    made.process_batch(record_batch([]), checkpointer)
 
 
 def test_the_context_says_what_was_written() -> None:
     writes, session, checkpointer = Writes(), StandInSession(), FakeCheckpointer()
     made = processor(writes, session=session)
-    made.process_batch(record_batch([10, 10, 11], sub=[0, 1, 0]), checkpointer)
+    batches = [record_batch([10, 10, 11], sub=[0, 1, 0]), record_batch([12, 13])]
+    process(made, batches[0], checkpointer)
     assert writes.tables == []
-    made.process_batch(record_batch([12, 13]), checkpointer)
+    process(made, batches[1], checkpointer)
     (context,), (table,) = writes.contexts, writes.tables
     assert context == WriteContext(
         stream="events",
@@ -83,7 +121,7 @@ def test_the_context_says_what_was_written() -> None:
         last_position=Position("13", 0),
         attempt=1,
         rows=5,
-        bytes=table.nbytes,
+        bytes=sum(batch.nbytes for batch in batches),
         spark=session,  # type: ignore[arg-type]
     )
     assert table.num_rows == 5
@@ -95,7 +133,7 @@ def test_the_table_is_the_batches_own_memory() -> None:
     made = processor(writes, max_records=1000)
     batches = [record_batch([1, 2, 3]), record_batch([4, 5])]
     for batch in batches:
-        made.process_batch(batch, FakeCheckpointer())
+        process(made, batch, FakeCheckpointer())
     made.shard_ended(FakeCheckpointer())
     chunks = writes.tables[0]["data"].chunks
     addresses = [chunk.buffers()[2].address for chunk in chunks]
@@ -108,7 +146,7 @@ def test_the_schema_is_explicit_and_the_canonical_one() -> None:
 
     session = StandInSession()
     made = processor(Writes(), session=session)
-    made.process_batch(record_batch([1, 2, 3, 4]), FakeCheckpointer())
+    process(made, record_batch([1, 2, 3, 4]), FakeCheckpointer())
     assert session.schemas == [SCHEMA]
     arrow = pa.record_batch(record_batch([1])).schema
     assert from_arrow_schema(arrow) == SCHEMA
@@ -134,8 +172,9 @@ class TestStream:
     def test_its_own_name_wins(self, given: str | None, known: str | None, used: str) -> None:
         writes = Writes()
         made = SparkProcessor(writes, spark=StandInSession(), stream=given, max_records=1)  # type: ignore[arg-type]
+        _made.append(made)
         made.initialize(shard_context(stream=known))
-        made.process_batch(record_batch([1]), FakeCheckpointer())
+        process(made, record_batch([1]), FakeCheckpointer())
         assert writes.contexts[0].stream == used
 
 
@@ -143,25 +182,25 @@ class TestCheckpoint:
     def test_never_what_is_only_held(self) -> None:
         writes, checkpointer = Writes(), FakeCheckpointer()
         made = processor(writes)
-        made.process_batch(record_batch([1, 2, 3, 4]), checkpointer)
-        made.process_batch(record_batch([5, 6]), checkpointer)
-        made.process_batch(record_batch([]), checkpointer)
+        process(made, record_batch([1, 2, 3, 4]), checkpointer)
+        process(made, record_batch([5, 6]), checkpointer)
+        process(made, record_batch([]), checkpointer)
         assert checkpointer.asked == [Position("4", 0)]
 
     def test_both_numbers(self) -> None:
         checkpointer = FakeCheckpointer()
         made = processor(Writes())
-        made.process_batch(record_batch([1, 7, 7, 7], sub=[0, 0, 1, 2]), checkpointer)
+        process(made, record_batch([1, 7, 7, 7], sub=[0, 0, 1, 2]), checkpointer)
         (asked,) = checkpointer.asked
         assert tuple(asked or ()) == ("7", 2)
 
     def test_a_refusal_that_may_pass_is_tried_at_the_next_request(self, caplog: pytest.LogCaptureFixture) -> None:
         checkpointer = FakeCheckpointer("ThrottlingException", "KinesisClientLibDependencyException")
         made = processor(Writes(), checkpoint_interval=3600)
-        made.process_batch(record_batch([1, 2, 3, 4]), checkpointer)
-        made.process_batch(record_batch([5]), checkpointer)
-        made.process_batch(record_batch([]), checkpointer)
-        made.process_batch(record_batch([]), checkpointer)
+        process(made, record_batch([1, 2, 3, 4]), checkpointer)
+        process(made, record_batch([5]), checkpointer)
+        process(made, record_batch([]), checkpointer)
+        process(made, record_batch([]), checkpointer)
         assert checkpointer.asked == [Position("4", 0)] * 3
         assert checkpointer.stored == [Position("4", 0)]
         assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
@@ -173,16 +212,16 @@ class TestCheckpoint:
         made = processor(writes)
         batch = record_batch([1, 2, 3, 4])
         with pytest.raises(CheckpointError, match=name):
-            made.process_batch(batch, checkpointer)
-        made.process_batch(batch, checkpointer)
+            process(made, batch, checkpointer)
+        process(made, record_batch([]), checkpointer)
         assert writes.numbers == [["1", "2", "3", "4"]]
         assert checkpointer.stored == [Position("4", 0)]
 
     def test_a_lost_lease_stops_the_work(self, caplog: pytest.LogCaptureFixture) -> None:
         writes, checkpointer = Writes(), FakeCheckpointer("ShutdownException")
         made = processor(writes, checkpoint_interval=0)
-        made.process_batch(record_batch([1, 2, 3, 4]), checkpointer)
-        made.process_batch(record_batch([5, 6, 7, 8, 9]), checkpointer)
+        process(made, record_batch([1, 2, 3, 4]), checkpointer)
+        process(made, record_batch([5, 6, 7, 8, 9]), checkpointer)
         made.shutdown_requested(checkpointer)
         assert writes.numbers == [["1", "2", "3", "4"]]
         assert len(checkpointer.asked) == 1
@@ -192,8 +231,8 @@ class TestCheckpoint:
     def test_the_end_of_a_shard_is_not_checkpointed_over_records_left_to_another(self) -> None:
         checkpointer = FakeCheckpointer("ShutdownException")
         made = processor(Writes())
-        made.process_batch(record_batch([1, 2, 3, 4]), checkpointer)
-        made.process_batch(record_batch([5]), checkpointer)
+        process(made, record_batch([1, 2, 3, 4]), checkpointer)
+        process(made, record_batch([5]), checkpointer)
         with pytest.raises(CheckpointError, match="ShutdownException"):
             made.shard_ended(checkpointer)
         assert checkpointer.stored == []
@@ -203,7 +242,7 @@ class TestEnds:
     def test_shard_ended_writes_then_checkpoints_the_end(self) -> None:
         writes, checkpointer = Writes(), FakeCheckpointer("ThrottlingException")
         made = processor(writes)
-        made.process_batch(record_batch([1, 2]), checkpointer)
+        process(made, record_batch([1, 2]), checkpointer)
         made.shard_ended(checkpointer)
         assert writes.numbers == [["1", "2"]]
         assert checkpointer.asked == [None, None]
@@ -212,7 +251,7 @@ class TestEnds:
     def test_a_shard_end_that_can_not_be_written_is_not_checkpointed(self) -> None:
         writes, checkpointer = Writes(failures=1), FakeCheckpointer()
         made = processor(writes)
-        made.process_batch(record_batch([1, 2]), checkpointer)
+        process(made, record_batch([1, 2]), checkpointer)
         with pytest.raises(OSError, match="no space"):
             made.shard_ended(checkpointer)
         assert checkpointer.asked == []
@@ -222,8 +261,8 @@ class TestEnds:
     def test_shutdown_requested_writes_then_checkpoints_what_is_written(self) -> None:
         writes, checkpointer = Writes(), FakeCheckpointer()
         made = processor(writes, checkpoint_interval=3600)
-        made.process_batch(record_batch([1, 2, 3, 4]), checkpointer)
-        made.process_batch(record_batch([5, 6]), checkpointer)
+        process(made, record_batch([1, 2, 3, 4]), checkpointer)
+        process(made, record_batch([5, 6]), checkpointer)
         made.shutdown_requested(checkpointer)
         assert writes.numbers == [["1", "2", "3", "4"], ["5", "6"]]
         assert checkpointer.asked == [Position("4", 0), Position("6", 0)]
@@ -238,7 +277,7 @@ class TestEnds:
         """And does not ask again: the daemon's patience is for the writes of all its shards."""
         checkpointer = FakeCheckpointer("ThrottlingException")
         made = processor(Writes())
-        made.process_batch(record_batch([1]), checkpointer)
+        process(made, record_batch([1]), checkpointer)
         made.shutdown_requested(checkpointer)
         assert (checkpointer.asked, checkpointer.stored) == ([Position("1", 0)], [])
         assert "what is written stays to be checkpointed" in caplog.text
@@ -246,7 +285,7 @@ class TestEnds:
     def test_lease_lost_drops_what_is_held_and_says_so(self, caplog: pytest.LogCaptureFixture) -> None:
         writes = Writes()
         made = processor(writes)
-        made.process_batch(record_batch([1, 2, 3], sub=[0, 0, 5]), FakeCheckpointer())
+        process(made, record_batch([1, 2, 3], sub=[0, 0, 5]), FakeCheckpointer())
         with caplog.at_level(logging.WARNING, "fastkcl"):
             made.lease_lost()
         assert writes.tables == []
@@ -263,7 +302,7 @@ class TestLegacy:
         writes, checkpointer = Writes(), FakeCheckpointer()
         made = processor(writes, dialect="legacy")
         for batch in self.batches([1, 2, 3, 3], [3, 3, 4], [5, 6, 6, 6, 7]):
-            made.process_batch(batch, checkpointer)
+            process(made, batch, checkpointer)
         assert writes.numbers == [["1", "2"], ["3", "3", "3", "3"], ["4", "5", "6", "6", "6"]]
         assert [tuple(asked or ()) for asked in checkpointer.asked] == [("2", None), ("3", None), ("6", None)]
         made.shard_ended(checkpointer)
@@ -274,7 +313,7 @@ class TestLegacy:
         writes, checkpointer = Writes(), FakeCheckpointer()
         made = processor(writes, dialect="legacy")
         for batch in self.batches([1, 2, 2]):
-            made.process_batch(batch, checkpointer)
+            process(made, batch, checkpointer)
         made.shutdown_requested(checkpointer)
         assert writes.numbers == [["1"]]
         assert [tuple(asked or ()) for asked in checkpointer.asked] == [("1", None)]
@@ -283,7 +322,7 @@ class TestLegacy:
         """A checkpoint of this dialect cannot name them, so the sequence number decides all the same."""
         writes, checkpointer = Writes(), FakeCheckpointer()
         made = processor(writes, dialect="legacy")
-        made.process_batch(record_batch([1, 2, 2, 2], sub=[0, 0, 1, 2]), checkpointer)
+        process(made, record_batch([1, 2, 2, 2], sub=[0, 0, 1, 2]), checkpointer)
         assert writes.numbers == [["1"]]
         assert [tuple(asked or ()) for asked in checkpointer.asked] == [("1", None)]
 
@@ -293,7 +332,9 @@ class TestFailingWrite:
         writes, checkpointer = Writes(failures=2), FakeCheckpointer()
         made = processor(writes)
         made.process_batch(record_batch([1, 2]), checkpointer)
-        batch = record_batch([3, 4, 5])
+        made.process_batch(record_batch([3, 4, 5]), checkpointer)
+        settle(made)
+        batch = record_batch([6])
         for _ in range(2):
             with pytest.raises(OSError, match="no space"):
                 made.process_batch(batch, checkpointer)
@@ -305,13 +346,15 @@ class TestFailingWrite:
     def test_given_up_the_whole_run_goes_and_the_position_moves_on(self) -> None:
         writes, checkpointer = Writes(failures=1), FakeCheckpointer()
         made = processor(writes)
-        held, failed = record_batch([1, 2]), record_batch([3, 4])
+        held, failing, failed = record_batch([1]), record_batch([2, 3, 4]), record_batch([5])
         made.process_batch(held, checkpointer)
+        made.process_batch(failing, checkpointer)
+        settle(made)
         with pytest.raises(OSError, match="no space"):
             made.process_batch(failed, checkpointer)
-        assert made.give_up(failed) == [held, failed]
-        made.process_batch(record_batch([5, 6]), checkpointer)
-        assert (writes.tables, checkpointer.stored) == ([], [Position("4", 0)])
+        assert made.give_up(failed) == [held, failing, failed]
+        process(made, record_batch([5, 6]), checkpointer)
+        assert (writes.tables, checkpointer.stored) == ([], [Position("5", 0)])
         made.shard_ended(checkpointer)
         assert writes.numbers == [["5", "6"]]
 
@@ -319,7 +362,7 @@ class TestFailingWrite:
     def test_at_the_end_of_a_shard_nothing_is_held_back(self, dialect: str) -> None:
         writes, checkpointer = Writes(failures=1), FakeCheckpointer()
         made = processor(writes, dialect=dialect)
-        made.process_batch(held := record_batch([1, 2, 2], dialect=dialect), checkpointer)
+        process(made, held := record_batch([1, 2, 2], dialect=dialect), checkpointer)
         with pytest.raises(OSError, match="no space"):
             made.shard_ended(checkpointer)
         assert made.give_up(None) == [held]
@@ -329,21 +372,24 @@ class TestFailingWrite:
     def test_before_that_the_last_number_of_the_legacy_dialect_is(self) -> None:
         writes, checkpointer = Writes(failures=1), FakeCheckpointer()
         made = processor(writes, dialect="legacy")
-        batch = record_batch([1, 2, 3, 3], dialect="legacy")
+        made.process_batch(record_batch([1, 2, 3, 3], dialect="legacy"), checkpointer)
+        settle(made)
+        tick = record_batch([])
         with pytest.raises(OSError, match="no space"):
-            made.process_batch(batch, checkpointer)
-        (given,) = made.give_up(batch)
+            made.process_batch(tick, checkpointer)
+        (given,) = made.give_up(tick)
         assert [record.sequence_number for record in given] == ["1", "2"]
-        made.process_batch(record_batch([3, 4], dialect="legacy"), checkpointer)
+        process(made, record_batch([3, 4], dialect="legacy"), checkpointer)
         assert writes.numbers == [["3", "3", "3"]]
 
     @pytest.mark.parametrize("end", [False, True])
     def test_a_refused_checkpoint_gives_up_nothing(self, end: bool) -> None:
         writes, checkpointer = Writes(), FakeCheckpointer("InvalidStateException")
         made = processor(writes)
-        batch = record_batch([1, 2, 3, 4])
+        made.process_batch(record_batch([1, 2, 3, 4]), checkpointer)
+        settle(made)
         with pytest.raises(CheckpointError):
-            made.process_batch(batch, checkpointer)
+            made.process_batch(batch := record_batch([]), checkpointer)
         assert made.give_up(batch) == []
         checkpointer.errors = ["InvalidStateException"]
         with pytest.raises(CheckpointError):
@@ -354,18 +400,233 @@ class TestFailingWrite:
     def test_a_number_that_is_not_decimal_is_refused_before_anything_else(self) -> None:
         writes = Writes()
         made = processor(writes)
-        made.process_batch(record_batch([1, 2, 3]), FakeCheckpointer())
+        process(made, record_batch([1, 2, 3]), FakeCheckpointer())
         with pytest.raises(ValueError, match="abc"):
-            made.process_batch(record_batch(["4", "abc"]), FakeCheckpointer())
+            process(made, record_batch(["4", "abc"]), FakeCheckpointer())
         made.shard_ended(FakeCheckpointer())
         assert writes.numbers == [["1", "2", "3"]]
+
+
+class TestBehind:
+    """Requests are answered while a write takes its time."""
+
+    def test_a_batch_is_taken_over_during_a_write(self) -> None:
+        writes, checkpointer = Writes(gate=threading.Event()), FakeCheckpointer()
+        assert writes.gate is not None
+        made = processor(writes)
+        for number in range(1, 20):
+            made.process_batch(record_batch([number]), checkpointer)
+        assert writes.begun.wait(10)
+        made.process_batch(record_batch([]), checkpointer)
+        assert (writes.tables, checkpointer.asked) == ([], [])
+        writes.gate.set()
+        made.shutdown_requested(checkpointer)
+        assert [len(numbers) for numbers in writes.numbers] == [4, 4, 4, 4, 3]
+        assert checkpointer.asked == [Position("19", 0)]
+
+    def test_memory_stays_under_the_bound(self) -> None:
+        writes, checkpointer = Writes(gate=threading.Event()), FakeCheckpointer()
+        assert writes.gate is not None
+        size = record_batch([1], data=[b"x" * 1000]).capacity_bytes
+        made = processor(writes, max_bytes=2 * size, max_records=1000, max_held_bytes=5 * size)
+        most = []
+        opener = threading.Timer(0.2, writes.gate.set)
+        opener.start()
+        begun = time.monotonic()
+        for number in range(1, 30):
+            made.process_batch(record_batch([number], data=[b"x" * 1000]), checkpointer)
+            most.append(made._buffer.capacity_bytes)
+            if number == 5:
+                assert time.monotonic() - begun < 0.2
+        assert time.monotonic() - begun >= 0.2
+        assert max(most) <= 5 * size
+        made.shard_ended(checkpointer)
+        assert [n for numbers in writes.numbers for n in numbers] == [str(n) for n in range(1, 30)]
+
+    def test_a_quiet_shards_tail_is_written_without_a_request(self) -> None:
+        writes = Writes()
+        made = processor(writes, max_records=1000, max_age=0.1)
+        made.process_batch(record_batch([1, 2]), FakeCheckpointer())
+        assert writes.begun.wait(10)
+        settle(made)
+        assert writes.numbers == [["1", "2"]]
+
+    def test_user_code_runs_in_one_other_thread(self) -> None:
+        threads: list[threading.Thread] = []
+        made = processor(lambda _df, _context: threads.append(threading.current_thread()))  # type: ignore[arg-type]
+        for number in range(1, 13):
+            made.process_batch(record_batch([number]), FakeCheckpointer())
+        made.shard_ended(FakeCheckpointer())
+        assert len(threads) == 3
+        (thread,) = set(threads)
+        assert thread is not threading.main_thread()
+        assert not thread.is_alive()  # it ends with the shard
+
+    def test_a_lost_lease_does_not_wait_for_a_write(self, caplog: pytest.LogCaptureFixture) -> None:
+        writes, checkpointer = Writes(gate=threading.Event()), FakeCheckpointer()
+        assert writes.gate is not None
+        made = processor(writes)
+        made.process_batch(record_batch([1, 2, 3, 4]), checkpointer)
+        made.process_batch(record_batch([5, 6, 7, 8]), checkpointer)
+        assert writes.begun.wait(10)
+        begun = time.monotonic()
+        made.lease_lost()
+        assert time.monotonic() - begun < 5
+        writes.gate.set()
+        assert made._buffer.join(10)
+        assert writes.numbers == [["1", "2", "3", "4"]]  # what was under way; nothing after it
+        assert checkpointer.asked == []
+        assert "8 records from 1/0 to 8/0 were not written" in caplog.text
+
+    def test_a_shutdown_waits_for_its_grace_and_checkpoints_what_is_written(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        writes, checkpointer = Writes(), FakeCheckpointer()
+        made = processor(writes, shutdown_grace=0.1, checkpoint_interval=3600)
+        process(made, record_batch([1, 2, 3, 4]), checkpointer)
+        process(made, record_batch([5, 6, 7, 8]), checkpointer)
+        writes.gate = threading.Event()
+        made.process_batch(record_batch([9]), checkpointer)
+        made.shutdown_requested(checkpointer)
+        assert checkpointer.asked == [Position("4", 0), Position("8", 0)]
+        assert "1 records were not written within the 0.1 s of shutdown_grace" in caplog.text
+        writes.gate.set()
+
+    def test_the_end_of_the_run_is_the_end_of_the_writing(self, caplog: pytest.LogCaptureFixture) -> None:
+        writes = Writes()
+        made = processor(writes, max_age=0.2)
+        made.process_batch(record_batch([1]), FakeCheckpointer())
+        made.run_ended()
+        time.sleep(0.3)
+        assert writes.tables == []
+        assert made._buffer.join(0)
+        assert "the run ends before everything was written" in caplog.text
+
+
+class ListSink:
+    """A table in memory, by the rules of sinks; told what others write, and fails as often as told."""
+
+    def __init__(self, upto: int | None = None, failures: int = 0) -> None:
+        self.position = None if upto is None else Position(str(upto), 0)
+        self.failures = failures
+        self.tables: list[list[str]] = []
+        self.opened: list[Shard] = []
+
+    def open(self, shard: Shard) -> Position | None:
+        self.opened.append(shard)
+        return self.position
+
+    def write(self, rows: Any, session: Any) -> Position:
+        if self.failures:
+            self.failures -= 1
+            raise OSError("no space left on device")
+        rest = rows if self.position is None else rows.behind(self.position)
+        if rest is not None:
+            self.tables.append(rest.data_frame(session).table["sequenceNumber"].to_pylist())
+            rows.check_wanted()
+            self.position = rest.last_position
+        assert self.position is not None
+        return self.position
+
+
+class TestSink:
+    def test_it_is_opened_for_the_shard_and_given_its_rows(self) -> None:
+        sink, checkpointer = ListSink(), FakeCheckpointer()
+        made = processor(sink)
+        assert sink.opened == [Shard("events", "shardId-000000000007")]
+        process(made, record_batch([1, 2, 3, 4]), checkpointer)
+        made.process_batch(record_batch([5]), checkpointer)
+        made.shard_ended(checkpointer)
+        assert sink.tables == [["1", "2", "3", "4"], ["5"]]
+        assert checkpointer.asked == [Position("4", 0), None]
+
+    def test_what_the_table_has_is_dropped_counted_and_told(self, caplog: pytest.LogCaptureFixture) -> None:
+        sink, checkpointer = ListSink(upto=6), FakeCheckpointer()
+        made = processor(sink)
+        process(made, record_batch([1, 2, 3, 4]), checkpointer)
+        assert checkpointer.asked == [Position("4", 0)]  # delivered; not 6, which was not
+        process(made, record_batch([5, 6, 7, 8]), checkpointer)
+        made.shard_ended(checkpointer)
+        assert sink.tables == [["7", "8"]]
+        assert made.dropped_records == 6
+        assert "4 records up to 4/0 came again" in caplog.text
+        assert "2 records up to 8/0 came again" in caplog.text
+        assert "NONE of the" not in caplog.text
+
+    @pytest.mark.parametrize("end", ["shard_ended", "shutdown_requested"])
+    def test_a_start_that_stores_nothing_says_so_loudly(self, end: str, caplog: pytest.LogCaptureFixture) -> None:
+        sink, checkpointer = ListSink(upto=1000), FakeCheckpointer()
+        made = processor(sink)
+        process(made, record_batch([1, 2, 3, 4, 5]), checkpointer)
+        getattr(made, end)(checkpointer)
+        assert sink.tables == []
+        (error,) = [record for record in caplog.records if record.levelname == "ERROR"]
+        assert "NONE of the 5 records delivered since the start was stored" in error.getMessage()
+
+    def test_and_while_it_goes_on(self, caplog: pytest.LogCaptureFixture) -> None:
+        sink, checkpointer = ListSink(upto=1000), FakeCheckpointer()
+        made = processor(sink)
+        for start in range(1, 41, 4):
+            process(made, record_batch(range(start, start + 4)), checkpointer)
+        errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+        assert [message.split()[4] for message in errors] == ["8", "16", "32"]
+
+    def test_somebody_else_has_gone_on(self) -> None:
+        """A zombie: the table is ahead of what this process was delivered; its checkpoints are not."""
+        sink, checkpointer = ListSink(), FakeCheckpointer()
+        made = processor(sink)
+        process(made, record_batch([1, 2, 3, 4]), checkpointer)
+        sink.position = Position("10", 0)
+        process(made, record_batch([5, 6, 7, 8]), checkpointer)
+        process(made, record_batch([9, 10, 11, 12]), checkpointer)
+        assert sink.tables == [["1", "2", "3", "4"], ["11", "12"]]
+        assert checkpointer.asked == [Position("4", 0), Position("8", 0), Position("12", 0)]
+
+    def test_a_lost_lease_takes_back_a_running_write(self) -> None:
+        class Slow(ListSink):
+            begun, gate = threading.Event(), threading.Event()
+
+            def write(self, rows: Any, session: Any) -> Position:
+                self.begun.set()
+                assert self.gate.wait(30)
+                return super().write(rows, session)
+
+        sink = Slow()
+        made = processor(sink)
+        made.process_batch(record_batch([1, 2, 3, 4]), FakeCheckpointer())
+        assert sink.begun.wait(10)
+        made.lease_lost()
+        sink.gate.set()
+        assert made._buffer.join(10)
+        assert sink.position is None
+
+    def test_a_retry_and_a_letter(self) -> None:
+        sink, checkpointer = ListSink(failures=2), FakeCheckpointer()
+        made = processor(sink)
+        made.process_batch(first := record_batch([1, 2, 3, 4]), checkpointer)
+        settle(made)
+        tick = record_batch([])
+        for _ in range(2):
+            with pytest.raises(OSError, match="no space"):
+                made.process_batch(tick, checkpointer)
+        assert made.give_up(tick) == [first]
+        process(made, record_batch([5, 6, 7, 8]), checkpointer)
+        assert sink.tables == [["5", "6", "7", "8"]]
+        assert checkpointer.asked[-1] == Position("8", 0)
+
+    def test_a_table_of_the_legacy_dialect_has_whole_numbers(self) -> None:
+        sink = ListSink()
+        sink.position = Position("10")
+        made = processor(sink)
+        process(made, record_batch([9, 10, 10, 10, 11], sub=[0, 0, 1, 2, 0]), FakeCheckpointer())
+        assert sink.tables == [["11"]]
 
 
 class TestBytes:
     def test_tables_stay_below_the_limit_also_when_one_batch_does_not(self) -> None:
         writes = Writes()
         made = processor(writes, max_bytes=1, max_table_bytes=1000)
-        made.process_batch(record_batch(range(100), data=[b"x" * 90] * 100), FakeCheckpointer())
+        process(made, record_batch(range(100), data=[b"x" * 90] * 100), FakeCheckpointer())
         assert [n for numbers in writes.numbers for n in numbers] == [str(n) for n in range(100)]
         sizes = [table.nbytes for table in writes.tables]
         assert max(sizes) <= 1000
@@ -375,19 +636,24 @@ class TestBytes:
         writes = Writes()
         batch = record_batch([1, 2, 3], data=[b"x" * 1000] * 3)
         made = processor(writes, max_records=1000, max_bytes=2 * batch.capacity_bytes)
-        made.process_batch(batch.slice(0, 1), FakeCheckpointer())
+        process(made, batch.slice(0, 1), FakeCheckpointer())
         assert writes.numbers == []
-        made.process_batch(batch.slice(1, 1), FakeCheckpointer())
+        process(made, batch.slice(1, 1), FakeCheckpointer())
         assert writes.numbers == [["1", "2"]]
 
     def test_the_default_leaves_room_below_what_connect_takes(self) -> None:
         assert DEFAULT_MAX_TABLE_BYTES < MAX_CONNECT_BYTES < 128 * 1024 * 1024
 
 
+async def _coroutine(df: Any, context: WriteContext) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"write": 3}, TypeError, "write must be a function"),
+        ({"sink": 3}, TypeError, "sink must be a sink, or a function"),
+        ({"sink": ParquetSink}, TypeError, "an instance, not the class: ParquetSink"),
+        ({"sink": _coroutine}, TypeError, "coroutine"),
         ({"spark": 3}, TypeError, "not int"),
         ({"spark": "localhost:15002"}, ValueError, "spark='localhost:15002': expected sc://"),
         ({"spark": "sc://"}, ValueError, "expected sc://"),
@@ -396,8 +662,11 @@ class TestBytes:
         ({"max_table_bytes": 0}, ValueError, "1 to 120000000"),
         ({"max_table_bytes": 128 * 1024 * 1024}, ValueError, "1 to 120000000"),
         ({"checkpoint_interval": -1}, ValueError, "checkpoint_interval"),
+        ({"shutdown_grace": float("nan")}, ValueError, "shutdown_grace"),
+        ({"max_age": 0}, ValueError, "max_age=0"),
+        ({"max_held_bytes": 5}, ValueError, "max_held_bytes=5: must be at least max_bytes"),
     ],
 )
 def test_arguments_that_make_no_sense(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        SparkProcessor(**({"write": print, "spark": "local[1]"} | options))
+        SparkProcessor(**({"sink": print, "spark": "local[1]"} | options))

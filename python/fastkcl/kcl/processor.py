@@ -130,8 +130,15 @@ class BatchProcessor:
         """
         return [] if batch is None else [batch]
 
+    def run_ended(self) -> None:
+        """The last call, however the run ends: end what would outlive it, e.g. a thread, within seconds.
 
-_METHODS = ("initialize", "process_batch", "lease_lost", "shard_ended", "shutdown_requested", "give_up")
+        Not a message of the daemon, which may wait for the process by now; nothing can be checkpointed. An exception is
+        reported, and changes nothing.
+        """
+
+
+_METHODS = ("initialize", "process_batch", "lease_lost", "shard_ended", "shutdown_requested", "give_up", "run_ended")
 # Flags of a code object (the module inspect, which names them, is slow to import): generator, coroutine,
 # iterable coroutine, asynchronous generator.
 _DEFERRED = 0x20 | 0x80 | 0x100 | 0x200

@@ -104,6 +104,12 @@ def serve(processor: BatchProcessor, dialogue: Dialogue, failures: FailurePolicy
             reports.traceback_lines(reports.traceback_text(error))
         reports.line(str(error))
         raise SystemExit(reports.EXIT_FAILURE) from None
+    finally:
+        try:
+            processor.run_ended()
+        except Exception as error:
+            reports.traceback_lines(reports.traceback_text(error))
+            reports.line(f"warning: run_ended failed with {reports.describe(error)}")
 
 
 class _Server:

@@ -1,34 +1,44 @@
-"""Collects record batches and writes them in larger runs, whatever protocol they came by.
+"""Collects record batches and writes them behind the caller's back, whatever protocol they came by.
 
 Spark wants tens of megabytes at a time (a small DataFrame costs 50 to 110 ms whatever is in it), a worker
-gets what its parent happens to send. Between the two stands this buffer. It knows no protocol and no
-Spark, only three things:
+gets what its parent happens to send, and the parent waits for an answer. Between them stands this buffer.
+It knows no protocol and no Spark, only three things:
 
 - a *batch*: Arrow columns that can be counted, measured and sliced (`Batch`);
 - an *order*: which position a row has, if any, and which rows must not be parted (`Order`);
 - a *commit*: a function that tells the parent how far the data is durable (`Commit`).
 
-    add(batch) ──▶ pending ──▶ runs, cut by bytes ──▶ write(run) ──▶ durable position ──▶ commit(position)
+    the caller's thread                               the writer's thread
+    ──────────────────────────────────────────        ─────────────────────────────────────────────
+    add(batch): raise what a write has failed with
+                wait while the bound is reached
+                commit what is durable, if it is time
+                hold the batch ────────────────▶ due ──▶ runs, cut by bytes ──▶ write(run) ──▶ durable position
+                                                     (bounds, or max_age)
 
 Rules:
 
-1. A batch is adopted as the last act of `add`. If a write or a commit raises, the batch of the moment is
-   not in the buffer; giving the same object again goes on behind the rows that a failed attempt has
-   already written, so that a retry in place doubles nothing. Instead of a retry `give_up` lets go of
-   everything behind the durable position, whichever row of it is the one that cannot be written.
-2. Runs are written one after another, each a contiguous piece of what was added; what is written leaves
-   the buffer at once.
-3. Only a position whose rows are all written is ever committed, at most once an interval.
-4. Rows of one group (`Order.group`) are written together. A group may go on in the next batch, so the
-   last one waits for it, or for the end.
-5. The bounds count the memory that holding a batch keeps allocated, not only its length.
+1. A batch is adopted as the last act of `add`. If a failure surfaces there, or a commit raises, the batch of the
+   moment is not in the buffer.
+2. Runs are written one after another, each a contiguous piece of what was added. What is being written is held,
+   and counts, until it is durable.
+3. A write that fails stops the writer and surfaces at the next call. Calling again has the same run written again
+   and waits for it. Instead, `give_up` lets go of everything behind the durable position, whichever row of it is
+   the one that cannot be written.
+4. Only a position whose rows are all written is ever committed, by the caller's thread, at most once an interval.
+5. Rows of one group (`Order.group`) are written together. A group may go on in the next batch, so the last one
+   waits for it, or for the end.
+6. The bounds count the memory that holding a batch keeps allocated, not only its length.
+7. The writer's thread takes no part in the end of the process. A forked child has none, and is refused.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, chain
@@ -106,17 +116,38 @@ class Run(Generic[B, P]):
     """1 + the writes that have failed since the last one that did not."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """Rows, and the bytes that holding them keeps allocated."""
+
+    rows: int = 0
+    nbytes: int = 0
+
+    @classmethod
+    def of(cls, batches: Sequence[Batch]) -> _Count:
+        return cls(sum(batch.num_rows for batch in batches), sum(batch.capacity_bytes for batch in batches))
+
+    def __add__(self, other: _Count) -> _Count:
+        return _Count(self.rows + other.rows, self.nbytes + other.nbytes)
+
+
 class BatchBuffer(Generic[B, P]):
-    """Collects batches, writes them as runs, commits what is durable. Not for several threads.
+    """Collects batches, writes them as runs in a thread of its own, commits what is durable. For one caller's thread.
 
     Args:
-        write: writes one run; the run is durable when it returns, and not when it raises.
+        write: writes one run, in the writer's thread; the run is durable when it returns, and not when it raises.
         order: positions and groups of the protocol's rows.
-        max_bytes: write when holding the batches would keep this many bytes allocated.
-        max_records: write when this many rows are there.
+        max_bytes: what is collected becomes due when holding it keeps this many bytes allocated,
+        max_records: or when it is this many rows,
+        max_age: or when the first of it has waited for this many seconds.
         max_run_bytes: cut runs so that none is larger; a single row or group may be.
+        max_held_bytes: let `add` wait while holding everything that is not written, the new batch included, would keep
+            more bytes allocated. A single batch or group may.
         commit_interval: seconds, at least, between two commits.
         clock: monotonic seconds.
+
+    Raises:
+        ValueError: a bound out of range.
     """
 
     def __init__(
@@ -127,12 +158,18 @@ class BatchBuffer(Generic[B, P]):
         max_bytes: int,
         max_records: int,
         max_run_bytes: int,
+        max_held_bytes: int,
+        max_age: float,
         commit_interval: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         for name, value in (("max_bytes", max_bytes), ("max_records", max_records), ("max_run_bytes", max_run_bytes)):
             if value < 1:
                 raise ValueError(f"{name}={value!r}: must be at least 1")
+        if max_held_bytes < max_bytes:
+            raise ValueError(f"max_held_bytes={max_held_bytes!r}: must be at least max_bytes, {max_bytes}")
+        if not max_age > 0:
+            raise ValueError(f"max_age={max_age!r}: must be seconds, more than 0")
         if not commit_interval >= 0:
             raise ValueError(f"commit_interval={commit_interval!r}: must be seconds, 0 or more")
         self._write = write
@@ -140,83 +177,112 @@ class BatchBuffer(Generic[B, P]):
         self._max_bytes = max_bytes
         self._max_records = max_records
         self._max_run_bytes = max_run_bytes
+        self._max_held_bytes = max_held_bytes
+        self._max_age = max_age
         self._commit_interval = commit_interval
         self._clock = clock
-        self._pending: list[B] = []
+        # Both threads', under the lock of _changed:
+        self._changed = threading.Condition(threading.Lock())
+        self._held: list[B] = []  # everything not written, the run that is being written included
+        self._held_bytes = 0
+        self._due: list[int] = []  # rows of each piece that has become due, from the start of _held on
+        self._collected = _Count()  # what is held and not due
+        self._since: float | None = None  # when the first batch came that has not been due yet
+        self._at_end = False
         self._failures = 0  # of writes, since the last one that succeeded
-        self._tried: tuple[B, int] | None = None  # the batch of a failed add, and how many of its rows are written
+        self._stalled = False  # a write has failed, and the writer waits for what the caller makes of it
+        self._failure: BaseException | None = None  # ... which has not been told yet
         self._durable: P | None = None
-        self._uncommitted = False
+        self._durable_runs = 0
+        self._closed = False
+        # The caller's:
+        self._tried: B | None = None  # the batch of a failed add
+        self._committed_runs = 0
         self._committed_at: float | None = None
+        self._thread: threading.Thread | None = None
+        self._process = os.getpid()
 
     @property
     def rows(self) -> int:
         """Rows that are held, not yet written."""
-        return sum(batch.num_rows for batch in self._pending)
+        return sum(batch.num_rows for batch in self._held)
 
     @property
     def capacity_bytes(self) -> int:
         """Bytes that the held batches keep allocated."""
-        return sum(batch.capacity_bytes for batch in self._pending)
+        return self._held_bytes
+
+    @property
+    def busy(self) -> bool:
+        """Whether the writer has something to do, or waits for what becomes of a failure."""
+        return bool(self._due)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing that is held is wanted any more; for a running write, from any thread."""
+        return self._closed
 
     @property
     def durable_position(self) -> P | None:
         """Position of the last row written."""
         return self._durable
 
-    @property
-    def first_position(self) -> P | None:
-        """Position of the first row that is held, None if there is none."""
-        return self._order.position(self._pending[0], 0) if self._pending else None
-
-    @property
-    def last_position(self) -> P | None:
-        """Position of the last row that is held, None if there is none."""
-        return self._order.position(self._pending[-1], self._pending[-1].num_rows - 1) if self._pending else None
-
     def add(self, batch: B, commit: Commit[P]) -> None:
-        """Take a batch over: write if the bounds are reached, commit if it is time, then adopt the rest of it.
+        """Take a batch over: wait for room, commit if it is time, then hold it.
 
-        An empty batch is a tick: it only gives the chance to commit.
+        An empty batch is a tick: it only gives the chance to raise and to commit.
 
         Raises:
-            Exception: what `write` or `commit` raised. The batch is not adopted; see rule 1.
+            BaseException: what `write` raised, for rows that were added before, or what `commit` raised. The batch is
+                not adopted; see rules 1 and 3.
+            ValueError: the position of its first or last row can't be read.
+            RuntimeError: the buffer is closed, or this is a forked child.
         """
-        written = self._tried[1] if self._tried is not None and self._tried[0] is batch else 0
+        self._check_process()
         self._tried = None
-        rest = _rest(batch, written)
-        for row in {0, rest.num_rows - 1} if rest.num_rows else ():
-            self._order.position(rest, row)  # raises if it can't be read, before anything is done with the batch
-        try:
-            if (
-                self.capacity_bytes + rest.capacity_bytes >= self._max_bytes
-                or self.rows + rest.num_rows >= self._max_records
-            ):
-                held = self.rows
-                for rows in self._write_runs([*self._pending, rest], at_end=False):
-                    of_pending = min(rows, held)
-                    self._pending = _split(self._pending, of_pending)[1]
-                    held -= of_pending
-                    written += rows - of_pending
-            self._commit_if_due(commit)
-        except BaseException:
-            self._tried = (batch, written)
-            raise
-        if batch.num_rows > written:
-            self._pending.append(_rest(batch, written))
+        for row in {0, batch.num_rows - 1} if batch.num_rows else ():
+            self._order.position(batch, row)  # raises if it can't be read, before anything is done with the batch
+        self._tried = batch
+        with self._changed:
+            if self._closed:
+                raise RuntimeError("the buffer is closed")
+            self._recover()
+            if batch.num_rows:
+                self._wait_for_room(batch.capacity_bytes)
+        if self._committed_at is None or self._clock() - self._committed_at >= self._commit_interval:
+            self.commit(commit)
+        self._tried = None
+        with self._changed:
+            self._adopt(batch)
 
-    def flush(self, *, at_end: bool) -> None:
-        """Write everything that is held.
+    def flush(self, *, at_end: bool, timeout: float | None = None) -> bool:
+        """Have everything written that is held, and wait for it.
 
         Args:
             at_end: nothing comes after this in the protocol's stream. Otherwise the last group stays, as it
-                may go on (rule 4).
+                may go on (rule 5).
+            timeout: seconds to wait at most.
+
+        Returns:
+            False if that was not enough; the writer goes on.
 
         Raises:
-            Exception: what `write` raised; the rows not written stay held.
+            BaseException: what `write` raised; the rows not written stay held.
+            RuntimeError: this is a forked child.
         """
-        for rows in self._write_runs(self._pending, at_end=at_end):
-            self._pending = _split(self._pending, rows)[1]
+        self._check_process()
+        end = None if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            self._recover()
+            self._at_end = at_end
+            self._make_due()
+            while self._due:
+                self._recover()
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self._changed.wait(left)
+        return True
 
     def give_up(self, batch: B | None, *, at_end: bool) -> list[B]:
         """Let go of the rows that are not written, after a failure: the caller stores them elsewhere, or loses them.
@@ -227,66 +293,211 @@ class BatchBuffer(Generic[B, P]):
 
         Args:
             batch: what `add` failed on; None after `flush`.
-            at_end: as for `flush`: otherwise the last group stays held, as it may go on (rule 4).
+            at_end: as for `flush`: otherwise the last group stays held, as it may go on (rule 5).
 
         Returns:
             The rows, in order; no empty batches.
         """
+        self._check_process()
         tried, self._tried = self._tried, None
-        if batch is not None:
-            if tried is None or tried[0] is not batch:
-                return [batch]
-            if batch.num_rows > tried[1]:
-                self._pending.append(_rest(batch, tried[1]))
-        if self._failures == 0 or not self._pending:
-            return []
-        given, self._pending = _split(self._pending, self._boundary(self._pending, self.rows, at_end=at_end))
-        self._failures = 0
-        if given:
-            # What cannot be read is not committed; a later position stands for it as well.
-            with suppress(ValueError):
-                self._durable = self._order.position(given[-1], given[-1].num_rows - 1)
-                self._uncommitted = True
-        return given
+        if batch is not None and tried is not batch:
+            return [batch]
+        with self._changed:
+            if batch is not None:
+                self._adopt(batch)
+            if not self._stalled or self._failure is not None or not self._held:  # a commit, or one not told yet
+                return []
+            rows = sum(batch.num_rows for batch in self._held)
+            given, held = _split(self._held, self._boundary(self._held, rows, at_end=at_end))
+            self._hold(held)
+            self._due.clear()
+            self._collected = _Count.of(held)
+            self._since = None
+            self._failures = 0
+            self._stalled = False
+            if given:
+                # What cannot be read is not committed; a later position stands for it as well.
+                with suppress(ValueError):
+                    self._durable = self._order.position(given[-1], given[-1].num_rows - 1)
+                    self._durable_runs += 1
+            return given
 
     def commit(self, commit: Commit[P]) -> None:
         """Commit now what is durable and not committed yet, whatever the interval says."""
-        if self._uncommitted and commit(self._durable):
-            self._uncommitted = False
+        with self._changed:
+            position, runs = self._durable, self._durable_runs
+        if runs > self._committed_runs and commit(position):
+            self._committed_runs = runs
             self._committed_at = self._clock()
 
-    def discard(self) -> None:
-        """Drop what is held and forget what could be committed: the data is somebody else's now."""
-        self._pending = []
-        self._tried = None
-        self._uncommitted = False
+    def discard(self) -> list[B]:
+        """Drop what is held, forget what could be committed, and stop writing: the data is somebody else's now.
 
-    def _commit_if_due(self, commit: Commit[P]) -> None:
-        if self._committed_at is None or self._clock() - self._committed_at >= self._commit_interval:
-            self.commit(commit)
+        A write that is under way goes on as long as it does not look at `closed`; nothing comes of it here.
 
-    def _write_runs(self, batches: Sequence[B], *, at_end: bool) -> Iterator[int]:
-        """Write run after run; yields the rows of each one when it is durable."""
-        remaining = list(batches)
-        while rows := self._next_cut(remaining, at_end=at_end):
-            taken, remaining = _split(remaining, rows)
+        Returns:
+            What was held, the run that is being written included. Nothing in a forked child, whose parent has it.
+        """
+        if os.getpid() != self._process:  # the lock may have been held when it was forked
+            return []
+        with self._changed:
+            self._closed = True
+            held = self._held
+            self._hold([])
+            self._due.clear()
+            self._collected = _Count()
+            self._committed_runs = self._durable_runs
+            self._stalled = False
+            self._failure = None
+            self._tried = None
+            self._changed.notify_all()
+        return held
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the writer's thread to end after `discard`.
+
+        Returns:
+            Whether it has; a write that hangs has its thread for itself, and ends with the process.
+        """
+        if self._thread is None or os.getpid() != self._process:
+            return True
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise RuntimeError("a forked child has no writer; the buffer is its parent's")
+
+    # Under the lock, in the caller's thread.
+
+    def _recover(self) -> None:
+        """Raise what the last write has failed with; or if that was done, have it tried again, and wait for it."""
+        if self._stalled and self._failure is None:
+            self._stalled = False
+            self._changed.notify_all()
+            while self._failures and self._due and not self._stalled:
+                self._changed.wait()
+        if self._stalled:
+            failure, self._failure = self._failure, None
+            assert failure is not None
             try:
-                run = Run(
-                    batches=tuple(taken),
-                    first_position=self._order.position(taken[0], 0),
-                    last_position=self._order.position(taken[-1], taken[-1].num_rows - 1),
-                    rows=rows,
-                    nbytes=sum(batch.nbytes for batch in taken),
-                    attempt=self._failures + 1,
-                )
-                self._write(run)
-            except BaseException:
+                raise failure
+            finally:
+                del failure  # or its own traceback keeps it, and the rows that it failed on
+
+    def _wait_for_room(self, nbytes: int) -> None:
+        while self._held and self._held_bytes + nbytes > self._max_held_bytes:
+            if not self._due:
+                if self._since is None:
+                    return  # a group that may go on, and nothing else: it has to be held
+                self._make_due()
+            self._changed.wait()
+            self._recover()
+
+    def _adopt(self, batch: B) -> None:
+        if not batch.num_rows:
+            return
+        self._held.append(batch)
+        self._held_bytes += batch.capacity_bytes
+        self._collected += _Count.of([batch])
+        if self._since is None:
+            self._since = self._clock()
+        if self._collected.nbytes >= self._max_bytes or self._collected.rows >= self._max_records:
+            self._make_due()
+        self._changed.notify_all()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="fastkcl-writer", daemon=True)
+            self._thread.start()
+
+    def _make_due(self) -> None:
+        if self._collected.rows:
+            self._due.append(self._collected.rows)
+            self._collected = _Count()
+            self._since = None
+            self._changed.notify_all()
+
+    def _hold(self, batches: list[B]) -> None:
+        self._held = batches
+        self._held_bytes = sum(batch.capacity_bytes for batch in batches)
+
+    # In the writer's thread.
+
+    def _work(self) -> None:
+        while self._wait_until_due():
+            self._write_next()
+
+    def _wait_until_due(self) -> bool:
+        """False when there is nothing to wait for any more."""
+        with self._changed:
+            while not self._closed and (self._stalled or not self._due):
+                left = None if self._since is None else self._since + self._max_age - self._clock()
+                if self._stalled or left is None:
+                    self._changed.wait()
+                elif left > 0:
+                    self._changed.wait(min(left, threading.TIMEOUT_MAX))
+                else:
+                    self._make_due()
+            return not self._closed
+
+    def _write_next(self) -> None:
+        """Write the next run of what is due, if there is one that may be parted from what follows."""
+        rows, position = 0, None
+        failure: BaseException | None = None
+        try:
+            with self._changed:
+                taken = self._take()
+                attempt = self._failures + 1
+            if not taken:
+                return
+            run = Run(
+                batches=tuple(taken),
+                first_position=self._order.position(taken[0], 0),
+                last_position=self._order.position(taken[-1], taken[-1].num_rows - 1),
+                rows=(rows := sum(batch.num_rows for batch in taken)),
+                nbytes=sum(batch.nbytes for batch in taken),
+                attempt=attempt,
+            )
+            position = run.last_position
+            self._write(run)
+        except BaseException as error:  # it is the caller's, whatever it is: it ends no thread, it ends the run
+            failure = error
+        if os.getpid() != self._process:
+            os._exit(1)  # forked by `write`, and come back into its parent's writer
+        with self._changed:
+            if self._closed:
+                return
+            if failure is None:
+                self._written(rows, position)
+            else:
                 self._failures += 1
-                raise
-            self._failures = 0
-            self._durable = run.last_position
-            self._uncommitted = True
-            yield rows
+                self._failure = failure
+                self._stalled = True
+            failure = None  # its traceback has this frame
+            self._changed.notify_all()
+
+    def _take(self) -> list[B]:
+        """The next run of the first piece that is due. Pieces stay apart, so that a retry repeats the same run."""
+        if not self._due:
+            return []  # closed in between
+        piece, later = _split(self._held, self._due[0])
+        rows = self._next_cut(piece, at_end=self._at_end and not later)
+        if rows == 0:  # one group, which may go on: it waits
+            if len(self._due) > 1:
+                self._due[:2] = [sum(self._due[:2])]
+            else:
+                self._due.clear()
+                self._collected += _Count.of(piece)
+            self._changed.notify_all()
+        return _split(piece, rows)[0]
+
+    def _written(self, rows: int, position: P | None) -> None:
+        self._hold(_split(self._held, rows)[1])
+        self._due[0] -= rows
+        if self._due[0] == 0:
+            del self._due[0]
+        self._failures = 0
+        self._durable = position
+        self._durable_runs += 1
 
     def _next_cut(self, batches: Sequence[B], *, at_end: bool) -> int:
         """Rows of the next run: as many as fit, ending where rows may be parted; 0 for nothing to write."""
@@ -321,11 +532,6 @@ class BatchBuffer(Generic[B, P]):
 def _longest_start(batch: Batch, nbytes: int) -> int:
     """The most rows from the start of the batch that take no more than `nbytes`."""
     return bisect_right(range(1, batch.num_rows + 1), nbytes, key=lambda rows: batch.slice(0, rows).nbytes)
-
-
-def _rest(batch: B, rows: int) -> B:
-    """All but the first `rows` rows."""
-    return batch.slice(rows) if rows else batch
 
 
 def _split(batches: Sequence[B], rows: int) -> tuple[list[B], list[B]]:

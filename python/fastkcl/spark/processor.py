@@ -1,20 +1,27 @@
-"""A batch processor that hands a shard's records to Spark, in tables of a size that Spark likes.
+"""A batch processor that hands a shard's records to Spark, in tables of a size that Spark likes, behind the dialogue.
 
-    process_batch ──▶ BatchBuffer ──▶ pa.Table ──▶ createDataFrame ──▶ write(df, context) ──▶ checkpoint
+    process_batch ──▶ BatchBuffer ─▶ status         the daemon goes on while
+                          │
+                          └──▶ writer's thread: pa.Table ──▶ createDataFrame ──▶ write(df, context), or a sink
+                                                                                       │
+    a later request: checkpoint ◀──────────────── position of the last record written ─┘
 
 The table is made of the batches' own buffers; the schema is explicit. What `write` has returned from counts as
-stored, so it has to run an action on the DataFrame, and a position is checkpointed only when everything up to it is
-stored. After a death the daemon delivers again from the last checkpoint: at least once. Each record's key is
-(stream, shard, sequenceNumber, subSequenceNumber).
+stored, so it has to run an action on the DataFrame; a sink says by itself what is stored. A position is checkpointed
+only when everything up to it is. After a death the daemon delivers again from the last checkpoint: at least once for a
+function, exactly once for a sink, which drops what its table has. Each record's key is (stream, shard, sequenceNumber,
+subSequenceNumber).
 
 When it writes, and when it checkpoints (both numbers of the last record written, never "everything delivered"):
 
-    process_batch        writes when `max_bytes` or `max_records` are reached; then checkpoints, at most every
-                         `checkpoint_interval`, what is written and not checkpointed
-    an empty batch       a tick: the chance for a checkpoint
+    bounds reached       `max_bytes` or `max_records` collected, or `max_age` since the first of them: the writer's
+                         thread writes them, whether a request comes or not
+    any batch            checkpoints what is written and not checkpointed, at most every `checkpoint_interval`; waits
+                         while `max_held_bytes` are held. An empty batch is a tick: the chance for a checkpoint
     shard ended          writes everything, then checkpoints the end of the shard
-    shutdown requested   writes everything, then checkpoints what is written
-    lease lost           drops what is not written; the shard's new owner gets it
+    shutdown requested   writes everything, for `shutdown_grace` seconds at most, then checkpoints what is written
+    lease lost           drops what is not written; the shard's new owner gets it. A running write of a sink does not
+                         commit any more
 
 In the legacy dialect the user records of an aggregate share one sequence number, and nothing tells them apart. So a
 write never ends between two records of the same number: the last number waits for the next batch or the shard's end,
@@ -28,38 +35,58 @@ What a refused checkpoint does:
                          owner, leaseLost is awaited. At a shard's end it is raised
     anything else        raised
 
-What a failing `write` does: it is raised, so `fastkcl.run` acts by ``retries``, ``dead_letter`` and ``on_error``. A
-retry in place repeats the same rows. A dead letter holds everything behind the last record written (`give_up`), as any
-of it can be what is wrong; then the shard goes on behind it.
+What a failing write does: it is raised at the next request, so `fastkcl.run` acts by ``retries``, ``dead_letter`` and
+``on_error``. A retry in place repeats the same write. A dead letter holds everything behind the last record written
+(`give_up`), as any of it can be what is wrong; then the shard goes on behind it.
+
+Threads: signals, checkpoints and the dialogue are the main thread's; `write` runs in the writer's, one call at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from fastkcl import BatchProcessor, CheckpointError, ConfigurationError, Position, RecordBatch
 from fastkcl.kcl.function import DEFAULT_CHECKPOINT_INTERVAL
+from fastkcl.kcl.processor import refuse_deferred, refuse_deferred_result
 from fastkcl.spark.buffer import BatchBuffer, Run
 from fastkcl.spark.session import MAX_CONNECT_BYTES, Session
+from fastkcl.spark.sinks.base import Shard
+from fastkcl.spark.sinks.rows import ShardRows
 from fastkcl.stdio.log import logger
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from fastkcl import Checkpointer, ShardContext
     from fastkcl.spark.session import Spark
+    from fastkcl.spark.sinks.base import Sink
 
-__all__ = ["DEFAULT_MAX_BYTES", "DEFAULT_MAX_RECORDS", "DEFAULT_MAX_TABLE_BYTES", "SparkProcessor", "WriteContext"]
+__all__ = [
+    "DEFAULT_HELD_TABLES",
+    "DEFAULT_MAX_AGE",
+    "DEFAULT_MAX_BYTES",
+    "DEFAULT_MAX_RECORDS",
+    "DEFAULT_MAX_TABLE_BYTES",
+    "DEFAULT_SHUTDOWN_GRACE",
+    "SparkProcessor",
+    "WriteContext",
+]
 
 DEFAULT_MAX_BYTES: Final = 16 * 1024 * 1024
 """A Connect server needs some five times this for each child that writes: four fit into 1 GB, Spark's default."""
 DEFAULT_MAX_RECORDS: Final = 500_000
 DEFAULT_MAX_TABLE_BYTES: Final = 112 * 1024 * 1024
 """Room is left below `MAX_CONNECT_BYTES` for what Arrow's stream format adds."""
+DEFAULT_HELD_TABLES: Final = 4
+"""`max_held_bytes` is this many times `max_bytes`: one being written, one that waits, one being collected, and room."""
+DEFAULT_MAX_AGE: Final = 60.0
+DEFAULT_SHUTDOWN_GRACE: Final = 20.0
+"""Within the 30 s for which `fastkcl.run` goes on after a signal."""
 
+_JOIN_SECONDS: Final = 1.0  # for a writer that has nothing to do any more; one that hangs ends with the process
 _SHARD_END_RETRIES: Final = 5  # 1 + 2 + 4 + 8 + 16 s of pauses: there is no next request
 
 
@@ -107,63 +134,95 @@ class SparkProcessor(BatchProcessor):
     """Writes a shard's records through Spark; for `fastkcl.run`.
 
     Args:
-        write: called as ``write(df, context)`` with a DataFrame of the canonical schema
-            (`fastkcl.spark.schema.SCHEMA`) and a `WriteContext`. It stores the records before it returns.
+        sink: where records go. A sink of `fastkcl.spark.sinks`: each record is in the table exactly once. Or a
+            function, called as ``write(df, context)`` with a DataFrame of the canonical schema
+            (`fastkcl.spark.schema.SCHEMA`) and a `WriteContext`, which stores the records before it returns: at least
+            once. Either is called in a thread of its own, one call at a time.
         spark: a SparkSession, a function that makes one, ``"sc://host:port"``, ``"local[n]"``, or None for
             FASTKCL_SPARK, SPARK_REMOTE or a JVM of this process; see `fastkcl.spark.session`.
         stream: the stream's name, when ``run(stream=)`` and FASTKCL_STREAM do not tell it.
-        max_bytes: write when the batches that are held keep this many bytes allocated.
-        max_records: write when this many records are held.
+        max_bytes: write when the batches that are collected keep this many bytes allocated,
+        max_records: or when this many records are collected,
+        max_age: or when the first of them has waited for this many seconds.
         max_table_bytes: cut tables so that none is larger; at most `MAX_CONNECT_BYTES`.
+        max_held_bytes: when everything that is not written would keep more bytes allocated, the batch of the moment
+            included, its status waits for the writer. `DEFAULT_HELD_TABLES` times `max_bytes` by default.
         checkpoint_interval: least seconds between two checkpoints.
+        shutdown_grace: seconds, at the most, that a requested shutdown waits for the writes.
 
     Raises:
-        TypeError: `write` can't be called, or `spark` is something else.
+        TypeError: `sink` is neither, or `spark` is something else.
         ValueError: a bound out of range, or a `spark` that is no URL.
     """
 
     def __init__(
         self,
-        write: Callable[[DataFrame, WriteContext], object],
+        sink: Sink | Callable[[DataFrame, WriteContext], object],
         *,
         spark: Spark = None,
         stream: str | None = None,
         max_bytes: int = DEFAULT_MAX_BYTES,
         max_records: int = DEFAULT_MAX_RECORDS,
+        max_age: float = DEFAULT_MAX_AGE,
         max_table_bytes: int = DEFAULT_MAX_TABLE_BYTES,
+        max_held_bytes: int | None = None,
         checkpoint_interval: float = DEFAULT_CHECKPOINT_INTERVAL,
+        shutdown_grace: float = DEFAULT_SHUTDOWN_GRACE,
     ) -> None:
-        if not callable(write):
-            raise TypeError(f"write must be a function of a DataFrame and a WriteContext, not {write!r}")
+        self._sink: Sink | None = None
+        self._user_write: Callable[[DataFrame, WriteContext], object] | None = None
+        if isinstance(sink, type):
+            raise TypeError(f"sink must be an instance, not the class: {sink.__name__}(…)")
+        if callable(getattr(sink, "open", None)) and callable(getattr(sink, "write", None)):
+            self._sink = cast("Sink", sink)
+        elif callable(sink):
+            refuse_deferred(sink)
+            self._user_write = sink
+        else:
+            raise TypeError(f"sink must be a sink, or a function of a DataFrame and a WriteContext, not {sink!r}")
         if not 1 <= max_table_bytes <= MAX_CONNECT_BYTES:
             raise ValueError(
                 f"max_table_bytes={max_table_bytes}: must be 1 to {MAX_CONNECT_BYTES}, what Spark Connect takes at most"
             )
-        if not checkpoint_interval >= 0:
-            raise ValueError(f"checkpoint_interval={checkpoint_interval!r}: must be seconds, 0 or more")
-        self._user_write = write
+        for name, seconds in (("checkpoint_interval", checkpoint_interval), ("shutdown_grace", shutdown_grace)):
+            if not seconds >= 0:
+                raise ValueError(f"{name}={seconds!r}: must be seconds, 0 or more")
         self._session = Session(spark)
         self._stream = stream
+        self._shutdown_grace = shutdown_grace
         self._shard_id = ""
         self._ended = False
         self._lease_gone = False
         self._left_records = 0
         self._order = ShardOrder()
+        self._in_table: Position | None = None  # up to where the sink's table has the shard
+        self._dropped_records = 0
+        self._dropped_told = 0
+        self._new_records = 0
         self._buffer: BatchBuffer[RecordBatch, Position] = BatchBuffer(
             self._write,
             self._order,
             max_bytes=max_bytes,
             max_records=max_records,
             max_run_bytes=max_table_bytes,
+            max_held_bytes=DEFAULT_HELD_TABLES * max_bytes if max_held_bytes is None else max_held_bytes,
+            max_age=max_age,
             commit_interval=checkpoint_interval,
         )
 
+    @property
+    def dropped_records(self) -> int:
+        """Records that came again although the sink's table has them, and were dropped."""
+        return self._dropped_records
+
     def initialize(self, context: ShardContext) -> None:
-        """Open the Spark session, so that a wrong address fails now and not after a buffer's worth of records.
+        """Open the Spark session and the sink, so that what is wrong fails now, not after a buffer's worth of records.
 
         Raises:
             ConfigurationError: nobody has told the stream's name, a part of each record's key; or, as a
                 SparkUnavailableError, pyspark or Java is missing, or Spark does not start.
+            SinkError: the sink's table is damaged.
+            OSError: the sink's table cannot be read or written.
         """
         self._stream = self._stream or context.stream
         if not self._stream:
@@ -174,12 +233,16 @@ class SparkProcessor(BatchProcessor):
         self._shard_id = context.shard_id
         self._order.legacy = context.dialect == "legacy"
         self._session.get()
+        if self._sink is not None:
+            self._in_table = self._sink.open(Shard(self._stream, self._shard_id))
+            if self._in_table is not None:
+                logger().info("%s: the table has records up to %s", self._shard_id, _text(self._in_table))
 
     def process_batch(self, batch: RecordBatch, checkpointer: Checkpointer) -> None:
-        """Hold the records; write and checkpoint when it is time.
+        """Hold the records, to be written behind; checkpoint what is written when it is time.
 
         Raises:
-            Exception: what `write` or Spark raised. The batch is not held then, and can be given again.
+            Exception: what a write of earlier records has raised. The batch is not held then, and can be given again.
             CheckpointError: a checkpoint was refused for good.
             ValueError: a sequence number is not decimal.
         """
@@ -199,13 +262,13 @@ class SparkProcessor(BatchProcessor):
                 self._shard_id,
                 self._left_records,
             )
-        self._session.close()
+        self._close()
 
     def shard_ended(self, checkpointer: Checkpointer) -> None:
         """Write everything that is held, then checkpoint the end of the shard.
 
         Raises:
-            Exception: what `write` or Spark raised; nothing is checkpointed then.
+            Exception: what a write has raised; nothing is checkpointed then.
             CheckpointError: the checkpoint was refused. It is also raised without asking after a ShutdownException,
                 as records were left to the new owner.
         """
@@ -213,36 +276,52 @@ class SparkProcessor(BatchProcessor):
             raise CheckpointError("ShutdownException")
         self._ended = True
         self._buffer.flush(at_end=True)
+        self._tell_if_all_was_dropped()
         checkpointer.checkpoint(retries=_SHARD_END_RETRIES)
-        self._session.close()
+        self._close()
 
     def shutdown_requested(self, checkpointer: Checkpointer) -> None:
-        """Write what is held, then checkpoint what is written.
+        """Write what is held, then checkpoint what is written, when the grace time is over at the latest.
 
         Raises:
-            Exception: what `write` or Spark raised.
+            Exception: what a write has raised.
             CheckpointError: a checkpoint was refused for good.
         """
         if self._lease_gone:
             return
-        self._buffer.flush(at_end=False)
+        if not self._buffer.flush(at_end=False, timeout=self._shutdown_grace):
+            logger().warning(
+                "%s: %d records were not written within the %g s of shutdown_grace; they are delivered again",
+                self._shard_id,
+                self._buffer.rows,
+                self._shutdown_grace,
+            )
+        self._tell_if_all_was_dropped()
         self._buffer.commit(lambda position: self._checkpoint(checkpointer, position))
 
-    def give_up(self, batch: RecordBatch | None) -> list[RecordBatch]:
+    def give_up(self, batch: RecordBatch | None) -> Sequence[RecordBatch]:
         """Let go of all records behind the last one written; nothing if it was a checkpoint that failed.
 
         In the legacy dialect the last sequence number stays held before the shard's end, as it may go on.
         """
         return self._buffer.give_up(batch, at_end=self._ended)
 
-    def _write(self, run: Run[RecordBatch, Position]) -> None:
-        import pyarrow as pa
+    def run_ended(self) -> None:
+        """Let nothing be written after the run: what the writer is at is not committed any more."""
+        if self._buffer.discard() and not self._lease_gone:
+            logger().warning("%s: the run ends before everything was written; it is delivered again", self._shard_id)
+        self._buffer.join(_JOIN_SECONDS)
 
-        table = pa.Table.from_batches([pa.record_batch(batch) for batch in run.batches])
-        df = self._data_frame(table)
+    def _write(self, run: Run[RecordBatch, Position]) -> None:
+        """Make a run durable; in the writer's thread."""
         assert self._stream is not None
         assert run.first_position is not None
         assert run.last_position is not None
+        rows = ShardRows(run.batches, legacy=self._order.legacy, cancelled=lambda: self._buffer.closed)
+        if self._sink is not None:
+            self._write_to_sink(self._sink, rows, run.last_position)
+            return
+        session = self._session.usable()
         context = WriteContext(
             stream=self._stream,
             shard_id=self._shard_id,
@@ -250,23 +329,52 @@ class SparkProcessor(BatchProcessor):
             last_position=run.last_position,
             attempt=run.attempt,
             rows=run.rows,
-            bytes=table.nbytes,
-            spark=df.sparkSession,
+            bytes=run.nbytes,
+            spark=session,
         )
-        self._user_write(df, context)
+        df = rows.data_frame(session)
+        rows.check_wanted()
+        assert self._user_write is not None
+        refuse_deferred_result("write", self._user_write(df, context))
 
-    def _data_frame(self, table: pa.Table) -> DataFrame:
-        from fastkcl.spark.schema import SCHEMA
+    def _write_to_sink(self, sink: Sink, rows: ShardRows, last: Position) -> None:
+        new = rows if self._in_table is None else rows.behind(self._in_table)
+        dropped = rows.num_rows - (0 if new is None else new.num_rows)
+        if new is not None:
+            self._in_table = sink.write(new, self._session.usable())
+            self._new_records += new.num_rows
+        if dropped:
+            assert self._in_table is not None
+            self._dropped_records += dropped
+            logger().warning(
+                "%s: %d records up to %s came again and are in the table already, which has them up to %s: dropped",
+                self._shard_id,
+                dropped,
+                _text(last),
+                _text(self._in_table),
+            )
+            # A redelivery after a death looks like this for a run or two; a stream that was created again goes on.
+            if new is None and self._dropped_records >= 2 * (self._dropped_told or dropped):
+                self._tell_if_all_was_dropped()
 
-        session = self._session.get()
-        try:
-            return session.createDataFrame(table, schema=SCHEMA)
-        except Exception as error:
-            if not self._session.reopenable:
-                raise
-            # Nothing has been written yet, so trying again can double nothing.
-            logger().warning("%s: opening a new Spark session, the old one fails: %s", self._shard_id, error)
-        return self._session.reopen().createDataFrame(table, schema=SCHEMA)
+    def _tell_if_all_was_dropped(self) -> None:
+        if self._dropped_records and not self._new_records:
+            self._dropped_told = self._dropped_records
+            assert self._in_table is not None
+            logger().error(
+                "%s: NONE of the %d records delivered since the start was stored: the table has records of stream %s up"
+                " to %s, all of them lie below. If the stream was deleted and created again, these are new records:"
+                " give it another name (stream=, FASTKCL_STREAM) or another table, and have them read again",
+                self._shard_id,
+                self._dropped_records,
+                self._stream,
+                _text(self._in_table),
+            )
+
+    def _close(self) -> None:
+        self._buffer.discard()
+        self._buffer.join(_JOIN_SECONDS)
+        self._session.close()
 
     def _checkpoint(self, checkpointer: Checkpointer, position: Position | None) -> bool:
         # A null checkpoint would cover records that are held, not written.
@@ -275,8 +383,8 @@ class SparkProcessor(BatchProcessor):
             checkpointer.checkpoint(position)
         except CheckpointError as error:
             if error.value == "ShutdownException":
-                self._lease_gone = True
                 logger().warning("%s: checkpoint refused: %s; waiting for leaseLost", self._shard_id, error)
+                self._lease_gone = True
             elif error.retryable:
                 logger().warning(
                     "%s: checkpoint at %s refused: %s; what is written stays to be checkpointed",
@@ -291,16 +399,16 @@ class SparkProcessor(BatchProcessor):
 
     def _leave(self) -> None:
         """Drop what is held: its shard is another worker's."""
-        first, last = self._buffer.first_position, self._buffer.last_position
-        if first is not None and last is not None:
+        self._lease_gone = True
+        held = self._buffer.discard()
+        if held:
             logger().warning(
                 "%s: %d records from %s to %s were not written; the new owner of the lease gets them",
                 self._shard_id,
-                self._buffer.rows,
-                _text(first),
-                _text(last),
+                sum(map(len, held)),
+                _text(self._order.position(held[0], 0)),
+                _text(self._order.position(held[-1], len(held[-1]) - 1)),
             )
-        self._buffer.discard()
 
 
 def _text(position: Position) -> str:

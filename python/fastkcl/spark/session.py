@@ -144,17 +144,24 @@ class Session:
             atexit.register(self.close)
         return self._session
 
-    @property
-    def reopenable(self) -> bool:
-        """Whether another session can take the place of one that its server has forgotten."""
-        return self._url is not None and self._local is None
-
-    def reopen(self) -> SparkSession:
-        """A new session on the same Connect server.
+    def usable(self) -> SparkSession:
+        """The session; a new one on the same Connect server if that does not know the old one any more.
 
         A server forgets a session after an hour without use (``spark.connect.session.manager.defaultSessionTimeout``)
-        and when it is restarted; a quiet shard gets there easily.
+        and when it is restarted; a quiet shard gets there easily. To be called before anything is written.
+
+        Raises:
+            SparkUnavailableError: the server does not answer.
         """
+        session = self.get()
+        if self._url is None or self._local is not None:
+            return session
+        try:
+            session.conf.get("spark.sql.session.timeZone")
+        except Exception as error:
+            logger().warning("opening a new Spark session, the old one fails: %s", without_frames(error))
+        else:
+            return session
         self.close()
         return self.get()
 

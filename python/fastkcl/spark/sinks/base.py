@@ -10,11 +10,15 @@ if TYPE_CHECKING:
 
     from fastkcl import Position
 
-__all__ = ["Rows", "Shard", "Sink", "SinkError"]
+__all__ = ["Rows", "Shard", "Sink", "SinkError", "WriteCancelledError"]
 
 
 class SinkError(Exception):
     """A table is not as its own rules say, or cannot be written. `str()` says what, where and what to do."""
+
+
+class WriteCancelledError(Exception):
+    """Rows are not wanted any more: the shard's lease is another worker's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,13 @@ class Rows(Protocol):
     def behind(self, position: Position) -> Rows | None:
         """The records behind a position, None if there are none."""
 
+    def check_wanted(self) -> None:
+        """To be called right before the atomic step.
+
+        Raises:
+            WriteCancelledError: it must not be taken, as the lease has gone meanwhile.
+        """
+
 
 class Sink(Protocol):
     """A table, for the shard that it was opened for."""
@@ -65,5 +76,6 @@ class Sink(Protocol):
 
         Raises:
             SinkError: the table is damaged.
+            WriteCancelledError: the rows are not wanted any more; nothing of them is durable.
             Exception: what Spark raised. Nothing of `rows` is durable then, or all of it is: write again.
         """

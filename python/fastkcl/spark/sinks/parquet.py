@@ -117,6 +117,7 @@ class ParquetSink:
 
         Raises:
             SinkError: the table is damaged.
+            WriteCancelledError: the lease has gone before the commit.
             Exception: what Spark, `transform` or the file system raised.
         """
         remaining: Rows | None = rows
@@ -150,6 +151,7 @@ class ParquetSink:
                 staging=str(staging.relative_to(self._root)),
                 files=files,
             )
+            rows.check_wanted()
             committed = self._commit(commit)
         except BaseException:
             # Unless the commit names it: then it is published by whoever comes next.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from fastkcl import Position, RecordBatch
+from fastkcl.spark.sinks.base import WriteCancelledError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,11 +20,15 @@ class ShardRows:
     Args:
         batches: in order; none of them empty.
         legacy: sub-sequence numbers do not exist: records behind a position are those of larger sequence numbers.
+        cancelled: whether the rows are not wanted any more; asked by the thread that writes them.
     """
 
-    def __init__(self, batches: Sequence[RecordBatch], *, legacy: bool) -> None:
+    def __init__(
+        self, batches: Sequence[RecordBatch], *, legacy: bool, cancelled: Callable[[], bool] = lambda: False
+    ) -> None:
         self._batches = tuple(batches)
         self._legacy = legacy
+        self._cancelled = cancelled
 
     @property
     def num_rows(self) -> int:
@@ -45,25 +50,38 @@ class ShardRows:
         return session.createDataFrame(table, schema=SCHEMA)
 
     def behind(self, position: Position) -> ShardRows | None:
-        """The records behind a position, None if there are none."""
+        """The records behind a position, None if there are none.
+
+        A position without a sub-sequence number, written in the legacy dialect, stands for its whole sequence number.
+        """
         for index, batch in enumerate(self._batches):
             row = self._first_behind(batch, position)
             if row < len(batch):
                 rest = batch.slice(row) if row else batch
-                return ShardRows((rest, *self._batches[index + 1 :]), legacy=self._legacy)
+                rests = (rest, *self._batches[index + 1 :])
+                return ShardRows(rests, legacy=self._legacy, cancelled=self._cancelled)
         return None
+
+    def check_wanted(self) -> None:
+        """Stop a write before its atomic step.
+
+        Raises:
+            WriteCancelledError: the rows are not wanted any more.
+        """
+        if self._cancelled():
+            raise WriteCancelledError("the lease has gone; the shard's new owner writes these records")
 
     def _first_behind(self, batch: RecordBatch, position: Position) -> int:
         """Index of the first record behind `position`; the records are in order."""
         low, high = 0, len(batch)
         while low < high:
             middle = (low + high) // 2
-            if self._position(batch, middle) <= position:
+            if self._position(batch, middle, whole=position.sub_sequence_number is None) <= position:
                 low = middle + 1
             else:
                 high = middle
         return low
 
-    def _position(self, batch: RecordBatch, row: int) -> Position:
+    def _position(self, batch: RecordBatch, row: int, *, whole: bool = False) -> Position:
         record = batch[row]
-        return Position(record.sequence_number, None if self._legacy else record.sub_sequence_number)
+        return Position(record.sequence_number, None if self._legacy or whole else record.sub_sequence_number)
