@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo test test-rust test-python bench bench-quick lint format wheel sdist clean
+.PHONY: demo test test-rust test-python test-chaos bench bench-quick lint format wheel sdist clean
 
 # The dependencies, and a first build of the extension.
 $(VENV)/.installed: pyproject.toml tests/plugin/pyproject.toml tests/plugin/fastkcl_cases.py
@@ -31,6 +31,10 @@ test-rust:
 
 test-python: $(VENV)/.built
 	$(BIN)/python -m pytest
+
+# Children that die, wake up and lose leases at random; each run has its seed in the test's name.
+test-chaos: $(VENV)/.built
+	FASTKCL_CHAOS_RUNS=50 $(BIN)/python -m pytest -k chaos
 
 bench: $(VENV)/.built
 	mkdir -p .benchmarks

@@ -395,6 +395,34 @@ def test_what_is_checkpointed_is_stored(
     assert not any(b"FutureWarning" in line for line in noise)
 
 
+@pytest.mark.parametrize("dialect", ["modern", "legacy"])
+def test_a_sink_has_each_record_once_whoever_dies(spark: LocalSpark, tmp_path: Path, dialect: Any) -> None:
+    """A child killed twice and one that wakes up beside its successor; a lease lost and a checkpoint refused."""
+    assert spark.url is not None
+    noise: list[bytes] = []
+    source = generate("tiny", records=1000, batch_records=100)
+    report = replay(
+        [sys.executable, str(ROOT / "tests" / "spark_child.py")],
+        source,
+        ReplayOptions(
+            dialect=dialect,
+            environment={"FASTKCL_SPARK": spark.url, "TABLE_PATH": str(tmp_path / "table"), "SINK": "parquet"},
+            faults=tuple(
+                map(parse_fault, ("kill@3", "stop@6=1", "kill@8=half", "lease-lost@11", "checkpoint-error@2"))
+            ),
+            on_stderr=lambda _shard, line: noise.append(line),
+        ),
+    )
+    (shard,) = report.shards
+    assert shard.problems == [], noise
+    assert shard.restarts == 4
+    assert shard.last_checkpoint == ("SHARD_END", 0)
+    (played,) = source.shards()
+    rows = spark.session.read.parquet(str(tmp_path / "table")).selectExpr("sequenceNumber", "stream", "shard").collect()
+    assert sorted(row["sequenceNumber"] for row in rows) == sorted(_numbers_and_data(played)[0])
+    assert {(row["stream"], row["shard"]) for row in rows} == {("replay", shard.shard_id)}
+
+
 @pytest.mark.parametrize(
     ("poison", "first"),
     [(130, 0), (420, 300), (990, 900)],

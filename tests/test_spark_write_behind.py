@@ -6,6 +6,7 @@ tests/sink_child.py ends with a code of its own if a checkpoint is ahead of the 
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import sys
@@ -191,12 +192,8 @@ class TestAWriteThatHangs:
         assert "the run ends before everything was written" in stderr
 
 
-DEATHS = [
-    f"{when}:{point}:{n}"
-    for point in ("stage", "commit", "publish", "checkpoint")
-    for when in ("before", "after")
-    for n in (1, 3)
-]
+# At the second time that the point is reached: something is in the table by then.
+DEATHS = [f"{when}:{point}:2" for point in ("stage", "commit", "publish", "checkpoint") for when in ("before", "after")]
 
 
 @pytest.mark.parametrize("death", DEATHS)
@@ -215,7 +212,7 @@ def test_a_death_at_a_named_point(tmp_path: Path, death: str) -> None:
     assert [commit.after for commit in chain] == [None, *(commit.upto for commit in chain[:-1])]
 
 
-def chaos(folder: Path, seed: int) -> None:
+def chaos(folder: Path, seed: int) -> None:  # `make test-chaos` plays many more
     """Kills, zombies, lost leases, stopped workers and refused checkpoints at random; every record exactly once."""
     chance = random.Random(seed)
     count = chance.randrange(1, 6)
@@ -260,6 +257,6 @@ def chaos(folder: Path, seed: int) -> None:
     assert payloads_stored(folder) == payloads_sent(500), said
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("FASTKCL_CHAOS_RUNS", "4"))))
 def test_chaos(tmp_path: Path, seed: int) -> None:
     chaos(tmp_path, seed)
