@@ -116,6 +116,49 @@ def test_a_quiet_shard_is_written_after_max_age(tmp_path: Path) -> None:
     assert report.shards[0].last_checkpoint == (str(sent(100)[49]), 0)
 
 
+MEASURED = """
+import sys, threading, time
+sys.path.insert(0, {tests!r})
+import fastkcl, fastkcl.spark.schema
+from fastkcl.spark import SparkProcessor
+from sink_child import Session
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+class Processor(SparkProcessor):
+    begun = most = 0
+
+    def initialize(self, context):
+        super().initialize(context)
+        self.begun = resident()
+
+    def process_batch(self, batch, checkpointer):
+        super().process_batch(batch, checkpointer)
+        self.most = max(self.most, resident())
+
+    def shard_ended(self, checkpointer):
+        super().shard_ended(checkpointer)
+        print("grown by", self.most - self.begun, flush=True)
+
+fastkcl.run(Processor(lambda df, context: time.sleep(0.5), spark=Session(), max_bytes=2**22, max_held_bytes=2**24))
+"""
+
+
+def test_memory_of_the_process_stays_at_the_bound() -> None:
+    """70 MB of batches come while writes are slow, 16 MiB may wait: the rest stays with the daemon."""
+    noise: list[str] = []
+    report = replay(
+        [sys.executable, "-c", MEASURED.format(tests=str(CHILD.parent))],
+        generate("clickstream", records=100_000, batch_records=2500),
+        ReplayOptions(on_stderr=lambda _shard, line: noise.append(line.decode())),
+    )
+    assert report.ok, (report.shards[0].problems, noise)
+    (grown,) = [int(line.split()[-1]) for line in noise if line.startswith("grown by")]
+    assert 2**23 < grown < 2 * 2**24
+
+
 @pytest.mark.parametrize("end", ["shutdown", "lease-lost", "eof", "shard-end"])
 def test_ends(tmp_path: Path, end: Any) -> None:
     report, noise = play(tmp_path, end=end, environment={"WRITE_SECONDS": "0.3"})

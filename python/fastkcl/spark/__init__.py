@@ -2,16 +2,15 @@
 
     import fastkcl
     from fastkcl.spark import SparkProcessor
+    from fastkcl.spark.sinks import ParquetSink
 
-    def write(df, context):
-        df.write.mode("append").parquet(f"/data/events/shard={context.shard_id}")
-
-    fastkcl.run(SparkProcessor(write, spark="sc://localhost:15002"))
+    fastkcl.run(SparkProcessor(ParquetSink("/data/events"), spark="sc://localhost:15002"))
 
 Modules, from the protocol to Spark:
 
     processor   the BatchProcessor: which position is durable, when it is checkpointed
-    buffer      collects and cuts batches; knows no protocol and no Spark
+    buffer      collects and cuts batches, writes them in a thread; knows no protocol and no Spark
+    sinks       tables that have each record exactly once
     schema      the canonical record schema as a StructType (imports pyspark)
     session     a given session, a Connect server, or a JVM of this process
     jdk         the Java for that JVM, from the machine or from PyPI
