@@ -1,14 +1,33 @@
-"""Sinks without Spark: a session whose DataFrames pyarrow writes, and rows by their numbers."""
+"""Sinks without Spark: a session whose DataFrames pyarrow writes, rows by their numbers, deaths and races."""
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.fs
 import pyarrow.parquet as pq
-from fastkcl import _core
+from deltalake import DeltaTable
+from fastkcl import Position, _core
+from fastkcl.spark.sinks import DeltaSink, ParquetSink, Shard, Sink, folders
+from fastkcl.spark.sinks import delta as delta_module
+from fastkcl.spark.sinks import parquet as parquet_module
 from fastkcl.spark.sinks.rows import ShardRows
+
+SHARD = Shard("clicks", "shardId-000000000000")
 
 
 class FakeWriter:
@@ -27,8 +46,9 @@ class FakeWriter:
 
 
 class FakeFrame:
-    def __init__(self, table: pa.Table, files: int) -> None:
+    def __init__(self, table: pa.Table, schema: Any, files: int) -> None:
         self.table = table
+        self.schema = schema
         self.write = FakeWriter(table, files)
 
 
@@ -39,7 +59,7 @@ class FakeSession:
         self.files = files
 
     def createDataFrame(self, table: pa.Table, schema: Any) -> FakeFrame:  # noqa: N802 - Spark's name
-        return FakeFrame(table, self.files)
+        return FakeFrame(table, schema, self.files)
 
 
 def rows(first: int, last: int, *, per_batch: int = 3, legacy: bool = False) -> ShardRows:
@@ -66,3 +86,221 @@ def stored(folder: Path) -> list[int]:
     """The sequence numbers that a reader of the table sees, in order."""
     table = pa.dataset.dataset(folder, format="parquet", partitioning="hive").to_table(columns=["sequenceNumber"])
     return sorted(map(int, table["sequenceNumber"].to_pylist()))
+
+
+def delta_rows(folder: Path) -> pa.Table:
+    """What a reader of a Delta table sees.
+
+    By Arrow's own file system: with deltalake's, written in Python, many a process ends with an abort (deltalake 1.6,
+    pyarrow 26).
+    """
+    files = pa.fs.SubTreeFileSystem(str(folder), pa.fs.LocalFileSystem())
+    return DeltaTable(folder).to_pyarrow_dataset(filesystem=files).to_table()
+
+
+# ---- deaths and zombies -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of sink, and the places where its process can stop: before and after each of these functions."""
+
+    sink: type[ParquetSink] | type[DeltaSink]
+    places: tuple[tuple[Any, str], ...]
+
+    def opened(self, folder: Path) -> Sink:
+        sink = self.sink(folder)
+        sink.open(SHARD)
+        return sink
+
+    @contextmanager
+    def stepped(self, step: Callable[[], None]) -> Iterator[None]:
+        """Call `step` before and after each of them."""
+        before = [(owner, name, getattr(owner, name)) for owner, name in self.places]
+
+        def wrapped(function: Any) -> Any:
+            def call(*arguments: Any, **options: Any) -> Any:
+                step()
+                try:
+                    return function(*arguments, **options)
+                finally:
+                    step()
+
+            return call
+
+        for owner, name, function in before:
+            setattr(owner, name, wrapped(function))
+        try:
+            yield
+        finally:
+            for owner, name, function in before:
+                setattr(owner, name, function)
+
+
+PARQUET = Kind(
+    ParquetSink,
+    (
+        (Path, "mkdir"),
+        (Path, "hardlink_to"),
+        (Path, "rename"),
+        (Path, "unlink"),
+        (FakeWriter, "parquet"),
+        (folders, "sync"),
+        (parquet_module, "sync"),
+        (parquet_module, "rmtree"),
+    ),
+)
+DELTA = Kind(
+    DeltaSink,
+    (
+        (Path, "mkdir"),
+        (Path, "unlink"),
+        (FakeWriter, "parquet"),
+        (delta_module, "sync"),
+        (delta_module, "rmtree"),
+        (delta_module, "_open"),
+        (delta_module, "position"),
+        (DeltaTable, "create"),
+        (DeltaTable, "create_write_transaction"),
+    ),
+)
+
+
+class Mortals:
+    """Processes that write and can die: forks of one that has all modules and has not used them.
+
+    Not forks of the tests' own process, as deltalake's threads don't survive one.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __enter__(self) -> Mortals:
+        source = f"import sink_helpers; sink_helpers.serve(sink_helpers.{self.kind})"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", source],
+            cwd=Path(__file__).parent,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.communicate(timeout=60)
+
+    def write(
+        self, folder: Path, first: int, last: int, *, steps: int | None = None, seconds: float | None = None
+    ) -> bool:
+        """Write two runs, or more if they are long, and be gone after so many steps or seconds.
+
+        Returns:
+            Whether it was done before.
+        """
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps([str(folder), first, last, steps, seconds]) + "\n")
+        self.process.stdin.flush()
+        status = self.process.stdout.readline().strip()
+        assert status in ("0", "-9"), f"the writer has failed: {status}"
+        return status == "0"
+
+
+def serve(kind: Kind) -> None:
+    """A process that forks one that writes for each line of its input, and says how that has ended."""
+    for line in sys.stdin:
+        folder, first, last, steps, seconds = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                _write(kind, Path(folder), first, last, steps)
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        if seconds is not None:
+            time.sleep(seconds)
+            os.kill(child, signal.SIGKILL)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}\n")
+        sys.stdout.flush()
+
+
+def _write(kind: Kind, folder: Path, first: int, last: int, steps: int | None) -> None:
+    left = [steps]
+
+    def step() -> None:
+        if left[0] is not None:
+            left[0] -= 1
+            if left[0] < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    session: Any = FakeSession()
+    size = min(-(-(last - first + 1) // 2), 10)
+    with kind.stepped(step):
+        sink = kind.opened(folder)
+        for start in range(first, last + 1, size):
+            sink.write(rows(start, min(start + size - 1, last)), session)
+
+
+class Turns:
+    """Lets one of two threads go on at a time, by a list of who is next; then whoever is left."""
+
+    def __init__(self, order: list[int]) -> None:
+        self.order = order
+        self.done: set[int] = set()
+        self.condition = threading.Condition()
+        self.names = threading.local()
+
+    def _may_go(self, who: int) -> bool:
+        while self.order and self.order[0] in self.done:
+            self.order.pop(0)
+        return not self.order or self.order[0] == who
+
+    def step(self) -> None:
+        who = getattr(self.names, "who", None)
+        if who is None:
+            return
+        with self.condition:
+            assert self.condition.wait_for(lambda: self._may_go(who), timeout=30)
+            if self.order:
+                self.order.pop(0)
+            self.condition.notify_all()
+
+    def run(self, who: int, work: Callable[[], None], errors: list[BaseException]) -> None:
+        self.names.who = who
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            with self.condition:
+                self.done.add(who)
+                self.condition.notify_all()
+
+
+def race(kind: Kind, folder: Path, order: list[int], ranges: list[list[tuple[int, int]]]) -> None:
+    """Two that believe they own the shard write their runs, step by step in the order given."""
+    turns = Turns(order)
+    errors: list[BaseException] = []
+    session: Any = FakeSession()
+
+    def writer(runs: list[tuple[int, int]]) -> Callable[[], None]:
+        def work() -> None:
+            sink = kind.opened(folder)
+            for first, last in runs:
+                assert sink.write(rows(first, last), session) >= Position(str(last), 0)
+
+        return work
+
+    with kind.stepped(turns.step):
+        threads = [
+            threading.Thread(target=turns.run, args=(who, writer(runs), errors)) for who, runs in enumerate(ranges)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    if errors:
+        raise errors[0]

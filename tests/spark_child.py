@@ -6,8 +6,7 @@ Not a test.
 import os
 
 import fastkcl
-from fastkcl.spark import SparkProcessor
-from fastkcl.spark.sinks import ParquetSink
+from fastkcl.spark import SparkProcessor, sinks
 
 HELD = 42_000
 
@@ -25,6 +24,6 @@ if __name__ == "__main__":
     dead_letter = os.environ.get("DEAD_LETTER")
     # Three of the batches of 100 small records make a table; there is no room for a fourth.
     room = {"max_bytes": HELD, "max_held_bytes": HELD}
-    sink = ParquetSink(os.environ["TABLE_PATH"]) if "SINK" in os.environ else write
+    sink = getattr(sinks, os.environ["SINK"])(os.environ["TABLE_PATH"]) if "SINK" in os.environ else write
     processor = SparkProcessor(sink, max_records=250, checkpoint_interval=0, **room)
     fastkcl.run(processor, on_error=os.environ.get("ON_ERROR", "stop"), dead_letter=dead_letter)

@@ -27,7 +27,9 @@ from fastkcl.spark import LocalSpark, SparkProcessor, SparkUnavailableError, Wri
 from fastkcl.spark.demo import DemoError, SentShard, _spark_errors_told, compare, sent_shard
 from fastkcl.spark.processor import DEFAULT_MAX_TABLE_BYTES
 from fastkcl.spark.session import Session
+from fastkcl.spark.sinks import DeltaSink
 from pyspark.errors import PySparkException
+from sink_helpers import delta_rows
 from spark_helpers import FakeCheckpointer, record_batch, shard_context
 
 pytestmark = [
@@ -142,6 +144,20 @@ def test_every_value_arrives_as_it_was(spark: LocalSpark, way: str, tmp_path: Pa
     assert rows == [2004]
     order = [(name, "ascending") for name in KEY_COLUMNS]
     assert found.sort_by(order).cast(expected.schema).equals(expected.sort_by(order))
+
+
+@pytest.mark.parametrize("way", ["classic", "connect"])
+def test_every_value_arrives_in_a_delta_table(spark: LocalSpark, way: str, tmp_path: Path, request: Any) -> None:
+    if way == "connect":
+        request.getfixturevalue("connect_mode")
+    batches = [batch_with_every_null(), record_batch(range(10**128 + 1, 10**128 + 2001))]
+    sink = DeltaSink(tmp_path / "a b/table")
+    fill(SparkProcessor(sink, spark=spark.url if way == "connect" else spark.session), *batches)
+    expected = pa.Table.from_batches([pa.record_batch(batch) for batch in batches])
+    found = delta_rows(tmp_path / "a b/table")
+    assert found.schema.names == [*expected.schema.names, "stream", "shard"]
+    order = [(name, "ascending") for name in KEY_COLUMNS]
+    assert found.select(expected.schema.names).sort_by(order).cast(expected.schema).equals(expected.sort_by(order))
 
 
 def test_timestamps_are_instants(spark: LocalSpark) -> None:
@@ -395,8 +411,9 @@ def test_what_is_checkpointed_is_stored(
     assert not any(b"FutureWarning" in line for line in noise)
 
 
+@pytest.mark.parametrize("sink", ["ParquetSink", "DeltaSink"])
 @pytest.mark.parametrize("dialect", ["modern", "legacy"])
-def test_a_sink_has_each_record_once_whoever_dies(spark: LocalSpark, tmp_path: Path, dialect: Any) -> None:
+def test_a_sink_has_each_record_once_whoever_dies(spark: LocalSpark, tmp_path: Path, sink: str, dialect: Any) -> None:
     """A child killed twice and one that wakes up beside its successor; a lease lost and a checkpoint refused."""
     assert spark.url is not None
     noise: list[bytes] = []
@@ -406,7 +423,7 @@ def test_a_sink_has_each_record_once_whoever_dies(spark: LocalSpark, tmp_path: P
         source,
         ReplayOptions(
             dialect=dialect,
-            environment={"FASTKCL_SPARK": spark.url, "TABLE_PATH": str(tmp_path / "table"), "SINK": "parquet"},
+            environment={"FASTKCL_SPARK": spark.url, "TABLE_PATH": str(tmp_path / "table"), "SINK": sink},
             faults=tuple(
                 map(parse_fault, ("kill@3", "stop@6=1", "kill@8=half", "lease-lost@11", "checkpoint-error@2"))
             ),
@@ -418,7 +435,11 @@ def test_a_sink_has_each_record_once_whoever_dies(spark: LocalSpark, tmp_path: P
     assert shard.restarts == 4
     assert shard.last_checkpoint == ("SHARD_END", 0)
     (played,) = source.shards()
-    rows = spark.session.read.parquet(str(tmp_path / "table")).selectExpr("sequenceNumber", "stream", "shard").collect()
+    if sink == "DeltaSink":
+        rows = delta_rows(tmp_path / "table").to_pylist()
+    else:
+        table = spark.session.read.parquet(str(tmp_path / "table"))
+        rows = table.selectExpr("sequenceNumber", "stream", "shard").collect()
     assert sorted(row["sequenceNumber"] for row in rows) == sorted(_numbers_and_data(played)[0])
     assert {(row["stream"], row["shard"]) for row in rows} == {("replay", shard.shard_id)}
 

@@ -159,6 +159,7 @@ def test_settings_for_ingest_are_applied_to_a_given_session() -> None:
     assert session.settings == {
         "spark.sql.execution.arrow.localRelationThreshold": "0",
         "spark.sql.session.localRelationCacheThreshold": "120000000",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +12,9 @@ import pyarrow.dataset
 import pytest
 from fastkcl import Position
 from fastkcl.spark.sinks import ParquetSink, Shard, SinkError
-from fastkcl.spark.sinks import parquet as parquet_module
 from fastkcl.spark.sinks.parquet import commits, shards
-from sink_helpers import FakeSession, FakeWriter, batch, rows, stored
+from sink_helpers import PARQUET, SHARD, FakeSession, FakeWriter, Mortals, batch, race, rows, stored
 
-SHARD = Shard("clicks", "shardId-000000000000")
 SESSION: Any = FakeSession()
 
 
@@ -145,71 +140,17 @@ def test_damage_is_told(tmp_path: Path) -> None:
 
 # ---- deaths and zombies -----------------------------------------------------------------------------------------
 
-# Every place where a process can stop: before and after each change of the file system.
-STEPS = [
-    (Path, "mkdir"),
-    (Path, "hardlink_to"),
-    (Path, "rename"),
-    (Path, "unlink"),
-    (FakeWriter, "parquet"),
-    (parquet_module, "_sync"),
-    (parquet_module, "rmtree"),
-]
+
+@pytest.fixture(scope="module")
+def mortals() -> Iterator[Mortals]:
+    with Mortals("PARQUET") as mortals:
+        yield mortals
 
 
-@contextmanager
-def stepped(step: Callable[[], None]) -> Iterator[None]:
-    """Call `step` before and after each change of the file system."""
-    before = [(owner, name, getattr(owner, name)) for owner, name in STEPS]
-
-    def wrapped(function: Any) -> Any:
-        def call(*arguments: Any, **options: Any) -> Any:
-            step()
-            try:
-                return function(*arguments, **options)
-            finally:
-                step()
-
-        return call
-
-    for owner, name, function in before:
-        setattr(owner, name, wrapped(function))
-    try:
-        yield
-    finally:
-        for owner, name, function in before:
-            setattr(owner, name, function)
-
-
-def write_and_die(folder: Path, first: int, last: int, steps: int) -> int:
-    """A process that writes two runs and is gone after so many steps; returns how many steps it had left."""
-    child = os.fork()
-    if child == 0:
-        left = [steps]
-
-        def step() -> None:
-            left[0] -= 1
-            if left[0] < 0:
-                os._exit(0)
-
-        try:
-            with stepped(step):
-                sink, _ = opened(folder)
-                middle = (first + last) // 2
-                sink.write(rows(first, middle), SESSION)
-                sink.write(rows(middle + 1, last), SESSION)
-            os._exit(min(left[0], 200))
-        except BaseException:
-            os._exit(250)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status != 250
-    return status
-
-
-def test_a_death_at_every_step(tmp_path: Path) -> None:
+def test_a_death_at_every_step(tmp_path: Path, mortals: Mortals) -> None:
     """What is delivered again from the start, and what comes after it, is there once."""
     steps = 0
-    while write_and_die(tmp_path / str(steps), 1, 8, steps) == 0:
+    while not mortals.write(tmp_path / str(steps), 1, 8, steps=steps):
         folder = tmp_path / str(steps)
         sink, position = opened(folder)
         seen = stored(folder) if position is not None else []
@@ -224,76 +165,16 @@ def test_a_death_at_every_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_deaths_in_a_row(tmp_path: Path, seed: int) -> None:
+def test_deaths_in_a_row(tmp_path: Path, mortals: Mortals, seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(12):
         first = chance.randrange(1, 30)
-        write_and_die(tmp_path, 1, first + chance.randrange(1, 30), chance.randrange(0, 60))
+        mortals.write(tmp_path, 1, first + chance.randrange(1, 30), steps=chance.randrange(0, 60))
     sink, position = opened(tmp_path)
     seen = stored(tmp_path) if position is not None else []
     assert seen == list(range(1, 1 + len(seen)))
     sink.write(rows(1, 80), SESSION)
     assert stored(tmp_path) == list(range(1, 81))
-
-
-class Turns:
-    """Lets one of two threads go on at a time, by a list of who is next; then whoever is left."""
-
-    def __init__(self, order: list[int]) -> None:
-        self.order = order
-        self.done: set[int] = set()
-        self.condition = threading.Condition()
-        self.names = threading.local()
-
-    def _may_go(self, who: int) -> bool:
-        while self.order and self.order[0] in self.done:
-            self.order.pop(0)
-        return not self.order or self.order[0] == who
-
-    def step(self) -> None:
-        who = getattr(self.names, "who", None)
-        if who is None:
-            return
-        with self.condition:
-            assert self.condition.wait_for(lambda: self._may_go(who), timeout=30)
-            if self.order:
-                self.order.pop(0)
-            self.condition.notify_all()
-
-    def run(self, who: int, work: Callable[[], None], errors: list[BaseException]) -> None:
-        self.names.who = who
-        try:
-            work()
-        except BaseException as error:
-            errors.append(error)
-        finally:
-            with self.condition:
-                self.done.add(who)
-                self.condition.notify_all()
-
-
-def race(folder: Path, order: list[int], ranges: list[list[tuple[int, int]]]) -> None:
-    turns = Turns(order)
-    errors: list[BaseException] = []
-
-    def writer(runs: list[tuple[int, int]]) -> Callable[[], None]:
-        def work() -> None:
-            sink, _ = opened(folder)
-            for first, last in runs:
-                assert sink.write(rows(first, last), SESSION) >= Position(str(last), 0)
-
-        return work
-
-    with stepped(turns.step):
-        threads = [
-            threading.Thread(target=turns.run, args=(who, writer(runs), errors)) for who, runs in enumerate(ranges)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-    if errors:
-        raise errors[0]
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -304,6 +185,6 @@ def test_a_zombie_and_its_successor_in_any_order(tmp_path: Path, seed: int) -> N
     order = [chance.randrange(2) for _ in range(chance.randrange(20, 120))]
     if seed % 3 == 0:  # one sleeps for long
         order = [0] * chance.randrange(1, 50) + [1] * 80
-    race(tmp_path, order, [[(1, 6), (7, 12)], [(4, 8), (9, 10), (11, 20)]])
+    race(PARQUET, tmp_path, order, [[(1, 6), (7, 12)], [(4, 8), (9, 10), (11, 20)]])
     assert stored(tmp_path) == list(range(1, 21))
     assert opened(tmp_path)[1] == Position("20", 0)

@@ -64,6 +64,8 @@ _INGEST_SETTINGS: Final = {
     "spark.sql.execution.arrow.localRelationThreshold": "0",
     # Connect, default 1 MiB: above it, a table is uploaded as an artifact that the server keeps as long as the session.
     "spark.sql.session.localRelationCacheThreshold": str(MAX_CONNECT_BYTES),
+    # Default INT96: other readers take that for nanoseconds, which end in the year 2262, of no time zone.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 _TIME_ZONE_SETTING: Final = {"spark.sql.session.timeZone": "UTC"}
 _LOCAL_SETTINGS: Final = {

@@ -1,6 +1,7 @@
 """Tables that a shard's records get into: each with its guarantee.
 
     ParquetSink   files in a folder          exactly once, a zombie is fenced off
+    DeltaSink     a Delta table              exactly once, a zombie is fenced off
 
 A sink serves one shard at a time. `SparkProcessor` opens it when the shard is initialized, gives it one contiguous run
 of rows after another, and checkpoints what the sink says is durable. The shape of that is `base.Sink`.
@@ -16,6 +17,7 @@ The commit needs no idea of who owns the lease: of two children that continue fr
 """
 
 from fastkcl.spark.sinks.base import Shard, Sink, SinkError
+from fastkcl.spark.sinks.delta import DeltaSink
 from fastkcl.spark.sinks.parquet import ParquetSink
 
-__all__ = ["ParquetSink", "Shard", "Sink", "SinkError"]
+__all__ = ["DeltaSink", "ParquetSink", "Shard", "Sink", "SinkError"]

@@ -27,15 +27,15 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Set
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from fastkcl import Position
 from fastkcl.spark.sinks.base import Rows, Shard, SinkError
+from fastkcl.spark.sinks.folders import START, data_folder, local_folder, make_folder, position_text, quoted, sync
 from fastkcl.stdio.log import logger
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
 _COMMITS = "_commits"
 _STAGING = "_staging"
 _AFTER = "after-"
-_START = "start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,9 @@ class Commit:
 
     def published(self, shard: Shard) -> list[str]:
         """Where its files end up, from the table's folder on."""
-        return [f"{_data_folder(shard)}/{_text(self.after)}-{index:05d}.parquet" for index in range(len(self.files))]
+        return [
+            f"{data_folder(shard)}/{position_text(self.after)}-{index:05d}.parquet" for index in range(len(self.files))
+        ]
 
 
 class ParquetSink:
@@ -84,10 +85,7 @@ class ParquetSink:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, transform: Transform | None = None) -> None:
-        text = os.fspath(path)
-        if "://" in text and not text.startswith("file:///"):
-            raise ValueError(f"ParquetSink needs a folder on a POSIX file system, not {text}")
-        self._root = Path(text.removeprefix("file://")).absolute()
+        self._root = local_folder(path, "ParquetSink")
         self._transform = transform
         self._shard: Shard | None = None
         self._position: Position | None = None
@@ -100,8 +98,8 @@ class ParquetSink:
             OSError: the table's folder cannot be read or written.
         """
         self._shard = shard
-        for folder in (self._commit_folder, self._staging_folder, self._root / _data_folder(shard)):
-            _make_folder(folder)
+        for folder in (self._commit_folder, self._staging_folder, self._root / data_folder(shard)):
+            make_folder(folder)
         # Once, before anything else: what somebody commits from here on is his to publish.
         afters = list(_afters(self._commit_folder))
         last = self._last_of(afters)
@@ -109,7 +107,7 @@ class ParquetSink:
         if last is not None:
             self._publish(last)
             self._position = last.upto
-        self._remove_dead_staging({_text(after) for after in afters})
+        self._remove_dead_staging({position_text(after) for after in afters})
         return self._position
 
     def write(self, rows: Rows, session: SparkSession) -> Position:
@@ -133,7 +131,7 @@ class ParquetSink:
     def _write_behind(self, rows: Rows, session: SparkSession) -> None:
         """Write rows that are all behind the position, or learn that somebody else has continued from there."""
         after = self._position
-        staging = self._staging_folder / f"{_AFTER}{_text(after)}-{secrets.token_hex(8)}"
+        staging = self._staging_folder / f"{_AFTER}{position_text(after)}-{secrets.token_hex(8)}"
         df = rows.data_frame(session)
         if self._transform is not None:
             df = self._transform(df)
@@ -141,9 +139,9 @@ class ParquetSink:
             df.write.parquet(f"file://{staging}")  # Spark takes the path as it is, without escapes
             files = tuple(sorted(file.name for file in staging.iterdir() if file.name.endswith(".parquet")))
             for file in files:
-                _sync(staging / file)
-            _sync(staging)
-            _sync(staging.parent)
+                sync(staging / file)
+            sync(staging)
+            sync(staging.parent)
             commit = Commit(
                 after=after,
                 upto=rows.last_position,
@@ -166,8 +164,8 @@ class ParquetSink:
             logger().warning(
                 "%s: another writer has continued from %s up to %s; dropping what it has written",
                 self._name,
-                _text(after),
-                _text(commit.upto),
+                position_text(after),
+                position_text(commit.upto),
             )
         self._publish(commit)
         self._position = commit.upto
@@ -188,7 +186,7 @@ class ParquetSink:
                 json.dump(content, file)
                 file.flush()
                 os.fsync(file.fileno())
-            place = folder / f"{_AFTER}{_text(commit.after)}"
+            place = folder / f"{_AFTER}{position_text(commit.after)}"
             try:
                 place.hardlink_to(temporary)
             except FileExistsError:
@@ -196,7 +194,7 @@ class ParquetSink:
                     return False
         finally:
             temporary.unlink(missing_ok=True)
-        _sync(folder)
+        sync(folder)
         return True
 
     def _publish(self, commit: Commit) -> None:
@@ -215,20 +213,21 @@ class ParquetSink:
             except FileNotFoundError:
                 if not target.exists():
                     raise SinkError(
-                        f"{target}: committed (after {_text(commit.after)}, up to {_text(commit.upto)}) and gone,"
-                        f" as is {source}: restore one of them, or its records are lost"
+                        f"{target}: committed (after {position_text(commit.after)}, up to"
+                        f" {position_text(commit.upto)}) and gone, as is {source}: restore one of them, or its records"
+                        " are lost"
                     ) from None
         if moved:
-            _sync(self._root / _data_folder(self._shard))
+            sync(self._root / data_folder(self._shard))
         rmtree(self._root / commit.staging, ignore_errors=True)
 
     def _last_of(self, afters: Iterable[Position | None]) -> Commit | None:
         """The end of the chain. Each commit before it has been published by who made the next one."""
         last = max(afters, key=lambda after: (after is not None, after), default=_NOTHING)
-        return None if last is _NOTHING else _read(self._commit_folder / f"{_AFTER}{_text(last)}")
+        return None if last is _NOTHING else _read(self._commit_folder / f"{_AFTER}{position_text(last)}")
 
     def _committed_after(self, after: Position | None) -> Path | None:
-        path = self._commit_folder / f"{_AFTER}{_text(after)}"
+        path = self._commit_folder / f"{_AFTER}{position_text(after)}"
         return path if path.exists() else None
 
     def _remove_dead_staging(self, published: Set[str]) -> None:
@@ -253,7 +252,7 @@ class ParquetSink:
     @property
     def _folders(self) -> str:
         assert self._shard is not None
-        return f"{_quoted(self._shard.stream)}/{_quoted(self._shard.shard_id)}"
+        return f"{quoted(self._shard.stream)}/{quoted(self._shard.shard_id)}"
 
 
 def shards(path: str | os.PathLike[str]) -> list[Shard]:
@@ -278,9 +277,9 @@ def commits(path: str | os.PathLike[str], shard: Shard) -> list[Commit]:
     Raises:
         SinkError: a commit file is damaged.
     """
-    folder = Path(path, _COMMITS, _quoted(shard.stream), _quoted(shard.shard_id))
+    folder = Path(path, _COMMITS, quoted(shard.stream), quoted(shard.shard_id))
     afters = sorted(_afters(folder), key=lambda after: (after is not None, after))
-    return [_read(folder / f"{_AFTER}{_text(after)}") for after in afters]
+    return [_read(folder / f"{_AFTER}{position_text(after)}") for after in afters]
 
 
 _NOTHING: Any = object()
@@ -311,47 +310,11 @@ def _numbers(position: Position | None) -> tuple[str, int | None] | None:
     return None if position is None else (position.sequence_number, position.sub_sequence_number)
 
 
-def _text(position: Position | None) -> str:
-    """A position as a part of a file name; without a sub-sequence number it is that of a whole sequence number."""
-    if position is None:
-        return _START
-    sub = position.sub_sequence_number
-    return position.sequence_number if sub is None else f"{position.sequence_number}.{sub}"
-
-
 def _position(text: str, path: Path) -> Position | None:
-    if text == _START:
+    if text == START:
         return None
     number, _, sub = text.partition(".")
     try:
         return Position(number, int(sub) if sub else None)
     except ValueError as error:
         raise SinkError(f"{path}: no name of a commit file: remove what does not belong there") from error
-
-
-def _data_folder(shard: Shard) -> str:
-    return f"stream={_quoted(shard.stream)}/shard={_quoted(shard.shard_id)}"
-
-
-def _quoted(name: str) -> str:
-    """A name as one folder of a path, which Spark and Arrow read back in partition columns."""
-    quoted = quote(name, safe="")
-    return quoted.replace(".", "%2E") if quoted in (".", "..") else quoted
-
-
-def _make_folder(folder: Path) -> None:
-    """Make a folder that survives a power failure, with those above it."""
-    if not folder.is_dir():
-        _make_folder(folder.parent)
-        with suppress(FileExistsError):
-            folder.mkdir()
-        _sync(folder.parent)
-
-
-def _sync(path: Path) -> None:
-    """Have the file system keep a file's content, or a folder's names, whatever happens."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
