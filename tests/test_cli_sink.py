@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,7 @@ def facts(commits: int, records: int, first: int, last: int) -> dict[str, Any]:
         "stream": SHARD.stream,
         "shard": SHARD.shard_id,
         "commits": commits,
+        "all_commits": True,
         "records": records,
         "rows": records,
         "first": place(first),
@@ -410,6 +412,21 @@ def test_what_overlaps_is_looked_through_together(tmp_path: Path, monkeypatch: p
     assert together == [1, 1, 1, 1, 1, 2]
 
 
+def test_a_table_that_is_being_written_to(tmp_path: Path) -> None:
+    table = write(tmp_path, (1, 2))
+    runs = [(first, first + 2) for first in range(3, 120, 3)]
+    writer = threading.Thread(target=write, args=(table, *runs))
+    writer.start()
+    seen = set()
+    while writer.is_alive():
+        code, report = inspect(table)
+        assert code == 0, report
+        seen.add(report["shards"][0]["commits"])
+    writer.join()
+    assert len(seen) > 2
+    assert inspect(table)[1]["shards"][0]["commits"] == 40
+
+
 def test_what_is_no_table(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path, message in (
@@ -441,5 +458,5 @@ def test_needs_pyarrow_only(tmp_path: Path, missing: str) -> None:
     if missing == "pyspark":
         assert (done.returncode, done.stderr) == (0, "")
     else:
-        error = "Error: a table cannot be read without pyarrow: pip install 'fastkcl[arrow]'\n"
+        error = "Error: it cannot be read without pyarrow: pip install 'fastkcl[arrow]'\n"
         assert (done.returncode, done.stderr) == (2, error)

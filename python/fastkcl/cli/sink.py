@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["sink"]
 
+_EXTRAS = {"pyarrow": "arrow", "deltalake": "delta"}
 _MOST_LINES = 10  # of one kind and shard; JSON has all
 
 
@@ -48,7 +49,8 @@ def inspect(ctx: click.Context, /, path: Path, as_json: bool) -> None:
     commit names, and doubles (rows whose stream, shard, sequence number and sub-sequence number are there already).
     A commit that is not published yet is not wrong: the next writer does it first.
 
-    Reads the files' key columns, not their payloads, changes nothing, and needs no Spark. The table may be in use.
+    The table is one of a ParquetSink or of a DeltaSink; of the latter's commits only those are known that its log still
+    has. Reads the files' key columns, not their payloads, changes nothing, and needs no Spark. It may be in use.
 
     \b
     Examples:
@@ -65,9 +67,10 @@ def inspect(ctx: click.Context, /, path: Path, as_json: bool) -> None:
     except SinkError as error:
         raise _TableError(printable(str(error))) from None
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "pyarrow":
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
             raise
-        raise _TableError("a table cannot be read without pyarrow: pip install 'fastkcl[arrow]'") from None
+        raise _TableError(f"it cannot be read without {package}: pip install 'fastkcl[{_EXTRAS[package]}]'") from None
     except OSError as error:
         raise _TableError(printable(f"{error.filename or path}: {error.strerror or error}")) from None
     if as_json:
@@ -97,6 +100,7 @@ def _shard_as_json(shard: ShardState) -> dict[str, Any]:
         "shard": shard.shard_id,
         "ok": shard.ok,
         "commits": shard.commits,
+        "all_commits": shard.all_commits,
         "records": shard.records,
         "rows": shard.rows,
         "first": _position(shard.first),
@@ -150,7 +154,8 @@ def _facts(shard: ShardState) -> Iterator[tuple[str, Sequence[str]]]:
     from fastkcl.spark.sinks.inspection import place, span
 
     waiting = f", {len(shard.unpublished)} not published yet" if shard.unpublished else ""
-    yield "commits", [f"{shard.commits:,}{waiting}"]
+    left = "" if shard.all_commits else " in the log that is left"
+    yield "commits", [f"{shard.commits:,}{left}{waiting}"]
     yield "records", [f"{shard.records:,} committed, {_count(shard.rows, 'row')} in the table"]
     yield "first", ["unknown" if shard.first is None else place(shard.first)]
     yield "last", ["unknown" if shard.last is None else place(shard.last)]

@@ -8,13 +8,15 @@ Keys are compared without holding all of them. What one commit wrote is a unit; 
 lie side by side in a sound table, so each is looked through by itself; only units whose positions overlap are read a
 second time, together. A table that is being written to can be inspected.
 
-Rules: no Spark here, and pyarrow only when a table is inspected. A kind of table is a module with the functions
-`shards(path)` and `commits(path, shard)` of `parquet`, and an entry in `_KINDS`.
+A Delta table forgets old commits when its log is cleaned up, and anybody may rewrite its files (OPTIMIZE). So there the
+chain is that of the log that is left, and files outside of a commit's folder are no fault.
+
+Rules: no Spark here, and pyarrow and deltalake only when a table is inspected.
 """
 
 from __future__ import annotations
 
-import importlib
+import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -33,12 +35,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Doubles", "ShardState", "TableState", "inspect_table", "place", "span"]
 
-_KINDS = {"_commits": ("ParquetSink", "fastkcl.spark.sinks.parquet")}
-"""By a folder that only such a table has."""
-
 _NUMBER, _SUB = "sequenceNumber", "subSequenceNumber"
 _BATCH_ROWS = 65_536
 _EXAMPLES = 3
+_COMMITS, _DELTA_LOG = "_commits", "_delta_log"
+_REWRITTEN = -1  # in place of a commit
 _NO_SUB = -1  # legacy: no sub-sequence number
 
 
@@ -58,6 +59,9 @@ class ShardState:
     stream: str
     shard_id: str
     commits: int = 0
+    """Of a Delta table those in the log that is left."""
+    all_commits: bool = True
+    """Whether there cannot have been older ones."""
     records: int = 0
     """Committed, before any transformation."""
     rows: int = 0
@@ -98,7 +102,7 @@ class TableState:
     """The class that writes such tables."""
     shards: tuple[ShardState, ...]
     unknown: tuple[str, ...]
-    """Files that readers see, outside of the folders of shards with commits."""
+    """Files that readers see and that belong to no shard with commits."""
 
     @property
     def ok(self) -> bool:
@@ -117,18 +121,27 @@ def inspect_table(path: str | os.PathLike[str]) -> TableState:
     import pyarrow.parquet  # noqa: F401 - before any work
 
     root = Path(path)
-    found = [(sink, module) for marker, (sink, module) in _KINDS.items() if (root / marker).is_dir()]
-    if not found:
-        known = ", ".join(f"{marker} ({sink})" for marker, (sink, _) in _KINDS.items())
-        raise SinkError(f"{root}: no table of a sink that can be looked into; it has no folder {known}")
-    sink, module = found[0]
-    kind = importlib.import_module(module)
+    if (root / _COMMITS).is_dir():
+        return _inspect_parquet(root)
+    if (root / _DELTA_LOG).is_dir():
+        return _inspect_delta(root)
+    raise SinkError(
+        f"{root}: no table of a sink; it has neither a folder {_COMMITS} (ParquetSink) nor {_DELTA_LOG} (DeltaSink)"
+    )
+
+
+# Tables of a ParquetSink.
+
+
+def _inspect_parquet(root: Path) -> TableState:
+    from fastkcl.spark.sinks.parquet import shards
+
     # Before the commits, so that nothing is seen here whose commit is not seen below.
     visible: dict[Shard | None, set[str]] = {}
     for name in _visible_files(root):
         visible.setdefault(_shard_of(name), set()).add(name)
-    shards = tuple(_inspect_shard(root, shard, kind, visible.pop(shard, set())) for shard in kind.shards(root))
-    return TableState(str(root), sink, shards, tuple(sorted(set().union(*visible.values()))))
+    states = tuple(_inspect_parquet_shard(root, shard, visible.pop(shard, set())) for shard in shards(root))
+    return TableState(str(root), "ParquetSink", states, tuple(sorted(set().union(*visible.values()))))
 
 
 def _visible_files(root: Path) -> Iterator[str]:
@@ -151,17 +164,19 @@ def _shard_of(name: str) -> Shard | None:
     return Shard(unquote(stream.removeprefix("stream=")), unquote(shard.removeprefix("shard=")))
 
 
-def _inspect_shard(root: Path, shard: Shard, kind: Any, visible: set[str]) -> ShardState:  # noqa: ANN401
+def _inspect_parquet_shard(root: Path, shard: Shard, visible: set[str]) -> ShardState:
+    from fastkcl.spark.sinks.parquet import commits as commits_of
+
     state = ShardState(shard.stream, shard.shard_id)
     try:
-        commits: list[Commit] = kind.commits(root, shard)
+        commits = commits_of(root, shard)
     except SinkError as error:
         state.damage.append(str(error))
         return state
     state.commits = len(commits)
     state.records = sum(commit.rows for commit in commits)
     state.position = commits[-1].upto if commits else None
-    _check_chain(commits, state)
+    _check_chain([(commit.after, commit.upto) for commit in commits], state)
     units: list[list[str]] = []
     named: set[str] = set()
     for commit in commits:
@@ -173,22 +188,22 @@ def _inspect_shard(root: Path, shard: Shard, kind: Any, visible: set[str]) -> Sh
             state.damage.append(f"the commit {span(after, upto)} is not published, nor the last: no writer will do it")
     state.unknown = sorted(visible - named)
     units += [[name] for name in state.unknown]
-    _check_rows(root, [unit for unit in units if unit], state)
+    _check_rows(root, list(enumerate(units)), state)
     return state
 
 
-def _check_chain(commits: Sequence[Commit], state: ShardState) -> None:
-    ends = {commit.upto for commit in commits}
+def _check_chain(commits: Sequence[tuple[Position | None, Position]], state: ShardState) -> None:
+    ends = {upto for _, upto in commits}
     befores: set[Position | None] = set()
-    for commit in commits:
+    for after, upto in commits:
         # What passes all three is one chain from the start.
-        if commit.after is not None and commit.after not in ends:
-            state.gaps.append((commit.after, commit.upto))
-        if commit.after is not None and commit.upto <= commit.after:
-            state.damage.append(f"the commit {span(commit.after, commit.upto)} ends before it begins")
-        if commit.after in befores:
-            state.damage.append(f"the commit {span(commit.after, commit.upto)} is not the only one that begins there")
-        befores.add(commit.after)
+        if after is not None and after not in ends:
+            state.gaps.append((after, upto))
+        if after is not None and upto <= after:
+            state.damage.append(f"the commit {span(after, upto)} ends before it begins")
+        if after in befores:
+            state.damage.append(f"the commit {span(after, upto)} is not the only one that begins there")
+        befores.add(after)
 
 
 def _check_files(root: Path, commit: Commit, published: Sequence[str], state: ShardState) -> list[str]:
@@ -206,6 +221,116 @@ def _check_files(root: Path, commit: Commit, published: Sequence[str], state: Sh
     if waiting:
         state.unpublished.append((commit.after, commit.upto))
     return seen
+
+
+# Tables of a DeltaSink.
+
+
+def _inspect_delta(root: Path) -> TableState:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    from fastkcl.spark.sinks.delta import position
+
+    try:
+        table = DeltaTable(root)
+        if table.metadata().partition_columns != ["stream", "shard"]:
+            raise SinkError(
+                f"{root}: a Delta table, but none of a DeltaSink: it is not partitioned by stream and shard"
+            )
+        actions = pa.table(table.get_add_actions(flatten=True))
+        deletes = "deletionVectors" in (table.protocol().reader_features or ())
+    except DeltaError as error:
+        raise SinkError(f"{root}: {str(error).partition(chr(10))[0]}") from error
+    files: dict[Shard, list[str]] = {}
+    unknown = []
+    names = (actions[name].to_pylist() for name in ("path", "partition.stream", "partition.shard"))
+    for name, stream, shard_id in zip(*names, strict=True):
+        if stream is None or shard_id is None:
+            unknown.append(unquote(name))
+        else:
+            files.setdefault(Shard(stream, shard_id), []).append(unquote(name))
+    about: dict[Shard, list[dict[str, Any]]] = {shard: [] for shard in files}
+    log = _delta_log(root, table.version())
+    for info in log.values():
+        if (commit := info.get("fastkcl")) is not None:
+            about.setdefault(Shard(commit["stream"], commit["shard"]), []).append(commit)
+    states = []
+    for shard in sorted(about, key=lambda shard: (shard.stream, shard.shard_id)):
+        state = ShardState(shard.stream, shard.shard_id, all_commits=0 in log, position=position(table, shard))
+        _check_delta_commits(about[shard], state)
+        _check_delta_files(root, files.get(shard, []), state, deletes=deletes)
+        states.append(state)
+    return TableState(str(root), "DeltaSink", tuple(states), tuple(sorted(unknown)))
+
+
+def _delta_log(root: Path, last: int) -> dict[int, dict[str, Any]]:
+    """What commits say of themselves, by version, as far as the log is left.
+
+    deltalake's `history()` counts versions down from the handle's, and begins with commits that are newer than that.
+    """
+    log: dict[int, dict[str, Any]] = {}
+    for path in sorted((root / _DELTA_LOG).glob("*.json")):
+        if not path.stem.isdecimal() or int(path.stem) > last:
+            continue
+        try:
+            lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+            log[int(path.stem)] = {name: value for line in lines for name, value in line.get("commitInfo", {}).items()}
+        except FileNotFoundError:  # a clean-up
+            continue
+        except (ValueError, AttributeError) as error:
+            raise SinkError(f"{path}: no commit of a Delta table: {error}") from error
+    return log
+
+
+def _check_delta_commits(about: Sequence[dict[str, Any]], state: ShardState) -> None:
+    """Commits as they follow each other in the log."""
+    state.commits = len(about)
+    state.records = sum(commit["rows"] for commit in about)
+    end: Position | None = None
+    for index, commit in enumerate(about):
+        after, upto = _position(commit["after"]), _position(commit["upto"])
+        assert upto is not None
+        if after != end and (index > 0 or state.all_commits):
+            state.gaps.append((after, upto))
+        end = upto
+    if about and end != state.position:
+        told = "gone" if state.position is None else place(state.position)
+        state.damage.append(f"the position is {told}, and the last commit ends elsewhere")
+    elif state.position is None:
+        state.damage.append("it has no position: no DeltaSink has written its rows")
+
+
+def _position(text: str) -> Position | None:
+    from fastkcl.spark.sinks.folders import START
+
+    number, _, sub = text.partition(".")
+    return None if text == START else Position(number, int(sub) if sub else None)
+
+
+def _check_delta_files(root: Path, files: Sequence[str], state: ShardState, *, deletes: bool) -> None:
+    units: dict[str, list[str]] = {}
+    there = []
+    for name in sorted(files):
+        if (root / name).exists():
+            there.append(name)
+        else:
+            state.missing.append(name)
+    if deletes:
+        state.unkeyed["rows of this table may be deleted by vectors, which are not read here"] = len(there)
+        return
+    rewritten = []
+    for name in there:
+        folder = os.path.dirname(name)  # noqa: PTH120 - there can be very many
+        if os.path.basename(folder).startswith("after-"):  # noqa: PTH119
+            units.setdefault(folder, []).append(name)
+        else:
+            rewritten.append(name)
+    _check_rows(root, [*enumerate(units.values()), *((_REWRITTEN, [name]) for name in rewritten)], state)
+
+
+# For people.
 
 
 def span(after: Position | None, upto: Position) -> str:
@@ -235,19 +360,21 @@ class _Key(NamedTuple):
 
 
 class _Unit(NamedTuple):
+    commit: int
     files: list[str]
     first: _Key
     last: _Key
     doubles: Doubles
 
 
-def _check_rows(root: Path, units: Sequence[list[str]], state: ShardState) -> None:
+def _check_rows(root: Path, units: Sequence[tuple[int, list[str]]], state: ShardState) -> None:
+    """Look through units: each with a number of its commit, which only files that were rewritten have in common."""
     found = []
-    for files in units:
+    for commit, files in units:
         keys = _read_keys(root, files, state)
         if keys is not None and len(keys):
             first, last = _ends(keys)
-            found.append(_Unit(files, first, last, _doubles([keys])))
+            found.append(_Unit(commit, files, first, last, _doubles([(commit, keys)])))
     if not found:
         state.doubles = None if state.unkeyed or state.damage else Doubles(0, ())
         return
@@ -259,8 +386,8 @@ def _check_rows(root: Path, units: Sequence[list[str]], state: ShardState) -> No
         else:
             # What could not be read is told already.
             again = ShardState(state.stream, state.shard_id)
-            tables = [keys for unit in cluster if (keys := _read_keys(root, unit.files, again)) is not None]
-            doubles.append(_doubles(tables))
+            tables = [(unit.commit, _read_keys(root, unit.files, again)) for unit in cluster]
+            doubles.append(_doubles([(commit, keys) for commit, keys in tables if keys is not None]))
     examples = [place for each in doubles for place in each.examples]
     state.doubles = Doubles(sum(each.rows for each in doubles), tuple(examples[:_EXAMPLES]))
     with suppress(ValueError):  # a transformation has made other keys: they are there once or not, and no positions
@@ -337,17 +464,16 @@ def _ends(keys: pa.Table) -> tuple[_Key, _Key]:
     return ends[0], ends[1]
 
 
-def _doubles(units: Sequence[pa.Table]) -> Doubles:
+def _doubles(units: Sequence[tuple[int, pa.Table]]) -> Doubles:
     """Rows too many in units together.
 
-    Legacy records of an aggregate have one key and are no doubles: only what other units have of it, too, is.
+    Legacy records of an aggregate have one key and are no doubles: only what other commits have of it, too, is.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     marked = [
-        keys.append_column("unit", pa.repeat(pa.scalar(index, pa.int32()), len(keys)))
-        for index, keys in enumerate(units)
+        keys.append_column("commit", pa.repeat(pa.scalar(commit, pa.int64()), len(keys))) for commit, keys in units
     ]
     keys = pa.concat_tables(marked)
     modern = pc.not_equal(keys[_SUB], _NO_SUB)
@@ -355,7 +481,7 @@ def _doubles(units: Sequence[pa.Table]) -> Doubles:
     counted = counted.filter(pc.greater(counted["count_all"], 1))
     rows = (pc.sum(counted["count_all"]).as_py() or 0) - len(counted)
     examples = [f"{row[_NUMBER]}/{row[_SUB]}" for row in counted.slice(0, _EXAMPLES).to_pylist()]
-    runs = keys.filter(pc.invert(modern)).group_by([_NUMBER, "unit"]).aggregate([([], "count_all")])
+    runs = keys.filter(pc.invert(modern)).group_by([_NUMBER, "commit"]).aggregate([([], "count_all")])
     totals = runs.group_by(_NUMBER).aggregate([("count_all", "sum"), ("count_all", "max")])
     totals = totals.filter(pc.greater(totals["count_all_sum"], totals["count_all_max"]))
     rows += pc.sum(pc.subtract(totals["count_all_sum"], totals["count_all_max"])).as_py() or 0
