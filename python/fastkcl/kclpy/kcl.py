@@ -2,9 +2,9 @@
 
     line or message ─▶ input ─▶ KCLProcess._perform_action ─▶ processor ─▶ KCLProcess._report_done
 
-Any text files serve as input and output. Where they are the real standard input and output, and nothing that reads
-lines has been replaced, messages come from the Rust reader instead of `_IOHandler.read_line` and `load_action`; all
-else is the same code.
+Any text files serve as input and output. Where they are the real standard input and output, and nothing that reads or
+writes lines has been replaced, messages come from the Rust reader instead of `_IOHandler.read_line` and `load_action`;
+all else is the same code.
 
 What happens when the processor raises is the original's way unless it is changed: the error and its traceback go to
 the error file, and then the daemon is told that all is well. What that skips is named in a line of its own.
