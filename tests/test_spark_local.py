@@ -1,4 +1,4 @@
-"""Records into a Spark that runs: one JVM for all these tests, with a classic session and a Connect server."""
+"""Records into a Spark that runs: tests/spark_fixtures.py has it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset
 import pytest
 from fastkcl import ProcessRecords, _core
 from fastkcl.replay import ReplayOptions, generate, parse_fault, profiles, replay
@@ -32,25 +33,8 @@ from pyspark.errors import PySparkException
 from sink_helpers import delta_rows
 from spark_helpers import FakeCheckpointer, record_batch, shard_context
 
-pytestmark = [
-    # pyspark 4.3 says so of every pandas 3 that it is used with; nothing here touches pandas.
-    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
-    # Sockets of py4j and channels of gRPC that their owners leave to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-]
 ROOT = Path(__file__).parent.parent
 KEY_COLUMNS = ["sequenceNumber", "subSequenceNumber"]
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSpark]:
-    output = (tmp_path_factory.mktemp("spark") / "jvm.log").open("wb")
-    with output, pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.getbasetemp())  # spark-warehouse, if anything wants one
-        # Its defaults are under test, too: nothing is set before the start.
-        with LocalSpark(connect=True, output=output) as local:
-            local.session.conf.set("spark.sql.shuffle.partitions", "2")
-            yield local
 
 
 class Forwarder:
@@ -96,12 +80,6 @@ class Forwarder:
                 target.sendall(data)
 
 
-@pytest.fixture
-def connect_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    """pyspark marks a process as a Connect client for good; here it must be one for a test only."""
-    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
-
-
 def stored(spark: LocalSpark, path: Path) -> pa.Table:
     return spark.session.read.parquet(str(path)).orderBy(*KEY_COLUMNS).toArrow()
 
@@ -126,10 +104,7 @@ def batch_with_every_null() -> _core.RecordBatch:
     return message.batch
 
 
-@pytest.mark.parametrize("way", ["classic", "connect"])
-def test_every_value_arrives_as_it_was(spark: LocalSpark, way: str, tmp_path: Path, request: Any) -> None:
-    if way == "connect":
-        request.getfixturevalue("connect_mode")
+def test_every_value_arrives_as_it_was(spark: LocalSpark, way: str, given: Any, tmp_path: Path) -> None:
     batches = [batch_with_every_null(), record_batch(range(10, 2010))]
     rows = []
 
@@ -138,7 +113,7 @@ def test_every_value_arrives_as_it_was(spark: LocalSpark, way: str, tmp_path: Pa
         rows.append(context.rows)
         df.write.mode("append").parquet(str(tmp_path / "table"))
 
-    fill(SparkProcessor(write, spark=spark.url if way == "connect" else spark.session), *batches)
+    fill(SparkProcessor(write, spark=given), *batches)
     expected = pa.Table.from_batches([pa.record_batch(batch) for batch in batches])
     found = spark.session.read.parquet(str(tmp_path / "table")).toArrow()
     assert rows == [2004]
@@ -146,13 +121,9 @@ def test_every_value_arrives_as_it_was(spark: LocalSpark, way: str, tmp_path: Pa
     assert found.sort_by(order).cast(expected.schema).equals(expected.sort_by(order))
 
 
-@pytest.mark.parametrize("way", ["classic", "connect"])
-def test_every_value_arrives_in_a_delta_table(spark: LocalSpark, way: str, tmp_path: Path, request: Any) -> None:
-    if way == "connect":
-        request.getfixturevalue("connect_mode")
+def test_every_value_arrives_in_a_delta_table(given: Any, tmp_path: Path) -> None:
     batches = [batch_with_every_null(), record_batch(range(10**128 + 1, 10**128 + 2001))]
-    sink = DeltaSink(tmp_path / "a b/table")
-    fill(SparkProcessor(sink, spark=spark.url if way == "connect" else spark.session), *batches)
+    fill(SparkProcessor(DeltaSink(tmp_path / "a b/table"), spark=given), *batches)
     expected = pa.Table.from_batches([pa.record_batch(batch) for batch in batches])
     found = delta_rows(tmp_path / "a b/table")
     assert found.schema.names == [*expected.schema.names, "stream", "shard"]
@@ -160,12 +131,16 @@ def test_every_value_arrives_in_a_delta_table(spark: LocalSpark, way: str, tmp_p
     assert found.select(expected.schema.names).sort_by(order).cast(expected.schema).equals(expected.sort_by(order))
 
 
-def test_timestamps_are_instants(spark: LocalSpark) -> None:
+def test_timestamps_are_instants(given: Any) -> None:
     seen: list[Any] = []
-    fill(SparkProcessor(lambda df, _context: seen.append(df.first()), spark=spark.session), record_batch([1]))
+
+    def write(df: Any, context: WriteContext) -> None:
+        seen.extend([df.first(), context.spark.conf.get("spark.sql.session.timeZone")])
+
+    fill(SparkProcessor(write, spark=given), record_batch([1]))
     moment = datetime.datetime(2023, 11, 14, 22, 13, 20, tzinfo=datetime.UTC)
     assert seen[0]["approximateArrivalTimestamp"].astimezone(datetime.UTC) == moment
-    assert spark.session.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert seen[1] == "UTC"
 
 
 @pytest.mark.usefixtures("connect_mode")
@@ -552,7 +527,7 @@ class TestDemoCheck:
         assert (found.stored, found.lost, found.doubled, found.ok, size) == (0, 3, 0, False, 0)
 
 
-def test_a_child_with_a_jvm_of_its_own(spark: LocalSpark, tmp_path: Path) -> None:
+def test_a_child_with_a_jvm_of_its_own(tmp_path: Path) -> None:
     """Killed without a farewell, it takes its JVM with it: the end of its standard input is what tells the JVM."""
     noise: list[bytes] = []
     report = replay(
@@ -565,7 +540,8 @@ def test_a_child_with_a_jvm_of_its_own(spark: LocalSpark, tmp_path: Path) -> Non
         ),
     )
     assert report.ok, (report.shards[0].problems, noise)
-    stored = Counter(row["sequenceNumber"] for row in spark.session.read.parquet(str(tmp_path / "table")).collect())
+    table = pa.dataset.dataset(tmp_path / "table", format="parquet", partitioning="hive").to_table()
+    stored = Counter(table["sequenceNumber"].to_pylist())
     assert (len(stored), set(stored.values())) == (1000, {1})  # killed just behind a checkpoint
     pids = {int(line.split()[1]) for line in noise if line.startswith(b"jvm ")}
     assert len(pids) == 2
