@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,7 @@ def test_every_option_arrives(tmp_path: Path) -> None:
     code = "import os, sys\nassert os.environ['COLOUR'] == 'a=b'\n" + (CHILDREN / "plain.py").read_text()
     done = replay(
         *("--profile", "tiny", "--records", "40", "--batch-records", "10", "--seed", "3", "--repeat", "2"),
+        *("--aggregate", "2"),
         *("--rate", "1000", "--dialect", "legacy", "--end", "shard-end", "--split-at", "1", "--empty-batches", "1"),
         *("--write-size", "100", "--env", "COLOUR=a=b", "--restarts", "0", "--timeout", "20", "--exit-grace", "5"),
         "--json",
@@ -76,7 +78,10 @@ def test_every_option_arrives(tmp_path: Path) -> None:
     report = json.loads(done.stdout)
     assert [shard["dialect"] for shard in report["shards"]] == ["legacy"] * 3
     assert [shard["records_sent"] for shard in report["shards"]][0] == 10
-    assert len(sink.read_text().splitlines()) == 80
+    rows = [line.split() for line in sink.read_text().splitlines()]
+    assert len(rows) == 80
+    # In the legacy dialect nothing else is seen of aggregates: pairs of one sequence number in a shard.
+    assert set(Counter((row[0], row[1]) for row in rows).values()) == {2}
 
 
 def test_captures() -> None:
@@ -175,6 +180,8 @@ USAGE: list[tuple[tuple[str, ...], str]] = [
     (("--shards", "9" * 20), "is not in the range"),
     (("--capture", str(DATA / "kcl-multilang"), "--seed", "1"), "--seed is for generated records"),
     (("--input", __file__, "--seed", "0"), "--seed is for generated records"),
+    (("--input", __file__, "--aggregate", "2"), "--aggregate is for generated records"),
+    (("--aggregate", "0"), "is not in the range"),
     (("--fault", "kill 3"), "expected NAME[@WHEN][#SHARD][=VALUE]"),
     (("--env", "X"), "NAME=VALUE expected"),
     (("--profile", "x"), "is not one of"),

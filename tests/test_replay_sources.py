@@ -617,6 +617,41 @@ def test_a_merge_takes_the_rest_of_both() -> None:
     assert rises(plans[3].records)
 
 
+@pytest.mark.parametrize("aggregate", [1, 2, 7, 60])
+def test_user_records_of_an_aggregate_share_a_sequence_number(aggregate: int) -> None:
+    """Whatever slice is asked for, and payloads and keys are those without aggregates."""
+    records = generate("tiny", records=50, aggregate=aggregate).shards()[0].records
+    plain = generate("tiny", records=50).shards()[0].records.columns(0, 50)
+    whole = records.columns(0, 50)
+    assert (whole.data, whole.partition_keys) == (plain.data, plain.partition_keys)
+    assert list(whole.sub_sequence_numbers) == [index % aggregate for index in range(50)]
+    firsts = [plain.sequence_numbers[index // aggregate] for index in range(50)]
+    assert whole.sequence_numbers == firsts
+    assert whole.timestamps_millis == [plain.timestamps_millis[index // aggregate] for index in range(50)]
+    assert rises(records)
+    for start, stop in ((0, 1), (3, 3), (5, 23), (49, 50)):
+        part = records.columns(start, stop)
+        assert part.sequence_numbers == whole.sequence_numbers[start:stop]
+        assert part.sub_sequence_numbers == whole.sub_sequence_numbers[start:stop]
+        assert part.timestamps_millis == whole.timestamps_millis[start:stop]
+        assert len(part.data) == stop - start
+
+
+@pytest.mark.parametrize("settings", [{"split_at": 2}, {"merge_at": 2}, {"repeat": 3}], ids=str)
+def test_an_aggregate_stays_one_in_child_shards_and_repeats(settings: dict[str, int]) -> None:
+    source = generate("tiny", shards=2, records=60, batch_records=10, aggregate=5)
+    plans = make_plans(source, ReplayOptions(**settings))  # type: ignore[arg-type]
+    before = [row[3] for row in sent(source)]
+    aggregates = {tuple(before[start : start + 5]) for start in range(0, 120, 5)}
+    for plan in plans:
+        columns = plan.records.columns(0, len(plan.records))
+        assert rises(plan.records)
+        assert list(columns.sub_sequence_numbers) == [index % 5 for index in range(len(columns))]
+        assert len(set(columns.sequence_numbers)) == len(columns) // 5
+        found = [(data or b"").hex() for data in columns.data]
+        assert {tuple(found[start : start + 5]) for start in range(0, len(found), 5)} <= aggregates
+
+
 def test_plans_that_cannot_be() -> None:
     source = generate("tiny", records=30, batch_records=10)
     with pytest.raises(SourceError, match="has 3 batches: nothing is left for a split after batch 3"):
@@ -653,6 +688,8 @@ def test_a_capture_in_another_dialect_is_encoded_anew() -> None:
 def test_generate_refuses_what_it_cannot_make() -> None:
     with pytest.raises(ValueError, match="no profile 'x'; there are: iot"):
         generate("x", records=1)
+    with pytest.raises(ValueError, match="aggregate must be at least 1"):
+        generate("tiny", records=1, aggregate=0)
     with pytest.raises(ValueError, match="at least 1"):
         generate("iot", records=1, shards=0)
     with pytest.raises(ValueError, match="at most"):

@@ -152,6 +152,12 @@ def _form(name: str) -> str:
 @click.option("--records", type=click.IntRange(0), help="Generated records of each shard.  [default: ten batches]")
 @click.option("--batch-records", type=click.IntRange(1), help="Records of one batch.  [default: the source's own]")
 @click.option("--seed", type=int, help="Of the generated records.  [default: 0]")
+@click.option(
+    "--aggregate",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Generated user records of one sequence number, as of a KPL aggregate.  [default: 1]",
+)
 @click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="Play the records so many times.")
 @click.option("--rate", type=click.FloatRange(RATE), help="Records per second of each shard.  [default: no limit]")
 @click.option(
@@ -217,6 +223,7 @@ def replay(
     records: int | None,
     batch_records: int | None,
     seed: int | None,
+    aggregate: int | None,
     stream: str | None,
     variables: tuple[tuple[str, str], ...],
     timeout: float,
@@ -240,7 +247,9 @@ def replay(
       fastkcl replay --dead-letter /var/lib/child/letters -- python child.py
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
     try:
-        source = _source(profile, captures, records_file, dead_letter, shards, records, batch_records, seed, stream)
+        source = _source(
+            profile, captures, records_file, dead_letter, shards, records, batch_records, seed, aggregate, stream
+        )
         with _progress(prefix) as (on_progress, on_stderr):
             options = ReplayOptions(
                 stream=DEFAULT_STREAM if stream is None else stream,
@@ -273,13 +282,14 @@ def _source(
     records: int | None,
     batch_records: int | None,
     seed: int | None,
+    aggregate: int | None,
     stream: str | None,
 ) -> Source:
     sources = {"--profile": profile, "--capture": captures, "--input": records_file, "--dead-letter": dead_letter}
     given = [name for name, value in sources.items() if value]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} exclude each other: records come from one source")
-    for option, value in (("--records", records), ("--seed", seed)):
+    for option, value in (("--records", records), ("--seed", seed), ("--aggregate", aggregate)):
         if value is not None and given not in ([], ["--profile"]):
             raise click.UsageError(f"{option} is for generated records; {given[0]} brings its own")
     if captures:
@@ -295,7 +305,14 @@ def _source(
     name = profile or "clickstream"
     size = batch_records or PROFILES[name].records
     count = DEFAULT_BATCHES * size if records is None else records
-    return generate(name, shards=shards, records=count, batch_records=batch_records, seed=seed or 0)
+    return generate(
+        name,
+        shards=shards,
+        records=count,
+        batch_records=batch_records,
+        seed=seed or 0,
+        aggregate=aggregate or 1,
+    )
 
 
 @contextlib.contextmanager

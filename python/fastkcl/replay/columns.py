@@ -115,13 +115,16 @@ class GeneratedRecords:
         count: how many records.
         shard: number of the shard.
         seed: of everything.
+        aggregate: so many records after each other share a sequence number and an arrival time, as the user records
+            of a KPL aggregate do, and have sub-sequence numbers from 0.
     """
 
     _SHARDS_APART = 1_000_003  # so that shard 1 of seed 0 is not shard 0 of seed 1
 
-    def __init__(self, profile: Profile, count: int, *, shard: int, seed: int) -> None:
+    def __init__(self, profile: Profile, count: int, *, shard: int, seed: int, aggregate: int = 1) -> None:
         self._profile = profile
         self._count = count
+        self._aggregate = aggregate
         self._shard = shard
         self._seed = seed * self._SHARDS_APART + shard
         self._blocks: dict[int, tuple[list[bytes], list[str]]] = {}
@@ -139,12 +142,18 @@ class GeneratedRecords:
             cut = slice(max(start - number * size, 0), stop - number * size)
             data += payloads[cut]
             keys += partition_keys[cut]
+        first = start // self._aggregate
+        count = -(-stop // self._aggregate) - first
+        numbers, times = self._numbers(first, count), timestamps(first, count)
+        if self._aggregate == 1:
+            return Columns(data, keys, numbers, [0] * count, times)
+        places = [divmod(index, self._aggregate) for index in range(start, stop)]
         return Columns(
             data,
             keys,
-            self._numbers(start, stop - start),
-            [0] * (stop - start),
-            timestamps(start, stop - start),
+            [numbers[number - first] for number, _ in places],
+            [sub for _, sub in places],
+            [times[number - first] for number, _ in places],
         )
 
     def _block(self, number: int) -> tuple[list[bytes], list[str]]:
@@ -162,7 +171,8 @@ class GeneratedRecords:
 
     def place(self, index: int) -> Place:
         """Where record `index` stands."""
-        return Place(self._numbers(index, 1)[0])
+        number, sub = divmod(index, self._aggregate)
+        return Place(self._numbers(number, 1)[0], sub)
 
 
 class RepeatedRecords:
@@ -210,6 +220,8 @@ class RepeatedRecords:
 class PickedRecords:
     """Records of other shards under sequence numbers of a new shard: what a split or a merge leaves to its children.
 
+    Neighbours of one sequence number have one again, and sub-sequence numbers from 0.
+
     Args:
         picks: (where from, index there), in the order of the new shard.
         shard: number of the new shard.
@@ -218,6 +230,14 @@ class PickedRecords:
     def __init__(self, picks: Sequence[tuple[RecordSequence, int]], *, shard: int) -> None:
         self._picks = picks
         self._shard = shard
+        self._places: list[tuple[int, int]] = []  # counter of the sequence number, sub-sequence number
+        before: tuple[RecordSequence, str] | None = None
+        counter, sub = -1, 0
+        for source, index in picks:
+            now = source, source.place(index).sequence_number
+            counter, sub = (counter, sub + 1) if now == before else (counter + 1, 0)
+            self._places.append((counter, sub))
+            before = now
 
     def __len__(self) -> int:
         return len(self._picks)
@@ -228,15 +248,16 @@ class PickedRecords:
         return Columns(
             [one.data[0] for one in picked],
             [one.partition_keys[0] for one in picked],
-            self._numbers(start, stop - start),
-            [0] * (stop - start),
+            [self._number(counter) for counter, _ in self._places[start:stop]],
+            [sub for _, sub in self._places[start:stop]],
             [one.timestamps_millis[0] for one in picked],
         )
 
-    def _numbers(self, first: int, count: int) -> list[str]:
+    def _number(self, counter: int) -> str:
         created = EPOCH_MILLIS // 1000 + 1  # a child shard is made after its parents
-        return sequence_numbers(first, count, shard=self._shard, created=created, arrival=created)
+        return sequence_numbers(counter, 1, shard=self._shard, created=created, arrival=created)[0]
 
     def place(self, index: int) -> Place:
         """Where record `index` stands."""
-        return Place(self._numbers(index, 1)[0])
+        counter, sub = self._places[index]
+        return Place(self._number(counter), sub)

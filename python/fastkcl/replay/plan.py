@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from fastkcl.replay.child_lines import ReplayDialect
 from fastkcl.replay.columns import PickedRecords, RecordSequence, RepeatedRecords
@@ -166,8 +167,8 @@ def _split(plans: Sequence[ShardPlan], batches: int, options: ReplayOptions) -> 
         parents.append(parent)
         halves: tuple[list[int], list[int]] = ([], [])
         keys = plan.records.columns(rest, len(plan.records)).partition_keys
-        for index, key in enumerate(keys, rest):
-            halves[_upper_half(key)].append(index)
+        for record in _kinesis_records(plan, rest):
+            halves[_upper_half(keys[record[0] - rest])].extend(record)
         for half in halves:
             picks = [(plan.records, index) for index in half]
             children.append(_child((plan,), picks, number, len(plans) + len(children), options))
@@ -188,10 +189,10 @@ def _merge(plans: Sequence[ShardPlan], batches: int, options: ReplayOptions) -> 
         rests = []
         for plan in (left, right):
             parents[plan.index], rest = _ended_after(plan, batches, "merge")
-            rests.append([(plan.records, index) for index in range(rest, len(plan.records))])
+            rests.append([[(plan.records, index) for index in record] for record in _kinesis_records(plan, rest)])
         # The two keep their own order and take turns, as producers go on writing to both halves.
         for turn in range(max(map(len, rests))):
-            picks += [rest[turn] for rest in rests if turn < len(rest)]
+            picks += [pick for rest in rests if turn < len(rest) for pick in rest[turn]]
         children.append(_child((left, right), picks, number, len(plans) + len(children), options))
         number += 1
     return parents + children
@@ -217,6 +218,13 @@ def _child(
         parents=tuple(parent.index for parent in parents),
         stream=parents[0].stream,
     )
+
+
+def _kinesis_records(plan: ShardPlan, first: int) -> list[list[int]]:
+    """Indexes of the records from `first` on, the user records of an aggregate together: one shard gets all of them."""
+    numbers = plan.records.columns(first, len(plan.records)).sequence_numbers
+    indexes = range(first, len(plan.records))
+    return [list(run) for _, run in groupby(indexes, key=lambda index: numbers[index - first])]
 
 
 def _first_free(plans: Sequence[ShardPlan]) -> int:
