@@ -34,7 +34,7 @@ test-python: $(VENV)/.built
 
 # Children that die, wake up and lose leases at random; each run has its seed in the test's name.
 test-chaos: $(VENV)/.built
-	FASTKCL_CHAOS_RUNS=50 $(BIN)/python -m pytest -k chaos
+	FASTKCL_CHAOS_RUNS=50 $(BIN)/python -m pytest tests/test_spark_chaos.py
 
 bench: $(VENV)/.built
 	mkdir -p .benchmarks

@@ -1,31 +1,52 @@
-"""A child for the tests: ParquetSink behind a session without Spark, slow or deadly where it is told. Not a test.
+"""A child for the tests: a sink behind a session without Spark, slow, deadly or short of disk where it is told.
 
-Environment: TABLE_PATH; OPTIONS, JSON for SparkProcessor; WRITE_SECONDS of each staging; DIE_AT, ``POINT:N``: be killed
-at the Nth time that this point is reached, once (DIED is the file that remembers it).
+Not a test. Environment: SINK, ParquetSink or DeltaSink; TABLE_PATH; OPTIONS, JSON for SparkProcessor; RUN_OPTIONS, JSON
+for fastkcl.run; WRITE_SECONDS of each staging; TROUBLE, a JSON list of what shall happen to the shard's first child, to
+its second and so on, null for nothing:
+
+    ["kill", "before", "commit", 2]     SIGKILL right before the second commit; "after": when it is done
+    ["kill", "seconds", 0.3]            SIGKILL so long after initialize
+    ["full", "before", "file", 1]       from there on no file can grow, as on a full disk
+    ["full", "before", "file", 1, 0.5]  ... for so many seconds
 """
 
 import json
 import os
+import resource
 import signal
+import threading
 import time
 from pathlib import Path
 
 import fastkcl
 import fastkcl.spark.schema  # noqa: F401 - or the first write takes a second
-from fastkcl.spark import SparkProcessor
-from fastkcl.spark.sinks import ParquetSink
-from fastkcl.spark.sinks import parquet as parquet_module
+import sink_helpers
+from fastkcl.spark import SparkProcessor, sinks
 from sink_helpers import FakeSession, FakeWriter
 
 EARLY_CHECKPOINT = 77
-"""Exit code of a child that asks for a checkpoint of what is not in the table."""
+"""Exit code of a child that asks for a checkpoint of what is not in the table, or was not delivered."""
 
-# Named points, and what is called there. "before" and "after" each.
+SINK = os.environ.get("SINK", "ParquetSink")
+
+# Named points, and what is called there.
 POINTS = {
-    "stage": (FakeWriter, "parquet"),
-    "commit": (Path, "hardlink_to"),
-    "publish": (Path, "rename"),
-    "checkpoint": (fastkcl.Checkpointer, "checkpoint"),
+    "ParquetSink": {
+        "stage": (FakeWriter, "parquet"),
+        "file": (sink_helpers.pq, "write_table"),  # within the staging
+        "sync": (sink_helpers.parquet_module, "sync"),
+        "commit": (Path, "hardlink_to"),
+        "publish": (Path, "rename"),
+        "checkpoint": (fastkcl.Checkpointer, "checkpoint"),
+    },
+    "DeltaSink": {
+        "stage": (FakeWriter, "parquet"),
+        "file": (sink_helpers.pq, "write_table"),
+        "sync": (sink_helpers.delta_module, "sync"),
+        "make": (sink_helpers.DeltaTable, "create"),
+        "commit": (sink_helpers.DeltaTable, "create_write_transaction"),
+        "checkpoint": (fastkcl.Checkpointer, "checkpoint"),
+    },
 }
 
 
@@ -46,20 +67,27 @@ class Checked:
         self.processor = processor
 
     def checkpoint(self, at=None, **options):
-        shard = parquet_module.Shard(os.environ["FASTKCL_STREAM"], self.processor._shard_id)
-        done = parquet_module.commits(os.environ["TABLE_PATH"], shard)
+        shard = sinks.Shard(os.environ["FASTKCL_STREAM"], self.processor._shard_id)
+        done = sink_helpers.position_of(Path(os.environ["TABLE_PATH"]), shard)
         asked = self.processor.delivered if at is None else at
-        if asked is not None and (not done or max(commit.upto for commit in done) < asked):
-            print(f"checkpoint {asked} is ahead of the table", flush=True)
+        if asked is not None and (done is None or done < asked):
+            print(f"checkpoint {asked} is ahead of the table, which is at {done}", flush=True)
             os._exit(EARLY_CHECKPOINT)
         if at is not None and at > self.processor.delivered:
-            print(f"checkpoint {at} is beyond what was delivered", flush=True)
+            print(f"checkpoint {at} is beyond what was delivered, {self.processor.delivered}", flush=True)
             os._exit(EARLY_CHECKPOINT)
         self.checkpointer.checkpoint(at, **options)
 
 
 class Processor(SparkProcessor):
     delivered = None
+
+    def initialize(self, context):
+        super().initialize(context)
+        attempt = int(os.environ.get("FASTKCL_REPLAY_ATTEMPT", "1"))
+        trouble = json.loads(os.environ.get("TROUBLE", "[]"))[attempt - 1 : attempt]
+        if trouble and trouble[0] is not None:
+            arrange(*trouble[0])
 
     def process_batch(self, batch, checkpointer):
         self.delivered = batch.last_position or self.delivered
@@ -72,16 +100,21 @@ class Processor(SparkProcessor):
         super().shutdown_requested(Checked(checkpointer, self))
 
 
-def die_at(when, point, number):
-    owner, name = POINTS[point]
+def arrange(what, when, *details):
+    happen = {"kill": lambda: os.kill(os.getpid(), signal.SIGKILL), "full": lambda: fill_disk(*details[2:])}[what]
+    if when == "seconds":
+        timer = threading.Timer(details[0], happen)
+        timer.daemon = True
+        timer.start()
+        return
+    owner, name = POINTS[SINK][details[0]]
     function = getattr(owner, name)
-    left = [number]
+    left = [details[1]]
 
     def count():
         left[0] -= 1
-        if left[0] == 0 and not Path(os.environ["DIED"]).exists():
-            Path(os.environ["DIED"]).touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+        if left[0] == 0:
+            happen()
 
     def call(*arguments, **options):
         if when == "before":
@@ -92,6 +125,17 @@ def die_at(when, point, number):
         return result
 
     setattr(owner, name, call)
+
+
+def fill_disk(seconds=None):
+    """No file can grow any more; pipes are none. Python ignores SIGXFSZ, so that a write fails instead."""
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    print("the disk is full", flush=True)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, most[1]))
+    if seconds is not None:
+        timer = threading.Timer(seconds, resource.setrlimit, (resource.RLIMIT_FSIZE, most))
+        timer.daemon = True
+        timer.start()
 
 
 def slow_writes(seconds):
@@ -107,8 +151,6 @@ def slow_writes(seconds):
 
 if __name__ == "__main__":
     slow_writes(float(os.environ.get("WRITE_SECONDS", "0")))
-    if "DIE_AT" in os.environ:
-        when, point, number = os.environ["DIE_AT"].split(":")
-        die_at(when, point, int(number))
     options = {"max_records": 70, "checkpoint_interval": 0} | json.loads(os.environ.get("OPTIONS", "{}"))
-    fastkcl.run(Processor(ParquetSink(os.environ["TABLE_PATH"]), spark=Session(), **options))
+    processor = Processor(getattr(sinks, SINK)(os.environ["TABLE_PATH"]), spark=Session(), **options)
+    fastkcl.run(processor, **json.loads(os.environ.get("RUN_OPTIONS", "{}")))

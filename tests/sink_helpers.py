@@ -10,11 +10,12 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.dataset
@@ -96,6 +97,31 @@ def delta_rows(folder: Path) -> pa.Table:
     """
     files = pa.fs.SubTreeFileSystem(str(folder), pa.fs.LocalFileSystem())
     return DeltaTable(folder).to_pyarrow_dataset(filesystem=files).to_table()
+
+
+def position_of(folder: Path, shard: Shard) -> Position | None:
+    """Up to where a table of either sink has a shard, by what is durable in it."""
+    if DeltaTable.is_deltatable(str(folder)):
+        return delta_module.position(DeltaTable(folder), shard)
+    if not (folder / "_commits").is_dir():
+        return None
+    return max((commit.upto for commit in parquet_module.commits(folder, shard)), default=None)
+
+
+Record: TypeAlias = tuple[str, str, str, int | None, bytes | None]
+"""Stream, shard, sequence number, sub-sequence number (none in the legacy dialect), payload."""
+
+
+def records_of(folder: Path) -> Counter[Record]:
+    """What a reader of a table of either sink sees; empty if there is no table yet."""
+    if DeltaTable.is_deltatable(str(folder)):
+        table = delta_rows(folder)
+    elif any(folder.rglob("stream=*/*/*.parquet")):
+        table = pa.dataset.dataset(folder, format="parquet", partitioning="hive").to_table()
+    else:
+        return Counter()
+    names = ("stream", "shard", "sequenceNumber", "subSequenceNumber", "data")
+    return Counter(zip(*(table[name].to_pylist() for name in names), strict=True))
 
 
 # ---- deaths and zombies -----------------------------------------------------------------------------------------

@@ -1,13 +1,7 @@
-"""Children of SparkProcessor with a ParquetSink under the replayer: slow writes, deaths, zombies. No JVM here.
-
-tests/sink_child.py ends with a code of its own if a checkpoint is ahead of the table, or of what was delivered.
-"""
+"""Children of SparkProcessor with a ParquetSink under the replayer: slow writes, ends, bounds. No JVM here."""
 
 from __future__ import annotations
 
-import json
-import os
-import random
 import signal
 import sys
 import time
@@ -16,55 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.dataset
 import pytest
-from fastkcl.replay import ReplayOptions, Report, generate, parse_fault, replay
-from fastkcl.spark.sinks.base import Shard
-from fastkcl.spark.sinks.parquet import commits
+from fastkcl.replay import ReplayOptions, generate, replay
 from kcl_helpers import Child, process_records, status
 from sink_helpers import stored
+from sink_replay import CHILD, play
 
-CHILD = Path(__file__).parent / "sink_child.py"
-STREAM = "clicks"
 BATCH_BY_BATCH = {"max_bytes": 1, "max_held_bytes": 1}
 """Each is held, and written, alone; the next one waits for that, and checkpoints it."""
-
-
-def play(
-    folder: Path,
-    *faults: str,
-    records: int = 500,
-    batch_records: int = 20,
-    shards: int = 1,
-    options: dict[str, Any] | None = None,
-    environment: dict[str, str] | None = None,
-    **settings: Any,
-) -> tuple[Report, list[str]]:
-    noise: list[str] = []
-    report = replay(
-        [sys.executable, str(CHILD)],
-        generate("tiny", records=records, shards=shards, batch_records=batch_records),
-        ReplayOptions(
-            stream=STREAM,
-            faults=tuple(map(parse_fault, faults)),
-            environment={"TABLE_PATH": str(folder), "OPTIONS": json.dumps(options or {}), **(environment or {})},
-            on_stderr=lambda _shard, line: noise.append(line.decode()),
-            **settings,
-        ),
-    )
-    return report, noise
-
-
-def payloads_stored(folder: Path) -> list[bytes]:
-    """A split gives records new sequence numbers, not new payloads."""
-    table = pa.dataset.dataset(folder, format="parquet", partitioning="hive").to_table(columns=["data"])
-    return sorted(table["data"].to_pylist())
-
-
-def payloads_sent(records: int) -> list[bytes]:
-    (shard,) = generate("tiny", records=records).shards()
-    return sorted(data or b"" for data in shard.records.columns(0, records).data)
 
 
 def sent(records: int, shards: int = 1) -> list[int]:
@@ -102,12 +55,12 @@ def test_statuses_wait_when_the_bound_is_reached(tmp_path: Path) -> None:
 
 
 def test_a_quiet_shard_is_written_after_max_age(tmp_path: Path) -> None:
-    """Two seconds pass between the two batches: the second one's request checkpoints the first."""
+    """Seconds pass while the second batch's line is written: its request checkpoints the first."""
     report, noise = play(
         tmp_path,
+        "slow-pipe@2=3",
         records=100,
         batch_records=50,
-        rate=25,
         end="eof",
         options={"max_records": 10_000, "max_age": 0.1},
     )
@@ -233,73 +186,3 @@ class TestAWriteThatHangs:
             code, stderr = child.finish()
         assert (code, time.monotonic() - begun < 10) == (0, True), stderr
         assert "the run ends before everything was written" in stderr
-
-
-# At the second time that the point is reached: something is in the table by then.
-DEATHS = [f"{when}:{point}:2" for point in ("stage", "commit", "publish", "checkpoint") for when in ("before", "after")]
-
-
-@pytest.mark.parametrize("death", DEATHS)
-def test_a_death_at_a_named_point(tmp_path: Path, death: str) -> None:
-    report, noise = play(
-        tmp_path / "table",
-        environment={"DIE_AT": death, "DIED": str(tmp_path / "died"), "WRITE_SECONDS": "0.01"},
-        options=BATCH_BY_BATCH if "checkpoint" in death else {},
-    )
-    (shard,) = report.shards
-    assert (tmp_path / "died").exists()
-    assert shard.exit_codes == [-9, 0], noise
-    assert shard.last_checkpoint == ("SHARD_END", 0)
-    assert stored(tmp_path / "table") == sent(500)
-    chain = commits(tmp_path / "table", Shard(STREAM, shard.shard_id))
-    assert [commit.after for commit in chain] == [None, *(commit.upto for commit in chain[:-1])]
-
-
-def chaos(folder: Path, seed: int) -> None:  # `make test-chaos` plays many more
-    """Kills, zombies, lost leases, stopped workers and refused checkpoints at random; every record exactly once."""
-    chance = random.Random(seed)
-    count = chance.randrange(1, 6)
-    faults = []
-    for delivery in sorted(chance.sample(range(1, 26), count)):
-        faults.append(
-            chance.choice(
-                [
-                    f"kill@{delivery}",
-                    f"kill@{delivery}=half",
-                    f"stop@{delivery}={chance.uniform(0.05, 0.6):.2f}",
-                    f"lease-lost@{delivery}",
-                    f"lease-lost@{delivery}=mid-batch",
-                    f"shutdown@{delivery}",
-                    f"checkpoint-error@{delivery}",
-                ]
-            )
-        )
-    more: dict[str, Any] = {}
-    if chance.random() < 0.3:
-        more["split_at"] = chance.randrange(3, 20)
-    dialect = chance.choice(["modern", "legacy"])
-    if dialect == "legacy":
-        faults = [fault for fault in faults if not fault.startswith("shutdown")]
-    report, noise = play(
-        folder,
-        *faults,
-        environment={"WRITE_SECONDS": str(chance.choice([0, 0.01, 0.1, 0.3]))},
-        options={
-            "max_records": chance.choice([1, 30, 70, 200]),
-            "max_age": chance.choice([0.02, 0.2, 60]),
-            "checkpoint_interval": chance.choice([0, 0.1]),
-            "max_held_bytes": chance.choice([2**24, 2**26]),
-        },
-        rate=chance.choice([None, None, 2000]),
-        dialect=dialect,
-        **more,
-    )
-    said = (faults, more, dialect, [shard.problems for shard in report.shards], noise)
-    assert report.ok, said
-    assert all(shard.last_checkpoint == ("SHARD_END", 0) for shard in report.shards), said
-    assert payloads_stored(folder) == payloads_sent(500), said
-
-
-@pytest.mark.parametrize("seed", range(int(os.environ.get("FASTKCL_CHAOS_RUNS", "4"))))
-def test_chaos(tmp_path: Path, seed: int) -> None:
-    chaos(tmp_path, seed)
