@@ -19,7 +19,7 @@ from fastkcl import _core
 from original_kclpy import original_python as original_python  # a fixture: amazon_kclpy in an environment of its own
 from pipe_child import CPUS, PLACEMENTS
 
-PACKAGES = ("fastkcl", "pyarrow", "msgspec", "orjson", "pysimdjson", "pybase64", "amazon_kclpy")
+PACKAGES = ("fastkcl", "pyarrow", "msgspec", "orjson", "pysimdjson", "pybase64", "amazon_kclpy", "pyspark")
 
 
 def versions() -> dict[str, str]:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from report_spark import spark_tables
+
 OURS = ("fastkcl", "fastkcl.kclpy")
 Runs = dict[tuple[str, str], dict[str, Any]]
 """(peer, profile) to a benchmark."""
@@ -130,9 +132,14 @@ def main(arguments: list[str]) -> int:
     suites: dict[str, Runs] = {}
     for run in benchmarks:
         info = run["extra_info"]
+        if "spark" in info:
+            continue
         suites.setdefault(info["suite"], {})[info["peer"], info["profile"]] = run
     for suite, runs in suites.items():
         suite_tables(suite, runs)
+    for run in benchmarks:
+        if "spark" in run["extra_info"]:
+            spark_tables(run["extra_info"], table)
     return 0
 
 
