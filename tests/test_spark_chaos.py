@@ -92,7 +92,7 @@ def test_chaos(tmp_path: Path, sink: str, seed: int) -> None:
     dialect = ("modern", "legacy")[seed % 2]
     aggregate = chance.choice([1, 3, 7, 30])
     reshard: dict[str, Any] = chance.choice(
-        [{}, {"split_at": chance.randrange(2, 9)}, {"merge_at": chance.randrange(2, 9)}]
+        [{}, {"split_at": chance.randrange(1, 7)}, {"merge_at": chance.randrange(1, 7)}]
     )
     shards = 2 if "merge_at" in reshard else chance.choice([1, 2])
     source = generate("tiny", records=300 // shards, shards=shards, batch_records=20, aggregate=aggregate, seed=seed)

@@ -6,15 +6,19 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from fastkcl import CheckpointError, ConfigurationError, Position, RecordBatch
 from fastkcl.spark import SparkProcessor, WriteContext
 from fastkcl.spark.processor import DEFAULT_MAX_TABLE_BYTES
 from fastkcl.spark.session import MAX_CONNECT_BYTES
-from fastkcl.spark.sinks import ParquetSink, Shard
+from fastkcl.spark.sinks import DeltaSink, ParquetSink, Shard
+from fastkcl.spark.sinks import delta as delta_module
+from sink_helpers import FakeSession, records_of
 from spark_helpers import FakeCheckpointer, record_batch, shard_context
 
 
@@ -493,6 +497,25 @@ class TestBehind:
         assert "1 records were not written within the 0.1 s of shutdown_grace" in caplog.text
         writes.gate.set()
 
+    def test_its_retries_in_place_have_the_same_grace(self, caplog: pytest.LogCaptureFixture) -> None:
+        """The write that is tried again hangs: the call that repeats it comes back, and records are left for later."""
+        writes, checkpointer = Writes(failures=1), FakeCheckpointer()
+        made = processor(writes, shutdown_grace=0.5)
+        made.process_batch(record_batch([1, 2, 3, 4]), checkpointer)
+        settle(made)
+        with pytest.raises(OSError, match="no space"):
+            made.shutdown_requested(checkpointer)
+        writes.gate = threading.Event()
+        begun = time.monotonic()
+        for _ in range(3):
+            made.shutdown_requested(checkpointer)
+        assert time.monotonic() - begun < 10
+        assert "4 records were not written within the 0.5 s of shutdown_grace" in caplog.text
+        assert checkpointer.asked == []
+        writes.gate.set()
+        settle(made)
+        assert writes.numbers == [["1", "2", "3", "4"]]
+
     def test_the_end_of_the_run_is_the_end_of_the_writing(self, caplog: pytest.LogCaptureFixture) -> None:
         writes = Writes()
         made = processor(writes, max_age=0.2)
@@ -621,6 +644,127 @@ class TestSink:
         made = processor(sink)
         process(made, record_batch([9, 10, 10, 10, 11], sub=[0, 0, 1, 2, 0]), FakeCheckpointer())
         assert sink.tables == [["11"]]
+
+    def test_sub_sequence_numbers_in_the_table_and_none_on_the_wire(self, caplog: pytest.LogCaptureFixture) -> None:
+        """KCL was changed to an old one inside an aggregate: nothing tells which of its records the table has."""
+        sink = ListSink()
+        sink.position = Position("10", 1)
+        made = processor(sink, dialect="legacy")
+        process(made, record_batch([10, 10, 10, 11], dialect="legacy"), FakeCheckpointer())
+        made.shard_ended(FakeCheckpointer())
+        assert sink.tables == [["11"]]
+        assert made.dropped_records == 3
+        assert "the table has records up to 10/1, with sub-sequence numbers" in caplog.text
+        assert "the rest of it is not stored" in caplog.text
+
+
+class Unlucky(ListSink):
+    """Fails after as much of a write as told: somebody's commit up to a number, or its own; cannot always tell."""
+
+    def __init__(self, moves_to: int | None, silences: int = 0) -> None:
+        super().__init__()
+        self.moves_to = moves_to
+        self.silences = silences
+
+    def open(self, shard: Shard) -> Position | None:
+        if self.opened and self.silences:
+            self.silences -= 1
+            raise OSError("input/output error")
+        return super().open(shard)
+
+    def write(self, rows: Any, session: Any) -> Position:
+        if self.moves_to is None:
+            return super().write(rows, session)
+        self.position = Position(str(self.moves_to), 0)
+        self.moves_to = None
+        raise OSError("the answer is lost")
+
+
+class TestAFailureAfterTheCommit:
+    """The sink is asked how far its table is before anything is written again, or given up."""
+
+    def test_the_write_is_done(self, caplog: pytest.LogCaptureFixture) -> None:
+        sink, checkpointer = Unlucky(moves_to=4), FakeCheckpointer()
+        made = processor(sink)
+        process(made, record_batch([1, 2, 3, 4]), checkpointer)
+        process(made, record_batch([5, 6, 7, 8]), checkpointer)
+        assert sink.tables == [["5", "6", "7", "8"]]
+        assert checkpointer.asked == [Position("4", 0), Position("8", 0)]
+        assert "failed after its commit; the table has its records up to 4/0. It was OSError: the answer" in caplog.text
+
+    @pytest.mark.parametrize("silences", [0, 1])
+    def test_what_the_table_has_is_not_given_up(self, silences: int) -> None:
+        """Somebody else has committed a part of the rows."""
+        sink, checkpointer = Unlucky(moves_to=2, silences=silences), FakeCheckpointer()
+        made = processor(sink)
+        made.process_batch(record_batch([1, 2, 3, 4]), checkpointer)
+        settle(made)
+        tick = record_batch([])
+        with pytest.raises(OSError, match="the answer is lost"):
+            made.process_batch(tick, checkpointer)
+        given = made.give_up(tick)
+        assert [record.sequence_number for batch in given for record in batch] == ["3", "4"]
+        process(made, record_batch([5, 6, 7, 8]), checkpointer)
+        assert sink.tables == [["5", "6", "7", "8"]]
+
+    def test_a_sink_that_can_not_tell_ends_the_run(self) -> None:
+        sink, checkpointer = Unlucky(moves_to=4, silences=2), FakeCheckpointer()
+        made = processor(sink)
+        made.process_batch(record_batch([1, 2, 3, 4]), checkpointer)
+        settle(made)
+        tick = record_batch([])
+        with pytest.raises(OSError, match="the answer is lost"):
+            made.process_batch(tick, checkpointer)
+        with pytest.raises(OSError, match="input/output error"):
+            made.give_up(tick)
+        assert checkpointer.asked == []
+
+    def test_a_number_that_is_not_decimal_is_behind_everything(self) -> None:
+        sink, checkpointer = ListSink(), FakeCheckpointer()
+        made = processor(sink)
+        process(made, record_batch([1, 2, 3, 4]), checkpointer)
+        with pytest.raises(ValueError, match="LATEST"):
+            made.process_batch(bad := record_batch(["LATEST"]), checkpointer)
+        assert made.give_up(bad) == [bad]
+
+    @pytest.mark.parametrize(
+        ("sink", "place"),
+        [
+            (ParquetSink, (Path, "rename")),
+            (DeltaSink, (delta_module, "_open")),
+        ],
+    )
+    def test_of_the_real_ones(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: Any, place: Any) -> None:
+        """The step behind the commit fails once: neither doubled nor in a dead letter."""
+        committed, failed = [], []
+        steps = [(Path, "hardlink_to"), (DeltaTable, "create_write_transaction")]
+        for owner, name in steps:
+            step = getattr(owner, name)
+            monkeypatch.setattr(owner, name, lambda *a, step=step, **o: (step(*a, **o), committed.append(1))[0])
+        step = getattr(*place)
+
+        def fails(*arguments: Any, **options: Any) -> Any:
+            if committed and not failed:
+                failed.append(1)
+                raise OSError("input/output error")
+            return step(*arguments, **options)
+
+        monkeypatch.setattr(*place, fails)
+        checkpointer = FakeCheckpointer()
+        made = processor(sink(tmp_path), session=SinkSession())
+        process(made, record_batch([1, 2, 3, 4]), checkpointer)
+        process(made, record_batch([5, 6, 7, 8]), checkpointer)
+        assert failed
+        assert checkpointer.asked == [Position("4", 0), Position("8", 0)]
+        assert sorted(record[2] for record in records_of(tmp_path).elements()) == list("12345678")
+
+
+class SinkSession(FakeSession, StandInSession):
+    """DataFrames that can be written, too."""
+
+    def __init__(self) -> None:
+        FakeSession.__init__(self)
+        StandInSession.__init__(self)
 
 
 class TestBytes:

@@ -273,11 +273,11 @@ class BatchBuffer(Generic[B, P]):
         self._check_process()
         end = None if timeout is None else time.monotonic() + timeout
         with self._changed:
-            self._recover()
+            self._recover(end)
             self._at_end = at_end
             self._make_due()
             while self._due:
-                self._recover()
+                self._recover(end)
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
                     return False
@@ -370,13 +370,20 @@ class BatchBuffer(Generic[B, P]):
 
     # Under the lock, in the caller's thread.
 
-    def _recover(self) -> None:
-        """Raise what the last write has failed with; or if that was done, have it tried again, and wait for it."""
+    def _recover(self, end: float | None = None) -> None:
+        """Raise what the last write has failed with; or if that was done, have it tried again, and wait for it.
+
+        Args:
+            end: when to wait no longer, on the clock of `time.monotonic`; the write goes on.
+        """
         if self._stalled and self._failure is None:
             self._stalled = False
             self._changed.notify_all()
             while self._failures and self._due and not self._stalled:
-                self._changed.wait()
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    return
+                self._changed.wait(left)
         if self._stalled:
             failure, self._failure = self._failure, None
             assert failure is not None

@@ -36,7 +36,8 @@ What a refused checkpoint does:
     anything else        raised
 
 What a failing write does: it is raised at the next request, so `fastkcl.run` acts by ``retries``, ``dead_letter`` and
-``on_error``. A retry in place repeats the same write. A dead letter holds everything behind the last record written
+``on_error``. A retry in place repeats the same write. A sink that fails is asked first how far its table is: a write
+that failed after its commit is done. A dead letter holds everything behind the last record written
 (`give_up`), as any of it can be what is wrong; then the shard goes on behind it.
 
 Threads: signals, checkpoints and the dialogue are the main thread's; `write` runs in the writer's, one call at a time.
@@ -44,6 +45,7 @@ Threads: signals, checkpoints and the dialogue are the main thread's; `write` ru
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
@@ -53,8 +55,9 @@ from fastkcl.kcl.function import DEFAULT_CHECKPOINT_INTERVAL
 from fastkcl.kcl.processor import refuse_deferred, refuse_deferred_result
 from fastkcl.spark.buffer import BatchBuffer, Run
 from fastkcl.spark.session import MAX_CONNECT_BYTES, Session
-from fastkcl.spark.sinks.base import Shard
+from fastkcl.spark.sinks.base import Shard, WriteCancelledError
 from fastkcl.spark.sinks.rows import ShardRows
+from fastkcl.stdio import reports
 from fastkcl.stdio.log import logger
 
 if TYPE_CHECKING:
@@ -196,6 +199,8 @@ class SparkProcessor(BatchProcessor):
         self._left_records = 0
         self._order = ShardOrder()
         self._in_table: Position | None = None  # up to where the sink's table has the shard
+        self._unsure = False  # a write has failed, and the sink could not tell since whether it is committed
+        self._grace_ends: float | None = None  # once a shutdown is requested, on the clock of time.monotonic
         self._dropped_records = 0
         self._dropped_told = 0
         self._new_records = 0
@@ -234,9 +239,17 @@ class SparkProcessor(BatchProcessor):
         self._order.legacy = context.dialect == "legacy"
         self._session.get()
         if self._sink is not None:
-            self._in_table = self._sink.open(Shard(self._stream, self._shard_id))
+            self._ask(self._sink)
             if self._in_table is not None:
                 logger().info("%s: the table has records up to %s", self._shard_id, _text(self._in_table))
+                if self._order.legacy and self._in_table.sub_sequence_number is not None:
+                    logger().warning(
+                        "%s: the table has records up to %s, with sub-sequence numbers, which this daemon (KCL 1.7.1 or"
+                        " older) does not send: what comes of that sequence number is dropped. If it is an aggregate of"
+                        " which the table has only a beginning, the rest of it is not stored",
+                        self._shard_id,
+                        _text(self._in_table),
+                    )
 
     def process_batch(self, batch: RecordBatch, checkpointer: Checkpointer) -> None:
         """Hold the records, to be written behind; checkpoint what is written when it is time.
@@ -289,7 +302,9 @@ class SparkProcessor(BatchProcessor):
         """
         if self._lease_gone:
             return
-        if not self._buffer.flush(at_end=False, timeout=self._shutdown_grace):
+        if self._grace_ends is None:  # or this is a retry
+            self._grace_ends = time.monotonic() + self._shutdown_grace
+        if not self._buffer.flush(at_end=False, timeout=self._grace_ends - time.monotonic()):
             logger().warning(
                 "%s: %d records were not written within the %g s of shutdown_grace; they are delivered again",
                 self._shard_id,
@@ -302,9 +317,24 @@ class SparkProcessor(BatchProcessor):
     def give_up(self, batch: RecordBatch | None) -> Sequence[RecordBatch]:
         """Let go of all records behind the last one written; nothing if it was a checkpoint that failed.
 
-        In the legacy dialect the last sequence number stays held before the shard's end, as it may go on.
+        In the legacy dialect the last sequence number stays held before the shard's end, as it may go on. What a sink's
+        table has all the same is not among them.
+
+        Raises:
+            Exception: the sink cannot tell what its table has.
         """
-        return self._buffer.give_up(batch, at_end=self._ended)
+        given = self._buffer.give_up(batch, at_end=self._ended)
+        if self._sink is None or not given:
+            return given
+        if self._unsure:
+            self._ask(self._sink)
+        if self._in_table is None:
+            return given
+        try:
+            rest = ShardRows(given, legacy=self._order.legacy).behind(self._in_table)
+        except ValueError:  # refused for a position that can't be read: it is nowhere
+            return given
+        return () if rest is None else rest.batches
 
     def run_ended(self) -> None:
         """Let nothing be written after the run: what the writer is at is not committed any more."""
@@ -341,7 +371,26 @@ class SparkProcessor(BatchProcessor):
         new = rows if self._in_table is None else rows.behind(self._in_table)
         dropped = rows.num_rows - (0 if new is None else new.num_rows)
         if new is not None:
-            self._in_table = sink.write(new, self._session.usable())
+            session = self._session.usable()
+            self._unsure = False
+            try:
+                self._in_table = sink.write(new, session)
+            except WriteCancelledError:
+                raise
+            except Exception as error:
+                # It may have been committed before. Then it is neither to be written again nor to be given up.
+                try:
+                    self._ask(sink)
+                except Exception:
+                    self._unsure = True
+                if self._unsure or self._in_table is None or self._in_table < new.last_position:
+                    raise
+                logger().warning(
+                    "%s: a write has failed after its commit; the table has its records up to %s. It was %s",
+                    self._shard_id,
+                    _text(self._in_table),
+                    reports.describe(error),
+                )
             self._new_records += new.num_rows
         if dropped:
             assert self._in_table is not None
@@ -356,6 +405,12 @@ class SparkProcessor(BatchProcessor):
             # A redelivery after a death looks like this for a run or two; a stream that was created again goes on.
             if new is None and self._dropped_records >= 2 * (self._dropped_told or dropped):
                 self._tell_if_all_was_dropped()
+
+    def _ask(self, sink: Sink) -> None:
+        """Learn from the sink how far its table has the shard."""
+        assert self._stream is not None
+        self._in_table = sink.open(Shard(self._stream, self._shard_id))
+        self._unsure = False
 
     def _tell_if_all_was_dropped(self) -> None:
         if self._dropped_records and not self._new_records:

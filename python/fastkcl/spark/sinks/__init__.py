@@ -16,8 +16,8 @@ How a record gets into a table exactly once (a child can die at any point, and t
 The commit needs no idea of who owns the lease: of two children that continue from the same position one succeeds.
 """
 
-from fastkcl.spark.sinks.base import Shard, Sink, SinkError
+from fastkcl.spark.sinks.base import Rows, Shard, Sink, SinkError, WriteCancelledError
 from fastkcl.spark.sinks.delta import DeltaSink
 from fastkcl.spark.sinks.parquet import ParquetSink
 
-__all__ = ["DeltaSink", "ParquetSink", "Shard", "Sink", "SinkError"]
+__all__ = ["DeltaSink", "ParquetSink", "Rows", "Shard", "Sink", "SinkError", "WriteCancelledError"]

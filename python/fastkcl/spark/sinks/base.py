@@ -60,6 +60,8 @@ class Sink(Protocol):
     def open(self, shard: Shard) -> Position | None:
         """Begin with a shard: finish what a death has interrupted.
 
+        It is called again after a write that has raised, for the same shard: was it committed before that?
+
         Returns:
             The position up to which the table has the shard's records; None if it has none.
 

@@ -31,6 +31,11 @@ class ShardRows:
         self._cancelled = cancelled
 
     @property
+    def batches(self) -> tuple[RecordBatch, ...]:
+        """The records, in order; no batch is empty."""
+        return self._batches
+
+    @property
     def num_rows(self) -> int:
         """Records, at least one."""
         return sum(len(batch) for batch in self._batches)
