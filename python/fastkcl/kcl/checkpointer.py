@@ -7,23 +7,27 @@ shutdownRequested.
 
 from __future__ import annotations
 
+import time
 from _thread import get_ident
 
 from fastkcl._core import Position, Record
+from fastkcl.kcl.counters import UNCOUNTED
 from fastkcl.kcl.errors import CheckpointError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from fastkcl.kcl.counters import Counters
     from fastkcl.kcl.dialogue import Dialogue
 
 
 class Checkpointer:
     """Handed to the methods of a processor; made by `run`, one for a whole dialogue."""
 
-    __slots__ = ("_dialogue", "_thread")
+    __slots__ = ("_counters", "_dialogue", "_thread")
 
-    def __init__(self, dialogue: Dialogue) -> None:
+    def __init__(self, dialogue: Dialogue, counters: Counters = UNCOUNTED) -> None:
         self._dialogue = dialogue
+        self._counters = counters
         self._thread = get_ident()
 
     def checkpoint(
@@ -70,7 +74,9 @@ class Checkpointer:
         if get_ident() != self._thread:
             self._dialogue.connection.not_allowed("a checkpoint from a thread other than the processor's")
         for attempt in range(retries + 1):
+            begun = time.monotonic()
             name = self._dialogue.checkpoint(sequence_number, sub_sequence_number)
+            self._counters.checkpointed(begun, name)
             if name is None:
                 return
             error = CheckpointError(name)

@@ -24,6 +24,7 @@ from __future__ import annotations
 import os
 
 from fastkcl._core import __version__, write_ipc_file
+from fastkcl.kcl.counters import UNCOUNTED
 from fastkcl.kcl.errors import ConfigurationError, ProtocolError
 from fastkcl.stdio import reports
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from typing import Literal, NoReturn
 
     from fastkcl._core import Record, RecordBatch
+    from fastkcl.kcl.counters import Counters
     from fastkcl.kcl.dialogue import Dialogue
     from fastkcl.kcl.processor import ShardContext
 
@@ -49,6 +51,7 @@ class FailurePolicy:
         backoff: seconds before the first retry, doubled before each further one.
         dead_letter: folder for records that failed; made if it is missing.
         report: writes a line.
+        counters: told what was stored or skipped.
 
     Raises:
         ValueError: an argument out of range.
@@ -56,7 +59,7 @@ class FailurePolicy:
         OSError: `dead_letter` cannot be made or written to.
     """
 
-    __slots__ = ("_backoff", "_dead_letter", "_on_error", "_report", "_retries")
+    __slots__ = ("_backoff", "_counters", "_dead_letter", "_on_error", "_report", "_retries")
 
     def __init__(
         self,
@@ -66,6 +69,7 @@ class FailurePolicy:
         backoff: float,
         dead_letter: str | os.PathLike[str] | None,
         report: Callable[[str], None] = reports.line,
+        counters: Counters = UNCOUNTED,
     ) -> None:
         if on_error not in ("stop", "skip"):
             raise ValueError(f"on_error must be 'stop' or 'skip', not {on_error!r}")
@@ -77,6 +81,7 @@ class FailurePolicy:
         self._retries = retries
         self._backoff = backoff
         self._report = report
+        self._counters = counters
         # User code may change the current folder.
         self._dead_letter = None if dead_letter is None else os.path.abspath(os.fspath(dead_letter))  # noqa: PTH100
         if self._dead_letter is not None:
@@ -192,10 +197,12 @@ class FailurePolicy:
                 path = _store(self._dead_letter, unwritten, context, what, traceback)
             except (OSError, ValueError) as error:
                 self._stop(f"{what}; and dead_letter={self._dead_letter} could not be written: {error}")
+            self._counters.stored(sum(map(len, unwritten)))
             self._report(f"dead_letter: {what}; {these} are stored in {path}")
         elif self._dead_letter is not None and batch is not None:
             self._report(f"dead_letter: {what}; no record had to be stored")
         elif self._on_error == "skip":
+            self._counters.skipped(sum(map(len, unwritten)))
             told = f"{these} are reported as processed without having been" if unwritten else "it is skipped"
             self._report(f"skip: {what}; {told}")
         else:

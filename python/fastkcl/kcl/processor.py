@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from fastkcl._core import Dialect, RecordBatch
     from fastkcl.kcl.checkpointer import Checkpointer
+    from fastkcl.monitoring import Monitor
 
 
 class ShardContext:
@@ -90,6 +91,10 @@ class BatchProcessor:
     coroutine or generator that it returns is a failure. Records become safe only with a checkpoint; what was processed
     but not checkpointed is delivered again after a death.
     """
+
+    monitor: Monitor | None = None
+    """Counts and reports what `run` does; ``run(monitor=)`` sets it before anything else. A processor may add values of
+    its own to ``monitor.metrics`` in `initialize`."""
 
     def initialize(self, context: ShardContext) -> None:
         """The first call: this shard is ours. A failure always ends the run."""

@@ -9,10 +9,12 @@ reports are listed in docs/kcl.md and docs/protocol-errors.md.
 from __future__ import annotations
 
 import os
+import time
 
 from fastkcl._core import DEFAULT_MAX_LINE_BYTES, Decoder, Initialize, ProcessRecords
 from fastkcl.kcl.checkpointer import Checkpointer
 from fastkcl.kcl.connection import Connection
+from fastkcl.kcl.counters import UNCOUNTED, Counters
 from fastkcl.kcl.dialogue import Dialogue
 from fastkcl.kcl.errors import LocalProtocolError, ProtocolError
 from fastkcl.kcl.failures import FailurePolicy
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from fastkcl._core import RecordBatch
     from fastkcl.kcl.connection import State
     from fastkcl.kcl.processor import BatchProcessor
+    from fastkcl.monitoring import Monitor
     from fastkcl.stdio.descriptors import Descriptors
     from fastkcl.stdio.signals import SignalWatch
 
@@ -45,6 +48,7 @@ def run(
     dead_letter: str | os.PathLike[str] | None = None,
     max_line_bytes: int = DEFAULT_MAX_LINE_BYTES,
     shutdown_grace: float = 30.0,
+    monitor: Monitor | None = None,
 ) -> None:
     """Serve the daemon on standard input and output, in the main thread, once in a process.
 
@@ -61,12 +65,14 @@ def run(
         max_line_bytes: bound of one line of the daemon, at most 2**31 - 1.
         shutdown_grace: seconds that the dialogue may go on after a first SIGTERM or SIGINT, and that threads may
             go on after the end.
+        monitor: a `fastkcl.monitoring.Monitor` that counts and reports what happens; without it the processor's own,
+            if it has one, else one that only writes a Prometheus file if FASTKCL_METRICS_DIR is set.
 
     Raises:
         SystemExit: every end but a clean end of input; the codes are in docs/kcl.md.
         TypeError: `processor` cannot be served, or an argument is of another type.
         ValueError: an argument out of range.
-        OSError: `dead_letter` cannot be written to.
+        OSError: `dead_letter` or FASTKCL_METRICS_DIR cannot be written to.
         RuntimeError: not in the main thread, or this process has served before.
     """
     check_processor(processor)
@@ -74,16 +80,34 @@ def run(
         raise ValueError(f"shutdown_grace must not be negative: {shutdown_grace}")
     Decoder(max_line_bytes=max_line_bytes)  # refuses what is out of range; the reader would only after `take`
     connection = Connection(dialect=dialect)
-    failures = FailurePolicy(on_error=on_error, retries=retries, backoff=retry_backoff, dead_letter=dead_letter)
+    processor.monitor = monitor or processor.monitor or _monitor_of_environment()
+    counters = Counters(processor.monitor)
+    failures = FailurePolicy(
+        on_error=on_error, retries=retries, backoff=retry_backoff, dead_letter=dead_letter, counters=counters
+    )
     name = stream or os.environ.get(STREAM_VARIABLE) or None
 
     def serve_daemon(descriptors: Descriptors, signals: SignalWatch) -> None:
-        serve(processor, Dialogue(connection, descriptors, signals, max_line_bytes), failures, name)
+        serve(processor, Dialogue(connection, descriptors, signals, max_line_bytes), failures, name, counters)
 
     process.run(serve_daemon, shutdown_grace)
 
 
-def serve(processor: BatchProcessor, dialogue: Dialogue, failures: FailurePolicy, stream: str | None) -> None:
+def _monitor_of_environment() -> Monitor | None:
+    if not os.environ.get(reports.METRICS_VARIABLE):
+        return None
+    from fastkcl.monitoring import Monitor
+
+    return Monitor(report_interval=None)
+
+
+def serve(
+    processor: BatchProcessor,
+    dialogue: Dialogue,
+    failures: FailurePolicy,
+    stream: str | None,
+    counters: Counters = UNCOUNTED,
+) -> None:
     """Serve one dialogue to its clean end.
 
     Args:
@@ -91,11 +115,12 @@ def serve(processor: BatchProcessor, dialogue: Dialogue, failures: FailurePolicy
         dialogue: with whom.
         failures: what happens when they raise.
         stream: the stream's name.
+        counters: told what happens.
 
     Raises:
         SystemExit: it did not end cleanly; what has to be said about that is on standard error.
     """
-    server = _Server(processor, dialogue, failures, stream)
+    server = _Server(processor, dialogue, failures, stream, counters)
     try:
         while server.answer_one():
             pass
@@ -110,21 +135,28 @@ def serve(processor: BatchProcessor, dialogue: Dialogue, failures: FailurePolicy
         except Exception as error:
             reports.traceback_lines(reports.traceback_text(error))
             reports.line(f"warning: run_ended failed with {reports.describe(error)}")
+        counters.stop()
 
 
 class _Server:
-    __slots__ = ("_checkpointer", "_context", "_dialogue", "_failures", "_processor", "_stream")
+    __slots__ = ("_checkpointer", "_context", "_counters", "_dialogue", "_failures", "_processor", "_stream")
 
     _context: ShardContext
 
     def __init__(
-        self, processor: BatchProcessor, dialogue: Dialogue, failures: FailurePolicy, stream: str | None
+        self,
+        processor: BatchProcessor,
+        dialogue: Dialogue,
+        failures: FailurePolicy,
+        stream: str | None,
+        counters: Counters,
     ) -> None:
         self._processor = processor
         self._dialogue = dialogue
         self._failures = failures
         self._stream = stream
-        self._checkpointer = Checkpointer(dialogue)
+        self._counters = counters
+        self._checkpointer = Checkpointer(dialogue, counters)
 
     def answer_one(self) -> bool:
         """Answer the next request; False when the dialogue is over."""
@@ -146,7 +178,10 @@ class _Server:
                 sub_sequence_number=message.sub_sequence_number,
                 dialect=connection.dialect,
             )
+            self._counters.start(self._context)
+        begun = time.monotonic()
         self._call(connection.state, message.batch if isinstance(message, ProcessRecords) else None)
+        self._counters.processed(begun)
         dialogue.send_status()
         return not (connection.state == "DONE" and dialogue.signals.signalled)
 
@@ -155,6 +190,7 @@ class _Server:
         processor, checkpointer, context = self._processor, self._checkpointer, self._context
         give_up = processor.give_up
         if batch is not None:
+            self._counters.received(batch)
             self._guard("process_batch", lambda: processor.process_batch(batch, checkpointer), batch, give_up)
         elif state == "INITIALIZING":
             self._guard("initialize", lambda: processor.initialize(context))

@@ -53,7 +53,9 @@ from typing import TYPE_CHECKING, Final, cast
 from fastkcl import BatchProcessor, CheckpointError, ConfigurationError, Position, RecordBatch
 from fastkcl.kcl.function import DEFAULT_CHECKPOINT_INTERVAL
 from fastkcl.kcl.processor import refuse_deferred, refuse_deferred_result
+from fastkcl.monitoring import DEFAULT_REPORT_INTERVAL, Monitor
 from fastkcl.spark.buffer import BatchBuffer, Run
+from fastkcl.spark.progress import WriteProgress
 from fastkcl.spark.session import MAX_CONNECT_BYTES, Session
 from fastkcl.spark.sinks.base import Shard, WriteCancelledError
 from fastkcl.spark.sinks.rows import ShardRows
@@ -61,6 +63,8 @@ from fastkcl.stdio import reports
 from fastkcl.stdio.log import logger
 
 if TYPE_CHECKING:
+    import os
+
     from pyspark.sql import DataFrame, SparkSession
 
     from fastkcl import Checkpointer, ShardContext
@@ -152,11 +156,16 @@ class SparkProcessor(BatchProcessor):
             included, its status waits for the writer. `DEFAULT_HELD_TABLES` times `max_bytes` by default.
         checkpoint_interval: least seconds between two checkpoints.
         shutdown_grace: seconds, at the most, that a requested shutdown waits for the writes.
+        report_interval: seconds between two lines of metrics in the log; None for none. See `fastkcl.monitoring`.
+        metrics_dir: folder for a Prometheus file; without it that of FASTKCL_METRICS_DIR, if that is set.
 
     Raises:
         TypeError: `sink` is neither, or `spark` is something else.
         ValueError: a bound out of range, or a `spark` that is no URL.
+        OSError: `metrics_dir` cannot be written to.
     """
+
+    monitor: Monitor
 
     def __init__(
         self,
@@ -171,6 +180,8 @@ class SparkProcessor(BatchProcessor):
         max_held_bytes: int | None = None,
         checkpoint_interval: float = DEFAULT_CHECKPOINT_INTERVAL,
         shutdown_grace: float = DEFAULT_SHUTDOWN_GRACE,
+        report_interval: float | None = DEFAULT_REPORT_INTERVAL,
+        metrics_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         self._sink: Sink | None = None
         self._user_write: Callable[[DataFrame, WriteContext], object] | None = None
@@ -190,6 +201,7 @@ class SparkProcessor(BatchProcessor):
         for name, seconds in (("checkpoint_interval", checkpoint_interval), ("shutdown_grace", shutdown_grace)):
             if not seconds >= 0:
                 raise ValueError(f"{name}={seconds!r}: must be seconds, 0 or more")
+        self.monitor = Monitor(report_interval=report_interval, metrics_dir=metrics_dir)
         self._session = Session(spark)
         self._stream = stream
         self._shutdown_grace = shutdown_grace
@@ -237,6 +249,7 @@ class SparkProcessor(BatchProcessor):
             )
         self._shard_id = context.shard_id
         self._order.legacy = context.dialect == "legacy"
+        self._progress = WriteProgress(self._shard_id, self.monitor.metrics, self._buffer)
         self._session.get()
         if self._sink is not None:
             self._ask(self._sink)
@@ -344,13 +357,18 @@ class SparkProcessor(BatchProcessor):
 
     def _write(self, run: Run[RecordBatch, Position]) -> None:
         """Make a run durable; in the writer's thread."""
+        assert run.last_position is not None
+        rows = ShardRows(run.batches, legacy=self._order.legacy, cancelled=lambda: self._buffer.closed)
+        sink, last = self._sink, run.last_position
+        if sink is not None:
+            self._progress.write(run, lambda: self._write_to_sink(sink, rows, last))
+        else:
+            self._progress.write(run, lambda: self._write_by_user(run, rows))
+
+    def _write_by_user(self, run: Run[RecordBatch, Position], rows: ShardRows) -> ShardRows:
         assert self._stream is not None
         assert run.first_position is not None
         assert run.last_position is not None
-        rows = ShardRows(run.batches, legacy=self._order.legacy, cancelled=lambda: self._buffer.closed)
-        if self._sink is not None:
-            self._write_to_sink(self._sink, rows, run.last_position)
-            return
         session = self._session.usable()
         context = WriteContext(
             stream=self._stream,
@@ -366,8 +384,9 @@ class SparkProcessor(BatchProcessor):
         rows.check_wanted()
         assert self._user_write is not None
         refuse_deferred_result("write", self._user_write(df, context))
+        return rows
 
-    def _write_to_sink(self, sink: Sink, rows: ShardRows, last: Position) -> None:
+    def _write_to_sink(self, sink: Sink, rows: ShardRows, last: Position) -> ShardRows | None:
         new = rows if self._in_table is None else rows.behind(self._in_table)
         dropped = rows.num_rows - (0 if new is None else new.num_rows)
         if new is not None:
@@ -395,6 +414,7 @@ class SparkProcessor(BatchProcessor):
         if dropped:
             assert self._in_table is not None
             self._dropped_records += dropped
+            self._progress.dropped(dropped)
             logger().warning(
                 "%s: %d records up to %s came again and are in the table already, which has them up to %s: dropped",
                 self._shard_id,
@@ -405,6 +425,7 @@ class SparkProcessor(BatchProcessor):
             # A redelivery after a death looks like this for a run or two; a stream that was created again goes on.
             if new is None and self._dropped_records >= 2 * (self._dropped_told or dropped):
                 self._tell_if_all_was_dropped()
+        return new
 
     def _ask(self, sink: Sink) -> None:
         """Learn from the sink how far its table has the shard."""

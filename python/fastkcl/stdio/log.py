@@ -1,7 +1,8 @@
 """The logger "fastkcl" of the standard library, imported when there is something to log.
 
 `import logging` costs as much time as the rest of a child's start; most children never log a line.
-Where the program has set up logging, its handlers get our records. Where it has not, they go to standard error.
+Where the program has set up logging, its handlers and levels are asked. Where it has not, everything from INFO on
+goes to standard error: a few lines for each write of a table, against the four that a daemon logs for each message.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ if TYPE_CHECKING:
     import logging
 
 _own_handler: logging.Handler | None = None
+_own_level = False
 
 
 def logger() -> logging.Logger:
     """The logger "fastkcl", with a handler of its own as long as the root logger has none."""
-    global _own_handler
+    global _own_handler, _own_level
     import logging
 
     found = logging.getLogger("fastkcl")
@@ -24,7 +26,13 @@ def logger() -> logging.Logger:
         _own_handler = logging.StreamHandler()
         _own_handler.setFormatter(logging.Formatter("fastkcl: %(levelname)s: %(message)s"))
         found.addHandler(_own_handler)
+        if found.level == logging.NOTSET:
+            found.setLevel(logging.INFO)
+            _own_level = True
     elif _own_handler is not None and configured:
         found.removeHandler(_own_handler)
         _own_handler = None
+        if _own_level:
+            found.setLevel(logging.NOTSET)
+            _own_level = False
     return found

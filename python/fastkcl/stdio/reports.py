@@ -15,6 +15,8 @@ EXIT_FAILURE = 1
 """A protocol error, a daemon that is gone, or an exception out of user code."""
 EXIT_USAGE = 2
 """Started in a way that cannot work, e.g. by hand in a terminal."""
+METRICS_VARIABLE = "FASTKCL_METRICS_DIR"
+"""Environment variable with the folder for files of `fastkcl.monitoring`, a module that most children never import."""
 _EXIT_SIGNAL = 128
 _CONTEXT_LIMIT = 200
 _OWN_MODULES = ("fastkcl.kcl.", "fastkcl.stdio.")

@@ -41,6 +41,11 @@ class ShardRows:
         return sum(len(batch) for batch in self._batches)
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the Arrow columns."""
+        return sum(batch.nbytes for batch in self._batches)
+
+    @property
     def last_position(self) -> Position:
         """Of the last record."""
         return self._position(self._batches[-1], len(self._batches[-1]) - 1)

@@ -1,0 +1,95 @@
+"""Tells how the writes of a shard go: a line in the log for each, and values for the monitor."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fastkcl.spark.sinks.base import WriteCancelledError
+from fastkcl.stdio import reports
+from fastkcl.stdio.log import logger
+
+if TYPE_CHECKING:
+    from fastkcl import Position, RecordBatch
+    from fastkcl.monitoring import Metrics
+    from fastkcl.spark.buffer import BatchBuffer, Run
+    from fastkcl.spark.sinks.rows import ShardRows
+
+__all__ = ["WriteProgress"]
+
+
+class WriteProgress:
+    """Counts writes; for the writer's thread.
+
+    Args:
+        shard_id: for the log.
+        metrics: where the values go.
+        buffer: of which the values say what it holds.
+    """
+
+    def __init__(self, shard_id: str, metrics: Metrics, buffer: BatchBuffer[RecordBatch, Position]) -> None:
+        self._shard_id = shard_id
+        counter = metrics.counter
+        self._writes = counter("writes", "Writes that have stored records.")
+        self._records = counter("written_records", "Records written.")
+        self._bytes = counter("written_bytes", "Bytes of the Arrow columns of the records written.")
+        self._seconds = counter("write_seconds", "Time in writes, failed ones included.")
+        self._failures = counter("write_failures", "Writes that have failed, each attempt counted.")
+        self._dropped = counter("dropped_records", "Records that came again and were in the sink's table already.")
+        metrics.gauge("held_records", "Records taken over from the daemon and not written yet.", lambda: buffer.rows)
+        metrics.gauge("held_bytes", "Memory that they keep allocated.", lambda: buffer.capacity_bytes)
+
+    def write(self, run: Run[RecordBatch, Position], write: Callable[[], ShardRows | None]) -> None:
+        """Write, and tell how it went; a failure too, as the exception itself surfaces at the next request only.
+
+        Args:
+            run: what is to be written.
+            write: does it, and returns the rows that are stored now, None if the table had all of them.
+
+        Raises:
+            BaseException: what `write` has raised.
+        """
+        begun = time.monotonic()
+        try:
+            rows = write()
+        except WriteCancelledError:
+            raise
+        except BaseException as error:
+            self._failures.add()
+            logger().warning(
+                "%s: writing %s rows (%s) failed after %.1f s, attempt %d: %s",
+                self._shard_id,
+                f"{run.rows:,}",
+                _megabytes(run.nbytes),
+                time.monotonic() - begun,
+                run.attempt,
+                reports.describe(error),
+            )
+            raise
+        finally:
+            seconds = max(0.0, time.monotonic() - begun)
+            self._seconds.add(seconds)
+        if rows is not None:
+            self._written(rows, seconds, run.batches[-1].millis_behind_latest)
+
+    def dropped(self, rows: int) -> None:
+        """Rows were in the table already."""
+        self._dropped.add(rows)
+
+    def _written(self, rows: ShardRows, seconds: float, millis_behind_latest: int | None) -> None:
+        self._writes.add()
+        self._records.add(rows.num_rows)
+        self._bytes.add(rows.nbytes)
+        logger().info(
+            "%s: wrote %s rows (%s) in %.1f s%s",
+            self._shard_id,
+            f"{rows.num_rows:,}",
+            _megabytes(rows.nbytes),
+            seconds,
+            "" if millis_behind_latest is None else f", {millis_behind_latest / 1000:,.1f} s behind",
+        )
+
+
+def _megabytes(nbytes: int) -> str:
+    return f"{nbytes / 1e6:,.1f} MB"
