@@ -431,6 +431,7 @@ def test_what_is_no_table(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path, message in (
         (tmp_path, "no table of a sink"),
+        (tmp_path, "a TableSink keeps no position and may store a record twice: look for doubles by stream, shard,"),
         (tmp_path / "x", "does not exist"),
         (tmp_path / "file", "is a file"),
     ):

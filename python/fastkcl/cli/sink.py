@@ -50,7 +50,8 @@ def inspect(ctx: click.Context, /, path: Path, as_json: bool) -> None:
     A commit that is not published yet is not wrong: the next writer does it first.
 
     The table is one of a ParquetSink or of a DeltaSink; of the latter's commits only those are known that its log still
-    has. Reads the files' key columns, not their payloads, changes nothing, and needs no Spark. It may be in use.
+    has. A table that a TableSink appends to is none: it has no positions. Reads the files' key columns, not their
+    payloads, changes nothing, and needs no Spark. It may be in use.
 
     \b
     Examples:

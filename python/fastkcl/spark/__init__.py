@@ -10,7 +10,7 @@ Modules, from the protocol to Spark:
 
     processor   the BatchProcessor: which position is durable, when it is checkpointed
     buffer      collects and cuts batches, writes them in a thread; knows no protocol and no Spark
-    sinks       tables that have each record exactly once
+    sinks       tables that records get into: exactly once, or at least once
     schema      the canonical record schema as a StructType (imports pyspark)
     session     a given session, a Connect server, or a JVM of this process
     jdk         the Java for that JVM, from the machine or from PyPI

@@ -9,8 +9,8 @@
 The table is made of the batches' own buffers; the schema is explicit. What `write` has returned from counts as
 stored, so it has to run an action on the DataFrame; a sink says by itself what is stored. A position is checkpointed
 only when everything up to it is. After a death the daemon delivers again from the last checkpoint: at least once for a
-function, exactly once for a sink, which drops what its table has. Each record's key is (stream, shard, sequenceNumber,
-subSequenceNumber).
+function and for a TableSink; exactly once for a sink with a position in its table, which drops what the table has. Each
+record's key is (stream, shard, sequenceNumber, subSequenceNumber).
 
 When it writes, and when it checkpoints (both numbers of the last record written, never "everything delivered"):
 
@@ -141,7 +141,7 @@ class SparkProcessor(BatchProcessor):
     """Writes a shard's records through Spark; for `fastkcl.run`.
 
     Args:
-        sink: where records go. A sink of `fastkcl.spark.sinks`: each record is in the table exactly once. Or a
+        sink: where records go. A sink of `fastkcl.spark.sinks`, each with its own guarantee. Or a
             function, called as ``write(df, context)`` with a DataFrame of the canonical schema
             (`fastkcl.spark.schema.SCHEMA`) and a `WriteContext`, which stores the records before it returns: at least
             once. Either is called in a thread of its own, one call at a time.

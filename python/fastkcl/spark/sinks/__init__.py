@@ -2,11 +2,13 @@
 
     ParquetSink   files in a folder          exactly once, a zombie is fenced off
     DeltaSink     a Delta table              exactly once, a zombie is fenced off
+    TableSink     a table of Spark's catalog at least once, with the columns to find doubles by
 
 A sink serves one shard at a time. `SparkProcessor` opens it when the shard is initialized, gives it one contiguous run
 of rows after another, and checkpoints what the sink says is durable. The shape of that is `base.Sink`.
 
-How a record gets into a table exactly once (a child can die at any point, and two can believe they own one shard):
+How a record gets into one of the first two exactly once (a child can die at any point, and two can believe they own one
+shard):
 
     1. data    written where readers do not see it
     2. commit  one atomic step: "after position P comes this data, up to position L". It fails if somebody has already
@@ -19,5 +21,6 @@ The commit needs no idea of who owns the lease: of two children that continue fr
 from fastkcl.spark.sinks.base import Rows, Shard, Sink, SinkError, WriteCancelledError
 from fastkcl.spark.sinks.delta import DeltaSink
 from fastkcl.spark.sinks.parquet import ParquetSink
+from fastkcl.spark.sinks.table import TableSink
 
-__all__ = ["DeltaSink", "ParquetSink", "Rows", "Shard", "Sink", "SinkError", "WriteCancelledError"]
+__all__ = ["DeltaSink", "ParquetSink", "Rows", "Shard", "Sink", "SinkError", "TableSink", "WriteCancelledError"]

@@ -55,7 +55,11 @@ class Rows(Protocol):
 
 
 class Sink(Protocol):
-    """A table, for the shard that it was opened for."""
+    """A table, for the shard that it was opened for.
+
+    A record is there exactly once if `open` tells the position up to which the table has the shard, and `write` moves
+    it on in the same atomic step in which the rows become visible. Without a position it is there at least once.
+    """
 
     def open(self, shard: Shard) -> Position | None:
         """Begin with a shard: finish what a death has interrupted.
@@ -63,7 +67,7 @@ class Sink(Protocol):
         It is called again after a write that has raised, for the same shard: was it committed before that?
 
         Returns:
-            The position up to which the table has the shard's records; None if it has none.
+            The position up to which the table has the shard's records; None if it has none, or nobody knows.
 
         Raises:
             SinkError: the table is damaged.
@@ -79,5 +83,6 @@ class Sink(Protocol):
         Raises:
             SinkError: the table is damaged.
             WriteCancelledError: the rows are not wanted any more; nothing of them is durable.
-            Exception: what Spark raised. Nothing of `rows` is durable then, or all of it is: write again.
+            Exception: what Spark raised. Nothing of `rows` is durable then, or all of it is: write again. Without a
+                position, a part can be, and is there twice after that.
         """

@@ -39,6 +39,10 @@ _NUMBER, _SUB = "sequenceNumber", "subSequenceNumber"
 _BATCH_ROWS = 65_536
 _EXAMPLES = 3
 _COMMITS, _DELTA_LOG = "_commits", "_delta_log"
+_NO_POSITIONS = (
+    "a TableSink keeps no position and may store a record twice: look for doubles by stream, shard, sequenceNumber and"
+    " subSequenceNumber"
+)
 _REWRITTEN = -1  # in place of a commit
 _NO_SUB = -1  # legacy: no sub-sequence number
 
@@ -126,7 +130,8 @@ def inspect_table(path: str | os.PathLike[str]) -> TableState:
     if (root / _DELTA_LOG).is_dir():
         return _inspect_delta(root)
     raise SinkError(
-        f"{root}: no table of a sink; it has neither a folder {_COMMITS} (ParquetSink) nor {_DELTA_LOG} (DeltaSink)"
+        f"{root}: no table of a sink; it has neither a folder {_COMMITS} (ParquetSink) nor {_DELTA_LOG} (DeltaSink);"
+        f" {_NO_POSITIONS}"
     )
 
 
@@ -237,7 +242,8 @@ def _inspect_delta(root: Path) -> TableState:
         table = DeltaTable(root)
         if table.metadata().partition_columns != ["stream", "shard"]:
             raise SinkError(
-                f"{root}: a Delta table, but none of a DeltaSink: it is not partitioned by stream and shard"
+                f"{root}: a Delta table, but none of a DeltaSink: it is not partitioned by stream and shard;"
+                f" {_NO_POSITIONS}"
             )
         actions = pa.table(table.get_add_actions(flatten=True))
         deletes = "deletionVectors" in (table.protocol().reader_features or ())
@@ -299,7 +305,7 @@ def _check_delta_commits(about: Sequence[dict[str, Any]], state: ShardState) -> 
         told = "gone" if state.position is None else place(state.position)
         state.damage.append(f"the position is {told}, and the last commit ends elsewhere")
     elif state.position is None:
-        state.damage.append("it has no position: no DeltaSink has written its rows")
+        state.damage.append(f"it has no position: no DeltaSink has written its rows; {_NO_POSITIONS}")
 
 
 def _position(text: str) -> Position | None:
