@@ -140,6 +140,6 @@ class TableSink:
         if provider.lower() in _FILE_FORMATS and not self._only_writer:
             raise SinkError(
                 f"{self._table}: a table of plain {provider} files, whose writers lose each other's rows without an"
-                " error: use ParquetSink or DeltaSink, a table of a format with commits (Iceberg, Delta, ...), or, if no other"
-                " process appends to it (one shard only), TableSink(..., only_writer=True)"
+                " error: use ParquetSink or DeltaSink, a table of a format with commits (Iceberg, Delta, ...), or, if"
+                " no other process appends to it (one shard only), TableSink(..., only_writer=True)"
             )
