@@ -8,7 +8,10 @@ use std::sync::OnceLock;
 /// An instruction set that has kernels in this build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Isa {
-    /// x86-64 with AVX2 and BMI.
+    /// x86-64 with AVX-512 F, BW, VL and VBMI (from Ice Lake and Zen 4 on), and all of [`Isa::Avx2`].
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    /// x86-64 with AVX2, BMI and LZCNT.
     #[cfg(target_arch = "x86_64")]
     Avx2,
     /// Plain Rust, any CPU.
@@ -36,6 +39,8 @@ impl Isa {
     pub const fn name(self) -> &'static str {
         match self {
             #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
             Self::Avx2 => "avx2",
             Self::Portable => "portable",
         }
@@ -45,6 +50,14 @@ impl Isa {
     #[must_use]
     pub fn is_supported(self) -> bool {
         match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => {
+                Self::Avx2.is_supported()
+                    && std::arch::is_x86_feature_detected!("avx512f")
+                    && std::arch::is_x86_feature_detected!("avx512bw")
+                    && std::arch::is_x86_feature_detected!("avx512vl")
+                    && std::arch::is_x86_feature_detected!("avx512vbmi")
+            }
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => {
                 std::arch::is_x86_feature_detected!("avx2")
@@ -59,6 +72,8 @@ impl Isa {
 
 /// The levels of this build, best first.
 const BUILT: &[Isa] = &[
+    #[cfg(target_arch = "x86_64")]
+    Isa::Avx512,
     #[cfg(target_arch = "x86_64")]
     Isa::Avx2,
     Isa::Portable,

@@ -36,6 +36,9 @@ mod columns;
 pub mod cpu;
 mod error;
 pub mod framing;
+#[cfg(test)]
+#[path = "../tests/guard/mod.rs"]
+mod guard;
 mod input;
 pub mod ipc;
 mod json;

@@ -1,23 +1,25 @@
 //! Base64 as a JSON string in a KCL line holds it: encoding, and decoding by two paths that agree byte for byte.
 //!
 //! A daemon writes only canonical text, so almost every character is decoded by a [`Kernel`]: code for one
-//! instruction set that takes whole units of four alphabet characters and stops at the first byte that is none. What it
-//! stops at is the closing quote, padding, or something else; the kernel neither knows nor cares. The caller
-//! ([`text`]) handles the end of a canonical value itself and hands everything else to the slow path ([`slow`]), which
-//! reads exactly what Jackson's `MIME_NO_LINEFEEDS` reads and is the only one to find errors. It takes over at a unit's
-//! edge, so nothing the kernel has decoded is looked at again.
+//! instruction set that decodes the run of alphabet characters before the first byte that is none. What it stops at is
+//! the closing quote, padding, or something else; the kernel neither knows nor cares. The caller ([`text`]) looks
+//! whether it is the end of a canonical value and hands everything else to the slow path ([`slow`]), which reads exactly
+//! what Jackson's `MIME_NO_LINEFEEDS` reads and is the only one to find errors. It takes over at a unit's edge, so
+//! no whole unit is looked at again.
 //!
 //! ```text
 //! base64/
-//!   portable.rs     tables, any CPU            ┐
-//!   x86_64/avx2.rs  32 characters a turn       ├ Kernel: decode_units, plain_run
-//!   (x86_64/avx512.rs, aarch64/neon.rs later)  ┘
-//!   slow.rs         one character at a time, resumable, all errors
-//!   text.rs         a value from its opening quote on: kernel, end of text, slow path
+//!   portable.rs       tables, any CPU        ┐
+//!   x86_64/avx2.rs    32 characters a turn   ├ Kernel: decode_run, plain_run, string_run
+//!   x86_64/avx512.rs  64 characters a turn   ┘
+//!   slow.rs           one character at a time, resumable, all errors
+//!   text.rs           a value from its opening quote on: kernel, end of text, slow path
 //! ```
 
 pub(crate) mod portable;
 pub(crate) mod slow;
+#[cfg(test)]
+mod tests;
 pub(crate) mod text;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86_64;
@@ -50,17 +52,15 @@ pub(crate) static VALUES: [u8; 256] = {
 /// The kernels of one instruction set.
 ///
 /// A value of an implementing type is the proof that this CPU has the instructions: types that need any are made by
-/// their `detect` only. The hot scanner is generic over this trait and compiled once for each level, with the kernel
-/// inlined; everything else calls through [`Kernels`].
+/// their `detect` only. Callers are generic over this trait and entered by [`Kernels::run`].
 pub(crate) trait Kernel: Copy {
-    /// Decodes units of four alphabet characters from `source` until one holds another byte or fewer than four
-    /// characters are left before `limit`. Returns how many characters were decoded, a multiple of four; `3/4` of that
-    /// many bytes were written.
+    /// Decodes the run of alphabet characters at `source`, of which there may be `limit` at most. Returns its length; that
+    /// of its whole bytes, [`bytes_of`] the run, is what was written.
     ///
     /// # Safety
     /// `source` is readable for `limit + SLACK` bytes; `destination` is writable for `limit / 4 * 3 + SLACK` bytes and
     /// does not overlap `source`.
-    unsafe fn decode_units(self, source: *const u8, limit: usize, destination: *mut u8) -> usize;
+    unsafe fn decode_run(self, source: *const u8, limit: usize, destination: *mut u8) -> usize;
 
     /// How many of the first `limit` bytes at `source` come before the first `"`, `\`, control character or non-ASCII
     /// byte.
@@ -76,9 +76,20 @@ pub(crate) trait Kernel: Copy {
     unsafe fn string_run(self, source: *const u8, limit: usize) -> usize;
 }
 
+/// Code that is written once, generic over the kernel, and compiled once for each instruction set.
+pub(crate) trait Routine {
+    type Output;
+
+    /// Implementations are `#[inline(always)]`, and so is all that they call and that matters: what is not inlined into
+    /// the entry of an instruction set is compiled for the CPU that the build is for.
+    fn run<K: Kernel>(self, kernel: K) -> Self::Output;
+}
+
 /// The kernels of this process, chosen once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kernels {
+    #[cfg(target_arch = "x86_64")]
+    Avx512(x86_64::avx512::Avx512),
     #[cfg(target_arch = "x86_64")]
     Avx2(x86_64::avx2::Avx2),
     Portable(portable::Portable),
@@ -89,64 +100,49 @@ impl Kernels {
     pub(crate) fn of(isa: Isa) -> Self {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => x86_64::avx2::Avx2::detect().map_or(Self::Portable(portable::Portable), Self::Avx2),
-            Isa::Portable => Self::Portable(portable::Portable),
+            Isa::Avx512 => x86_64::avx512::Avx512::detect().map(Self::Avx512),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => x86_64::avx2::Avx2::detect().map(Self::Avx2),
+            Isa::Portable => None,
         }
+        .unwrap_or(Self::Portable(portable::Portable))
     }
 
     /// The kernels of [`cpu::active`]; a wrong `FASTKCL_FORCE_ISA` is reported there, not here.
     pub(crate) fn active() -> Self {
         Self::of(cpu::active().unwrap_or(Isa::Portable))
     }
-}
 
-impl Kernel for Kernels {
+    /// Runs `routine` as it is compiled for these kernels: the one place where the instruction set is looked at.
     #[inline]
-    unsafe fn decode_units(self, source: *const u8, limit: usize, destination: *mut u8) -> usize {
+    pub(crate) fn run<R: Routine>(self, routine: R) -> R::Output {
         match self {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: the caller's promises are the callee's.
-            Self::Avx2(kernel) => unsafe { kernel.decode_units_call(source, limit, destination) },
-            // SAFETY: the caller's promises are the callee's.
-            Self::Portable(kernel) => unsafe { kernel.decode_units(source, limit, destination) },
-        }
-    }
-
-    #[inline]
-    unsafe fn plain_run(self, source: *const u8, limit: usize) -> usize {
-        match self {
+            Self::Avx512(kernel) => kernel.run(routine),
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: the caller's promises are the callee's.
-            Self::Avx2(kernel) => unsafe { kernel.plain_run_call(source, limit) },
-            // SAFETY: the caller's promises are the callee's.
-            Self::Portable(kernel) => unsafe { kernel.plain_run(source, limit) },
-        }
-    }
-
-    #[inline]
-    unsafe fn string_run(self, source: *const u8, limit: usize) -> usize {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: the caller's promises are the callee's.
-            Self::Avx2(kernel) => unsafe { kernel.string_run_call(source, limit) },
-            // SAFETY: the caller's promises are the callee's.
-            Self::Portable(kernel) => unsafe { kernel.string_run(source, limit) },
+            Self::Avx2(kernel) => kernel.run(routine),
+            Self::Portable(kernel) => routine.run(kernel),
         }
     }
 }
 
-/// [`Kernel::decode_units`] on checked memory: the units of `input[from..to]`, appended to `out`.
+/// How many whole bytes a run of alphabet characters makes.
+pub(crate) const fn bytes_of(run: usize) -> usize {
+    run / 4 * 3 + run % 4 * 3 / 4
+}
+
+/// [`Kernel::decode_run`] on checked memory: the run at `input[from..to]`, its whole bytes appended to `out`.
 #[inline(always)]
-pub(crate) fn decode_units<K: Kernel>(kernel: K, input: Padded<'_>, from: usize, to: usize, out: &mut Buf) -> usize {
+pub(crate) fn decode_run<K: Kernel>(kernel: K, input: Padded<'_>, from: usize, to: usize, out: &mut Buf) -> usize {
     assert!(from <= to && to <= input.end());
     let limit = to - from;
     out.reserve(limit / 4 * 3 + SLACK);
     // SAFETY: `Padded` has SLACK readable bytes behind `end`, and `to <= end`; `reserve` made the room behind `spare`,
-    // in memory that `out` owns alone; the kernel has initialised `consumed / 4 * 3` bytes of it.
+    // in memory that `out` owns alone; the kernel has initialised `bytes_of(run)` bytes of it.
     unsafe {
-        let consumed = kernel.decode_units(input.readable().as_ptr().add(from), limit, out.spare());
-        out.set_len(out.len() + consumed / 4 * 3);
-        consumed
+        let run = kernel.decode_run(input.readable().as_ptr().add(from), limit, out.spare());
+        out.set_len(out.len() + bytes_of(run));
+        run
     }
 }
 
@@ -164,6 +160,38 @@ pub(crate) fn string_run<K: Kernel>(kernel: K, input: Padded<'_>, from: usize) -
     assert!(from <= input.end());
     // SAFETY: SLACK readable bytes follow `end`.
     unsafe { kernel.string_run(input.readable().as_ptr().add(from), input.end() - from) }
+}
+
+/// [`decode_run`] as a routine of its own.
+struct DecodeRun<'a> {
+    input: Padded<'a>,
+    from: usize,
+    to: usize,
+    out: &'a mut Buf,
+}
+
+impl Routine for DecodeRun<'_> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> usize {
+        decode_run(kernel, self.input, self.from, self.to, self.out)
+    }
+}
+
+/// [`string_run`] as a routine of its own.
+pub(crate) struct StringRun<'a> {
+    pub(crate) input: Padded<'a>,
+    pub(crate) from: usize,
+}
+
+impl Routine for StringRun<'_> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> usize {
+        string_run(kernel, self.input, self.from)
+    }
 }
 
 /// Encodes with padding.
@@ -213,9 +241,10 @@ pub fn decode(text: &[u8]) -> Result<Vec<u8>, Error> {
     let padded = pad(text);
     let input = Padded::new(&padded, text.len());
     let mut out = Buf::new();
-    let consumed = decode_units(Kernels::active(), input, 0, text.len(), &mut out);
+    let run = Kernels::active().run(DecodeRun { input, from: 0, to: text.len(), out: &mut out });
+    out.truncate(run / 4 * 3);
     let mut state = slow::Slow::default();
-    for (at, byte) in text.iter().enumerate().skip(consumed) {
+    for (at, byte) in text.iter().enumerate().skip(run / 4 * 4) {
         state.push(u32::from(*byte), &mut out).map_err(|reason| Error::base64(reason, at))?;
     }
     state.finish().map_err(|reason| Error::base64(reason, text.len()))?;

@@ -30,25 +30,29 @@ static SHIFTED: [[u32; 256]; 4] = {
 
 impl Kernel for Portable {
     #[inline(always)]
-    unsafe fn decode_units(self, source: *const u8, limit: usize, destination: *mut u8) -> usize {
-        let (mut read, mut written) = (0, 0);
-        while read + 4 <= limit {
-            // SAFETY: `read + 4 <= limit` bytes of `source` are readable.
+    unsafe fn decode_run(self, source: *const u8, limit: usize, destination: *mut u8) -> usize {
+        let mut read = 0;
+        while read < limit {
+            // SAFETY: `read < limit`, and SLACK bytes behind `limit` are readable.
             let unit = unsafe { ptr::read_unaligned(source.add(read).cast::<[u8; 4]>()) };
-            let bits = SHIFTED[0][usize::from(unit[0])]
+            let mut bits = SHIFTED[0][usize::from(unit[0])]
                 | SHIFTED[1][usize::from(unit[1])]
                 | SHIFTED[2][usize::from(unit[2])]
                 | SHIFTED[3][usize::from(unit[3])];
+            let mut run = 4;
             if bits >= BAD {
-                break;
+                run = unit.iter().take_while(|byte| VALUES[usize::from(**byte)] != NONE).count();
+                bits = (0..run).fold(0, |bits, place| bits | SHIFTED[place][usize::from(unit[place])]);
             }
             // The fourth byte is written too and then overwritten or left beyond the length.
-            // SAFETY: `written + 4 <= limit / 4 * 3 + 1`, within the slack of `destination`.
-            unsafe { ptr::write_unaligned(destination.add(written).cast(), (bits << 8).to_be_bytes()) };
-            read += 4;
-            written += 3;
+            // SAFETY: `read / 4 * 3 + 4 <= limit / 4 * 3 + SLACK`, which is the room of `destination`.
+            unsafe { ptr::write_unaligned(destination.add(read / 4 * 3).cast(), (bits << 8).to_be_bytes()) };
+            read += run;
+            if run < 4 {
+                break;
+            }
         }
-        read
+        read.min(limit)
     }
 
     #[inline(always)]

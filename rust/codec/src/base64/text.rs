@@ -1,7 +1,7 @@
 //! The content of a base64 JSON string, from behind its opening quote to its closing one, over any number of calls.
 
 use super::slow::Slow;
-use super::{Kernel, Kernels, NONE, VALUES, decode_units};
+use super::{Kernel, Kernels, NONE, Routine, VALUES, decode_run};
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::Padded;
 use crate::json::{self, Escape};
@@ -22,34 +22,56 @@ pub(crate) struct Text {
 pub(crate) enum Progress {
     /// The index behind the closing quote.
     Closed(usize),
-    /// All input is taken but for what begins at this index: less than a unit, or half of an escape.
+    /// All is taken but for what begins at this index: a unit's edge, or an escape that is not all there.
     Open(usize),
 }
 
-/// The end of a canonical value at the start of `rest`, all whole units taken before: the bytes of a padded unit, how
-/// many of them count, and how much of `rest` is consumed, closing quote included.
+/// Takes a value from `from`, a unit's edge, on as far as the kernel can: up to `to`, or the end of a canonical one.
+/// What is open may be anything but a whole unit.
 #[inline(always)]
-pub(crate) fn canonical_end(rest: &[u8]) -> Option<([u8; 2], usize, usize)> {
-    let value = |byte: u8| u32::from(VALUES[usize::from(byte)]);
-    match *rest {
-        [b'"', ..] => Some(([0; 2], 0, 1)),
-        [first, second, third, b'=', b'"', ..] => {
-            let (one, two) = (value(first), value(second));
-            if (one | two) == u32::from(NONE) {
-                return None;
+pub(crate) fn canonical<K: Kernel>(kernel: K, input: Padded<'_>, from: usize, to: usize, out: &mut Buf) -> Progress {
+    /// What ends a run, by its length modulo 4: padding and the quote. No canonical value has a run of 4 n + 1.
+    const ENDS: [&[u8]; 4] = [b"\"", b"", b"==\"", b"=\""];
+    /// The same as little-endian numbers, and the bits of them that count.
+    const WORDS: [(u32, u32); 4] = {
+        let mut words = [(0, 0); 4];
+        let mut run = 0;
+        while run < 4 {
+            let mut at = ENDS[run].len();
+            while at > 0 {
+                at -= 1;
+                words[run] = (words[run].0 << 8 | ENDS[run][at] as u32, words[run].1 << 8 | 0xff);
             }
-            let bits = one << 18 | two << 12;
-            if third == b'=' {
-                return Some(([bits.to_be_bytes()[1], 0], 1, 5));
-            }
-            let three = value(third);
-            if three == u32::from(NONE) {
-                return None;
-            }
-            let bytes = (bits | three << 6).to_be_bytes();
-            Some(([bytes[1], bytes[2]], 2, 5))
+            run += 1;
         }
-        _ => None,
+        words[1] = (1, 0);
+        words
+    };
+    let run = decode_run(kernel, input, from, to, out);
+    let next = input.readable()[from + run..].first_chunk().expect("SLACK bytes follow any input");
+    let (word, mask) = WORDS[run % 4];
+    let end = from + run + ENDS[run % 4].len();
+    if u32::from_le_bytes(*next) & mask == word && end <= input.end() {
+        return Progress::Closed(end);
+    }
+    out.truncate(out.len() - run % 4 * 3 / 4);
+    Progress::Open(from + run / 4 * 4)
+}
+
+/// [`canonical`] as a routine of its own.
+struct Canonical<'a> {
+    input: Padded<'a>,
+    from: usize,
+    to: usize,
+    out: &'a mut Buf,
+}
+
+impl Routine for Canonical<'_> {
+    type Output = Progress;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> Progress {
+        canonical(kernel, self.input, self.from, self.to, self.out)
     }
 }
 
@@ -69,9 +91,9 @@ impl Text {
     }
 
     /// Decodes `input[from..]` into `out` as far as it goes. `base` is the line offset of `input[0]`.
-    pub(crate) fn advance<K: Kernel>(
+    pub(crate) fn advance(
         &mut self,
-        kernel: K,
+        kernels: Kernels,
         input: Padded<'_>,
         base: usize,
         mut from: usize,
@@ -79,16 +101,14 @@ impl Text {
     ) -> Result<Progress> {
         while self.slow.is_none() {
             let to = input.end().min(from + CHUNK);
-            from += decode_units(kernel, input, from, to, out);
-            let rest = &input.input()[from..];
-            if let Some((bytes, count, consumed)) = canonical_end(rest) {
-                out.extend_from_slice(&bytes[..count]);
-                return Ok(Progress::Closed(from + consumed));
+            match kernels.run(Canonical { input, from, to, out }) {
+                closed @ Progress::Closed(_) => return Ok(closed),
+                Progress::Open(next) => from = next,
             }
             if to < input.end() && to - from < 4 {
                 continue;
             }
-            if may_end_canonically(rest) {
+            if may_end_canonically(&input.input()[from..]) {
                 return Ok(Progress::Open(from));
             }
             self.slow = Some(Slow::default());

@@ -3,7 +3,7 @@
 //! Bytes are looked at in order and the first error stops, so the error reported is the first in byte order. What a
 //! value is shows at its first byte, and so does a value of the wrong type.
 
-use crate::base64::{Kernels, string_run};
+use crate::base64::{Kernels, StringRun};
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::Padded;
 use crate::pool::Buf;
@@ -300,7 +300,7 @@ impl<'a> Cursor<'a> {
         let start = self.at;
         let mut escaped = false;
         loop {
-            let end = self.at + string_run(self.kernels, self.input, self.at);
+            let end = self.at + self.kernels.run(StringRun { input: self.input, from: self.at });
             if let Err(error) = str::from_utf8(&self.input.input()[self.at..end]) {
                 return Err(utf8_error(self.offset() + error.valid_up_to()));
             }

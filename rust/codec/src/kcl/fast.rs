@@ -5,8 +5,8 @@
 //! closing quote only. Anything else, in any place, is no error here: the scanner stops where it is, and the general
 //! record parser goes on from there with the same columns.
 
-use crate::base64::text::canonical_end;
-use crate::base64::{Kernel, Kernels, decode_units, plain_run, string_run};
+use crate::base64::text::{Progress, canonical};
+use crate::base64::{Kernel, Routine, plain_run, string_run};
 use crate::columns::{Columns, Fixed, Variable};
 use crate::input::Padded;
 use crate::json::{escaped_character, simple_escape};
@@ -28,23 +28,35 @@ pub(crate) enum Stop {
 }
 
 /// Scans records from `at`, where one must begin.
-pub(crate) fn records(kernels: Kernels, input: Padded<'_>, at: usize, columns: &mut Columns) -> Stop {
-    match kernels {
-        #[cfg(target_arch = "x86_64")]
-        Kernels::Avx2(kernel) => {
-            #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
-            fn avx2(
-                kernel: crate::base64::x86_64::avx2::Avx2,
-                input: Padded<'_>,
-                at: usize,
-                columns: &mut Columns,
-            ) -> Stop {
-                scan(kernel, input, at, columns)
-            }
-            // SAFETY: a value of the kernel's type proves that the CPU has its instructions.
-            unsafe { avx2(kernel, input, at, columns) }
-        }
-        Kernels::Portable(kernel) => scan(kernel, input, at, columns),
+pub(crate) struct Records<'a> {
+    pub(crate) input: Padded<'a>,
+    pub(crate) at: usize,
+    pub(crate) columns: &'a mut Columns,
+}
+
+impl Routine for Records<'_> {
+    type Output = Stop;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> Stop {
+        scan(kernel, self.input, self.at, self.columns)
+    }
+}
+
+/// Takes everything behind `data` of a record in a daemon's shape, its closing brace included: the index behind it, and
+/// the values that are not behind their columns.
+pub(crate) struct Members<'a> {
+    pub(crate) input: Padded<'a>,
+    pub(crate) at: usize,
+    pub(crate) columns: &'a mut Columns,
+}
+
+impl Routine for Members<'_> {
+    type Output = Option<(usize, Fixed)>;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> Option<(usize, Fixed)> {
+        members(kernel, self.input, self.at, self.columns)
     }
 }
 
@@ -52,11 +64,11 @@ pub(crate) fn records(kernels: Kernels, input: Padded<'_>, at: usize, columns: &
 fn scan<K: Kernel>(kernel: K, input: Padded<'_>, mut at: usize, columns: &mut Columns) -> Stop {
     loop {
         columns.reopen();
-        let Some(mut here) = literal(input, at, OPENING) else { return Stop::Element(at) };
-        here += decode_units(kernel, input, here, input.end(), &mut columns.data.values);
-        let Some((bytes, count, consumed)) = canonical_end(&input.input()[here..]) else { return Stop::Data(here) };
-        columns.data.values.extend_from_slice(&bytes[..count]);
-        here += consumed;
+        let Some(data) = literal(input, at, OPENING) else { return Stop::Element(at) };
+        let here = match canonical(kernel, input, data, input.end(), &mut columns.data.values) {
+            Progress::Closed(next) => next,
+            Progress::Open(next) => return Stop::Data(next),
+        };
         let Some((next, fixed)) = members(kernel, input, here, columns) else {
             columns.keys.reopen();
             columns.sequences.reopen();
@@ -70,14 +82,8 @@ fn scan<K: Kernel>(kernel: K, input: Padded<'_>, mut at: usize, columns: &mut Co
     }
 }
 
-/// Takes everything behind `data` of a record in a daemon's shape, its closing brace included.
 #[inline(always)]
-pub(crate) fn members<K: Kernel>(
-    kernel: K,
-    input: Padded<'_>,
-    at: usize,
-    columns: &mut Columns,
-) -> Option<(usize, Fixed)> {
+fn members<K: Kernel>(kernel: K, input: Padded<'_>, at: usize, columns: &mut Columns) -> Option<(usize, Fixed)> {
     let at = literal(input, at, b",\"partitionKey\":\"")?;
     let at = text(kernel, input, at, &mut columns.keys)?;
     let at = literal(input, at, b",\"sequenceNumber\":\"")?;

@@ -18,7 +18,7 @@
 use std::sync::Arc;
 
 use super::LARGEST_MAX_LINE_BYTES;
-use super::fast::{self, OPENING, Stop};
+use super::fast::{Members, OPENING, Records, Stop};
 use super::line::{self, Parsed};
 use super::message::Message;
 use super::record::Fields;
@@ -329,7 +329,7 @@ impl Stream {
     /// An element of `records` must begin at `at`.
     fn element(&mut self, input: Padded<'_>, at: &mut usize, first: bool) -> Result<Step> {
         let window = input.until(input.end().min(*at + WINDOW));
-        let stop = fast::records(self.kernels, window, *at, &mut self.columns);
+        let stop = self.kernels.run(Records { input: window, at: *at, columns: &mut self.columns });
         let next = match stop {
             Stop::Element(next) | Stop::Data(next) | Stop::Members(next) | Stop::After(next) => next,
         };
@@ -374,7 +374,8 @@ impl Stream {
         let input = input.until(end);
         let mut cursor = self.cursor(input, *at);
         if matches!(self.state, State::Members(_)) {
-            if let Some((next, fixed)) = fast::members(self.kernels, input, *at, &mut self.columns) {
+            let members = Members { input, at: *at, columns: &mut self.columns };
+            if let Some((next, fixed)) = self.kernels.run(members) {
                 self.columns.commit(fixed);
                 cursor.at = next;
             } else {

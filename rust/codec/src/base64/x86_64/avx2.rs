@@ -6,13 +6,13 @@
 //! gives the distance from the character to its value. Two multiply-adds join four 6-bit values to 24 bits, a byte
 //! shuffle puts the 12 bytes of each half in order, and a permute closes the gap between the halves.
 //!
-//! A block with a bad character is decoded the same way: lanes of whole good units are right, the rest lies beyond the
-//! length that is returned. So there is no scalar tail.
+//! The block with the first bad character goes the same way, with the values of bad ones set to 0, so there is no scalar
+//! tail.
 
 #[allow(clippy::wildcard_imports, reason = "the intrinsics' names are their own namespace")]
 use std::arch::x86_64::*;
 
-use super::super::Kernel;
+use super::super::{Kernel, Routine};
 use crate::cpu::Isa;
 
 /// Proof that this CPU has AVX2, BMI and LZCNT.
@@ -24,49 +24,15 @@ impl Avx2 {
         Isa::Avx2.is_supported().then_some(Self(()))
     }
 
-    /// [`Kernel::decode_units`] as a function of its own.
-    ///
-    /// # Safety
-    /// As [`Kernel::decode_units`].
+    /// Runs `routine`, compiled for these instructions.
     #[inline]
-    pub(crate) unsafe fn decode_units_call(self, source: *const u8, limit: usize, destination: *mut u8) -> usize {
+    pub(crate) fn run<R: Routine>(self, routine: R) -> R::Output {
         #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
-        unsafe fn call(kernel: Avx2, source: *const u8, limit: usize, destination: *mut u8) -> usize {
-            // SAFETY: the caller's promises are the callee's.
-            unsafe { kernel.decode_units(source, limit, destination) }
+        fn compiled<R: Routine>(kernel: Avx2, routine: R) -> R::Output {
+            routine.run(kernel)
         }
-        // SAFETY: `self` proves the instructions; the caller's promises are the callee's.
-        unsafe { call(self, source, limit, destination) }
-    }
-
-    /// [`Kernel::plain_run`] as a function of its own.
-    ///
-    /// # Safety
-    /// As [`Kernel::plain_run`].
-    #[inline]
-    pub(crate) unsafe fn plain_run_call(self, source: *const u8, limit: usize) -> usize {
-        #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
-        unsafe fn call(kernel: Avx2, source: *const u8, limit: usize) -> usize {
-            // SAFETY: the caller's promises are the callee's.
-            unsafe { kernel.plain_run(source, limit) }
-        }
-        // SAFETY: `self` proves the instructions; the caller's promises are the callee's.
-        unsafe { call(self, source, limit) }
-    }
-
-    /// [`Kernel::string_run`] as a function of its own.
-    ///
-    /// # Safety
-    /// As [`Kernel::string_run`].
-    #[inline]
-    pub(crate) unsafe fn string_run_call(self, source: *const u8, limit: usize) -> usize {
-        #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
-        unsafe fn call(kernel: Avx2, source: *const u8, limit: usize) -> usize {
-            // SAFETY: the caller's promises are the callee's.
-            unsafe { kernel.string_run(source, limit) }
-        }
-        // SAFETY: `self` proves the instructions; the caller's promises are the callee's.
-        unsafe { call(self, source, limit) }
+        // SAFETY: `self` proves the instructions.
+        unsafe { compiled(self, routine) }
     }
 }
 
@@ -77,9 +43,9 @@ macro_rules! table {
 
 impl Kernel for Avx2 {
     #[inline(always)]
-    unsafe fn decode_units(self, source: *const u8, limit: usize, destination: *mut u8) -> usize {
+    unsafe fn decode_run(self, source: *const u8, limit: usize, destination: *mut u8) -> usize {
         // SAFETY: `self` proves the instructions. Loads: `read < limit`, 32 bytes each, and SLACK bytes behind `limit`
-        // are readable. Stores: 32 bytes at `written = read / 4 * 3`, of which the room of `limit / 4 * 3 + SLACK` has
+        // are readable. Stores: 32 bytes at `read / 4 * 3`, of which the room of `limit / 4 * 3 + SLACK` has
         // at least SLACK left.
         unsafe {
             let low_table =
@@ -90,7 +56,13 @@ impl Kernel for Avx2 {
             let order = table!(2, 1, 0, 6, 5, 4, 10, 9, 8, 14, 13, 12, -1, -1, -1, -1);
             let nibble = _mm256_set1_epi8(0x0f);
             let slash = _mm256_set1_epi8(0x2f);
-            let (mut read, mut written) = (0, 0);
+            let pack = |values| {
+                let pairs = _mm256_maddubs_epi16(values, _mm256_set1_epi32(0x0140_0140));
+                let units = _mm256_madd_epi16(pairs, _mm256_set1_epi32(0x0001_1000));
+                let halves = _mm256_shuffle_epi8(units, order);
+                _mm256_permutevar8x32_epi32(halves, _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 3, 7))
+            };
+            let mut read = 0;
             while read < limit {
                 let text = _mm256_loadu_si256(source.add(read).cast());
                 let high = _mm256_and_si256(_mm256_srli_epi32(text, 4), nibble);
@@ -99,20 +71,17 @@ impl Kernel for Avx2 {
                 let is_slash = _mm256_cmpeq_epi8(text, slash);
                 let distance = _mm256_shuffle_epi8(distance_table, _mm256_add_epi8(is_slash, high));
                 let values = _mm256_add_epi8(text, distance);
-                let pairs = _mm256_maddubs_epi16(values, _mm256_set1_epi32(0x0140_0140));
-                let units = _mm256_madd_epi16(pairs, _mm256_set1_epi32(0x0001_1000));
-                let halves = _mm256_shuffle_epi8(units, order);
-                let bytes = _mm256_permutevar8x32_epi32(halves, _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 3, 7));
-                _mm256_storeu_si256(destination.add(written).cast(), bytes);
-                let good = _mm256_movemask_epi8(_mm256_cmpeq_epi8(bad, _mm256_setzero_si256())).cast_unsigned();
-                if good != u32::MAX || read + 32 > limit {
-                    let run = (good.trailing_ones() as usize).min(limit - read);
-                    return read + run / 4 * 4;
+                let good = _mm256_cmpeq_epi8(bad, _mm256_setzero_si256());
+                let bytes = destination.add(read / 4 * 3).cast();
+                let stops = !_mm256_movemask_epi8(good).cast_unsigned();
+                if stops != 0 {
+                    _mm256_storeu_si256(bytes, pack(_mm256_and_si256(values, good)));
+                    return limit.min(read + stops.trailing_zeros() as usize);
                 }
+                _mm256_storeu_si256(bytes, pack(values));
                 read += 32;
-                written += 24;
             }
-            read
+            limit
         }
     }
 

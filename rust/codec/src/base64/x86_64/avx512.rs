@@ -1,0 +1,160 @@
+//! AVX-512 with VBMI: 64 characters to 48 bytes a turn.
+//!
+//! `vpermi2b` looks up 64 bytes at once in a table of 128 that fills two registers. It takes the low seven bits of each
+//! character as the index, so the ASCII half of the table is all there is: an entry is the character's value, or has its
+//! top bit set where there is none. A byte is bad if the top bit of its entry is set, or its own (non-ASCII): one `or`,
+//! and one instruction that gathers the top bits into a mask register.
+//!
+//! ```text
+//!  character            i        v        9        x        6 bits each: 34, 47, 61, 49
+//!  vpmaddubsw       i * 64 + v       9 * 64 + x             two of 12 bits
+//!  vpmaddwd      (i * 64 + v) * 4096 + (9 * 64 + x)         one of 24 bits, its lowest byte first
+//!  vpermb          byte 2   byte 1   byte 0                 of each of the 16; the gaps between them are closed
+//! ```
+//!
+//! The block with the first bad byte goes the same way, with the values from there on set to 0, so there is no scalar
+//! tail. Stores are masked to the 48 bytes of a block. Two blocks are checked together: one branch for 128 characters of
+//! a long value.
+
+#[allow(clippy::wildcard_imports, reason = "the intrinsics' names are their own namespace")]
+use std::arch::x86_64::*;
+
+use super::super::{Kernel, Routine, VALUES};
+use crate::cpu::Isa;
+
+/// Proof that this CPU has AVX-512 F, BW, VL and VBMI, AVX2, BMI and LZCNT.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Avx512(());
+
+impl Avx512 {
+    pub(crate) fn detect() -> Option<Self> {
+        Isa::Avx512.is_supported().then_some(Self(()))
+    }
+
+    /// Runs `routine`, compiled for these instructions.
+    #[inline]
+    pub(crate) fn run<R: Routine>(self, routine: R) -> R::Output {
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx2,bmi1,bmi2,lzcnt")]
+        fn compiled<R: Routine>(kernel: Avx512, routine: R) -> R::Output {
+            routine.run(kernel)
+        }
+        // SAFETY: `self` proves the instructions.
+        unsafe { compiled(self, routine) }
+    }
+}
+
+/// A register's bytes in memory.
+#[repr(align(64))]
+struct Block([u8; 64]);
+
+/// The values of the first and second 64 ASCII characters; the top bit is set where there is none.
+static LOW: Block = Block(*VALUES.first_chunk().expect("256 entries"));
+static HIGH: Block = Block(*VALUES.split_at(64).1.first_chunk().expect("192 entries"));
+
+/// Which byte of 16 units of 24 bits, each in four bytes with the lowest first, goes where.
+static ORDER: Block = {
+    let mut order = [0; 64];
+    let mut at = 0;
+    while at < 48 {
+        #[expect(clippy::cast_possible_truncation, reason = "below 64")]
+        {
+            order[at] = (at / 3 * 4 + 2 - at % 3) as u8;
+        }
+        at += 1;
+    }
+    Block(order)
+};
+
+/// The 48 bytes that a block of 64 values makes.
+const WHOLE: __mmask64 = (1 << 48) - 1;
+
+impl Kernel for Avx512 {
+    #[inline(always)]
+    unsafe fn decode_run(self, source: *const u8, limit: usize, destination: *mut u8) -> usize {
+        // SAFETY: `self` proves the instructions. Tables are 64 bytes, aligned. Loads: `read < limit`, 64 bytes each
+        // (128 only where `read + 128 <= limit`), and SLACK bytes behind `limit` are readable. Stores: 48 bytes at
+        // `read / 4 * 3`, of which the room of `limit / 4 * 3 + SLACK` has at least SLACK left.
+        unsafe {
+            let low = _mm512_load_si512(LOW.0.as_ptr().cast());
+            let high = _mm512_load_si512(HIGH.0.as_ptr().cast());
+            let order = _mm512_load_si512(ORDER.0.as_ptr().cast());
+            let pack = |values| {
+                let pairs = _mm512_maddubs_epi16(values, _mm512_set1_epi32(0x0140_0140));
+                let units = _mm512_madd_epi16(pairs, _mm512_set1_epi32(0x0001_1000));
+                _mm512_permutexvar_epi8(order, units)
+            };
+            let store = |at: usize, bytes| {
+                _mm512_mask_storeu_epi8(destination.add(at / 4 * 3).cast(), WHOLE, bytes);
+            };
+            let mut read = 0;
+            while read + 128 <= limit {
+                let first = _mm512_loadu_si512(source.add(read).cast());
+                let second = _mm512_loadu_si512(source.add(read + 64).cast());
+                let first_values = _mm512_permutex2var_epi8(low, first, high);
+                let second_values = _mm512_permutex2var_epi8(low, second, high);
+                let flags =
+                    _mm512_or_si512(_mm512_or_si512(first, first_values), _mm512_or_si512(second, second_values));
+                if _mm512_movepi8_mask(flags) != 0 {
+                    break;
+                }
+                store(read, pack(first_values));
+                store(read + 64, pack(second_values));
+                read += 128;
+            }
+            while read < limit {
+                let text = _mm512_loadu_si512(source.add(read).cast());
+                let values = _mm512_permutex2var_epi8(low, text, high);
+                let bad = _mm512_movepi8_mask(_mm512_or_si512(text, values));
+                // The bits below the lowest one that is set; all, if none is.
+                let good = !bad & bad.wrapping_sub(1);
+                store(read, pack(_mm512_maskz_mov_epi8(good, values)));
+                if bad != 0 {
+                    return limit.min(read + bad.trailing_zeros() as usize);
+                }
+                read += 64;
+            }
+            limit
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn plain_run(self, source: *const u8, limit: usize) -> usize {
+        // SAFETY: the caller's promises are the callee's.
+        unsafe { run::<true>(self, source, limit) }
+    }
+
+    #[inline(always)]
+    unsafe fn string_run(self, source: *const u8, limit: usize) -> usize {
+        // SAFETY: the caller's promises are the callee's.
+        unsafe { run::<false>(self, source, limit) }
+    }
+}
+
+/// # Safety
+/// As [`Kernel::plain_run`].
+#[inline(always)]
+unsafe fn run<const ASCII: bool>(_proof: Avx512, source: *const u8, limit: usize) -> usize {
+    // SAFETY: `_proof` proves the instructions. Loads: `read < limit`, 64 bytes each, and SLACK bytes behind `limit` are
+    // readable.
+    unsafe {
+        let space = _mm512_set1_epi8(0x20);
+        let mut read = 0;
+        while read < limit {
+            let text = _mm512_loadu_si512(source.add(read).cast());
+            let other = if ASCII {
+                // As signed bytes, control characters and non-ASCII are all below U+0020.
+                _mm512_cmplt_epi8_mask(text, space)
+            } else {
+                _mm512_cmplt_epu8_mask(text, space)
+            };
+            let quote = _mm512_cmpeq_epi8_mask(text, _mm512_set1_epi8(0x22));
+            let backslash = _mm512_cmpeq_epi8_mask(text, _mm512_set1_epi8(0x5c));
+            let stops = other | quote | backslash;
+            if stops != 0 {
+                return limit.min(read + stops.trailing_zeros() as usize);
+            }
+            read += 64;
+        }
+        limit
+    }
+}
