@@ -32,9 +32,9 @@ test-rust:
 test-python: $(VENV)/.built
 	$(BIN)/python -m pytest
 
-# Children that die, wake up and lose leases at random; each run has its seed in the test's name.
+# Children that die, wake up and lose leases at random, and a Spark that is killed; each run has its seed in its name.
 test-chaos: $(VENV)/.built
-	FASTKCL_CHAOS_RUNS=50 $(BIN)/python -m pytest tests/test_spark_chaos.py
+	FASTKCL_CHAOS_RUNS=50 $(BIN)/python -m pytest tests/test_spark_chaos.py tests/test_spark_chaos_connect.py
 
 bench: $(VENV)/.built
 	mkdir -p .benchmarks
