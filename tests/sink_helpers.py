@@ -193,7 +193,7 @@ DELTA = Kind(
 
 
 class Mortals:
-    """Processes that write and can die: forks of one that has all modules and has not used them.
+    """Processes that write, and can die or sleep: forks of one that has all modules and has not used them.
 
     Not forks of the tests' own process, as deltalake's threads don't survive one.
     """
@@ -223,24 +223,37 @@ class Mortals:
         Returns:
             Whether it was done before.
         """
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps([str(folder), first, last, steps, seconds]) + "\n")
-        self.process.stdin.flush()
-        status = self.process.stdout.readline().strip()
+        status = self._ask([str(folder), first, last, steps, seconds, "SIGKILL"])
         assert status in ("0", "-9"), f"the writer has failed: {status}"
         return status == "0"
+
+    def write_and_stop(self, folder: Path, first: int, last: int, *, steps: int) -> bool:
+        """Write as `write` does, and be stopped after so many steps, until `wake`; whether it was done before."""
+        status = self._ask([str(folder), first, last, steps, None, "SIGSTOP"])
+        assert status in ("0", "stopped"), f"the writer has failed: {status}"
+        return status == "0"
+
+    def wake(self) -> None:
+        """Let the one that is stopped write to its end."""
+        assert (status := self._ask("wake")) == "0", f"the writer has failed: {status}"
+
+    def _ask(self, question: object) -> str:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(question) + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
 
 
 def serve(kind: Kind) -> None:
     """A process that forks one that writes for each line of its input, and says how that has ended."""
-    for line in sys.stdin:
-        folder, first, last, steps, seconds = json.loads(line)
+    while line := sys.stdin.readline():
+        folder, first, last, steps, seconds, fate = json.loads(line)
         child = os.fork()
         if child == 0:
             status = 1
             try:
-                _write(kind, Path(folder), first, last, steps)
+                _write(kind, Path(folder), first, last, steps, signal.Signals[fate])
                 status = 0
             except BaseException:
                 traceback.print_exc()
@@ -249,18 +262,23 @@ def serve(kind: Kind) -> None:
         if seconds is not None:
             time.sleep(seconds)
             os.kill(child, signal.SIGKILL)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}\n")
-        sys.stdout.flush()
+        _, ended = os.waitpid(child, os.WUNTRACED)
+        if os.WIFSTOPPED(ended):
+            print("stopped", flush=True)
+            sys.stdin.readline()
+            os.kill(child, signal.SIGCONT)
+            _, ended = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(ended), flush=True)
 
 
-def _write(kind: Kind, folder: Path, first: int, last: int, steps: int | None) -> None:
+def _write(kind: Kind, folder: Path, first: int, last: int, steps: int | None, fate: signal.Signals) -> None:
     left = [steps]
 
     def step() -> None:
         if left[0] is not None:
             left[0] -= 1
-            if left[0] < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+            if left[0] == -1:
+                os.kill(os.getpid(), fate)
 
     session: Any = FakeSession()
     size = min(-(-(last - first + 1) // 2), 10)
