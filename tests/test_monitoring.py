@@ -260,6 +260,7 @@ def test_a_quiet_shard_reports_while_the_child_waits_for_input() -> None:
     for name in ("start_age", "processing", "checkpoint", "last_checkpoint_age"):
         assert last.pop(f"{name}_seconds") >= 0
     assert last.pop("time").endswith("Z")
+    assert last.pop("pid") == child.process.pid
     assert last == {
         "final": True,
         "stream": "clicks",

@@ -605,6 +605,14 @@ def test_a_split_sends_keys_to_the_half_of_their_hash() -> None:
         assert plan.records.place(0).order > source.shards()[0].records.place(49).order
 
 
+def test_only_chosen_shards_are_split() -> None:
+    source = generate("tiny", shards=3, records=50, batch_records=10)
+    plans = make_plans(source, ReplayOptions(split_at=2, split_shards=(1,)))
+    assert [plan.parents for plan in plans] == [(), (), (), (1,), (1,)]
+    assert [plan.records_planned for plan in plans[:3]] == [50, 20, 50]
+    assert sum(plan.records_planned for plan in plans) == 150
+
+
 def test_a_merge_takes_the_rest_of_both() -> None:
     source = generate("tiny", shards=3, records=30, batch_records=10)
     plans = make_plans(source, ReplayOptions(merge_at=1))
@@ -660,6 +668,11 @@ def test_plans_that_cannot_be() -> None:
         make_plans(source, ReplayOptions(merge_at=1))
     with pytest.raises(ValueError, match="exclude each other"):
         ReplayOptions(split_at=1, merge_at=1)
+    for index in (-1, 1):
+        with pytest.raises(SourceError, match=f"there is no shard {index} to split; the last one is 0"):
+            make_plans(source, ReplayOptions(split_at=1, split_shards=(index,)))
+    with pytest.raises(ValueError, match="needs split_at"):
+        ReplayOptions(split_shards=(0,))
     infinite, nan = float("inf"), float("nan")
     for name, *values in (
         ("repeat", 0, 10**20),

@@ -23,9 +23,7 @@ import pyarrow.dataset
 import pytest
 from fastkcl import ProcessRecords, _core
 from fastkcl.replay import ReplayOptions, generate, parse_fault, profiles, replay
-from fastkcl.replay.columns import Columns
 from fastkcl.spark import LocalSpark, SparkProcessor, SparkUnavailableError, WriteContext
-from fastkcl.spark.demo import DemoError, SentShard, _spark_errors_told, compare, sent_shard
 from fastkcl.spark.processor import DEFAULT_MAX_TABLE_BYTES
 from fastkcl.spark.session import Session
 from fastkcl.spark.sinks import DeltaSink
@@ -462,69 +460,6 @@ def test_a_poison_record_takes_its_run_with_it_and_nothing_else(
     if choice == "dead_letter":
         (letter,) = letters.iterdir()
         assert pa.ipc.open_file(letter).read_all()["sequenceNumber"].to_pylist() == given_up
-
-
-class TestDemoCheck:
-    """The demo's comparison sees what it is there for."""
-
-    @pytest.mark.parametrize(
-        ("where", "changed", "expected"),
-        [
-            ("true", {}, (3, 0, 0, True)),
-            ("sequenceNumber != '2'", {}, (2, 1, 0, False)),
-            ("true UNION ALL SELECT * FROM sent WHERE sequenceNumber = '2'", {}, (4, 0, 1, False)),
-            ("true", {"data": "cast('other' AS binary)"}, (3, 0, 0, False)),
-            ("true", {"subSequenceNumber": "cast(9 AS bigint)"}, (3, 0, 0, False)),
-            ("true", {"partitionKey": "'key'"}, (3, 0, 0, False)),
-            ("true", {"approximateArrivalTimestamp": "timestamp_millis(0)"}, (3, 0, 0, False)),
-        ],
-        ids=["all there", "one lost", "one doubled", "payloads", "sub-sequence numbers", "keys", "timestamps"],
-    )
-    def test_it_finds_what_is_wrong(
-        self,
-        spark: LocalSpark,
-        tmp_path: Path,
-        where: str,
-        changed: dict[str, str],
-        expected: tuple[int, int, int, bool],
-    ) -> None:
-        batch = record_batch([1, 2, 3])
-        frame = spark.session.createDataFrame(pa.Table.from_batches([pa.record_batch(batch)]))
-        frame.createOrReplaceTempView("sent")
-        select = ", ".join(f"{changed.get(name, name)} AS {name}" for name in frame.columns)
-        spark.session.sql(f"SELECT {select} FROM sent WHERE {where}").write.parquet(str(tmp_path / "shardId=s"))
-        sent = sent_shard(
-            Columns(
-                [record.data for record in batch],
-                [record.partition_key for record in batch],
-                [record.sequence_number for record in batch],
-                [record.sub_sequence_number or 0 for record in batch],
-                [record.timestamp_millis for record in batch],
-            )
-        )
-        (found,), size = compare(spark.session, tmp_path, {"s": sent}, {"s": 5})
-        assert (found.stored, found.lost, found.doubled, found.same_content) == expected
-        assert found.ok == (expected == (3, 0, 0, True))
-        assert (found.checkpoints, size > 0) == (5, True)
-
-    @pytest.mark.parametrize("name", ["x[1]", "td{x}", "a*b?", "back\\slash", "per%20cent", "co:lon[1]"])
-    def test_a_path_is_no_pattern(self, spark: LocalSpark, tmp_path: Path, name: str) -> None:
-        batch = record_batch([1, 2, 3])
-        frame = spark.session.createDataFrame(pa.Table.from_batches([pa.record_batch(batch)]))
-        table = tmp_path / name
-        table.mkdir()
-        frame.write.parquet(str(table / "shardId=s"))
-        (found,), _ = compare(spark.session, table, {"s": SentShard(3, 0)}, {})
-        assert (found.stored, found.lost) == (3, 0)
-
-    def test_an_error_of_spark_is_told_while_it_can_be(self, spark: LocalSpark) -> None:
-        with pytest.raises(DemoError, match=r"^Spark: \[PATH_NOT_FOUND\].*/nowhere") as caught, _spark_errors_told():
-            spark.session.read.parquet("/nowhere")
-        assert "\n" not in str(caught.value)
-
-    def test_nothing_stored_is_everything_lost(self, spark: LocalSpark, tmp_path: Path) -> None:
-        (found,), size = compare(spark.session, tmp_path, {"s": SentShard(3, 1)}, {})
-        assert (found.stored, found.lost, found.doubled, found.ok, size) == (0, 3, 0, False, 0)
 
 
 def test_a_child_with_a_jvm_of_its_own(tmp_path: Path) -> None:

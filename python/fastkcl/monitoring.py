@@ -10,7 +10,7 @@ A child of `fastkcl.run` has one if its processor comes with it (`SparkProcessor
 
 In the log, once in `report_interval` and at the end, one line of ASCII on standard error:
 
-    fastkcl: metrics {"time": "2026-03-01T12:00:00Z", "final": false, "stream": "clicks", "shard": "shardId-…", …
+    fastkcl: metrics {"time": "2026-03-01T12:00:00Z", "pid": 4711, "final": false, "stream": "clicks", …
 
 For Prometheus, a file that node_exporter's textfile collector reads: one for each child, in one folder for all. It is
 written under another name and renamed, so that no reader sees half of it, and removed when the run ends in any way
@@ -305,7 +305,7 @@ class Monitor:
 
     def line(self, *, final: bool = False) -> str:
         """The report for the log: ``metrics {…}``."""
-        head = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "final": final}
+        head = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "pid": os.getpid(), "final": final}
         return f"metrics {json.dumps(head | self.metrics.to_dict())}"
 
     # In a thread of its own, which may wait for a slow disk or a reader of standard error.

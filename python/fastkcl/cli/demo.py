@@ -18,7 +18,8 @@ from rich.text import Text
 from fastkcl.replay import Progress as ReplayProgress
 from fastkcl.replay import ReplayError
 from fastkcl.spark import SparkUnavailableError
-from fastkcl.spark.demo import DemoError, DemoReport, DemoShard, run_demo
+from fastkcl.spark.demo import DemoError, run_demo
+from fastkcl.spark.demo_report import DemoReport, DemoShard, Event, ShardWork
 
 __all__ = ["demo"]
 
@@ -27,14 +28,15 @@ A Kinesis stream of click events, on this machine and without AWS:
 
 [b]replayer[/b]  plays the Java daemon: a child per shard, JSON lines over pipes
 [b]children[/b]  decode them straight into Arrow columns, for Spark
-[b]Spark[/b]     writes Parquet; only then does a child checkpoint
+[b]Spark[/b]     writes the payloads' fields to Parquet; then a child checkpoints
+[b]trouble[/b]   a child is killed, a shard is split, Spark is killed as well
 [b]check[/b]     Spark reads it back: is every record there, once, unchanged?"""
 
 
 @click.command()
 @click.option("--shards", default=4, show_default=True, type=click.IntRange(1, 64), help="Shards; a child for each.")
 @click.option(
-    "--records", default=50_000, show_default=True, type=click.IntRange(1, 10_000_000), help="Records of each shard."
+    "--records", default=25_000, show_default=True, type=click.IntRange(1, 10_000_000), help="Records of each shard."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, and nothing else there.")
 @click.option(
@@ -46,8 +48,9 @@ A Kinesis stream of click events, on this machine and without AWS:
 def demo(shards: int, records: int, as_json: bool, keep: Path | None) -> None:
     """See it work: generated shards, child processes, Spark, Parquet, and a check of what arrived.
 
-    Needs pyspark and a Java (17 or newer, or the one of pip install 'fastkcl[jdk]'); about half a minute, most of it
-    the JVM's. Exits with 1 if a record is missing, doubled or changed.
+    On the way a child is killed, a shard is split, and Spark is killed and started again. Needs pyspark and a Java (17
+    or newer, or the one of pip install 'fastkcl[jdk]'); about a minute, most of it the JVMs'. Exits with 1 if a record
+    is missing, doubled or changed.
 
     \b
     Examples:
@@ -103,12 +106,13 @@ class _Display:
         self._progress.stop()
 
     def step(self, description: str) -> None:
-        """Begin a step."""
-        if not self._console.is_terminal:
-            self._console.print(f"… {description}")
-        if self._task is not None:
-            self._progress.remove_task(self._task)
-        self._task = self._progress.add_task(description, total=None, count="")
+        """Begin a step; called from any thread."""
+        with self._lock:
+            if not self._console.is_terminal:
+                self._console.print(f"… {description}")
+            if self._task is not None:
+                self._progress.remove_task(self._task)
+            self._task = self._progress.add_task(description, total=None, count="")
 
     def progress(self, shard: ReplayProgress) -> None:
         """Move the bar; called from the shards' threads."""
@@ -122,8 +126,10 @@ class _Display:
 
 def _show(console: Console, report: DemoReport) -> None:
     console.print(_shard_table(report.shards))
+    console.print(_event_table(report.events))
     if report.countries:
         console.print(_country_table(report))
+    console.print(_work_table(report.work))
     console.print(_step_table(report))
     for problem in report.problems:
         console.print(Text(f"problem: {problem}", style="red"))
@@ -144,17 +150,17 @@ def _table(title: str) -> Table:
 def _shard_table(shards: list[DemoShard]) -> Table:
     table = _table("What was sent, and what is in the table")
     table.add_column("shard", no_wrap=True)
-    for name in ("sent", "stored", "lost", "doubled", "checkpoints"):
+    for name in ("sent", "again", "stored", "lost", "doubled"):
         table.add_column(name, justify="right")
     table.add_column("content")
     for shard in shards:
         table.add_row(
             shard.shard_id,
             f"{shard.sent:,}",
+            f"{shard.again:,}",
             f"{shard.stored:,}",
             _bad_number(shard.lost),
             _bad_number(shard.doubled),
-            str(shard.checkpoints),
             Text("identical", style="green") if shard.same_content else Text("differs", style="red"),
         )
     return table
@@ -162,6 +168,33 @@ def _shard_table(shards: list[DemoShard]) -> Table:
 
 def _bad_number(number: int) -> Text:
     return Text(f"{number:,}", style="red" if number else "green")
+
+
+def _event_table(events: list[Event]) -> Table:
+    table = _table("What was done to it on the way")
+    table.add_column("after", justify="right")
+    table.add_column("")
+    for event in events:
+        table.add_row(f"{event.seconds:,.1f} s", event.what)
+    return table
+
+
+def _work_table(work: list[ShardWork]) -> Table:
+    table = _table("What the children say of their work")
+    table.add_column("shard", no_wrap=True)
+    for name in ("children", "writes", "failed", "dropped", "writing s", "waiting s"):
+        table.add_column(name, justify="right")
+    for shard in work:
+        table.add_row(
+            shard.shard_id,
+            str(shard.processes),
+            str(shard.writes),
+            str(shard.write_failures),
+            f"{shard.dropped:,}",
+            f"{shard.write_seconds:,.1f}",
+            f"{shard.processing_seconds:,.1f}",
+        )
+    return table
 
 
 def _country_table(report: DemoReport) -> Table:

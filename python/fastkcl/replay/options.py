@@ -36,6 +36,7 @@ class ReplayOptions:
             a worker's stop is nothing but the end of input.
         split_at: after this many batches each shard is split: it ends, and the records that are left come on two
             child shards, by the hash of their keys, once its end is checkpointed.
+        split_shards: which of the shards `split_at` splits, by their index; None for each.
         merge_at: after this many batches shards 0 and 1, 2 and 3, ... end and are merged into one child each.
         empty_batches: empty batches after each batch, as on a quiet shard of a daemon that calls for those too.
         write_size: bytes of one write to a child; None for the extension's default. A JVM writes 8192.
@@ -63,6 +64,7 @@ class ReplayOptions:
     repeat: int = 1
     end: End | None = None
     split_at: int | None = None
+    split_shards: tuple[int, ...] | None = None
     merge_at: int | None = None
     empty_batches: int = 0
     write_size: int | None = None
@@ -91,5 +93,7 @@ class ReplayOptions:
             raise ValueError(f"rate must be at least {RATE} records per second, and a number, not {self.rate}")
         if self.split_at is not None and self.merge_at is not None:
             raise ValueError("split_at and merge_at exclude each other")
+        if self.split_shards is not None and self.split_at is None:
+            raise ValueError("split_shards says which shards are split, and needs split_at")
         if not self.stream:
             raise ValueError("stream cannot be empty")

@@ -162,7 +162,14 @@ def _split(plans: Sequence[ShardPlan], batches: int, options: ReplayOptions) -> 
     parents: list[ShardPlan] = []
     children: list[ShardPlan] = []
     number = _first_free(plans)
+    chosen = range(len(plans)) if options.split_shards is None else options.split_shards
+    for index in chosen:
+        if not 0 <= index < len(plans):
+            raise SourceError(f"there is no shard {index} to split; the last one is {len(plans) - 1}")
     for plan in plans:
+        if plan.index not in chosen:
+            parents.append(plan)
+            continue
         parent, rest = _ended_after(plan, batches, "split")
         parents.append(parent)
         halves: tuple[list[int], list[int]] = ([], [])

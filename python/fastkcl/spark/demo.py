@@ -1,11 +1,19 @@
-"""The whole way once, on one machine and without AWS: generated shards, children, Spark, and a check of what arrived.
+"""The whole way once, on one machine and without AWS, through all that usually goes wrong, and a check of what arrived.
 
-    generate ──▶ replayer ═ pipe ═▶ child for each shard ──▶ Spark Connect ──▶ Parquet
+    generate ──▶ replayer ═ pipe ═▶ child for each shard ──▶ Spark Connect ──▶ Parquet table
        │        (the daemon's part)  (demo_child)            (in a JVM of ours)    │
        └────────────────── compared, shard by shard ◀────────────────── SQL ◀──────┘
 
+What is done to it while it works:
+
+    a child is killed      by SIGKILL, half way through the line of a batch half way through the shard; another one
+                           takes over from the last checkpoint, so records come again
+    a shard is split       it ends, and its records go on in two new shards, with a child for each
+    Spark is killed        the JVM with the Connect server, by SIGKILL, when every shard has children at work; it is
+                           started again at the same address, and the children go on by themselves
+
 What was sent is compared with what Spark reads back: rows, distinct (sequence number, sub-sequence number), and a
-checksum over all columns of every record. It is no benchmark: the JVM is cold and everything shares one machine.
+checksum over all columns of every record. It is no benchmark: the JVM is cold, and everything shares one machine.
 """
 
 from __future__ import annotations
@@ -13,150 +21,46 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+import threading
 import time
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
-from fastkcl.replay import Progress, ReplayOptions, generate, replay
+from fastkcl.replay import Progress, ReplayOptions, generate, parse_fault, replay
+from fastkcl.replay.plan import make_plans
 from fastkcl.spark import demo_child
+from fastkcl.spark.demo_check import SentShard, compare, countries, sent_shard
+from fastkcl.spark.demo_report import DemoReport, Event, ShardWork, Step
 from fastkcl.spark.processor import DEFAULT_MAX_BYTES
 from fastkcl.spark.session import LocalSpark, without_frames
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from fastkcl.replay import Report
-    from fastkcl.replay.columns import Columns
     from fastkcl.replay.sources import Shard
 
-__all__ = [
-    "PROFILE",
-    "CountryRow",
-    "DemoError",
-    "DemoReport",
-    "DemoShard",
-    "SentShard",
-    "Step",
-    "compare",
-    "run_demo",
-    "sent_shard",
-]
+__all__ = ["PROFILE", "DemoError", "run_demo"]
 
 PROFILE: Final = "clickstream"
 _STREAM: Final = "demo"
-_MEGABYTE: Final = 1e6
 _LOG_LINES: Final = 30
-_HELD_BYTES: Final = 4 * DEFAULT_MAX_BYTES  # by all children together, whatever their number
+_BATCHES: Final = 25  # of each shard
+_SPLIT_AFTER: Final = 4  # of these
+_MAX_BYTES: Final = DEFAULT_MAX_BYTES // 4  # of one write, so that there are several of each shard
+_HELD_BYTES: Final = 4 * DEFAULT_MAX_BYTES  # being written by all children together, whatever their number
+_METRICS: Final = b"fastkcl: metrics "
 
-# For half a minute on one machine: the quick compiler only, and no 200 partitions for a handful of groups.
+# For a minute on one machine: the quick compiler only, and no 200 partitions for a handful of groups.
 _SPARK_SETTINGS: Final = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.sql.shuffle.partitions": "4",
 }
 
-_COUNT = """
-SELECT shardId,
-       count(*) AS stored,
-       count(DISTINCT sequenceNumber, subSequenceNumber) AS distinct_records,
-       sum(crc32(concat(cast(concat_ws('/', sequenceNumber, subSequenceNumber, partitionKey,
-                                       unix_millis(approximateArrivalTimestamp)) AS binary), data))) AS checksum,
-       sum(length(data)) AS bytes
-FROM stored
-GROUP BY shardId
-"""
-_EVENT = "country string, type string, item struct<price: double, quantity: int>"
-_AGGREGATE = f"""
-SELECT event.country AS country,
-       count(*) AS events,
-       count_if(event.type = 'purchase') AS purchases,
-       sum(if(event.type = 'purchase', event.item.price * event.item.quantity, 0)) AS revenue
-FROM (SELECT from_json(cast(data AS string), '{_EVENT}') AS event FROM stored)
-GROUP BY event.country
-ORDER BY events DESC, country
-"""
-
 
 class DemoError(RuntimeError):
     """Spark has failed on the way. `str()` says how."""
-
-
-@dataclass(slots=True)
-class DemoShard:
-    """What became of a shard's records."""
-
-    shard_id: str
-    sent: int
-    stored: int
-    """Rows in the table."""
-    lost: int
-    """Records sent of which there is no row."""
-    doubled: int
-    """Rows beyond the first of a record."""
-    same_content: bool
-    """Whether the checksum over all columns is the one of what was sent."""
-    checkpoints: int
-
-    @property
-    def ok(self) -> bool:
-        """Whether every record is there once, unchanged."""
-        return self.lost == 0 and self.doubled == 0 and self.same_content
-
-
-@dataclass(slots=True)
-class Step:
-    """A step of the way and what it took."""
-
-    name: str
-    seconds: float
-    bytes: int | None = None
-    """What went through; None where that makes no sense."""
-
-    @property
-    def megabytes_per_second(self) -> float | None:
-        """In units of 10**6 bytes."""
-        return self.bytes / self.seconds / _MEGABYTE if self.bytes and self.seconds > 0 else None
-
-
-@dataclass(slots=True)
-class CountryRow:
-    """A row of the aggregate over the payloads."""
-
-    country: str
-    events: int
-    purchases: int
-    revenue: float
-
-
-@dataclass(slots=True)
-class DemoReport:
-    """What the demo found."""
-
-    shards: list[DemoShard]
-    steps: list[Step]
-    countries: list[CountryRow]
-    total_seconds: float
-    java: str
-    table: Path | None
-    """Where the table was left; None if it has been removed."""
-    problems: list[str] = field(default_factory=list)
-    """What the children did against the protocol."""
-    output: list[str] = field(default_factory=list)
-    """The last lines that children and JVM wrote, if something is wrong."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing is missing, doubled or changed, and every child kept the protocol."""
-        return not self.problems and all(shard.ok for shard in self.shards)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything, in types that JSON knows."""
-        rates = [asdict(step) | {"megabytes_per_second": step.megabytes_per_second} for step in self.steps]
-        table = None if self.table is None else str(self.table)
-        return {"ok": self.ok, **asdict(self), "steps": rates, "table": table}
 
 
 class _Generated:
@@ -170,39 +74,13 @@ class _Generated:
         return self._shards
 
 
-@dataclass(frozen=True, slots=True)
-class SentShard:
-    """What a shard's table has to hold."""
-
-    records: int
-    checksum: int
-    """Sum of the records' CRC-32, each over all columns, as `_COUNT` does it."""
-
-
-def sent_shard(columns: Columns) -> SentShard:
-    """Count and check records that have values in all columns."""
-    rows = zip(
-        columns.sequence_numbers,
-        columns.sub_sequence_numbers,
-        columns.partition_keys,
-        columns.timestamps_millis,
-        columns.data,
-        strict=True,
-    )
-    checksum = 0
-    for *head, data in rows:
-        assert data is not None
-        checksum += zlib.crc32(data, zlib.crc32("/".join(map(str, head)).encode()))
-    return SentShard(len(columns), checksum)
-
-
 def run_demo(
     *,
     shards: int,
     records: int,
     keep: Path | None = None,
     on_step: Callable[[str], None] = lambda _step: None,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[Progress], None] = lambda _progress: None,
 ) -> DemoReport:
     """Run the demo. What it starts has ended when it returns or raises.
 
@@ -224,62 +102,104 @@ def run_demo(
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise ValueError(f"{keep}: not an empty folder")
     begun = time.monotonic()
-    steps: list[Step] = []
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fastkcl-demo-")))
-        table, notes, log_path = keep or work / "table", work / "notes", work / "jvm.log"
-        for folder in (table, notes):
-            folder.mkdir(parents=True, exist_ok=True)
+        table, log_path = keep or work / "table", work / "jvm.log"
+        table.mkdir(parents=True, exist_ok=True)
 
         on_step(f"generating {shards} shards of {records:,} click events")
-        source, sent, step = _generate(shards, records)
-        steps.append(step)
+        clock = time.monotonic()
+        source, options = _generate(shards, records), _options(shards, records)
+        sent: dict[str, SentShard] = {}
+        size = 0
+        for plan in make_plans(source, options):
+            columns = plan.records.columns(0, plan.records_planned)
+            sent[plan.shard_id] = sent_shard(columns)
+            size += sum(map(len, filter(None, columns.data)))
+        steps = [Step("generate the events, and what to look for", time.monotonic() - clock, size)]
 
         on_step("starting Spark")
         clock = time.monotonic()
-        log = stack.enter_context(log_path.open("wb"))
-        spark = stack.enter_context(LocalSpark(connect=True, output=log, settings=_SPARK_SETTINGS))
+        server = _Server(stack.enter_context(log_path.open("wb")))
+        stack.callback(server.close)
         stack.enter_context(_spark_errors_told())
-        assert spark.url is not None
         # The first job of a JVM takes seconds, whatever it writes: that is start, not the way of the records.
-        spark.session.range(1000).write.parquet(str(work / "first-job"))
+        server.spark.session.range(1000).write.parquet(str(work / "first-job"))
         steps.append(Step("start Spark and its first job", time.monotonic() - clock))
 
         on_step(f"{shards} children: protocol lines → Arrow → Spark → Parquet")
-        output: list[str] = []
-        options = ReplayOptions(
-            stream=_STREAM,
-            environment={
-                "FASTKCL_SPARK": spark.url,
-                demo_child.TABLE_VARIABLE: str(table.absolute()),
-                demo_child.NOTES_VARIABLE: str(notes),
-                demo_child.MAX_BYTES_VARIABLE: str(min(DEFAULT_MAX_BYTES, _HELD_BYTES // shards)),
-            },
-            on_stderr=lambda shard, line: output.append(f"{shard}: {line.decode(errors='replace')}"),
+        stage = _Stage(server, on_step, on_progress, shards=len(sent))
+        said = _Said()
+        played = replay(
+            [sys.executable, "-m", "fastkcl.spark.demo_child"],
+            source,
+            replace(
+                options,
+                environment={
+                    "FASTKCL_SPARK": server.url,
+                    demo_child.TABLE_VARIABLE: str(table.absolute()),
+                    demo_child.MAX_BYTES_VARIABLE: str(min(_MAX_BYTES, _HELD_BYTES // shards)),
+                },
+                on_stderr=said.line,
+            ),
+            stage.progress,
         )
-        played = replay([sys.executable, "-m", "fastkcl.spark.demo_child"], source, options, on_progress)
-        steps += _played_steps(played, notes)
-
-        checkpoints = {shard.shard_id: shard.checkpoints for shard in played.shards}
+        stage.finish()
+        lines = sum(shard.line_bytes for shard in played.shards)
+        work_done = said.work()
+        steps += [
+            Step("pipe and decoding to Arrow, per child", sum(shard.write_seconds for shard in played.shards), lines),
+            Step("children, from start to end", played.seconds, lines),
+        ]
+        if stage.spark_away is not None:
+            written = sum(shard.written_bytes for shard in work_done)
+            steps += [
+                Step("    of it with Spark away", stage.spark_away),
+                Step("    and with Spark: Arrow → Parquet", played.seconds - stage.spark_away, written),
+            ]
 
         on_step("Spark reads the table back")
         clock = time.monotonic()
-        found, stored_bytes = compare(spark.session, table, sent, checkpoints)
-        countries = _aggregate(spark.session) if stored_bytes else []
-        steps.append(Step("read back, compare, aggregate", time.monotonic() - clock, stored_bytes))
+        session = server.spark.session
+        found = compare(session, table, sent, {shard.shard_id: shard for shard in played.shards})
+        rows = countries(session) if any(shard.stored for shard in found) else []
+        stored = sum(path.stat().st_size for path in table.rglob("*.parquet"))
+        steps.append(Step("read back, compare, aggregate", time.monotonic() - clock, stored))
         report = DemoReport(
             shards=found,
+            events=stage.events,
+            work=work_done,
             steps=steps,
-            countries=countries,
+            countries=rows,
             total_seconds=0.0,
-            java=spark.java,
+            java=server.java,
             table=keep,
             problems=[f"{shard.label}: {problem}" for shard in played.shards for problem in shard.problems],
         )
         if not report.ok:
-            report.output = output[-_LOG_LINES:] + log_path.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+            report.output = said.last + log_path.read_text(errors="replace").splitlines()[-_LOG_LINES:]
     report.total_seconds = time.monotonic() - begun
     return report
+
+
+def _generate(shards: int, records: int) -> _Generated:
+    source = generate(PROFILE, shards=shards, records=records)
+    return _Generated(source.description, source.shards())
+
+
+def _options(shards: int, records: int) -> ReplayOptions:
+    """A child of the first shard is killed, the second one is split, if there are two and batches enough."""
+    size = -(-records // _BATCHES)
+    batches = -(-records // size)
+    split, split_after = min(1, shards - 1), min(_SPLIT_AFTER, batches - 1)
+    kill_at = (batches + 1) // 2 if split else max(1, split_after)
+    return ReplayOptions(
+        stream=_STREAM,
+        batch_records=size,
+        faults=(parse_fault(f"kill@{kill_at}#0=half"),),
+        split_at=split_after or None,
+        split_shards=(split,) if split_after else None,
+    )
 
 
 @contextmanager
@@ -298,69 +218,150 @@ def _spark_errors_told() -> Iterator[None]:
         raise DemoError(f"Spark: {without_frames(error)}") from error
 
 
-def _generate(shards: int, records: int) -> tuple[_Generated, dict[str, SentShard], Step]:
-    clock = time.monotonic()
-    source = generate(PROFILE, shards=shards, records=records)
-    made = source.shards()
-    sent: dict[str, SentShard] = {}
-    size = 0
-    for shard in made:
-        columns = shard.records.columns(0, len(shard.records))
-        sent[shard.shard_id] = sent_shard(columns)
-        size += sum(map(len, filter(None, columns.data)))
-    return _Generated(source.description, made), sent, Step("generate the events", time.monotonic() - clock, size)
-
-
-def _played_steps(played: Report, notes: Path) -> list[Step]:
-    lines = sum(shard.line_bytes for shard in played.shards)
-    writing = sum(shard.write_seconds for shard in played.shards)
-    steps = [Step("pipe and decoding to Arrow, per child", writing, lines)]
-    writes = [json.loads(line) for path in notes.iterdir() for line in path.read_text().splitlines()]
-    if writes:
-        seconds = max(note["ended"] for note in writes) - min(note["begun"] for note in writes)
-        steps.append(Step("Spark writes Parquet, all shards", seconds, sum(note["bytes"] for note in writes)))
-    steps.append(Step("children, from start to end", played.seconds, lines))
-    return steps
-
-
-def compare(
-    spark: SparkSession, table: Path, sent: Mapping[str, SentShard], checkpoints: Mapping[str, int]
-) -> tuple[list[DemoShard], int]:
-    """Compare each shard's rows with what was sent.
+class _Server:
+    """The Spark that the children write to, and that reads the table back.
 
     Args:
-        spark: a classic session.
-        table: the folder with a partition for each shard.
-        sent: by shard id.
-        checkpoints: how many there were, by shard id.
+        log: where its JVM writes.
 
-    Returns:
-        The shards, and the payload bytes in the table.
+    Raises:
+        SparkUnavailableError: it does not start.
     """
-    rows: dict[str, Any] = {}
-    if any(table.rglob("*.parquet")):
-        # The option is Spark's own for tables: a path is a path, not a pattern, whatever characters it has.
-        frame = spark.read.option("__globPaths__", "false").parquet(str(table.absolute()))
-        frame.createOrReplaceTempView("stored")
-        rows = {row["shardId"]: row for row in spark.sql(_COUNT).collect()}
-    found = []
-    for shard_id, expected in sent.items():
-        row = rows.get(shard_id)
-        stored = row["stored"] if row else 0
-        distinct = row["distinct_records"] if row else 0
-        found.append(
-            DemoShard(
-                shard_id=shard_id,
-                sent=expected.records,
-                stored=stored,
-                lost=expected.records - distinct,
-                doubled=stored - distinct,
-                same_content=row is not None and row["checksum"] == expected.checksum,
-                checkpoints=checkpoints.get(shard_id, 0),
+
+    def __init__(self, log: IO[bytes]) -> None:
+        self._log = log
+        self.spark = LocalSpark(connect=True, output=log, settings=_SPARK_SETTINGS)
+        assert self.spark.url is not None
+        self.url = self.spark.url
+        self.java = self.spark.java  # the second one takes what this one has found
+
+    def start_again(self) -> None:
+        """At the same URL.
+
+        Raises:
+            SparkUnavailableError: it does not start.
+        """
+        self.spark = LocalSpark(connect=self.url, output=self._log, settings=_SPARK_SETTINGS)
+
+    def close(self) -> None:
+        """End it."""
+        self.spark.close()
+
+
+class _Stage:
+    """Watches how far the shards are, notes what is done to them, and kills Spark when it is time.
+
+    Args:
+        server: what is killed, and started again.
+        on_step: told of it.
+        on_progress: told what comes in.
+        shards: how many there are, those of the split included.
+    """
+
+    def __init__(
+        self, server: _Server, on_step: Callable[[str], None], on_progress: Callable[[Progress], None], *, shards: int
+    ) -> None:
+        self.events: list[Event] = []
+        self.spark_away: float | None = None
+        """Seconds from the end of the first JVM to the second one's being there; None before that."""
+        self._server = server
+        self._on_step = on_step
+        self._on_progress = on_progress
+        self._shards = shards
+        self._begun: float | None = None
+        self._lock = threading.Lock()
+        self._seen: dict[int, Progress] = {}
+        self._at_work: set[int] = set()
+        self._restart: threading.Thread | None = None
+        self._failure: BaseException | None = None
+
+    def progress(self, shard: Progress) -> None:
+        """How far a shard is; called from the shards' threads."""
+        self._on_progress(shard)
+        with self._lock:
+            if self._begun is None:
+                self._begun = time.monotonic()
+            before = self._seen.get(shard.index)
+            if before is not None and shard.restarts > before.restarts:
+                self._note(f"a child of {shard.label} was killed; its successor is at work")
+            self._seen[shard.index] = shard
+            # The one that is to be killed has been, and no child is about to start: that waits 15 s for a Spark.
+            if shard.state == "done" or (shard.records and (shard.index or shard.restarts)):
+                self._at_work.add(shard.index)
+            if self._restart is None and len(self._at_work) == self._shards and shard.state != "done":
+                self._server.spark.kill()
+                self._note("Spark was killed")
+                self._restart = threading.Thread(target=self._start_again, name="demo-spark")
+                self._restart.start()
+
+    def finish(self) -> None:
+        """Wait until Spark is there again.
+
+        Raises:
+            BaseException: why it is not.
+        """
+        if self._restart is not None:
+            self._restart.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _start_again(self) -> None:
+        clock = time.monotonic()
+        self._on_step("Spark is gone, and started again; the children hold what comes")
+        try:
+            self._server.start_again()
+        except BaseException as error:
+            self._failure = error
+            return
+        self.spark_away = time.monotonic() - clock
+        with self._lock:
+            self._note("Spark was there again")
+        self._on_step("the children go on")
+
+    def _note(self, what: str) -> None:
+        assert self._begun is not None
+        self.events.append(Event(time.monotonic() - self._begun, what))
+
+
+class _Said:
+    """What the children write on standard error: their metrics, and the rest."""
+
+    def __init__(self) -> None:
+        self.last: list[str] = []
+        """The last lines that are no metrics."""
+        self._metrics: dict[tuple[str, int], dict[str, Any]] = {}
+        self._lock = threading.Lock()
+
+    def line(self, shard: str, line: bytes) -> None:
+        """A line; called from the shards' threads."""
+        with self._lock:
+            if line.startswith(_METRICS):
+                values = json.loads(line.removeprefix(_METRICS))
+                self._metrics[shard, values["pid"]] = values
+            else:
+                self.last.append(f"{shard}: {line.decode(errors='replace')}")
+                del self.last[:-_LOG_LINES]
+
+    def work(self) -> list[ShardWork]:
+        """The sums over each shard's processes."""
+        sums: dict[str, Counter[str]] = {}
+        for (shard, _), values in self._metrics.items():
+            of_shard = sums.setdefault(shard, Counter())
+            of_shard["processes"] += 1
+            for name, value in values.items():
+                if isinstance(value, int | float):
+                    of_shard[name] += value  # type: ignore[assignment]  # seconds are fractions
+        return [
+            ShardWork(
+                shard_id=shard,
+                processes=of_shard["processes"],
+                writes=of_shard["writes"],
+                write_failures=of_shard["write_failures"],
+                written_bytes=of_shard["written_bytes"],
+                dropped=of_shard["dropped_records"],
+                seconds=of_shard["start_age_seconds"],
+                write_seconds=of_shard["write_seconds"],
+                processing_seconds=of_shard["processing_seconds"],
             )
-        )
-    return found, sum(row["bytes"] for row in rows.values())
-
-
-def _aggregate(spark: SparkSession) -> list[CountryRow]:
-    return [CountryRow(*row) for row in spark.sql(_AGGREGATE).collect()]
+            for shard, of_shard in sorted(sums.items())
+        ]

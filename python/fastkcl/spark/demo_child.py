@@ -1,43 +1,51 @@
-"""The child program of ``fastkcl demo``: a shard's records into Parquet, and a note of what each write took.
+"""The child program of ``fastkcl demo``: a shard's events, as typed columns, into a Parquet table, each exactly once.
 
-The demo starts one for each shard, through the replayer, as a daemon would. It is an ordinary child: apart from the
-notes, this is all that a program needs. FASTKCL_SPARK and FASTKCL_STREAM come from the environment as well.
+The demo starts one for each shard, through the replayer, as a daemon would. It is an ordinary child; FASTKCL_SPARK and
+FASTKCL_STREAM come from the environment as well.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import fastkcl
 from fastkcl.spark import SparkProcessor
+from fastkcl.spark.sinks import ParquetSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from fastkcl.spark import WriteContext
+__all__ = ["EVENT_SCHEMA", "MAX_BYTES_VARIABLE", "TABLE_VARIABLE"]
 
-__all__ = ["NOTES_VARIABLE", "TABLE_VARIABLE"]
-
+EVENT_SCHEMA: Final = (
+    "event_id STRING, type STRING, ts BIGINT, user_id STRING, session_id STRING, country STRING,"
+    " page STRUCT<path: STRING, referrer: STRING, load_ms: INT>,"
+    " device STRUCT<agent: STRING, width: INT, height: INT>,"
+    " item STRUCT<sku: STRING, price: DOUBLE, quantity: INT>, experiment STRING, consent BOOLEAN"
+)
+"""Of the payloads: the events of a web shop."""
 TABLE_VARIABLE: Final = "FASTKCL_DEMO_TABLE"
-"""Folder of the table; each shard writes to a partition of its own."""
-NOTES_VARIABLE: Final = "FASTKCL_DEMO_NOTES"
-"""Folder for a file of JSON lines per shard, one line a write: begun, ended (s since the epoch), rows, bytes."""
+"""Folder of the table."""
 MAX_BYTES_VARIABLE: Final = "FASTKCL_DEMO_MAX_BYTES"
 """Bytes of one write: all children share the heap of one server."""
 
 
-def write(df: DataFrame, context: WriteContext) -> None:
-    """Append a run of records to the shard's partition of the table."""
-    begun = time.time()
-    df.write.mode("append").parquet(f"{os.environ[TABLE_VARIABLE]}/shardId={context.shard_id}")
-    note = {"begun": begun, "ended": time.time(), "rows": context.rows, "bytes": context.bytes}
-    with (Path(os.environ[NOTES_VARIABLE]) / f"{context.shard_id}.jsonl").open("a") as notes:
-        notes.write(json.dumps(note) + "\n")
+def typed(df: DataFrame) -> DataFrame:
+    """The payload's fields as columns."""
+    from pyspark.sql.functions import col, from_json
+
+    event = from_json(col("data").cast("string"), EVENT_SCHEMA)
+    return df.withColumn("event", event).drop("data").select("event.*", "*").drop("event")
 
 
 if __name__ == "__main__":
-    fastkcl.run(SparkProcessor(write, max_bytes=int(os.environ[MAX_BYTES_VARIABLE])))
+    fastkcl.run(
+        SparkProcessor(
+            ParquetSink(os.environ[TABLE_VARIABLE], transform=typed),
+            max_bytes=int(os.environ[MAX_BYTES_VARIABLE]),
+            checkpoint_interval=1.0,
+            report_interval=0.25,
+        ),
+        retries=8,
+    )

@@ -205,7 +205,8 @@ class LocalSpark:
 
     Args:
         master: e.g. ``local[*]``, a thread for each CPU.
-        connect: also serve Spark Connect, on a free port of the loopback interface, to whoever has `url`.
+        connect: also serve Spark Connect, on the loopback interface, to whoever has `url`: on a free port, or if this
+            is the `url` of one that has ended, where that was, to the same clients.
         output: where the JVM's standard output and error go: a descriptor or an open file; standard error by default.
         settings: more settings of Spark; they win.
 
@@ -224,7 +225,7 @@ class LocalSpark:
         self,
         master: str = "local[*]",
         *,
-        connect: bool = False,
+        connect: bool | str = False,
         output: int | IO[bytes] = 2,
         settings: Mapping[str, str] | None = None,
     ) -> None:
@@ -259,6 +260,9 @@ class LocalSpark:
             conf.setAll(list(part.items()))
         conf.setAll(list((settings or {}).items()))
         token = secrets.token_urlsafe(32)
+        if isinstance(connect, str):
+            address, _, token = connect.partition("/;token=")
+            conf.set("spark.connect.grpc.binding.port", address.rpartition(":")[2])
         self._gateway: Any = None  # py4j has no types
         try:
             with (
@@ -282,14 +286,22 @@ class LocalSpark:
         return int(self._gateway.proc.pid)
 
     def close(self) -> None:
-        """Stop Spark and end its JVM. Harmless when done before."""
+        """Stop Spark and end its JVM. Harmless when done before, or when the JVM has died."""
         if self._gateway is None:
             return
-        try:
-            self.session.stop()
-        except Exception as error:
-            logger().warning("Spark did not stop by itself, its JVM is ended: %s", error)
+        if self._gateway.proc.poll() is None:
+            try:
+                self.session.stop()
+            except Exception as error:
+                logger().warning("Spark did not stop by itself, its JVM is ended: %s", error)
         self._end_jvm()
+
+    def kill(self) -> None:
+        """End the JVM as a crash would, by SIGKILL."""
+        if self._gateway is not None:
+            self._gateway.proc.kill()
+            self._gateway.proc.wait()
+            self._end_jvm()
 
     def __enter__(self) -> Self:
         return self
@@ -319,6 +331,7 @@ class LocalSpark:
 
     def _end_jvm(self) -> None:
         from pyspark import SparkContext
+        from pyspark.sql import SparkSession
 
         gateway, self._gateway = self._gateway, None
         if gateway is None:
@@ -326,6 +339,8 @@ class LocalSpark:
         with SparkContext._lock:  # what pyspark keeps for the next context of this process
             SparkContext._gateway = None
             SparkContext._jvm = None
+            SparkContext._active_spark_context = None  # still there if the JVM could not be asked to stop
+            SparkSession._instantiatedSession = None
         gateway.shutdown()
         process = gateway.proc
         process.stdin.close()

@@ -1,0 +1,119 @@
+"""What the demo has found: shard by shard, what was done to them, what it took."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+__all__ = ["CountryRow", "DemoReport", "DemoShard", "Event", "ShardWork", "Step"]
+
+_MEGABYTE: Final = 1e6
+
+
+@dataclass(slots=True)
+class DemoShard:
+    """What became of a shard's records."""
+
+    shard_id: str
+    sent: int
+    again: int
+    """Records delivered once more, as no checkpoint had covered them when a child died."""
+    stored: int
+    """Rows in the table."""
+    lost: int
+    """Records sent of which there is no row."""
+    doubled: int
+    """Rows beyond the first of a record."""
+    same_content: bool
+    """Whether the checksum over all columns is the one of what was sent."""
+    checkpoints: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether every record is there once, unchanged."""
+        return self.lost == 0 and self.doubled == 0 and self.same_content
+
+
+@dataclass(slots=True)
+class Event:
+    """Something that was done on purpose while the children worked."""
+
+    seconds: float
+    """Since the children were started."""
+    what: str
+
+
+@dataclass(slots=True)
+class ShardWork:
+    """What a shard's children say of themselves in their metrics; of one that was killed, its last line before."""
+
+    shard_id: str
+    processes: int
+    writes: int
+    write_failures: int
+    written_bytes: int
+    """Of the Arrow columns."""
+    dropped: int
+    """Records that came again and were in the table already."""
+    seconds: float
+    """From the beginning of each process' dialogue to its end."""
+    write_seconds: float
+    """In writes, those that failed and the wait for another Spark included."""
+    processing_seconds: float
+    """In which the daemon waited for more than decoding: for room in the buffer, at the end for the last write."""
+
+
+@dataclass(slots=True)
+class Step:
+    """A step of the way and what it took."""
+
+    name: str
+    seconds: float
+    bytes: int | None = None
+    """What went through; None where that makes no sense."""
+
+    @property
+    def megabytes_per_second(self) -> float | None:
+        """In units of 10**6 bytes."""
+        return self.bytes / self.seconds / _MEGABYTE if self.bytes and self.seconds > 0 else None
+
+
+@dataclass(slots=True)
+class CountryRow:
+    """A row of the aggregate over the payloads."""
+
+    country: str
+    events: int
+    purchases: int
+    revenue: float
+
+
+@dataclass(slots=True)
+class DemoReport:
+    """What the demo found."""
+
+    shards: list[DemoShard]
+    events: list[Event]
+    work: list[ShardWork]
+    steps: list[Step]
+    countries: list[CountryRow]
+    total_seconds: float
+    java: str
+    table: Path | None
+    """Where the table was left; None if it has been removed."""
+    problems: list[str] = field(default_factory=list)
+    """What the children did against the protocol."""
+    output: list[str] = field(default_factory=list)
+    """The last lines that children and JVM wrote, if something is wrong."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is missing, doubled or changed, and every child kept the protocol."""
+        return not self.problems and all(shard.ok for shard in self.shards)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, in types that JSON knows."""
+        rates = [asdict(step) | {"megabytes_per_second": step.megabytes_per_second} for step in self.steps]
+        table = None if self.table is None else str(self.table)
+        return {"ok": self.ok, **asdict(self), "steps": rates, "table": table}
