@@ -54,6 +54,10 @@ def batch_in_a_shard() -> _core.RecordBatch:
     return message.batch
 
 
+def a_payload_reader() -> _core.PayloadReader:
+    return _core.PayloadReader(json=True, max_payload_bytes=1000)
+
+
 def an_open_descriptor_reader() -> _core.Reader:
     return _core.Reader(sys.__stderr__.fileno())
 
@@ -74,6 +78,8 @@ SAMPLES = {
         _core.Checkpoint(sequence_number="1", sub_sequence_number=2, error="ThrottlingException"),
     ],
     "Reader": lambda: [an_open_descriptor_reader()],
+    "PayloadReader": lambda: [a_payload_reader()],
+    "OpenedPayloads": lambda: [a_payload_reader().open(decoded(FULL_LINE).batch, 0, 1000)],
     "KclpyRecordBase": lambda: [
         *_core.kclpy_records(decoded(FULL_LINE).batch, _core.KclpyRecordBase),
         *_core.kclpy_records(decoded(BARE_LINE).batch, _core.KclpyRecordBase),

@@ -18,6 +18,8 @@ __all__ = [
     "Initialize",
     "KclpyRecordBase",
     "LeaseLost",
+    "OpenedPayloads",
+    "PayloadReader",
     "Position",
     "ProcessRecords",
     "Reader",
@@ -44,6 +46,7 @@ __all__ = [
 
 _KclpyRecord = TypeVar("_KclpyRecord", bound="KclpyRecordBase")
 
+Compression: TypeAlias = Literal["none", "gzip", "auto"]
 Dialect: TypeAlias = Literal["legacy", "modern"]
 ShutdownReason: TypeAlias = Literal["TERMINATE", "ZOMBIE"]
 
@@ -164,6 +167,59 @@ class RecordBatch:
         Raises:
             IndexError: the range is outside the batch.
         """
+    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+
+@final
+class PayloadReader:
+    """Opens the payloads of record batches: unpacks gzip, parses JSON objects into typed columns. Immutable.
+
+    A payload that cannot be unpacked, or is no JSON object, is in the column _corrupt as it came, and so is one that
+    was unpacked and left. A JSON object with a value that its column does not take as it is (no integer in range, no
+    string…) is left, unpacked, in the column _unparsed. The other columns are null then.
+
+    Args:
+        json: payloads are JSON objects.
+        schema: the columns that they have, as an Arrow IPC message (pyarrow.Schema.serialize()); without one, or with
+            a type that is not parsed here, every object is left.
+        compression: "none", "gzip" (what is no gzip is corrupt) or "auto" (what begins with its magic number is
+            unpacked).
+        max_payload_bytes: a payload that is larger when unpacked is corrupt.
+
+    Raises:
+        ValueError: no such compression, a bound out of range, or a schema that is no Arrow schema.
+    """
+
+    def __new__(
+        cls, *, json: bool, schema: bytes | None = None, compression: Compression = "none", max_payload_bytes: int
+    ) -> PayloadReader: ...
+    @property
+    def typed(self) -> bool:
+        """Whether JSON is parsed here; otherwise a type of the schema is not, and every object is left unparsed."""
+    def open(self, batch: RecordBatch, offset: int, max_bytes: int) -> OpenedPayloads:
+        """Open the payloads from row offset on: as many as make no more than max_bytes, and at least one.
+
+        Raises:
+            IndexError: offset is outside of the batch.
+            ValueError: max_bytes out of range.
+        """
+
+@final
+class OpenedPayloads:
+    """Records whose payloads are opened, as Arrow columns. Immutable.
+
+    Columns: data, or the schema's; partitionKey, sequenceNumber, subSequenceNumber, approximateArrivalTimestamp;
+    _corrupt, _unparsed.
+    """
+
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the columns."""
+    @property
+    def unparsed(self) -> int:
+        """Number of records with something in _unparsed."""
     def __arrow_c_schema__(self) -> object: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
 

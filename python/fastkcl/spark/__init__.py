@@ -10,6 +10,7 @@ Modules, from the protocol to Spark:
 
     processor   the BatchProcessor: which position is durable, when it is checkpointed
     buffer      collects and cuts batches, writes them in a thread; knows no protocol and no Spark
+    payload     gzip unpacked, JSON objects as typed columns
     sinks       tables that records get into: exactly once, or at least once
     schema      the canonical record schema as a StructType (imports pyspark)
     session     a given session, a Connect server, or a JVM of this process

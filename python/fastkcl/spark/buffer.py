@@ -144,6 +144,9 @@ class BatchBuffer(Generic[B, P]):
         max_held_bytes: let `add` wait while holding everything that is not written, the new batch included, would keep
             more bytes allocated. A single batch or group may.
         commit_interval: seconds, at least, between two commits.
+        fit: how many rows from the start of these batches may become one run, where that is not a question of
+            `max_run_bytes` alone; at least one, and the same whenever it is asked. In the writer's thread, before
+            `write`, which raises what it raises.
         clock: monotonic seconds.
 
     Raises:
@@ -161,6 +164,7 @@ class BatchBuffer(Generic[B, P]):
         max_held_bytes: int,
         max_age: float,
         commit_interval: float,
+        fit: Callable[[Sequence[B]], int] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         for name, value in (("max_bytes", max_bytes), ("max_records", max_records), ("max_run_bytes", max_run_bytes)):
@@ -180,6 +184,7 @@ class BatchBuffer(Generic[B, P]):
         self._max_held_bytes = max_held_bytes
         self._max_age = max_age
         self._commit_interval = commit_interval
+        self._fit = fit
         self._clock = clock
         # Both threads', under the lock of _changed:
         self._changed = threading.Condition(threading.Lock())
@@ -456,6 +461,9 @@ class BatchBuffer(Generic[B, P]):
                 attempt = self._failures + 1
             if not taken:
                 return
+            if self._fit is not None:
+                # They end where rows may be parted; so does every shorter beginning that `_boundary` finds.
+                taken = _split(taken, self._boundary(taken, self._fit(taken), at_end=True))[0]
             run = Run(
                 batches=tuple(taken),
                 first_position=self._order.position(taken[0], 0),

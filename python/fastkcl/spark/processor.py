@@ -55,6 +55,7 @@ from fastkcl.kcl.function import DEFAULT_CHECKPOINT_INTERVAL
 from fastkcl.kcl.processor import refuse_deferred, refuse_deferred_result
 from fastkcl.monitoring import DEFAULT_REPORT_INTERVAL, Monitor
 from fastkcl.spark.buffer import BatchBuffer, Run
+from fastkcl.spark.payload import OpenedRows, Payloads
 from fastkcl.spark.progress import WriteProgress
 from fastkcl.spark.session import MAX_CONNECT_BYTES, Session
 from fastkcl.spark.sinks.base import Shard, WriteCancelledError
@@ -66,8 +67,10 @@ if TYPE_CHECKING:
     import os
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from fastkcl import Checkpointer, ShardContext
+    from fastkcl.spark.payload import Compression, PayloadFormat
     from fastkcl.spark.session import Spark
     from fastkcl.spark.sinks.base import Sink
 
@@ -158,6 +161,10 @@ class SparkProcessor(BatchProcessor):
         shutdown_grace: seconds, at the most, that a requested shutdown waits for the writes.
         report_interval: seconds between two lines of metrics in the log; None for none. See `fastkcl.monitoring`.
         metrics_dir: folder for a Prometheus file; without it that of FASTKCL_METRICS_DIR, if that is set.
+        payload: ``"json"`` for typed columns in the place of ``data``,
+        schema: which they are, as a StructType or in Spark's DDL.
+        compression: ``"gzip"`` or ``"auto"`` to unpack payloads. With this or JSON there is a column ``_corrupt``.
+        max_payload_bytes: a payload that is larger when unpacked is corrupt. See `fastkcl.spark.payload`.
 
     Raises:
         TypeError: `sink` is neither, or `spark` is something else.
@@ -182,6 +189,10 @@ class SparkProcessor(BatchProcessor):
         shutdown_grace: float = DEFAULT_SHUTDOWN_GRACE,
         report_interval: float | None = DEFAULT_REPORT_INTERVAL,
         metrics_dir: str | os.PathLike[str] | None = None,
+        payload: PayloadFormat = "binary",
+        schema: str | StructType | None = None,
+        compression: Compression = "none",
+        max_payload_bytes: int | None = None,
     ) -> None:
         self._sink: Sink | None = None
         self._user_write: Callable[[DataFrame, WriteContext], object] | None = None
@@ -216,6 +227,11 @@ class SparkProcessor(BatchProcessor):
         self._dropped_records = 0
         self._dropped_told = 0
         self._new_records = 0
+        payloads = Payloads(
+            payload, schema, compression, max_payload_bytes, max_bytes=max_bytes, max_table_bytes=max_table_bytes
+        )
+        self._payloads = payloads if payloads.needed else None
+        self._opened: OpenedRows | None = None  # by the writer, for the run that it writes next
         self._buffer: BatchBuffer[RecordBatch, Position] = BatchBuffer(
             self._write,
             self._order,
@@ -225,6 +241,7 @@ class SparkProcessor(BatchProcessor):
             max_held_bytes=DEFAULT_HELD_TABLES * max_bytes if max_held_bytes is None else max_held_bytes,
             max_age=max_age,
             commit_interval=checkpoint_interval,
+            fit=None if self._payloads is None else self._fit,
         )
 
     @property
@@ -236,8 +253,8 @@ class SparkProcessor(BatchProcessor):
         """Open the Spark session and the sink, so that what is wrong fails now, not after a buffer's worth of records.
 
         Raises:
-            ConfigurationError: nobody has told the stream's name, a part of each record's key; or, as a
-                SparkUnavailableError, pyspark or Java is missing, or Spark does not start.
+            ConfigurationError: nobody has told the stream's name, a part of each record's key; Spark cannot parse JSON
+                by the schema; or, as a SparkUnavailableError, pyspark or Java is missing, or Spark does not start.
             SinkError: the sink's table is damaged.
             OSError: the sink's table cannot be read or written.
         """
@@ -250,7 +267,9 @@ class SparkProcessor(BatchProcessor):
         self._shard_id = context.shard_id
         self._order.legacy = context.dialect == "legacy"
         self._progress = WriteProgress(self._shard_id, self.monitor.metrics, self._buffer)
-        self._session.get()
+        session = self._session.get()
+        if self._payloads is not None:
+            self._payloads.prepare(session)
         if self._sink is not None:
             self._ask(self._sink)
             if self._in_table is not None:
@@ -355,10 +374,23 @@ class SparkProcessor(BatchProcessor):
             logger().warning("%s: the run ends before everything was written; it is delivered again", self._shard_id)
         self._buffer.join(_JOIN_SECONDS)
 
+    def _fit(self, batches: Sequence[RecordBatch]) -> int:
+        """Open as many payloads as make a table; in the writer's thread."""
+        assert self._payloads is not None
+        self._opened = self._payloads.open(batches)
+        return self._opened.num_rows
+
     def _write(self, run: Run[RecordBatch, Position]) -> None:
         """Make a run durable; in the writer's thread."""
         assert run.last_position is not None
-        rows = ShardRows(run.batches, legacy=self._order.legacy, cancelled=lambda: self._buffer.closed)
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            assert self._payloads is not None
+            if opened.num_rows < run.rows:  # more records of one group than make a table
+                opened = self._payloads.open(run.batches, whole=True)
+            opened = opened.slice(0, run.rows)
+        cancelled = lambda: self._buffer.closed  # noqa: E731
+        rows = ShardRows(run.batches, legacy=self._order.legacy, cancelled=cancelled, opened=opened)
         sink, last = self._sink, run.last_position
         if sink is not None:
             self._progress.write(run, lambda: self._write_to_sink(sink, rows, last))
@@ -377,7 +409,7 @@ class SparkProcessor(BatchProcessor):
             last_position=run.last_position,
             attempt=run.attempt,
             rows=run.rows,
-            bytes=run.nbytes,
+            bytes=rows.nbytes,
             spark=session,
         )
         df = rows.data_frame(session)

@@ -25,6 +25,7 @@
 //! | `json` | a cursor over strict RFC 8259, and nothing like a value tree |
 //! | [`kcl`] | messages, the incremental decoder, what a child and a daemon write |
 //! | `columns`, [`batch`] | column builders, the finished batch, positions |
+//! | [`payload`] | payloads opened: gzip, JSON objects to typed columns |
 //! | [`pool`] | where column buffers rest between batches |
 //! | [`ipc`] | Arrow IPC files, for dead letters |
 //! | [`cpu`] | which instruction set this process uses |
@@ -43,6 +44,7 @@ mod input;
 pub mod ipc;
 mod json;
 pub mod kcl;
+pub mod payload;
 pub mod pool;
 
 pub use batch::{Position, RecordBatch};

@@ -9,6 +9,7 @@
 //! | `reader` | `Reader`: waiting on a descriptor, signals, deadlines |
 //! | `message` | a class for each message |
 //! | `batch`, `arrow` | `RecordBatch`, `Record`, `Position`; Arrow PyCapsules |
+//! | `payload` | `PayloadReader`: gzip unpacked, JSON in typed columns |
 //! | `kclpy` | the records of the amazon_kclpy drop-in |
 //! | `write` | what a child and a daemon write; `write_all` |
 //! | `ipc` | Arrow IPC files that are whole or absent |
@@ -30,6 +31,7 @@ mod errors;
 mod ipc;
 mod kclpy;
 mod message;
+mod payload;
 mod reader;
 mod write;
 
@@ -76,6 +78,8 @@ mod _core {
     use crate::kclpy::{RecordBase, kclpy_detach, kclpy_records};
     #[pymodule_export]
     use crate::message::{Checkpoint, Initialize, LeaseLost, ProcessRecords, ShardEnded, Shutdown, ShutdownRequested};
+    #[pymodule_export]
+    use crate::payload::{OpenedPayloads, PayloadReader};
     #[pymodule_export]
     use crate::reader::Reader;
     #[pymodule_export]

@@ -11,6 +11,8 @@ from fastkcl.spark.sinks.base import WriteCancelledError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from fastkcl.spark.payload import OpenedRows
+
 __all__ = ["ShardRows"]
 
 
@@ -21,14 +23,21 @@ class ShardRows:
         batches: in order; none of them empty.
         legacy: sub-sequence numbers do not exist: records behind a position are those of larger sequence numbers.
         cancelled: whether the rows are not wanted any more; asked by the thread that writes them.
+        opened: the same rows with their payloads opened, if they are to be.
     """
 
     def __init__(
-        self, batches: Sequence[RecordBatch], *, legacy: bool, cancelled: Callable[[], bool] = lambda: False
+        self,
+        batches: Sequence[RecordBatch],
+        *,
+        legacy: bool,
+        cancelled: Callable[[], bool] = lambda: False,
+        opened: OpenedRows | None = None,
     ) -> None:
         self._batches = tuple(batches)
         self._legacy = legacy
         self._cancelled = cancelled
+        self._opened = opened
 
     @property
     def batches(self) -> tuple[RecordBatch, ...]:
@@ -43,6 +52,8 @@ class ShardRows:
     @property
     def nbytes(self) -> int:
         """Bytes of the Arrow columns."""
+        if self._opened is not None:
+            return self._opened.nbytes
         return sum(batch.nbytes for batch in self._batches)
 
     @property
@@ -51,7 +62,9 @@ class ShardRows:
         return self._position(self._batches[-1], len(self._batches[-1]) - 1)
 
     def data_frame(self, session: SparkSession) -> DataFrame:
-        """The records in the canonical schema, without a copy up to the pa.Table."""
+        """The records in the canonical schema, without a copy up to the pa.Table; or with their payloads opened."""
+        if self._opened is not None:
+            return self._opened.data_frame(session)
         import pyarrow as pa
 
         from fastkcl.spark.schema import SCHEMA
@@ -69,7 +82,10 @@ class ShardRows:
             if row < len(batch):
                 rest = batch.slice(row) if row else batch
                 rests = (rest, *self._batches[index + 1 :])
-                return ShardRows(rests, legacy=self._legacy, cancelled=self._cancelled)
+                opened = self._opened
+                if opened is not None:
+                    opened = opened.slice(opened.num_rows - sum(map(len, rests)))
+                return ShardRows(rests, legacy=self._legacy, cancelled=self._cancelled, opened=opened)
         return None
 
     def check_wanted(self) -> None:

@@ -1,0 +1,346 @@
+"""Opens payloads before Spark gets them: gzip is unpacked, JSON objects become typed columns.
+
+    RecordBatch ──▶ PayloadReader (Rust, no GIL) ──▶ typed columns · keys · _corrupt ──▶ createDataFrame
+                                  │                                                           │
+                                  └─ objects with something that needs a rule ─▶ _unparsed ───┴▶ from_json
+
+A payload is opened in the process that received it, which takes less time than to have Spark parse it, and sends Spark
+typed columns instead of text. What the reader takes by itself is what nobody could read otherwise: an integer in range,
+a number for a double, a string for a string, dates and times in the full form of ISO 8601. An object with anything else
+(a number for a string, a fraction for an integer, a key that comes twice) is left to Spark's ``from_json`` as a whole,
+and so is every object if the schema has a type that the reader does not know. Hence there is one set of rules, Spark's;
+tests compare the two.
+
+Rules:
+
+- A row for each record, with all its columns. ``_corrupt`` has the payload as it came (packed, if it was) if it cannot
+  be unpacked, is larger than `max_payload_bytes` when unpacked, is not one JSON object in valid UTF-8 (RFC 8259), or
+  has a value that does not fit the schema. It is NULL otherwise.
+- What is no object has NULL in all columns of the schema. An object with a value that does not fit has its other
+  values, and ``_corrupt``. A payload that the daemon sent as null is NULL everywhere.
+- from_json itself takes the first of several objects, replaces invalid UTF-8, and knows single quotes and NaN. None
+  of that gets there: it would be a silent loss.
+- A table is cut by what its payloads are when opened; see `Payloads.open`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+
+from fastkcl import ConfigurationError, RecordBatch
+from fastkcl._core import PayloadReader
+from fastkcl.spark.session import without_frames
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+    from fastkcl._core import OpenedPayloads
+
+__all__ = ["DEFAULT_MAX_PAYLOAD_BYTES", "Compression", "OpenedRows", "PayloadFormat", "Payloads"]
+
+PayloadFormat: TypeAlias = Literal["binary", "json"]
+Compression: TypeAlias = Literal["none", "gzip", "auto"]
+
+DEFAULT_MAX_PAYLOAD_BYTES: Final = 32 * 1024 * 1024
+"""Of one unpacked payload. The service takes records of up to 10 MiB, packed."""
+
+_OWN_COLUMNS: Final = ("partitionKey", "sequenceNumber", "subSequenceNumber", "approximateArrivalTimestamp", "_corrupt")
+_UNPARSED: Final = "_unparsed"
+_PARSED: Final = "_parsed"  # a struct, between from_json and the columns
+_LARGEST_TABLE_BYTES: Final = 1 << 30  # what Arrow's offsets can stand in any case
+_RESERVED: Final = (*_OWN_COLUMNS, _UNPARSED, _PARSED)
+
+
+# Types of Spark whose JSON values the reader parses, by their simple names; arrays and structs of them as well.
+_ARROW_TYPES: Final = {
+    "boolean": "bool_",
+    "tinyint": "int8",
+    "smallint": "int16",
+    "int": "int32",
+    "bigint": "int64",
+    "double": "float64",
+    "date": "date32",
+    "string": "string",
+}
+
+
+class Payloads:
+    """How a shard's payloads are opened.
+
+    Args:
+        payload: ``"binary"``, bytes in the column ``data``; or ``"json"``, an object with the columns of `schema`.
+        schema: of JSON objects, as a StructType or in Spark's DDL: ``"id string, at timestamp, tags array<string>"``.
+            Every column is nullable, whatever it says.
+        compression: ``"none"``, ``"gzip"``, or ``"auto"``: what begins with gzip's magic number is unpacked.
+        max_payload_bytes: a payload that is larger when unpacked is corrupt; `DEFAULT_MAX_PAYLOAD_BYTES`, or
+            `max_table_bytes` if that is less.
+        max_bytes: cut tables here, unless what they are made of came larger; one row may be larger.
+        max_table_bytes: cut tables here in any case.
+
+    Raises:
+        TypeError: `schema` is something else.
+        ValueError: a value that is none of these, a schema without JSON or JSON without one, a name that is taken, or
+            a bound out of range.
+    """
+
+    def __init__(
+        self,
+        payload: PayloadFormat,
+        schema: str | StructType | None,
+        compression: Compression,
+        max_payload_bytes: int | None,
+        *,
+        max_bytes: int,
+        max_table_bytes: int,
+    ) -> None:
+        for name, value, known in (
+            ("payload", payload, get_args(PayloadFormat)),
+            ("compression", compression, get_args(Compression)),
+        ):
+            if value not in known:
+                raise ValueError(f"{name}={value!r}: must be {' or '.join(map(repr, known))}")
+        if payload == "json" and schema is None:
+            raise ValueError(
+                'payload="json" needs schema=, the columns of the objects: schema="id string, at timestamp"'
+            )
+        if payload != "json" and schema is not None:
+            raise ValueError('schema= is for payload="json"; binary payloads have the column data')
+        if not (schema is None or isinstance(schema, str) or hasattr(schema, "fields")):
+            raise TypeError(f"schema must be a StructType or a text in Spark's DDL, not {schema!r}")
+        if max_payload_bytes is None:
+            max_payload_bytes = min(DEFAULT_MAX_PAYLOAD_BYTES, max_table_bytes)
+        if not 1 <= max_payload_bytes <= max_table_bytes:
+            raise ValueError(f"max_payload_bytes={max_payload_bytes}: must be 1 to max_table_bytes, {max_table_bytes}")
+        self._json = payload == "json"
+        self._ddl = ""
+        if schema is not None:
+            self._ddl = schema if isinstance(schema, str) else _ddl(schema)
+            if not isinstance(schema, str):
+                _check_names(schema)
+        self._compression: Compression = compression
+        self._max_payload_bytes = max_payload_bytes
+        self._max_bytes = max_bytes
+        self._max_table_bytes = max_table_bytes
+        self._reader: PayloadReader | None = None
+        self._frames: _Frames | None = None
+
+    @property
+    def needed(self) -> bool:
+        """Whether there is anything to open."""
+        return self._json or self._compression != "none"
+
+    def prepare(self, session: SparkSession) -> None:
+        """Find out, with Spark's help, what the schema means.
+
+        Raises:
+            ConfigurationError: it is no schema, has a type that ``from_json`` does not parse, or a name that is taken.
+        """
+        fields = None
+        if self._json:
+            fields = _parse(self._ddl, session)
+        arrow_schema = None if fields is None else _arrow_schema(fields)
+        self._reader = PayloadReader(
+            json=self._json,
+            schema=None if arrow_schema is None else arrow_schema.serialize().to_pybytes(),
+            compression=self._compression,
+            max_payload_bytes=self._max_payload_bytes,
+        )
+        self._frames = _Frames(fields, typed=self._reader.typed)
+
+    def open(self, batches: Sequence[RecordBatch], *, whole: bool = False) -> OpenedRows:
+        """Open payloads from the first row on: as many as make one table, and at least one.
+
+        Args:
+            batches: none of them empty.
+            whole: all of them, however large the table.
+        """
+        import pyarrow as pa
+
+        assert self._reader is not None
+        assert self._frames is not None
+        left = min(self._max_table_bytes, max(self._max_bytes, sum(batch.nbytes for batch in batches)))
+        if whole:
+            left = _LARGEST_TABLE_BYTES
+        opened: list[OpenedPayloads] = []
+        for batch in batches:
+            part = self._reader.open(batch, 0, max(left, 1))
+            if opened and part.nbytes > left:
+                break  # the one row that is there in any case
+            opened.append(part)
+            left -= part.nbytes
+            if part.num_rows < len(batch):
+                break
+        table = pa.Table.from_batches([pa.record_batch(part) for part in opened])
+        if self._frames.complete and not any(part.unparsed for part in opened):
+            table = table.drop_columns([_UNPARSED])
+        return OpenedRows(table, self._frames)
+
+
+class OpenedRows:
+    """Records whose payloads are opened."""
+
+    def __init__(self, table: pa.Table, frames: _Frames) -> None:
+        self._table = table
+        self._frames = frames
+
+    @property
+    def num_rows(self) -> int:
+        """Records."""
+        return int(self._table.num_rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the Arrow columns."""
+        return int(self._table.nbytes)
+
+    def slice(self, offset: int, length: int | None = None) -> OpenedRows:
+        """Rows [offset, offset + length) without a copy."""
+        return OpenedRows(self._table.slice(offset, length), self._frames)
+
+    def data_frame(self, session: SparkSession) -> DataFrame:
+        """The columns of the payloads, those of the records, and ``_corrupt``."""
+        return self._frames.data_frame(self._table, session)
+
+
+class _Frames:
+    """Makes DataFrames of tables of opened payloads.
+
+    Args:
+        fields: of JSON objects; None for binary payloads.
+        typed: the tables have columns for them.
+    """
+
+    def __init__(self, fields: StructType | None, *, typed: bool) -> None:
+        from pyspark.sql.types import BinaryType, StructField, StructType
+
+        from fastkcl.spark.schema import SCHEMA
+
+        data, *own = SCHEMA.fields
+        columns = [data] if fields is None else fields.fields if typed else []
+        self._schema = StructType([*columns, *own, StructField("_corrupt", BinaryType())])
+        self._schema_with_unparsed = StructType([*self._schema.fields, StructField(_UNPARSED, BinaryType())])
+        self.complete = fields is None or typed
+        if fields is None:
+            return
+        # SQL, not functions: those of pyspark make what the process is set to, Connect or classic, and not what this
+        # session takes.
+        names = [_quoted(field.name) for field in fields]
+        parsed = [f"{_PARSED}.{name}" for name in names]
+        if typed:
+            parsed = [f"coalesce({name}, {value})" for name, value in zip(names, parsed, strict=True)]
+        self._from_json = f"{_from_json(_UNPARSED, f'{_ddl(fields)}, _corrupt STRING')} AS {_PARSED}"
+        self._select = [
+            *(f"{value} AS {name}" for name, value in zip(names, parsed, strict=True)),
+            *(field.name for field in own),
+            f"CASE WHEN {_UNPARSED} IS NULL THEN _corrupt WHEN {_PARSED} IS NULL OR {_PARSED}._corrupt IS NOT NULL"
+            f" THEN coalesce(_corrupt, {_UNPARSED}) END AS _corrupt",
+        ]
+
+    def data_frame(self, table: pa.Table, session: SparkSession) -> DataFrame:
+        if _UNPARSED not in table.column_names:
+            return session.createDataFrame(table, schema=self._schema)
+        df = session.createDataFrame(table, schema=self._schema_with_unparsed)
+        return df.selectExpr("*", self._from_json).selectExpr(*self._select)
+
+
+def _parse(ddl: str, session: SparkSession) -> StructType:
+    """The schema as Spark reads it, all nullable, if ``from_json`` takes it.
+
+    Raises:
+        ConfigurationError: see `Payloads.prepare`.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    try:
+        parsed = session.sql(f"SELECT {_from_json('NULL', ddl)} AS {_PARSED}").schema[_PARSED].dataType
+    except PySparkException as error:
+        raise ConfigurationError(
+            f"schema={ddl!r} is none that Spark can parse JSON by: {without_frames(error)}"
+        ) from error
+    if not isinstance(parsed, StructType):
+        raise ConfigurationError(f"schema={ddl!r} must name columns, as in 'id string, at timestamp'")
+    try:
+        _check_names(parsed)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
+    return parsed
+
+
+def _check_names(schema: StructType) -> None:
+    """Spark does not tell names apart that differ in case only.
+
+    Raises:
+        ValueError: there are no columns, or a name is there twice or taken.
+    """
+    if not schema.fields:
+        raise ValueError("schema has no columns: name those that the objects have, as in 'id string, at timestamp'")
+    taken = {name.casefold() for name in _RESERVED}
+    for field in schema.fields:
+        name = field.name.casefold()
+        if name in taken:
+            raise ValueError(
+                f"schema: a second column {field.name!r}. Columns of the records are {', '.join(_RESERVED)}. Take the"
+                " column as a part of another one, or rename it in the objects"
+            )
+        taken.add(name)
+
+
+def _from_json(text: str, ddl: str) -> str:
+    """The SQL that parses `text`, with a ``_corrupt`` in `ddl` for what does not fit."""
+    # Options keep Spark from parsing those columns only that are asked for, which would hide what does not fit.
+    options = "map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_corrupt')"
+    return f"from_json(CAST({text} AS STRING), {_literal(ddl)}, {options})"
+
+
+def _ddl(schema: StructType) -> str:
+    return ", ".join(f"{_quoted(field.name)} {_type_ddl(field.dataType)}" for field in schema.fields)
+
+
+def _type_ddl(data_type: DataType) -> str:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(data_type, StructType):
+        inner = (f"{_quoted(field.name)}: {_type_ddl(field.dataType)}" for field in data_type.fields)
+        return f"STRUCT<{', '.join(inner)}>"
+    if isinstance(data_type, ArrayType):
+        return f"ARRAY<{_type_ddl(data_type.elementType)}>"
+    if isinstance(data_type, MapType):
+        return f"MAP<{_type_ddl(data_type.keyType)}, {_type_ddl(data_type.valueType)}>"
+    return data_type.simpleString()
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _arrow_schema(fields: StructType) -> pa.Schema | None:
+    """None if there is a type whose values the reader does not parse."""
+    import pyarrow as pa
+
+    arrow = _arrow_type(fields)
+    return None if arrow is None else pa.schema(arrow)
+
+
+def _arrow_type(data_type: DataType) -> pa.DataType | None:
+    import pyarrow as pa
+    from pyspark.sql.types import ArrayType, StructType
+
+    if isinstance(data_type, StructType):
+        types = {field.name: _arrow_type(field.dataType) for field in data_type.fields}
+        known = None not in types.values() and 0 < len({name.casefold() for name in types}) == len(data_type.fields)
+        return pa.struct(types) if known else None
+    if isinstance(data_type, ArrayType):
+        element = _arrow_type(data_type.elementType)
+        return None if element is None else pa.list_(pa.field("element", element))
+    name = data_type.simpleString()
+    if name == "timestamp":
+        return pa.timestamp("us", "UTC")
+    return getattr(pa, _ARROW_TYPES[name])() if name in _ARROW_TYPES else None

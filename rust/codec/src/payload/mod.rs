@@ -1,0 +1,226 @@
+//! Payloads opened: gzip unpacked, JSON objects turned into typed columns.
+//!
+//! A record's payload takes one of these ways, and no row is dropped on any of them:
+//!
+//! ```text
+//!  payload ──▶ gzip::unpack ──▶ bytes ──▶ json::push ──▶ typed columns
+//!                  │                          │
+//!                  │ damaged, too large       ├─ no JSON object ────────────▶ _corrupt
+//!                  └───────────▶ _corrupt     └─ an object, but not certain ─▶ _unparsed
+//! ```
+//!
+//! Rules:
+//!
+//! 1. `_corrupt` has the payload as it came, and is null for every payload that could be opened.
+//! 2. A value gets into a typed column only if every reader would read it so: an integer in range, a number for a
+//!    double, a string for a string. Whatever needs a rule of its own (a number for a string field, a fraction for an
+//!    integer, a key that comes twice) leaves its whole record to somebody who has such rules: `_unparsed`, unpacked.
+//!    Where that was packed, `_corrupt` has it as it came, in case that it turns out to be corrupt.
+//! 3. Memory is bounded by what is asked for, not by what a sender claims: see [`Payloads::open`].
+
+mod columns;
+mod gzip;
+mod json;
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, RecordBatch as ArrowBatch};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema};
+
+use crate::batch::RecordBatch;
+use columns::Column;
+use json::Outcome;
+
+/// Bounds up to here keep every column's 32-bit offsets.
+pub const LARGEST_BYTES: usize = 1 << 30;
+
+/// Which payloads are unpacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// None of them.
+    None,
+    /// All of them: what is no gzip is corrupt.
+    Gzip,
+    /// Those that begin with gzip's magic number.
+    Auto,
+}
+
+/// What unpacked payloads become.
+#[derive(Clone, Debug)]
+pub enum Format {
+    /// A `data` column.
+    Binary,
+    /// Columns of these types, each of which [`supports`] JSON. None: every object is left unparsed.
+    Json(Option<Fields>),
+}
+
+/// Whether JSON values can be parsed into columns of this type.
+#[must_use]
+pub fn supports(data_type: &DataType) -> bool {
+    Column::of_json(data_type).is_some()
+}
+
+/// The fields of a schema that is written as an Arrow IPC message.
+///
+/// # Errors
+/// It is none.
+pub fn fields_of_ipc(message: &[u8]) -> Result<Fields, ArrowError> {
+    arrow_ipc::convert::try_schema_from_ipc_buffer(message).map(|schema| schema.fields)
+}
+
+/// How the payloads of a shard are opened.
+#[derive(Debug)]
+pub struct Payloads {
+    format: Format,
+    compression: Compression,
+    max_payload_bytes: usize,
+}
+
+/// Rows whose payloads are opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// The format's columns, the records' own without `data`, `_corrupt` and `_unparsed`.
+    pub arrow: ArrowBatch,
+    /// Rows with something in `_unparsed`.
+    pub unparsed: usize,
+    /// Bytes of the columns.
+    pub nbytes: usize,
+}
+
+impl Payloads {
+    /// Payloads that are larger than `max_payload_bytes` when unpacked are corrupt: nobody has to hold a bomb.
+    ///
+    /// # Panics
+    /// A type of `format` is not supported, or the bound is above [`LARGEST_BYTES`].
+    #[must_use]
+    pub fn new(format: Format, compression: Compression, max_payload_bytes: usize) -> Self {
+        assert!(max_payload_bytes <= LARGEST_BYTES, "offsets are 32 bits wide");
+        if let Format::Json(Some(fields)) = &format {
+            assert!(fields.iter().all(|field| supports(field.data_type())), "every type is supported");
+        }
+        Self { format, compression, max_payload_bytes }
+    }
+
+    /// Opens payloads from row `from` on: as many as make no more than `max_bytes`, and one at least if there is one.
+    ///
+    /// # Panics
+    /// `from` is outside of the batch, or `max_bytes` above [`LARGEST_BYTES`].
+    #[must_use]
+    pub fn open(&self, batch: &RecordBatch, from: usize, max_bytes: usize) -> Opened {
+        assert!(max_bytes <= LARGEST_BYTES, "offsets are 32 bits wide");
+        let mut columns = Columns::new(&self.format);
+        let mut unpacked = Vec::new();
+        let mut rows = 0;
+        let mut own = 0;
+        for row in from..batch.len() {
+            columns.push(self, batch.data(row), &mut unpacked);
+            let more = own_bytes(batch, row);
+            if rows > 0 && columns.nbytes() + own + more > max_bytes {
+                columns.truncate(rows);
+                break;
+            }
+            own += more;
+            rows += 1;
+        }
+        columns.finish(&batch.as_arrow().slice(from, rows), own)
+    }
+
+    /// The payload unpacked, if it has to be; None if it cannot be.
+    fn unpack<'a>(&self, payload: &'a [u8], unpacked: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+        let packed = match self.compression {
+            Compression::None => false,
+            Compression::Gzip => true,
+            Compression::Auto => payload.starts_with(&gzip::MAGIC),
+        };
+        if !packed {
+            return Some(payload);
+        }
+        gzip::unpack(payload, unpacked, self.max_payload_bytes).then_some(unpacked)
+    }
+}
+
+/// Bytes of the columns that a record keeps, in row `row`: two strings, a number and a time.
+fn own_bytes(batch: &RecordBatch, row: usize) -> usize {
+    const FIXED: usize = 2 * size_of::<i32>() + 2 * size_of::<i64>() + 1;
+    batch.partition_key(row).len() + batch.sequence_number(row).len() + FIXED
+}
+
+/// The columns being filled, all of one length.
+struct Columns {
+    /// A struct of typed columns, or binary; None where every object is left.
+    opened: Option<Column>,
+    /// Whether objects are looked for.
+    json: bool,
+    fields: Fields,
+    corrupt: Column,
+    unparsed: Column,
+}
+
+impl Columns {
+    fn new(format: &Format) -> Self {
+        let (opened, fields) = match format {
+            Format::Binary => (Some(Column::binary()), Fields::from(vec![Field::new("data", DataType::Binary, true)])),
+            Format::Json(Some(fields)) => (Column::of_json(&DataType::Struct(fields.clone())), fields.clone()),
+            Format::Json(None) => (None, Fields::empty()),
+        };
+        let json = matches!(format, Format::Json(_));
+        Self { opened, json, fields, corrupt: Column::binary(), unparsed: Column::binary() }
+    }
+
+    /// Adds a row. A null payload is null in every column.
+    fn push(&mut self, how: &Payloads, payload: Option<&[u8]>, unpacked: &mut Vec<u8>) {
+        let bytes = payload.and_then(|payload| how.unpack(payload, unpacked));
+        let outcome = match (bytes, self.json) {
+            (None, _) => Outcome::Corrupt,
+            (Some(bytes), true) => json::push(self.opened.as_mut(), bytes, how.max_payload_bytes),
+            (Some(bytes), false) => {
+                if let Some(column) = &mut self.opened {
+                    column.push_bytes(bytes);
+                }
+                Outcome::Parsed
+            }
+        };
+        if outcome != Outcome::Parsed
+            && let Some(column) = &mut self.opened
+        {
+            column.push_null();
+        }
+        let left = bytes.filter(|_| outcome == Outcome::Left);
+        self.unparsed.push(left);
+        // One copy of it is enough where nothing was unpacked.
+        self.corrupt.push(payload.filter(|_| outcome != Outcome::Parsed && left != payload));
+    }
+
+    fn nbytes(&self) -> usize {
+        self.opened.as_ref().map_or(0, Column::nbytes) + self.corrupt.nbytes() + self.unparsed.nbytes()
+    }
+
+    fn truncate(&mut self, rows: usize) {
+        for column in self.opened.iter_mut().chain([&mut self.corrupt, &mut self.unparsed]) {
+            column.truncate(rows);
+        }
+    }
+
+    /// With the records' own columns of the same rows, of `own` bytes.
+    fn finish(self, records: &ArrowBatch, own: usize) -> Opened {
+        let nbytes = self.nbytes() + own;
+        let mut fields: Vec<FieldRef> = self.fields.iter().cloned().collect();
+        let mut arrays: Vec<ArrayRef> = match self.opened {
+            Some(column) if self.json => column.finish_struct(),
+            Some(column) => vec![column.finish()],
+            None => Vec::new(),
+        };
+        let schema = records.schema_ref();
+        fields.extend(schema.fields().iter().skip(1).cloned());
+        arrays.extend(records.columns().iter().skip(1).cloned());
+        let unparsed = self.unparsed.finish();
+        let left = unparsed.len() - unparsed.null_count();
+        for (name, array) in [("_corrupt", self.corrupt.finish()), ("_unparsed", unparsed)] {
+            fields.push(Arc::new(Field::new(name, DataType::Binary, true)));
+            arrays.push(array);
+        }
+        let arrow = ArrowBatch::try_new(Arc::new(Schema::new(fields)), arrays)
+            .expect("the columns are of the schema's types and equal length");
+        Opened { arrow, unparsed: left, nbytes }
+    }
+}
