@@ -26,6 +26,8 @@ COMMANDS = {
     "run": _Entry("fastkcl.cli.run", "run", "Run an unchanged amazon_kclpy program, decoded in Rust."),
     "inspect": _Entry("fastkcl.cli.inspect", "inspect", "Show or convert captured lines of the protocol."),
     "sink": _Entry("fastkcl.cli.sink", "sink", "Look into a table that a sink has written."),
+    "local-aws": _Entry("fastkcl.cli.local_aws", "local_aws", "Kinesis, DynamoDB and CloudWatch on one loopback port."),
+    "put": _Entry("fastkcl.cli.put", "put", "Fill a Kinesis stream, local or real, with records."),
     "version": _Entry("fastkcl.cli.version", "version", "Versions of everything that matters, and the CPU backend."),
 }
 

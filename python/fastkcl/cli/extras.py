@@ -1,0 +1,32 @@
+"""What a command says where the extra that it needs is not installed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import click
+
+__all__ = ["MissingExtraError", "without_extra"]
+
+
+class MissingExtraError(click.ClickException):
+    """A package is not there."""
+
+    exit_code = 2
+
+
+@contextlib.contextmanager
+def without_extra(extra: str) -> Iterator[None]:
+    """Turn a failing import of a foreign package into one line that says what to install.
+
+    Raises:
+        MissingExtraError: the import has failed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package == "fastkcl":
+            raise
+        raise MissingExtraError(f"this command needs {package}: pip install 'fastkcl[{extra}]'") from None

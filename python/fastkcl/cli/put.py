@@ -1,0 +1,287 @@
+"""``fastkcl put``: fills a stream of Kinesis, local or real."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import click
+
+from fastkcl.cli.extras import without_extra
+from fastkcl.cli.output import printable
+from fastkcl.replay import Source, SourceError, from_records, generate
+from fastkcl.replay.profiles import PROFILES
+
+if TYPE_CHECKING:
+    from fastkcl.kinesis import PutReport, UserRecord
+
+__all__ = ["put"]
+
+_BLOCK = 1000  # records that are made at a time
+
+
+class _InputError(click.ClickException):
+    """Something about the arguments, the records or AWS; 1 is kept for records that the stream did not take."""
+
+    exit_code = 2
+
+
+@click.command()
+@click.option("--input", "records_file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--profile", type=click.Choice(list(PROFILES)), help="Generate records of this kind.")
+@click.option("--records", type=click.IntRange(1), help="Generated records.  [default: ten batches of the profile]")
+@click.option("--seed", type=int, help="Of the generated records.  [default: 0]")
+@click.option("--aggregate", is_flag=True, help="Put KPL aggregates, which readers take apart, for each shard.")
+@click.option("--ordered", is_flag=True, help="Keep the order within a key, also where the service refuses records.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Records a second.  [default: no limit]")
+@click.option("--bytes-rate", type=click.FloatRange(0, min_open=True), help="Bytes a second.  [default: no limit]")
+@click.option(
+    "--create", "create", type=click.IntRange(1, 10_000), metavar="SHARDS", help="Make the stream if it is not there."
+)
+@click.option("--endpoint-url", help="Instead of AWS.  [default: AWS_ENDPOINT_URL, or AWS]")
+@click.option("--region", help="[default: as for every AWS SDK]")
+@click.option("--json", "as_json", is_flag=True, help="What was done, as one JSON object on standard output.")
+@click.argument("stream")
+@click.pass_context
+def put(
+    ctx: click.Context,
+    /,
+    records_file: Path | None,
+    profile: str | None,
+    records: int | None,
+    seed: int | None,
+    aggregate: bool,
+    ordered: bool,
+    rate: float | None,
+    bytes_rate: float | None,
+    create: int | None,
+    endpoint_url: str | None,
+    region: str | None,
+    as_json: bool,
+    stream: str,
+) -> None:
+    """Put records into STREAM: of a file, or generated.
+
+    A file has records as `fastkcl replay --input` reads them: JSON lines (.gz) with data in base64 and partitionKey, or
+    Parquet with these columns. Sequence numbers and times in it are not used: the stream gives its own.
+
+    Calls are as large as the service takes them. What it refuses is put again, in order and before anything else; so
+    every record is put at least once. Without --ordered a record can overtake an earlier one of its key when that is
+    refused.
+
+    \b
+    Examples:
+      fastkcl put orders --profile clickstream --create 4 --endpoint-url http://127.0.0.1:4567
+      fastkcl put orders --input orders.jsonl --aggregate
+      fastkcl put orders --profile iot --records 1000000 --rate 5000
+
+    Exits with 0 if all are in the stream, 1 if some are not, 2 if it could not begin, 130 if interrupted.
+    """  # noqa: D301 - \b is click's mark for a block that keeps its lines
+    with without_extra("kinesis"):
+        import boto3  # noqa: F401 - only to see whether the extra is there
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        if aggregate:
+            import aws_kinesis_agg.aggregator  # noqa: F401
+        from fastkcl.kinesis import Filler, PutError, PutOptions, PutReport
+
+    source = _source(records_file, profile, records, seed)
+    filler: Filler | None = None
+    code = 0
+    try:
+        client = _client(endpoint_url, region)
+        max_record_bytes = _prepare(client, stream, create)
+        count, users = _open(source)
+        options = PutOptions(
+            aggregate=aggregate,
+            ordered=ordered,
+            rate=rate,
+            bytes_rate=bytes_rate,
+            max_record_bytes=max_record_bytes,
+        )
+        with _progress(count) as on_progress:
+            filler = Filler(client, stream, options, on_progress=on_progress)
+            filler.put(users)
+    except PutError as error:
+        click.echo(f"Error: {printable(str(error))}", err=True)
+        code = 1
+    except SourceError as error:
+        raise _InputError(str(error)) from None
+    except (BotoCoreError, ClientError) as error:
+        message = _explain(error, stream, endpoint_url)
+        if filler is None:
+            raise _InputError(message) from None
+        click.echo(f"Error: {message}", err=True)
+        code = 1
+    except KeyboardInterrupt:
+        click.echo("fastkcl: interrupted", err=True)
+        code = 130
+    report = PutReport() if filler is None else filler.report
+    if as_json:
+        click.echo(json.dumps(_as_json(stream, report), indent=2))
+    else:
+        _show(stream, report)
+    ctx.exit(code)
+
+
+# Records.
+
+
+def _source(records_file: Path | None, profile: str | None, records: int | None, seed: int | None) -> Source:
+    if (records_file is None) == (profile is None):
+        raise click.UsageError("records come from --input FILE or from --profile NAME: give one of them")
+    if records_file is not None:
+        for option, value in (("--records", records), ("--seed", seed)):
+            if value is not None:
+                raise click.UsageError(f"{option} is for generated records; the file brings its own")
+        return from_records(records_file)
+    assert profile is not None
+    return generate(profile, records=10 * PROFILES[profile].records if records is None else records, seed=seed or 0)
+
+
+def _open(source: Source) -> tuple[int, Iterator[UserRecord]]:
+    """How many there are, and they."""
+    from fastkcl.kinesis import UserRecord
+
+    (shard,) = source.shards()
+    count = len(shard.records)
+
+    def users() -> Iterator[UserRecord]:
+        for start in range(0, count, _BLOCK):
+            columns = shard.records.columns(start, min(start + _BLOCK, count))
+            for index, (key, data) in enumerate(zip(columns.partition_keys, columns.data, strict=True), start):
+                if data is None:
+                    raise SourceError(f"record {index}: its data is null, which no stream can hold")
+                yield UserRecord(key, data)
+
+    return count, users()
+
+
+# The service.
+
+
+def _client(endpoint_url: str | None, region: str | None) -> Any:  # noqa: ANN401 - boto3 has no types
+    import boto3
+    from botocore.config import Config
+
+    session = boto3.session.Session(region_name=region)
+    known: dict[str, Any] = {}
+    if endpoint_url is not None and _is_loopback(endpoint_url):
+        # A local server takes any credentials, and has no region of its own.
+        if session.get_credentials() is None:
+            known |= {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
+        if session.region_name is None:
+            known["region_name"] = "us-east-1"
+    retries = Config(retries={"mode": "standard", "total_max_attempts": 10}, read_timeout=60)
+    return session.client("kinesis", endpoint_url=endpoint_url, config=retries, **known)
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def _prepare(client: Any, stream: str, create: int | None) -> int:  # noqa: ANN401
+    """See that the stream is there; most bytes of a record of it."""
+    try:
+        summary = client.describe_stream_summary(StreamName=stream)
+    except client.exceptions.ResourceNotFoundException:
+        if create is None:
+            raise
+        client.create_stream(StreamName=stream, ShardCount=create)
+    else:
+        if summary["StreamDescriptionSummary"]["StreamStatus"] in ("ACTIVE", "UPDATING"):
+            return _max_record_bytes(summary)
+    client.get_waiter("stream_exists").wait(StreamName=stream, WaiterConfig={"Delay": 1, "MaxAttempts": 300})
+    return _max_record_bytes(client.describe_stream_summary(StreamName=stream))
+
+
+def _max_record_bytes(summary: dict[str, Any]) -> int:
+    return int(summary["StreamDescriptionSummary"].get("MaxRecordSizeInKiB", 1024)) * 1024
+
+
+def _explain(error: Exception, stream: str, endpoint_url: str | None) -> str:
+    """The error, with what to do about the usual ones."""
+    from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, NoRegionError
+
+    text = printable(str(error))
+    match error:
+        case NoCredentialsError():
+            return f"{text}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run `aws configure`"
+        case NoRegionError():
+            return f"{text} --region or AWS_REGION names it"
+        case EndpointConnectionError() if endpoint_url is not None:
+            return f"{text}: is `fastkcl local-aws` running there?"
+        case ClientError() if error.response["Error"].get("Code") == "ResourceNotFoundException":
+            return f"there is no stream {stream!r}: --create SHARDS makes it ({text})"
+    return text
+
+
+# What people and tools see.
+
+
+@contextlib.contextmanager
+def _progress(count: int) -> Iterator[Callable[[PutReport], None]]:
+    """A bar on standard error where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda report: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("records"),
+        TextColumn("{task.fields[megabytes]:,.1f} MB"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}", style="yellow"),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = bar.add_task("", total=count, megabytes=0.0, note="")
+
+    def on_progress(report: PutReport) -> None:
+        refused = report.refused.total()
+        note = f"{refused:,} refused at first" if refused else ""
+        bar.update(task, completed=report.users, megabytes=report.bytes / 1e6, note=note)
+
+    with bar:
+        yield on_progress
+
+
+def _as_json(stream: str, report: PutReport) -> dict[str, Any]:
+    return {
+        "stream": stream,
+        "user_records": report.users,
+        "records": report.records,
+        "bytes": report.bytes,
+        "calls": report.calls,
+        "refused": dict(report.refused),
+        "put_again_after_reshard": report.moved,
+        "shards": dict(sorted(report.shards.items())),
+        "seconds": round(report.seconds, 3),
+    }
+
+
+def _show(stream: str, report: PutReport) -> None:
+    aggregates = f" in {report.records:,} of Kinesis" if report.records != report.users else ""
+    rate = report.bytes / 1e6 / report.seconds if report.seconds else 0.0
+    click.echo(
+        f"{stream}: {report.users:,} records{aggregates}, {report.bytes / 1e6:,.1f} MB in {report.calls:,} calls and "
+        f"{report.seconds:.2f} s ({rate:,.1f} MB/s)"
+    )
+    for shard_id, count in sorted(report.shards.items()):
+        click.echo(f"  {shard_id}  {count:,}")
+    for code, count in report.refused.most_common():
+        click.echo(f"  refused at first, and put again: {count:,} by {code}")
+    if report.moved:
+        click.echo(f"  put again, as the stream was resharded under their aggregates: {report.moved:,}")

@@ -1,0 +1,25 @@
+"""Kinesis, DynamoDB and CloudWatch on one loopback port, for laptops and tests: ``fastkcl local-aws``.
+
+    from fastkcl.local_aws import Fault, LocalAws
+
+    with LocalAws(streams={"orders": 4}) as aws:
+        aws.client("kinesis").put_record(StreamName="orders", PartitionKey="k", Data=b"...")
+
+Kinesis is our own, since what consumers meet is in its details: sequence numbers, closed shards that end, iterators
+that expire, throttling. DynamoDB, CloudWatch and the rest are moto's. HTTP is hypercorn's, which speaks HTTP/1.1 and
+HTTP/2 with prior knowledge on one port, so that one URL does for boto3 and for Java daemons of all generations.
+
+    process ── starts ──▶ server ──▶ app ──▶ kinesis ──▶ streams ──▶ shards          no I/O, no clock
+                                      │        └─▶ validation, throughput
+                                      ├─▶ faults, wire, journal
+                                      └─▶ other_services (moto)
+    leases                            KCL's lease table, for tests of daemons
+
+Rules: needs the extra ``local``; nothing else of the package imports it, but for its commands.
+"""
+
+from fastkcl.local_aws.faults import Fault, FaultError
+from fastkcl.local_aws.leases import checkpoints, seed_leases, steal_lease
+from fastkcl.local_aws.process import LocalAws, LocalAwsError
+
+__all__ = ["Fault", "FaultError", "LocalAws", "LocalAwsError", "checkpoints", "seed_leases", "steal_lease"]

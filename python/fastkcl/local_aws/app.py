@@ -1,0 +1,240 @@
+"""The server as an ASGI application: Kinesis of our own, every other service from moto, faults in front of both.
+
+                          ┌─ /_faults
+    HTTP/1.1, h2c ─▶ app ─┤                ┌─ Kinesis_20131202.* ─▶ wire ─▶ Kinesis
+                          └─ fault? ───────┤                                        ├─▶ journal
+                                           └─ anything else ─▶ OtherServices (moto)─┘
+
+Rules: requests are answered one after the other, in the one thread of the event loop; only a fault's delay is waited
+for beside others. So no model needs a lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import sys
+import time
+import traceback
+import uuid
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
+
+from fastkcl.local_aws.errors import ServiceError, error_status
+from fastkcl.local_aws.faults import Fault, FaultError, Faults
+from fastkcl.local_aws.journal import Journal
+from fastkcl.local_aws.kinesis import Kinesis
+from fastkcl.local_aws.other_services import HttpRequest, HttpResponse, OtherServices, changes_state
+from fastkcl.local_aws.streams import KinesisOptions
+from fastkcl.local_aws.wire import Body, body_format
+
+__all__ = ["TRACE_ALL", "LocalAwsApp"]
+
+TRACE_ALL = "all"
+"""Instead of an operation: trace them all."""
+
+_KINESIS = "Kinesis_20131202"
+
+
+class LocalAwsApp:
+    """The application with its state.
+
+    Args:
+        options: of Kinesis.
+        state: file that the state is kept in; None to forget it.
+        trace: operations whose bodies go to standard error.
+
+    Raises:
+        JournalError: the state cannot be used.
+    """
+
+    def __init__(self, options: KinesisOptions, state: Path | None = None, trace: Collection[str] = ()) -> None:
+        self._kinesis = Kinesis(options)
+        self._others = OtherServices()
+        self._faults = Faults()
+        self._trace = frozenset(trace)
+        self._journal = None if state is None else Journal(state, dataclasses.asdict(options))
+        if self._journal is not None:
+            self._restore(self._journal)
+
+    # State.
+
+    def _restore(self, journal: Journal) -> None:
+        for kind, *arguments in journal.entries():
+            if kind == "kinesis":
+                now, operation, request = arguments
+                self._kinesis.call(operation, request, now)
+            else:
+                method, target, headers, body = arguments
+                self._others.call(HttpRequest(method, target, [(name, value) for name, value in headers], body))
+
+    def call_kinesis(self, operation: str, request: object) -> dict[str, Any]:
+        """A Kinesis operation from within; the state is kept.
+
+        Raises:
+            ServiceError: it is refused.
+        """
+        now = time.time()
+        answer = self._kinesis.call(operation, request, now)
+        if self._journal is not None and operation not in Kinesis.READS:
+            self._journal.append(["kinesis", now, operation, request])
+        return answer
+
+    # Requests.
+
+    async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        """Serve one request, as ASGI has it."""
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+            return
+        if scope["type"] != "http":
+            raise RuntimeError(f"no {scope['type']} here")
+        request = await _read(scope, receive)
+        if request is None:
+            return
+        response = await self.respond(request)
+        await send(
+            {
+                "type": "http.response.start",
+                "status": response.status,
+                "headers": [(name.encode(), value.encode()) for name, value in response.headers],
+            }
+        )
+        await send({"type": "http.response.body", "body": response.body, "more_body": False})
+
+    async def respond(self, request: HttpRequest) -> HttpResponse:
+        """Answer a request; any error of ours becomes a 500, with a traceback on standard error."""
+        if request.target == "/_faults":
+            return self._control(request)
+        operation = _operation_of(request)
+        body = body_format(request.header("content-type"))
+        fault = self._faults.meet(operation, request.body)
+        if fault is not None and fault.delay:
+            await asyncio.sleep(fault.delay)
+        if fault is not None and fault.error is not None and fault.every is None:
+            response = _error(body, ServiceError(fault.error, "injected"))
+        else:
+            try:
+                response = self._serve(request, operation, body, fault)
+            except ServiceError as error:
+                response = _error(body, error)
+            except Exception:  # whatever is wrong with one request, others are served
+                traceback.print_exc()
+                response = _error(body, ServiceError("InternalFailure", "an error in local-aws: see its log"))
+        if self._trace & {operation, TRACE_ALL}:
+            _print_trace(request, operation, response)
+        return response
+
+    def _serve(self, request: HttpRequest, operation: str, body: Body, fault: Fault | None) -> HttpResponse:
+        service, _, _ = request.header("x-amz-target").partition(".")
+        if service == _KINESIS:
+            decoded = body.decode(request.body)
+            if fault is not None and fault.every is not None:
+                return _ok(body, self._put_some(decoded, fault))
+            return _ok(body, self.call_kinesis(operation, decoded))
+        response = self._others.call(request)
+        if self._journal is not None and response.status == 200 and changes_state(request.header("x-amz-target")):
+            self._journal.append(["other", *request])
+        return response
+
+    def _put_some(self, request: Any, fault: Fault) -> dict[str, Any]:  # noqa: ANN401 - as decoded
+        """PutRecords, but not for each N-th record."""
+        entries = request.get("Records") if isinstance(request, dict) else None
+        if fault.every is None or not isinstance(entries, list):
+            return self.call_kinesis("PutRecords", request)
+        refused = set(range(fault.every - 1, len(entries), fault.every))
+        taken = [entry for index, entry in enumerate(entries) if index not in refused]
+        answer = self.call_kinesis("PutRecords", {**request, "Records": taken}) if taken else {"Records": []}
+        outcomes = iter(answer["Records"])
+        refusal = {"ErrorCode": fault.error, "ErrorMessage": "injected"}
+        records = [refusal if index in refused else next(outcomes) for index in range(len(entries))]
+        return {**answer, "Records": records, "FailedRecordCount": answer.get("FailedRecordCount", 0) + len(refused)}
+
+    def _control(self, request: HttpRequest) -> HttpResponse:
+        """Faults: GET shows them, POST puts a JSON list of them in the place of those there are."""
+        status = 200
+        value: dict[str, Any]
+        try:
+            if request.method == "POST":
+                given = json.loads(request.body)
+                if not isinstance(given, list):
+                    raise FaultError("a JSON list of faults is expected")
+                self._faults.arm([Fault.from_json(each) for each in given])
+            value = self._faults.to_json()
+        except ValueError as error:
+            status, value = 400, {"error": str(error)}
+        return HttpResponse(status, [("content-type", "application/json")], json.dumps(value).encode() + b"\n")
+
+
+def _operation_of(request: HttpRequest) -> str:
+    """The operation, by the protocol that the client speaks: JSON and CBOR, query, or smithy-rpc."""
+    target = request.header("x-amz-target")
+    if target:
+        return target.rpartition(".")[2]
+    if request.header("content-type").startswith("application/x-www-form-urlencoded"):
+        return parse_qs(request.body.decode("utf-8", "replace")).get("Action", [""])[0]
+    return request.target.partition("?")[0].rpartition("/operation/")[2]
+
+
+def _ok(body: Body, value: dict[str, Any]) -> HttpResponse:
+    # What has no members has no body.
+    return HttpResponse(200, _headers(body), body.encode(value) if value else b"")
+
+
+def _error(body: Body, error: ServiceError) -> HttpResponse:
+    value = {"__type": error.kind, "message": error.message}
+    return HttpResponse(error_status(error.kind), _headers(body), body.encode(value))
+
+
+def _headers(body: Body) -> list[tuple[str, str]]:
+    return [("content-type", body.content_type), ("x-amzn-requestid", str(uuid.uuid4()))]
+
+
+def _print_trace(request: HttpRequest, operation: str, response: HttpResponse) -> None:
+    asked = _readable(request.header("content-type"), request.body)
+    answered = _readable(dict(response.headers).get("content-type", ""), response.body)
+    sys.stderr.write(f"{operation} {asked} -> {response.status} {answered}\n")
+    sys.stderr.flush()
+
+
+def _readable(content_type: str, body: bytes) -> str:
+    if "cbor" not in content_type:
+        return body.decode("utf-8", "backslashreplace")
+    try:
+        return json.dumps(body_format(content_type).decode(body), default=repr)
+    except ServiceError as error:
+        return f"{error.message}: {body!r}"
+
+
+async def _read(scope: HTTPScope, receive: ASGIReceiveCallable) -> HttpRequest | None:
+    """The whole request; None if the client has gone before its end."""
+    pieces = []
+    while True:
+        event = await receive()
+        if event["type"] != "http.request":
+            return None
+        pieces.append(event["body"])
+        if not event["more_body"]:
+            break
+    query = scope["query_string"].decode("latin-1")
+    return HttpRequest(
+        scope["method"],
+        scope["path"] + (f"?{query}" if query else ""),
+        [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]],
+        b"".join(pieces),
+    )
+
+
+async def _lifespan(receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+    while True:
+        event = await receive()
+        if event["type"] == "lifespan.startup":
+            await send({"type": "lifespan.startup.complete"})
+        elif event["type"] == "lifespan.shutdown":
+            await send({"type": "lifespan.shutdown.complete"})
+            return

@@ -1,0 +1,330 @@
+"""The operations of Kinesis Data Streams over `fastkcl.local_aws.shards`: a request and a time in, an answer out.
+
+Rules: no I/O and no clock; what a request changes depends on the request, the time and the options alone. Names,
+messages and limits are the service's, where they are known; what is not there says so instead of pretending.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from botocore import xform_name
+
+from fastkcl.kinesis.shards import hash_key
+from fastkcl.local_aws.errors import ServiceError
+from fastkcl.local_aws.shards import HASH_KEYS, Record, Shard, Stream, shard_number_of
+from fastkcl.local_aws.streams import (
+    ACCOUNT,
+    Answer,
+    KinesisOptions,
+    Streams,
+    describe_shard,
+    from_token,
+    hash_key_range,
+    page_of,
+    token_of,
+)
+from fastkcl.local_aws.throughput import Throughput
+from fastkcl.local_aws.validation import OPERATIONS, conform
+from fastkcl.local_aws.wire import Timestamp
+
+__all__ = ["Kinesis"]
+
+MAX_PUT = 10 * 2**20
+"""Most bytes of one PutRecords request, keys included."""
+
+MAX_READ_RECORDS = 10_000
+"""Most records of one GetRecords answer."""
+
+
+class Kinesis(Streams):
+    """The service: all streams.
+
+    Args:
+        options: see there.
+    """
+
+    READS = frozenset(
+        {
+            "DescribeLimits",
+            "DescribeStream",
+            "DescribeStreamConsumer",
+            "DescribeStreamSummary",
+            "GetRecords",
+            "GetShardIterator",
+            "ListShards",
+            "ListStreamConsumers",
+            "ListStreams",
+            "ListTagsForResource",
+            "ListTagsForStream",
+        }
+    )
+    """Operations that change nothing."""
+
+    def __init__(self, options: KinesisOptions) -> None:
+        super().__init__(options)
+        self._throughput = Throughput()
+        self._nonce = itertools.count()
+        self._operations: dict[str, Callable[[Answer, float], Answer | None]] = {}
+        for operation in OPERATIONS:
+            method = getattr(self, f"_{xform_name(operation)}", None)
+            if method is not None:
+                self._operations[operation] = method
+
+    def call(self, operation: str, request: object, now: float) -> Answer:
+        """Do an operation.
+
+        Args:
+            operation: the service's name of it, e.g. ``PutRecords``.
+            request: as decoded from the wire.
+            now: seconds since the epoch.
+
+        Raises:
+            ServiceError: it is refused.
+        """
+        method = self._operations.get(operation)
+        if method is None:
+            kind = "InvalidActionException" if operation in OPERATIONS else "UnknownOperationException"
+            raise ServiceError(kind, f"{operation} is not there in fastkcl local-aws")
+        conforming = conform(operation, request)
+        for stream in list(self._streams.values()):
+            stream.settle(now)
+        return method(conforming, now) or {}
+
+    # Shards.
+
+    def _list_shards(self, request: Answer, now: float) -> Answer:
+        del now
+        given = request
+        start = request.get("ExclusiveStartShardId", "")
+        if "NextToken" in request:
+            name, _, start = from_token(request["NextToken"]).partition(" ")
+            given = {"StreamName": name}
+        stream = self._usable(given)
+        chosen = _shard_filter(request.get("ShardFilter", {}), stream)
+        ids = [shard.shard_id for shard in stream.shards.values() if shard.shard_id > start and chosen(shard)]
+        page, token = page_of(ids, request.get("MaxResults", 1000), f"{stream.name} ")
+        answer: Answer = {"Shards": [describe_shard(stream.shards[shard_id]) for shard_id in page]}
+        return answer | ({"NextToken": token} if token else {})
+
+    def _split_shard(self, request: Answer, now: float) -> None:
+        stream = self._changing(request)
+        shard = _open_shard(stream, request["ShardToSplit"])
+        key = int(request["NewStartingHashKey"])
+        if not shard.low < key <= shard.high:
+            raise ServiceError(
+                "InvalidArgumentException",
+                f"NewStartingHashKey {key} used in SplitShard() on shard {shard.shard_id} in stream {stream.name} is "
+                f"not both greater than one plus the shard's StartingHashKey {shard.low} and less than the shard's "
+                f"EndingHashKey {shard.high}.",
+            )
+        self._change(stream, "UPDATING", now, lambda due: stream.split(shard, key, due))
+
+    def _merge_shards(self, request: Answer, now: float) -> None:
+        stream = self._changing(request)
+        shard = _open_shard(stream, request["ShardToMerge"])
+        other = _open_shard(stream, request["AdjacentShardToMerge"])
+        if shard.high + 1 != other.low and other.high + 1 != shard.low:
+            raise ServiceError(
+                "InvalidArgumentException",
+                f"Shards {shard.shard_id} and {other.shard_id} in stream {stream.name} are not an adjacent pair of "
+                "shards eligible for merging",
+            )
+        self._change(stream, "UPDATING", now, lambda due: stream.merge(shard, other, due))
+
+    def _update_shard_count(self, request: Answer, now: float) -> Answer:
+        stream = self._changing(request)
+        before, target = len(stream.open_shards), request["TargetShardCount"]
+        if not before <= 2 * target <= 4 * before:
+            raise ServiceError(
+                "InvalidArgumentException",
+                f"UpdateShardCount to {target}: between half and double of the current {before} shards expected",
+            )
+        self._change(stream, "UPDATING", now, lambda due: stream.rescale(target, due))
+        return {
+            "StreamName": stream.name,
+            "StreamARN": stream.arn,
+            "CurrentShardCount": before,
+            "TargetShardCount": target,
+        }
+
+    # Records.
+
+    def _put_record(self, request: Answer, now: float) -> Answer:
+        stream = self._usable(request)
+        outcome = self._store(stream, _Entry.of(request, stream), now)
+        if "ErrorCode" in outcome:
+            raise ServiceError(outcome["ErrorCode"], outcome["ErrorMessage"])
+        return outcome | _encryption(stream)
+
+    def _put_records(self, request: Answer, now: float) -> Answer:
+        stream = self._usable(request)
+        entries = [
+            _Entry.of(entry, stream, f"records.{number}.member.") for number, entry in enumerate(request["Records"], 1)
+        ]
+        size = sum(entry.size for entry in entries)
+        if size > MAX_PUT:
+            raise ServiceError(
+                "InvalidArgumentException", f"Records size exceeds {MAX_PUT} bytes: they have {size} with their keys"
+            )
+        outcomes = [self._store(stream, entry, now) for entry in entries]
+        failed = sum("ErrorCode" in outcome for outcome in outcomes)
+        return {"FailedRecordCount": failed, "Records": outcomes} | _encryption(stream)
+
+    def _store(self, stream: Stream, entry: _Entry, now: float) -> Answer:
+        shard = stream.owner(entry.hash_key)
+        if self._options.shard_limits:
+            throughput = self._throughput.of(stream.arn, shard.shard_id)
+            if not throughput.take(entry.size, now):
+                refusal = _rate_exceeded(stream, shard)
+                return {"ErrorCode": refusal.kind, "ErrorMessage": refusal.message}
+        record = shard.append(entry.partition_key, entry.data, now)
+        return {"SequenceNumber": str(record.sequence), "ShardId": shard.shard_id}
+
+    def _get_shard_iterator(self, request: Answer, now: float) -> Answer:
+        stream = self._usable(request)
+        shard = stream.shard(request["ShardId"])
+        kind = request["ShardIteratorType"]
+        if kind == "TRIM_HORIZON":
+            after = 0
+        elif kind == "LATEST":
+            after = shard.latest
+        elif kind == "AT_TIMESTAMP":
+            after = shard.before(round(_given(request, "Timestamp", kind) * 1000))
+        else:
+            sequence = int(_given(request, "StartingSequenceNumber", kind))
+            other = shard_number_of(sequence)
+            if other not in (None, shard.number):
+                raise ServiceError(
+                    "InvalidArgumentException",
+                    f"Invalid StartingSequenceNumber. It encodes shardId-{other:012d}, while it was used in a call to "
+                    f"a shard with {shard.shard_id}",
+                )
+            after = sequence - (kind == "AT_SEQUENCE_NUMBER")
+        return {"ShardIterator": self._iterator(stream, shard, after, now)}
+
+    def _iterator(self, stream: Stream, shard: Shard, after: int, now: float) -> str:
+        # As opaque and as long as the service's, and never twice the same.
+        return token_of(f"{stream.name} {shard.shard_id} {after} {now:.3f} {next(self._nonce)}".ljust(160))
+
+    def _get_records(self, request: Answer, now: float) -> Answer:
+        if request.get("Limit", 1) > MAX_READ_RECORDS:
+            raise ServiceError("InvalidArgumentException", f"Limit is above {MAX_READ_RECORDS}")
+        try:
+            name, shard_id, after, issued, _ = from_token(request["ShardIterator"]).split()
+            age, position = now - float(issued), int(after)
+        except ValueError:
+            raise ServiceError("InvalidArgumentException", "Invalid ShardIterator.") from None
+        if age > self._options.iterator_seconds:
+            raise ServiceError(
+                "ExpiredIteratorException",
+                f"Iterator expired. It was created {age:.3f} s ago, and can be used for "
+                f"{self._options.iterator_seconds:g} s.",
+            )
+        stream = self._stream({"StreamName": name})
+        shard = stream.shard(shard_id)
+        throughput = self._throughput.of(stream.arn, shard_id) if self._options.shard_limits else None
+        if throughput is not None and not throughput.may_read(now):
+            raise _rate_exceeded(stream, shard)
+        records, more = shard.read(position, request.get("Limit", MAX_READ_RECORDS))
+        if throughput is not None:
+            throughput.gave(sum(record.size for record in records), now)
+        answer: Answer = {
+            "Records": [_describe_record(record) | _encryption(stream) for record in records],
+            "MillisBehindLatest": max(0, int(now * 1000) - records[-1].arrival_millis) if records and more else 0,
+        }
+        if more or shard.is_open:
+            last = records[-1].sequence if records else position
+            return answer | {"NextShardIterator": self._iterator(stream, shard, last, now)}
+        return answer | {"ChildShards": [_describe_child(child) for child in stream.children(shard)]}
+
+
+# Pieces of answers.
+
+
+def _describe_child(shard: Shard) -> Answer:
+    return {"ShardId": shard.shard_id, "ParentShards": list(shard.parents), "HashKeyRange": hash_key_range(shard)}
+
+
+def _describe_record(record: Record) -> Answer:
+    return {
+        "SequenceNumber": str(record.sequence),
+        "ApproximateArrivalTimestamp": Timestamp(record.arrival_millis),
+        "Data": record.data,
+        "PartitionKey": record.partition_key,
+    }
+
+
+def _encryption(stream: Stream) -> Answer:
+    return {"EncryptionType": "KMS"} if stream.key_id else {}
+
+
+def _rate_exceeded(stream: Stream, shard: Shard) -> ServiceError:
+    return ServiceError(
+        "ProvisionedThroughputExceededException",
+        f"Rate exceeded for shard {shard.shard_id} in stream {stream.name} under account {ACCOUNT}.",
+    )
+
+
+# Pieces of requests.
+
+
+class _Entry(NamedTuple):
+    """A record to be put."""
+
+    partition_key: str
+    data: bytes
+    hash_key: int
+    size: int
+
+    @classmethod
+    def of(cls, entry: Answer, stream: Stream, path: str = "") -> _Entry:
+        key, data, explicit = entry["PartitionKey"], entry["Data"], entry.get("ExplicitHashKey")
+        size = len(data) + len(key.encode())
+        if size > stream.max_record_bytes:
+            raise ServiceError(
+                "ValidationException",
+                f"1 validation error detected: Value at '{path}data' failed to satisfy constraint: Member must have "
+                f"length less than or equal to {stream.max_record_bytes} with its partition key; they have {size}",
+            )
+        place = hash_key(key) if explicit is None else int(explicit)
+        if place >= HASH_KEYS:
+            raise ServiceError("InvalidArgumentException", f"ExplicitHashKey {explicit} is not below 2**128")
+        return cls(key, data, place, size)
+
+
+def _given(request: Answer, member: str, kind: str) -> Any:  # noqa: ANN401 - text or a number
+    if member not in request:
+        raise ServiceError("InvalidArgumentException", f"{member} is needed for the ShardIteratorType {kind}")
+    return request[member]
+
+
+def _open_shard(stream: Stream, shard_id: str) -> Shard:
+    shard = stream.shard(shard_id)
+    if not shard.is_open:
+        raise ServiceError("InvalidArgumentException", f"Shard {shard_id} in stream {stream.name} is closed already")
+    return shard
+
+
+def _shard_filter(given: Answer, stream: Stream) -> Callable[[Shard], bool]:
+    """Which shards a ShardFilter means. The trim horizon is the oldest record, or the present where there is none."""
+    kind = given.get("Type")
+    if kind is None:
+        return lambda shard: True
+    if kind == "AFTER_SHARD_ID":
+        after = _given(given, "ShardId", kind)
+        return lambda shard: shard.shard_id > after
+    if kind == "AT_LATEST":
+        return lambda shard: shard.is_open
+    if kind == "FROM_TRIM_HORIZON":
+        return lambda shard: True  # older ones are not there any more
+    moment = _given(given, "Timestamp", kind) if "TIMESTAMP" in kind else 0.0
+    ended = {shard.shard_id for shard in stream.shards.values() if shard.closed is not None and shard.closed < moment}
+    if kind == "FROM_TIMESTAMP":
+        return lambda shard: shard.shard_id not in ended
+    # Open at that moment: not closed before it, and not the child of one that was open at it.
+    return lambda shard: (
+        shard.shard_id not in ended and all(parent in ended or parent not in stream.shards for parent in shard.parents)
+    )

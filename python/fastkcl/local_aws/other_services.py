@@ -1,0 +1,84 @@
+"""DynamoDB, CloudWatch and whatever else moto has, in this process.
+
+moto's server is a WSGI application; a request goes through it by werkzeug's test client, without a socket. Its models
+are not made for threads: calls have to come one after the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.test import Client
+
+__all__ = ["HttpRequest", "HttpResponse", "OtherServices", "changes_state"]
+
+Headers = list[tuple[str, str]]
+
+
+class HttpRequest(NamedTuple):
+    """A request, as it came."""
+
+    method: str
+    target: str
+    headers: Headers
+    body: bytes
+
+    def header(self, name: str) -> str:
+        """The first header of that name (in lower case), or nothing."""
+        return next((value for key, value in self.headers if key == name), "")
+
+
+class HttpResponse(NamedTuple):
+    """An answer to it."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+_DYNAMODB = "DynamoDB_"
+_DYNAMODB_READS = ("Get", "BatchGet", "TransactGet", "Query", "Scan", "Describe", "List")
+
+
+def changes_state(service_and_operation: str) -> bool:
+    """Whether a DynamoDB request may have changed something. No other service's state is worth keeping."""
+    service, _, operation = service_and_operation.partition(".")
+    return service.startswith(_DYNAMODB) and not operation.startswith(_DYNAMODB_READS)
+
+
+class OtherServices:
+    """moto's services."""
+
+    _HOP_BY_HOP = frozenset({"connection", "transfer-encoding", "content-length", "keep-alive", "host"})
+
+    def __init__(self) -> None:
+        self._client = Client(DomainDispatcherApplication(create_backend_app))
+
+    def call(self, request: HttpRequest) -> HttpResponse:
+        """Hand a request to moto."""
+        body = request.body
+        if request.header("x-amz-target").startswith(_DYNAMODB) and b'"ComparisonOperator"' in body:
+            body = _with_value_lists(body)
+        answer = self._client.open(
+            request.target, method=request.method, headers=self._end_to_end(request.headers), data=body
+        )
+        return HttpResponse(answer.status_code, self._end_to_end(answer.headers), answer.get_data())
+
+    def _end_to_end(self, headers: Iterable[tuple[str, str]]) -> Headers:
+        return [(name.lower(), value) for name, value in headers if name.lower() not in self._HOP_BY_HOP]
+
+
+def _with_value_lists(body: bytes) -> bytes:
+    """Old conditions in the form that moto judges rightly.
+
+    ``{"Value": v, "ComparisonOperator": "NE"}`` is a comparison, and moto (5.2.5) takes it for an equality: KCL 1.15
+    would lose its lease at the first checkpoint.
+    """
+    request = json.loads(body)
+    for condition in request.get("Expected", {}).values():
+        if "Value" in condition and "ComparisonOperator" in condition:
+            condition["AttributeValueList"] = [condition.pop("Value")]
+    return json.dumps(request).encode()

@@ -1,0 +1,241 @@
+"""The server as a child process of a test or a program: `LocalAws`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from fastkcl.local_aws.faults import Fault
+
+__all__ = ["LocalAws", "LocalAwsError"]
+
+
+class LocalAwsError(Exception):
+    """The server does not start or answer, or refuses what it was asked for; the message says why."""
+
+
+class LocalAws:
+    """A server in a process of its own, on a free port, from ``with`` to its end.
+
+        with LocalAws(streams={"orders": 4}) as aws:
+            kinesis = aws.client("kinesis")
+            aws.faults(Fault("GetRecords", "ExpiredIteratorException", times=1))
+
+    It ends with this process, however that ends.
+
+    Args:
+        streams: streams to make at the start, with their numbers of shards.
+        port: 0 for a free one, which `restart` keeps.
+        state: file that the state is kept in, without which `restart` begins with nothing.
+        iterator_seconds: how long a shard iterator can be used.
+        retention_seconds: how long records stay; None for the hours that each stream is set to.
+        transition_seconds: how long a stream is CREATING, UPDATING or DELETING.
+        shard_limits: whether shards refuse more than the service lets them take and give in a second.
+        trace: operations whose bodies go to standard error, or ``all``.
+        start_timeout: seconds until it has to answer.
+    """
+
+    def __init__(
+        self,
+        *,
+        streams: Mapping[str, int] | None = None,
+        port: int = 0,
+        state: str | Path | None = None,
+        iterator_seconds: float | None = None,
+        retention_seconds: float | None = None,
+        transition_seconds: float | None = None,
+        shard_limits: bool = False,
+        trace: tuple[str, ...] = (),
+        start_timeout: float = 120.0,
+    ) -> None:
+        values = {
+            "--state": None if state is None else str(state),
+            "--iterator-seconds": iterator_seconds,
+            "--retention-seconds": retention_seconds,
+            "--transition-seconds": transition_seconds,
+        }
+        self._arguments = [f"{option}={value}" for option, value in values.items() if value is not None]
+        self._arguments += ["--shard-limits"] if shard_limits else []
+        self._arguments += [f"--trace={operation}" for operation in trace]
+        self._arguments += [f"--create-stream={name}:{shards}" for name, shards in (streams or {}).items()]
+        self._port = port
+        self._start_timeout = start_timeout
+        self._process: subprocess.Popen[str] | None = None
+        self._url = ""
+
+    # Life.
+
+    def __enter__(self) -> LocalAws:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start it, and wait until it answers.
+
+        Raises:
+            LocalAwsError: it does not.
+        """
+        if self._process is not None:
+            raise LocalAwsError("it runs already")
+        command = [sys.executable, "-m", "fastkcl", "local-aws", f"--port={self._port}", "--until-stdin-ends"]
+        self._process = subprocess.Popen(
+            [*command, *self._arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        line = _first_line(self._process.stdout, self._start_timeout)
+        if not line.startswith("http://"):
+            code = self._end(signal.SIGKILL)
+            raise LocalAwsError(
+                f"fastkcl local-aws does not start: exit code {code}; standard error says why"
+                if line is not None and code >= 0
+                else f"fastkcl local-aws has not started within {self._start_timeout:g} s"
+            )
+        self._url = line.strip()
+        self._port = int(self._url.rpartition(":")[2])
+
+    def stop(self) -> None:
+        """End it; nothing happens if it has ended."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGCONT)
+            self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as a failing machine would, with SIGKILL; `start` brings it back on the same port."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> int:
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.send_signal(number)
+        try:
+            return process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+        finally:
+            for pipe in (process.stdin, process.stdout):
+                assert pipe is not None
+                pipe.close()
+
+    def restart(self) -> None:
+        """End it and start it again on the same port; connections are refused between."""
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """Let it hang, until `resume`: connections are taken, and nothing is answered."""
+        self._running().send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._running().send_signal(signal.SIGCONT)
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            raise LocalAwsError("it does not run: use it in a with statement, or start it")
+        return self._process
+
+    # What others need to use it.
+
+    @property
+    def url(self) -> str:
+        """Endpoint of all services."""
+        return self._url
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._running().pid
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables with which boto3 and other SDKs, the daemon's credentials included, find it."""
+        return {
+            "AWS_ENDPOINT_URL": self._url,
+            "AWS_ACCESS_KEY_ID": "local",
+            "AWS_SECRET_ACCESS_KEY": "local",
+            "AWS_REGION": "us-east-1",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    @property
+    def daemon_properties(self) -> dict[str, str]:
+        """Properties with which a MultiLangDaemon 2.x or 3.x finds it; it needs `environment` for its credentials."""
+        return {
+            "regionName": "us-east-1",
+            "AwsCredentialsProvider": "EnvironmentVariableCredentialsProvider",
+            "kinesisEndpoint": self._url,
+            "dynamoDBEndpoint": self._url,
+            "cloudWatchClient.endpointOverride": self._url,
+        }
+
+    def client(self, service: str, **options: Any) -> Any:  # noqa: ANN401 - boto3 has no types
+        """A boto3 client of it.
+
+        Args:
+            service: e.g. ``kinesis``.
+            options: for `boto3.session.Session.client`.
+        """
+        import boto3
+
+        session = boto3.session.Session(
+            aws_access_key_id="local", aws_secret_access_key="local", region_name="us-east-1"
+        )
+        return session.client(service, endpoint_url=self._url, **options)
+
+    # Faults.
+
+    def faults(self, *faults: Fault) -> None:
+        """Wait with these, in the place of those there were: none takes all back.
+
+        Raises:
+            LocalAwsError: it does not answer.
+        """
+        values = [{key: getattr(fault, key) for key in fault.__slots__} for fault in faults]
+        self._control(json.dumps([{k: v for k, v in value.items() if v is not None} for value in values]).encode())
+
+    def hits(self) -> list[int]:
+        """How many calls each fault has met, in their order."""
+        return [fault["hits"] for fault in self._control()["faults"]]
+
+    def calls(self) -> dict[str, int]:
+        """How many calls of each operation there were."""
+        return dict(self._control()["calls"])
+
+    def _control(self, body: bytes | None = None) -> dict[str, Any]:
+        try:
+            with urllib.request.urlopen(f"{self._url}/_faults", body, timeout=60) as answer:
+                value = json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise LocalAwsError(f"{self._url}: {error.read().decode(errors='replace').strip()}") from None
+        except OSError as error:
+            raise LocalAwsError(f"{self._url}: {error}") from None
+        assert isinstance(value, dict)
+        return value
+
+
+def _first_line(stream: IO[str], timeout: float) -> str:
+    """The first line, or nothing if it does not come in time."""
+    lines: list[str] = []
+    reader = threading.Thread(target=lambda: lines.append(stream.readline()), daemon=True)
+    reader.start()
+    reader.join(timeout)
+    return lines[0] if lines else ""

@@ -1,0 +1,122 @@
+"""Serves `LocalAwsApp` on one port until it is told to end: hypercorn speaks HTTP/1.1 and HTTP/2 without TLS on it.
+
+Clients of the modern daemon open HTTP/2 with prior knowledge, everything else speaks HTTP/1.1: hypercorn sees which
+from the first bytes of a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hypercorn.asyncio import serve as serve_hypercorn
+from hypercorn.config import Config
+
+from fastkcl.local_aws.app import LocalAwsApp
+from fastkcl.local_aws.errors import ServiceError
+from fastkcl.local_aws.streams import KinesisOptions
+
+__all__ = ["ListenError", "ServerOptions", "serve"]
+
+_GRACE = 2.0  # seconds for requests that are under way at the end
+
+
+class ListenError(Exception):
+    """The address cannot be listened at; the message says which, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """Where and what to serve.
+
+    Attributes:
+        host: address to listen at.
+        port: 0 for a free one.
+        kinesis: what streams do.
+        streams: streams to make at the start, each a name and a number of shards; those that are there stay.
+        state: file from which the state comes, and in which it is kept; None to forget it.
+        trace: operations whose bodies go to standard error, or ``all``.
+        until_stdin_ends: end at the end of standard input as well, so not to outlive a parent that was killed.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    kinesis: KinesisOptions = field(default_factory=KinesisOptions)
+    streams: Sequence[tuple[str, int]] = ()
+    state: Path | None = None
+    trace: frozenset[str] = frozenset()
+    until_stdin_ends: bool = False
+
+
+def serve(options: ServerOptions, on_ready: Callable[[str], None]) -> None:
+    """Serve until SIGTERM, SIGINT, or the end of standard input where that is asked for.
+
+    Args:
+        options: see there.
+        on_ready: is called with the URL when connections are taken.
+
+    Raises:
+        ListenError: the address cannot be listened at.
+        JournalError: the state cannot be used.
+        ServiceError: a stream cannot be made.
+    """
+    with _listen(options.host, options.port) as listener:
+        app = LocalAwsApp(options.kinesis, options.state, options.trace)
+        for name, shards in options.streams:
+            try:
+                app.call_kinesis("CreateStream", {"StreamName": name, "ShardCount": shards})
+            except ServiceError as error:
+                if error.kind != "ResourceInUseException":
+                    raise
+        host, port = listener.getsockname()[:2]
+        asyncio.run(_serve(app, listener, options, lambda: on_ready(f"http://{host}:{port}")))
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        # SO_REUSEADDR is set: a restart need not wait for connections of the one before.
+        return socket.create_server((host, port), backlog=512)
+    except socket.gaierror as error:
+        raise ListenError(f"cannot listen at {host}:{port}: {error.strerror}") from None
+    except OSError as error:
+        raise ListenError(f"cannot listen at {host}:{port}: {os.strerror(error.errno or 0)}") from None
+
+
+async def _serve(
+    app: LocalAwsApp, listener: socket.socket, options: ServerOptions, on_ready: Callable[[], None]
+) -> None:
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    if options.until_stdin_ends:
+        _at_end_of_stdin(loop, ended.set)
+    config = Config()
+    config.bind = [f"fd://{listener.detach()}"]
+    config.loglevel = "WARNING"
+    config.include_server_header = False
+    # A daemon keeps its connections while its child works, or while this process is stopped.
+    config.keep_alive_timeout = 3600
+    config.h2_max_concurrent_streams = 1000
+    config.h2_max_inbound_frame_size = 2**20
+    config.graceful_timeout = _GRACE
+    config.shutdown_timeout = _GRACE
+    on_ready()
+    await serve_hypercorn(app, config, shutdown_trigger=ended.wait)
+
+
+def _at_end_of_stdin(loop: asyncio.AbstractEventLoop, then: Callable[[], None]) -> None:
+    descriptor = sys.stdin.fileno()
+
+    def look() -> None:
+        if not os.read(descriptor, 4096):
+            loop.remove_reader(descriptor)
+            then()
+
+    loop.add_reader(descriptor, look)

@@ -1,0 +1,110 @@
+"""What tests of local AWS share: clients without retries, and requests below boto3."""
+
+import json
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+
+import cbor2
+import h2.config
+import h2.connection
+import h2.events
+from botocore.config import Config
+from fastkcl.local_aws import LocalAws
+
+SHARD_0 = "shardId-000000000000"
+HASH_KEYS = 2**128
+ONCE = Config(retries={"max_attempts": 0}, read_timeout=120)
+
+JSON = "application/x-amz-json-1.1"
+CBOR = "application/x-amz-cbor-1.1"
+
+
+def client(aws: LocalAws, service: str = "kinesis") -> Any:
+    """A client that tries once."""
+    return aws.client(service, config=ONCE)
+
+
+def iterator(kinesis: Any, stream: str, shard: str = SHARD_0, **position: Any) -> str:
+    position = position or {"ShardIteratorType": "TRIM_HORIZON"}
+    return str(kinesis.get_shard_iterator(StreamName=stream, ShardId=shard, **position)["ShardIterator"])
+
+
+def read(kinesis: Any, stream: str, shard: str = SHARD_0, **position: Any) -> list[dict[str, Any]]:
+    """Records of one GetRecords."""
+    return list(kinesis.get_records(ShardIterator=iterator(kinesis, stream, shard, **position))["Records"])
+
+
+def shards(kinesis: Any, stream: str, **filters: Any) -> list[dict[str, Any]]:
+    return list(kinesis.list_shards(StreamName=stream, **filters)["Shards"])
+
+
+def is_open(shard: dict[str, Any]) -> bool:
+    return "EndingSequenceNumber" not in shard["SequenceNumberRange"]
+
+
+def post(url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str], bytes]:
+    """Status, headers and body of an answer, whatever the status."""
+    request = urllib.request.Request(url, body, dict(headers))
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, answer.headers, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers, error.read()
+
+
+def headers(operation: str, content_type: str) -> dict[str, str]:
+    return {"X-Amz-Target": f"Kinesis_20131202.{operation}", "Content-Type": content_type}
+
+
+def call(url: str, operation: str, request: Any, content_type: str = CBOR) -> tuple[int, Any]:
+    """Status and value of a Kinesis call without an SDK."""
+    body = cbor2.dumps(request) if content_type == CBOR else json.dumps(request).encode()
+    status, answered, text = post(url, body, headers(operation, content_type))
+    assert answered["Content-Type"] == content_type
+    if not text:
+        return status, {}
+    return status, from_cbor(text) if content_type == CBOR else json.loads(text)
+
+
+def from_cbor(body: bytes) -> Any:
+    """Its value; a timestamp as its tag, whose number is not what RFC 8949 says."""
+    return cbor2.loads(body, semantic_decoders={1: _tag})
+
+
+def _tag(value: object, immutable: bool) -> object:
+    del immutable
+    return cbor2.CBORTag(1, value)
+
+
+def post_by_http2(url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
+    """Status and body over HTTP/2 with prior knowledge, as the modern daemon's client opens it."""
+    host, port = url.removeprefix("http://").split(":")
+    connection = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
+    connection.initiate_connection()
+    fields = [(":method", "POST"), (":path", "/"), (":scheme", "http"), (":authority", f"{host}:{port}")]
+    fields += [(name.lower(), value) for name, value in headers.items()]
+    status, answer = 0, b""
+    with socket.create_connection((host, int(port)), timeout=60) as pipe:
+        connection.send_headers(1, fields)
+        while True:
+            window = min(connection.local_flow_control_window(1), connection.max_outbound_frame_size)
+            if body and window:
+                piece, body = body[:window], body[window:]
+                connection.send_data(1, piece, end_stream=not body)
+                continue
+            pipe.sendall(connection.data_to_send())
+            received = pipe.recv(65536)
+            assert received, "the connection was closed"
+            for event in connection.receive_data(received):
+                match event:
+                    case h2.events.ResponseReceived():
+                        status = int(dict(event.headers)[":status"])
+                    case h2.events.DataReceived():
+                        answer += event.data
+                        connection.acknowledge_received_data(event.flow_controlled_length, 1)
+                    case h2.events.StreamEnded():
+                        return status, answer
