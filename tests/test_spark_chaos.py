@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from fastkcl.replay import Report, generate
 from sink_helpers import Record, records_of
@@ -56,6 +57,43 @@ def test_deaths_at_every_named_point_in_one_run(tmp_path: Path, sink: str) -> No
     check(report, noise, records_of(tmp_path), delivered(source))
 
 
+def letters_in(folder: Path) -> Counter[Record]:
+    """What dead letters hold, each letter by itself."""
+    found: Counter[Record] = Counter()
+    for path in sorted(folder.glob("*.arrow")):
+        letter = pa.ipc.open_file(path).read_all()
+        about = {name.decode(): value.decode() for name, value in letter.schema.metadata.items()}
+        names = ("sequenceNumber", "subSequenceNumber", "data")
+        for number, sub, data in zip(*(letter[name].to_pylist() for name in names), strict=True):
+            found[about["fastkcl.stream"], about["fastkcl.shard_id"], number, sub, data] += 1
+    return found
+
+
+@pytest.mark.parametrize("deaths", [(), ("kill@6", "kill@9=half", "kill@14")], ids=["no death", "deaths"])
+@pytest.mark.parametrize("sink", SINKS)
+def test_a_poison_record(tmp_path: Path, sink: str, deaths: tuple[str, ...]) -> None:
+    """What is not in the table is in a letter. After a death between letter and checkpoint some is in several."""
+    source = generate("tiny", records=300, batch_records=20, aggregate=3)
+    sent = delivered(source)
+    poison = sorted(record[2] for record in sent)[130]
+    report, noise = play(
+        tmp_path / "table",
+        *deaths,
+        source=source,
+        sink=sink,
+        environment={"POISON": poison},
+        run_options={"dead_letter": str(tmp_path / "letters")},
+    )
+    assert report.ok, ([shard.problems for shard in report.shards], noise)
+    stored, letters = records_of(tmp_path / "table"), letters_in(tmp_path / "letters")
+    assert set(stored.values()) == {1}
+    assert stored.keys() | letters.keys() == sent.keys()
+    assert {record for record in letters if record[2] == poison}
+    assert {record for record in letters if record[2] == poison} & stored.keys() == set()
+    if not deaths:
+        assert letters + stored == sent
+
+
 def faults_at_random(chance: random.Random, dialect: str) -> list[str]:
     kinds = {
         "kill@{}": 2,
@@ -65,6 +103,9 @@ def faults_at_random(chance: random.Random, dialect: str) -> list[str]:
         "lease-lost@{}=mid-batch": 1,
         "shutdown@{}": int(dialect != "legacy"),
         "checkpoint-error@{}": 1,
+        "close@{}": 1,  # what a child sees of a daemon that dies
+        "close@{}=mid-line": 1,
+        "close@{}=reply": 1,
     }
     deliveries = sorted(chance.sample(range(1, 18), chance.randrange(0, 5)))
     chosen = chance.choices(list(kinds), list(kinds.values()), k=len(deliveries))
