@@ -61,7 +61,7 @@ impl Variable {
         self.values.truncate(self.committed);
     }
 
-    #[inline]
+    #[inline(always)]
     fn commit(&mut self) {
         if self.offsets.len() == 0 {
             self.offsets.extend_from_slice(&0_i32.to_ne_bytes());
@@ -144,7 +144,7 @@ impl Columns {
     }
 
     /// Commits the open record, whose data, key and sequence number are behind their columns.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn commit(&mut self, fixed: Fixed) {
         self.data.commit();
         self.keys.commit();

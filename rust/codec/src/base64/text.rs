@@ -50,7 +50,8 @@ pub(crate) fn canonical<K: Kernel>(kernel: K, input: Padded<'_>, from: usize, to
     let run = decode_run(kernel, input, from, to, out);
     let next = input.readable()[from + run..].first_chunk().expect("SLACK bytes follow any input");
     let (word, mask) = WORDS[run % 4];
-    let end = from + run + ENDS[run % 4].len();
+    // As long as ENDS says, without a look-up that everything behind it would wait for.
+    let end = from + run + 1 + run.wrapping_neg() % 4;
     if u32::from_le_bytes(*next) & mask == word && end <= input.end() {
         return Progress::Closed(end);
     }
