@@ -154,7 +154,7 @@ def test_a_fault_of_some_records(aws: LocalAws, kinesis: Any) -> None:
 
 
 def test_a_delay_holds_nobody_else_up(aws: LocalAws, kinesis: Any) -> None:
-    aws.faults(Fault("PutRecord", delay=3.0, times=1))
+    aws.faults(Fault("PutRecord", delay=5.0, times=1))
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         late = pool.submit(put, kinesis, b"late")
         while aws.hits() != [1]:

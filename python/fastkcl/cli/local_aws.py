@@ -103,7 +103,6 @@ def local_aws(
     \b
     Examples:
       fastkcl local-aws --create-stream orders:4
-      AWS_ENDPOINT_URL=http://127.0.0.1:4567 aws kinesis list-streams
       curl -d '[{"op": "GetRecords", "error": "ExpiredIteratorException", "times": 1}]' http://127.0.0.1:4567/_faults
 
     Any credentials will do. Everything is in memory, unless --state names a file. SIGTERM and Ctrl-C end it with 0.

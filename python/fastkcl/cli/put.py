@@ -33,7 +33,12 @@ class _InputError(click.ClickException):
 
 
 @click.command()
-@click.option("--input", "records_file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--input",
+    "records_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Put the records of a JSON lines or Parquet file.",
+)
 @click.option("--profile", type=click.Choice(list(PROFILES)), help="Generate records of this kind.")
 @click.option("--records", type=click.IntRange(1), help="Generated records.  [default: ten batches of the profile]")
 @click.option("--seed", type=int, help="Of the generated records.  [default: 0]")

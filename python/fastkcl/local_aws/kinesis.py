@@ -180,7 +180,7 @@ class Kinesis(Streams):
             if not throughput.take(entry.size, now):
                 refusal = _rate_exceeded(stream, shard)
                 return {"ErrorCode": refusal.kind, "ErrorMessage": refusal.message}
-        record = shard.append(entry.partition_key, entry.data, now)
+        record = shard.append(entry.partition_key, entry.data, entry.size, now)
         return {"SequenceNumber": str(record.sequence), "ShardId": shard.shard_id}
 
     def _get_shard_iterator(self, request: Answer, now: float) -> Answer:
@@ -231,8 +231,9 @@ class Kinesis(Streams):
         records, more = shard.read(position, request.get("Limit", MAX_READ_RECORDS))
         if throughput is not None:
             throughput.gave(sum(record.size for record in records), now)
+        encryption = _encryption(stream)
         answer: Answer = {
-            "Records": [_describe_record(record) | _encryption(stream) for record in records],
+            "Records": [_describe_record(record, encryption) for record in records],
             "MillisBehindLatest": max(0, int(now * 1000) - records[-1].arrival_millis) if records and more else 0,
         }
         if more or shard.is_open:
@@ -248,12 +249,13 @@ def _describe_child(shard: Shard) -> Answer:
     return {"ShardId": shard.shard_id, "ParentShards": list(shard.parents), "HashKeyRange": hash_key_range(shard)}
 
 
-def _describe_record(record: Record) -> Answer:
+def _describe_record(record: Record, encryption: Answer) -> Answer:
     return {
         "SequenceNumber": str(record.sequence),
         "ApproximateArrivalTimestamp": Timestamp(record.arrival_millis),
         "Data": record.data,
         "PartitionKey": record.partition_key,
+        **encryption,
     }
 
 

@@ -98,13 +98,13 @@ class LocalAws:
         )
         assert self._process.stdout is not None
         line = _first_line(self._process.stdout, self._start_timeout)
-        if not line.startswith("http://"):
-            code = self._end(signal.SIGKILL)
-            raise LocalAwsError(
-                f"fastkcl local-aws does not start: exit code {code}; standard error says why"
-                if line is not None and code >= 0
-                else f"fastkcl local-aws has not started within {self._start_timeout:g} s"
-            )
+        if not line:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self._process.wait(0 if line is None else 30)
+                self._end(signal.SIGKILL)
+                raise LocalAwsError(f"fastkcl local-aws does not start: exit code {code}; standard error says why")
+            self._end(signal.SIGKILL)
+            raise LocalAwsError(f"fastkcl local-aws has not started within {self._start_timeout:g} s")
         self._url = line.strip()
         self._port = int(self._url.rpartition(":")[2])
 
@@ -232,10 +232,10 @@ class LocalAws:
         return value
 
 
-def _first_line(stream: IO[str], timeout: float) -> str:
-    """The first line, or nothing if it does not come in time."""
+def _first_line(stream: IO[str], timeout: float) -> str | None:
+    """The first line; nothing if there is none, None if it does not come in time."""
     lines: list[str] = []
     reader = threading.Thread(target=lambda: lines.append(stream.readline()), daemon=True)
     reader.start()
     reader.join(timeout)
-    return lines[0] if lines else ""
+    return lines[0] if lines else None

@@ -39,17 +39,13 @@ _LAST_SECOND = 2**36 - 1  # that a sequence number can hold
 
 
 class Record(NamedTuple):
-    """A stored record."""
+    """A stored record; its size is what counts against the limits, with its key, in bytes."""
 
     sequence: int
     partition_key: str
     data: bytes
     arrival_millis: int
-
-    @property
-    def size(self) -> int:
-        """Bytes that count against the limits."""
-        return len(self.data) + len(self.partition_key.encode())
+    size: int
 
 
 _by_sequence = attrgetter("sequence")
@@ -114,13 +110,13 @@ class Shard:
         numbers = sequence_numbers(counter - 1, 1, shard=self.number, created=self.created, arrival=int(now))
         return int(numbers[0])
 
-    def append(self, partition_key: str, data: bytes, now: float) -> Record:
-        """Store a record; arrival times never fall within a shard, whatever the clock does."""
+    def append(self, partition_key: str, data: bytes, size: int, now: float) -> Record:
+        """Store a record of `size` bytes with its key; arrival times never fall, whatever the clock does."""
         self._counter += 1
         millis = int(now * 1000)
         if self.records:
             millis = max(millis, self.records[-1].arrival_millis)
-        record = Record(self._sequence(self._counter, millis // 1000), partition_key, data, millis)
+        record = Record(self._sequence(self._counter, millis // 1000), partition_key, data, millis, size)
         self.records.append(record)
         return record
 

@@ -61,7 +61,7 @@ class _Json:
             raise ServiceError("SerializationException", f"no JSON: {error}") from None
 
     def encode(self, value: Mapping[str, Any]) -> bytes:
-        return json.dumps(value, separators=(",", ":"), default=self._value).encode()
+        return json.dumps(value, separators=(",", ":"), default=self._value, check_circular=False).encode()
 
     @staticmethod
     def _value(value: object) -> object:
