@@ -228,3 +228,157 @@ fn micros(text: &str) -> Option<i64> {
 fn number(digits: &[u8]) -> Option<u32> {
     digits.iter().try_fold(0, |value, digit| digit.is_ascii_digit().then(|| 10 * value + u32::from(digit - b'0')))
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::{Date32Type, Float64Type, Int8Type, Int64Type, TimestampMicrosecondType};
+    use arrow_array::{Array, StructArray};
+    use arrow_schema::{DataType, Field, Fields, TimeUnit};
+
+    use super::super::columns::Column;
+    use super::{Outcome, push};
+
+    fn fields(fields: &[(&str, DataType)]) -> Fields {
+        fields.iter().map(|(name, data_type)| Field::new(*name, data_type.clone(), true)).collect()
+    }
+
+    fn schema() -> DataType {
+        let inner = DataType::Struct(fields(&[("x", DataType::Int64), ("y", DataType::Utf8)]));
+        DataType::Struct(fields(&[
+            ("i", DataType::Int8),
+            ("n", DataType::Int64),
+            ("f", DataType::Float64),
+            ("b", DataType::Boolean),
+            ("s", DataType::Utf8),
+            ("d", DataType::Date32),
+            ("t", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))),
+            ("o", inner.clone()),
+            ("l", DataType::new_list(inner, true)),
+        ]))
+    }
+
+    const MAX_BYTES: usize = 4096;
+
+    /// Pushes texts; the outcomes, and the rows of those that were parsed.
+    fn pushed(texts: &[&str]) -> (Vec<Outcome>, StructArray) {
+        let mut column = Column::of_json(&schema()).unwrap();
+        let outcomes = texts.iter().map(|text| push(Some(&mut column), text.as_bytes(), MAX_BYTES)).collect();
+        (outcomes, column.finish().as_struct().clone())
+    }
+
+    const PARSED: &[&str] = &[
+        r#"{"i":-128,"n":9223372036854775807,"f":1e-3,"b":true,"s":"x","d":"1969-12-31","t":"1970-01-01T00:00:01.5Z"}"#,
+        r#"{"t":"0001-01-01T00:00:00Z","d":"9999-12-31","f":18446744073709551616,"s":"\u00e9\n","o":{},"l":[]}"#,
+        r#" {"l":[{"y":"a","x":1},null,{"z":[[{}]]},{"x":-5}],"o":{"x":null,"y":""},"unknown":{"o":{"x":"no"}}} "#,
+        "{}",
+    ];
+
+    const LEFT: &[&str] = &[
+        r#"{"i":128}"#,
+        r#"{"n":9223372036854775808}"#,
+        r#"{"n":1.0}"#,
+        r#"{"n":"1"}"#,
+        r#"{"n":-0}"#,
+        r#"{"f":-0}"#,
+        r#"{"f":1e999}"#,
+        r#"{"f":"1"}"#,
+        r#"{"b":1}"#,
+        r#"{"s":1}"#,
+        r#"{"s":{}}"#,
+        r#"{"s":"\ud800"}"#,
+        r#"{"s":"a","s":"b"}"#,
+        r#"{"d":"2025-6-1"}"#,
+        r#"{"d":"1500-02-29"}"#,
+        r#"{"d":"0000-01-01"}"#,
+        r#"{"d":"+025-01-01"}"#,
+        r#"{"t":"2025-06-01T00:00:00"}"#,
+        r#"{"t":"2025-06-01T00:00:60Z"}"#,
+        r#"{"t":"2025-06-01T00:00:00.Z"}"#,
+        r#"{"t":"2025-06-01T00:00:00.1234567Z"}"#,
+        r#"{"t":"2025-06-01t00:00:00Z"}"#,
+        r#"{"t":"2025-06-01T00:00:0éZ"}"#,
+        r#"{"o":[]}"#,
+        r#"{"o":{"x":1,"y":"kept?","x":2}}"#,
+        r#"{"l":{}}"#,
+        r#"{"l":[{"x":1},{"x":2},{"y":7}]}"#,
+    ];
+
+    const CORRUPT: &[&str] = &[
+        "",
+        " ",
+        "null",
+        "1",
+        "[]",
+        "[{}]",
+        "{",
+        r#"{"n":1"#,
+        r#"{"n":1}}"#,
+        r#"{"n":1}{"n":1}"#,
+        r#"{"n":1} x"#,
+        r#"{"n":01}"#,
+        r#"{"n":NaN}"#,
+        "{'n':1}",
+        r#"{"n":1,}"#,
+        "{\"s\":\"\n\"}",
+        r#"{"l":[{"x":1},}"#,
+        "\u{feff}{}",
+    ];
+
+    #[test]
+    fn what_is_certain_is_parsed() {
+        let (outcomes, rows) = pushed(PARSED);
+        assert_eq!(outcomes, [Outcome::Parsed; 4]);
+        let column = |name: &str| rows.column_by_name(name).unwrap();
+        assert_eq!(column("i").as_primitive::<Int8Type>().value(0), -128);
+        assert_eq!(column("n").as_primitive::<Int64Type>().value(0), i64::MAX);
+        let doubles: Vec<_> = column("f").as_primitive::<Float64Type>().iter().collect();
+        assert_eq!(doubles, [Some(0.001), Some(18_446_744_073_709_551_616.0), None, None]);
+        assert!(column("b").as_boolean().value(0));
+        assert_eq!(column("s").as_string::<i32>().value(1), "é\n");
+        let days: Vec<_> = column("d").as_primitive::<Date32Type>().iter().collect();
+        assert_eq!(days, [Some(-1), Some(2_932_896), None, None]);
+        let times: Vec<_> = column("t").as_primitive::<TimestampMicrosecondType>().iter().collect();
+        assert_eq!(times, [Some(1_500_000), Some(-62_135_596_800_000_000), None, None]);
+        let lists = column("l").as_list::<i32>();
+        assert_eq!(
+            lists.iter().map(|list| list.map(|items| items.len())).collect::<Vec<_>>(),
+            [None, Some(0), Some(4), None]
+        );
+        let items = lists.values().as_struct();
+        assert_eq!((0..4).map(|item| items.is_valid(item)).collect::<Vec<_>>(), [true, false, true, true]);
+        let numbers: Vec<_> = items.column(0).as_primitive::<Int64Type>().iter().collect();
+        assert_eq!(numbers, [Some(1), None, None, Some(-5)]);
+        assert_eq!(column("o").as_struct().column(1).as_string::<i32>().iter().collect::<Vec<_>>()[2], Some(""));
+    }
+
+    #[test]
+    fn what_needs_a_rule_is_left_and_what_is_no_object_is_corrupt() {
+        for (texts, expected) in [(LEFT, Outcome::Left), (CORRUPT, Outcome::Corrupt)] {
+            for text in texts {
+                assert_eq!(
+                    push(None, text.as_bytes(), MAX_BYTES) == Outcome::Corrupt,
+                    expected == Outcome::Corrupt,
+                    "{text}"
+                );
+                assert_eq!(pushed(&[text]).0, [expected], "{text}");
+            }
+        }
+        assert_eq!(push(None, b"{\"s\":\"\xff\"}", MAX_BYTES), Outcome::Corrupt);
+    }
+
+    #[test]
+    fn nothing_stays_of_a_row_that_was_not_taken() {
+        let (_, alone) = pushed(PARSED);
+        for bad in LEFT.iter().chain(CORRUPT) {
+            let among: Vec<_> = PARSED.iter().flat_map(|good| [*bad, *good, *bad]).collect();
+            assert_eq!(pushed(&among).1, alone, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_grows_out_of_all_proportion_is_left() {
+        let items = |count: usize| format!(r#"{{"l":[{}{{}}]}}"#, "{},".repeat(count));
+        assert_eq!(pushed(&[&items(10), &items(MAX_BYTES)]).0, [Outcome::Parsed, Outcome::Left]);
+    }
+}
