@@ -1,0 +1,37 @@
+"""What tests and benches of typed payloads share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fastkcl import RecordBatch
+from fastkcl.spark.payload import Payloads
+from spark_helpers import record_batch
+
+MIB = 1 << 20
+
+
+def payloads(
+    payload: Any = "json",
+    schema: Any = None,
+    compression: Any = "none",
+    max_payload_bytes: int | None = None,
+    *,
+    max_bytes: int = 16 * MIB,
+    max_table_bytes: int = 112 * MIB,
+) -> Payloads:
+    return Payloads(
+        payload, schema, compression, max_payload_bytes, max_bytes=max_bytes, max_table_bytes=max_table_bytes
+    )
+
+
+def batch_of(data: Iterable[bytes]) -> RecordBatch:
+    listed = list(data)
+    return record_batch(range(1, len(listed) + 1), data=listed)
+
+
+def frame(session: Any, data: Iterable[bytes], schema: Any, **options: Any) -> Any:
+    opener = payloads(schema=schema, **options)
+    opener.prepare(session)
+    return opener.open([batch_of(data)]).data_frame(session)
