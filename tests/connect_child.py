@@ -19,4 +19,4 @@ if __name__ == "__main__":
     sink = getattr(sinks, name)(f"{os.environ['TABLE_PATH']}/{name}", transform=told)
     # Four of the batches of 20 records make a table, and there is no room for much more.
     processor = SparkProcessor(sink, max_records=80, checkpoint_interval=0, max_age=0.5, max_bytes=2**14)
-    fastkcl.run(processor, retries=8, retry_backoff=0.2)
+    fastkcl.run(processor)

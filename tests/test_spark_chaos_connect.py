@@ -116,4 +116,4 @@ def test_chaos_with_a_server_that_is_killed(tmp_path: Path, seed: int) -> None:
     assert sent - found == {}, ("lost", said)
     assert found - sent == {}, ("too many", said)
     # A write was on its way at least once: it has failed, and was repeated.
-    assert any("retry: " in line or "opening a new Spark session" in line for line in noise), said
+    assert any("the write is repeated" in line or "opening a new one" in line for line in noise), said

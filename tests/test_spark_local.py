@@ -189,7 +189,7 @@ class TestConnect:
         processor.lease_lost()
         assert counts == [2, 3]
         assert sessions[0] is not sessions[1]
-        assert "opening a new Spark session" in caplog.text
+        assert "opening a new one" in caplog.text
 
     def test_a_server_without_the_token_is_closed_to_others(self, spark: LocalSpark) -> None:
         from pyspark.errors import PySparkException
@@ -206,7 +206,7 @@ class TestConnect:
     @pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED\]:UserWarning")  # pyspark's word for it
     def test_a_write_ends_when_its_server_has_died(self, spark: LocalSpark, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its clients ask again for ten minutes and more by themselves."""
-        monkeypatch.setattr("fastkcl.spark.session._RETRIES", 3)
+        monkeypatch.setattr("fastkcl.spark.connect._PATIENCE_SECONDS", 3)
         assert spark.url is not None
         address, _, parameters = spark.url.removeprefix("sc://").partition("/")
         counts: list[int] = []
@@ -215,12 +215,12 @@ class TestConnect:
                 lambda df, _context: counts.append(df.count()),
                 spark=f"sc://localhost:{server.port}/{parameters}",
                 max_records=1,
+                reconnect_timeout=1,
             )
             processor.initialize(shard_context())
             processor.process_batch(record_batch([1]), FakeCheckpointer())
             processor.shutdown_requested(FakeCheckpointer())
             server.die()
-            monkeypatch.setattr("fastkcl.spark.session._SERVER_SECONDS", 1.0)
             begun = time.monotonic()
             processor.process_batch(record_batch([2]), FakeCheckpointer())
             with pytest.raises((PySparkException, SparkUnavailableError), match="connect|no Spark Connect server"):

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from fastkcl import CheckpointError, ConfigurationError, Position, RecordBatch
 from fastkcl.spark import SparkProcessor, WriteContext
 from fastkcl.spark.processor import DEFAULT_MAX_TABLE_BYTES
-from fastkcl.spark.session import MAX_CONNECT_BYTES
+from fastkcl.spark.settings import MAX_CONNECT_BYTES
 from fastkcl.spark.sinks import DeltaSink, ParquetSink, Shard
 from fastkcl.spark.sinks import delta as delta_module
 from sink_helpers import FakeSession, records_of

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 from fastkcl.spark import SparkUnavailableError
-from fastkcl.spark.session import Session, _address_of_environment, _retry_policy, without_frames
+from fastkcl.spark.connect import _retry_policy
+from fastkcl.spark.session import Session, _address_of_environment
+from fastkcl.spark.settings import without_frames
 from kcl_helpers import INITIALIZE, Child
 
 pytestmark = [
@@ -24,17 +26,27 @@ pytestmark = [
 GOOD = [
     *("local", "local[*]", "local[2]", "local[4, 3]", "sc://host", "sc://host:15002", "sc://10.0.0.1:1/"),
     *("sc://[::1]:15002", "sc://spark_1.internal/;token=abc%3D;use_ssl=true"),
+    *("shared", "shared:clicks", "shared;memory=4g", "shared:a.b-c_1;memory=512m"),
 ]
 BAD = [
     *("local[x]", "local[0]", "local[]", "local[2", "localhost:15002", "spark://host:7077", "sc://", "sc://:15002"),
     *("sc://localhost:abc", "sc://localhost:65536", "sc://host:1/path", "sc://a b", "sc://me@host", "sc://host/;token"),
+    *(
+        "shared:",
+        "shared:a/b",
+        "shared:.a",
+        "shared;memory=4",
+        "shared;memory=0g",
+        "shared;heap=4g",
+        "shared:" + "a" * 41,
+    ),
     *("sc://host;token=secret", "sc://host:1/;token=secret=="),
 ]
 
 
 @pytest.mark.parametrize("address", GOOD)
 def test_addresses(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Session(address)._url == address
+    assert Session(address)._address == address
     monkeypatch.setenv("FASTKCL_SPARK", address)
     assert _address_of_environment() == address
 
@@ -42,7 +54,9 @@ def test_addresses(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("address", BAD)
 def test_what_is_no_address(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An argument is refused where it is given, a variable where it is needed: its author is somebody else."""
-    with pytest.raises(ValueError, match=r"^spark='.*': expected sc://HOST:PORT.* of a Spark Connect server, or ") as a:
+    with pytest.raises(
+        ValueError, match=r"^spark='.*': expected sc://HOST:PORT.* of a Spark Connect server, shared"
+    ) as a:
         Session(address)
     monkeypatch.setenv("FASTKCL_SPARK", address)
     session = Session()
@@ -56,8 +70,8 @@ def test_what_is_no_address(address: str, monkeypatch: pytest.MonkeyPatch) -> No
     [
         ({"FASTKCL_SPARK": "sc://a", "SPARK_REMOTE": "sc://b"}, "sc://a"),
         ({"SPARK_REMOTE": "sc://b"}, "sc://b"),
-        ({"FASTKCL_SPARK": ""}, "local[*]"),
-        ({}, "local[*]"),
+        ({"FASTKCL_SPARK": ""}, "shared"),
+        ({}, "shared"),
     ],
 )
 def test_where_the_address_comes_from(
@@ -98,7 +112,7 @@ def hangs_up() -> Iterator[int]:
 
 def test_a_server_that_is_no_spark_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client of Connect asks again for ten minutes and more by itself."""
-    monkeypatch.setattr("fastkcl.spark.session._RETRIES", 3)
+    monkeypatch.setattr("fastkcl.spark.session._SERVER_SECONDS", 1.0)
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # pyspark sets it for good
     with hangs_up() as port:
         session = Session(f"sc://127.0.0.1:{port}/;token=secret")
@@ -109,13 +123,21 @@ def test_a_server_that_is_no_spark_is_told_soon(monkeypatch: pytest.MonkeyPatch)
     assert "secret" not in str(caught.value)
 
 
-def test_the_clients_patience_ends_within_a_minute() -> None:
+def test_the_clients_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("fastkcl.spark.connect.time.monotonic", lambda: now[0])
     state = _retry_policy().to_state()
-    pauses = []
     while (pause := state.next_attempt()) is not None:
-        pauses.append(pause / 1000)
-    assert 20 < sum(pauses) < 45
-    assert _retry_policy().max_server_retry_delay == 10_000
+        assert pause <= 5500  # with what pyspark adds at random
+        now[0] += pause / 1000
+    assert 25 < now[0] < 40
+    state = _retry_policy().to_state()
+    tries = 0
+    while state.next_attempt() is not None:
+        now[0] += 20  # what a try at a server that hangs takes
+        tries += 1
+    assert tries <= 2
+    assert _retry_policy().max_server_retry_delay == 5000
 
 
 CHILD = """
@@ -133,7 +155,7 @@ fastkcl.run(SparkProcessor(lambda df, context: None))
         ({"SPARK_REMOTE": "sc://h:abc/;token=secret"}, "SparkUnavailableError: SPARK_REMOTE='sc://h:abc/': expected"),
         ({"FASTKCL_STREAM": ""}, "ConfigurationError: the stream's name is missing"),
         (
-            {"PATH": "/nowhere", "JAVA_HOME": "/nowhere"},
+            {"FASTKCL_SPARK": "local[1]", "PATH": "/nowhere", "JAVA_HOME": "/nowhere"},
             "SparkUnavailableError: Spark needs Java 17 or newer: JAVA_HOME",
         ),
     ],
@@ -147,7 +169,8 @@ def test_what_is_set_up_wrong_is_one_line_of_the_child(environment: dict[str, st
         code, stderr = child.finish()
     assert code == 1
     assert stderr.startswith(f"fastkcl: user_error: initialize failed with {said}")
-    assert stderr.count("\n") == 1
+    told = [line for line in stderr.splitlines() if '"start_age_seconds"' not in line]  # metrics, if there was time
+    assert len(told) == 1
     assert "secret" not in stderr
 
 

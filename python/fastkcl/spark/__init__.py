@@ -13,13 +13,18 @@ Modules, from the protocol to Spark:
     payload     gzip unpacked, JSON objects as typed columns
     sinks       tables that records get into: exactly once, or at least once
     schema      the canonical record schema as a StructType (imports pyspark)
-    session     a given session, a Connect server, or a JVM of this process
-    jdk         the Java for that JVM, from the machine or from PyPI
+    session     the session that is written to: a given one, or opened, and opened again when its server was restarted
+    connect     opens sessions on a Connect server, with an end to every wait
+    shared      one Connect server for all children of a host; keeper is the process that has it
+    local       Spark in a JVM of this process
+    settings    what these have in common
+    jdk         the Java for a JVM, from the machine or from PyPI
 
 Importing this imports neither pyspark nor pyarrow: both are needed when the first shard is initialized.
 """
 
+from fastkcl.spark.local import LocalSpark
 from fastkcl.spark.processor import SparkProcessor, WriteContext
-from fastkcl.spark.session import LocalSpark, SparkUnavailableError
+from fastkcl.spark.settings import SparkUnavailableError
 
 __all__ = ["LocalSpark", "SparkProcessor", "SparkUnavailableError", "WriteContext"]

@@ -35,8 +35,9 @@ from fastkcl.replay.plan import make_plans
 from fastkcl.spark import demo_child
 from fastkcl.spark.demo_check import SentShard, compare, countries, sent_shard
 from fastkcl.spark.demo_report import DemoReport, Event, ShardWork, Step
+from fastkcl.spark.local import LocalSpark
 from fastkcl.spark.processor import DEFAULT_MAX_BYTES
-from fastkcl.spark.session import LocalSpark, without_frames
+from fastkcl.spark.settings import without_frames
 
 if TYPE_CHECKING:
     from fastkcl.replay.sources import Shard

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from fastkcl import ConfigurationError, RecordBatch
 from fastkcl._core import PayloadReader
-from fastkcl.spark.session import without_frames
+from fastkcl.spark.settings import without_frames
 
 if TYPE_CHECKING:
     import pyarrow as pa

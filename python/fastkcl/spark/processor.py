@@ -48,6 +48,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Final, cast
 
 from fastkcl import BatchProcessor, CheckpointError, ConfigurationError, Position, RecordBatch
@@ -57,7 +58,8 @@ from fastkcl.monitoring import DEFAULT_REPORT_INTERVAL, Monitor
 from fastkcl.spark.buffer import BatchBuffer, Run
 from fastkcl.spark.payload import OpenedRows, Payloads
 from fastkcl.spark.progress import WriteProgress
-from fastkcl.spark.session import MAX_CONNECT_BYTES, Session
+from fastkcl.spark.session import DEFAULT_RECONNECT_TIMEOUT, Session
+from fastkcl.spark.settings import MAX_CONNECT_BYTES
 from fastkcl.spark.sinks.base import Shard, WriteCancelledError
 from fastkcl.spark.sinks.rows import ShardRows
 from fastkcl.stdio import reports
@@ -148,8 +150,8 @@ class SparkProcessor(BatchProcessor):
             function, called as ``write(df, context)`` with a DataFrame of the canonical schema
             (`fastkcl.spark.schema.SCHEMA`) and a `WriteContext`, which stores the records before it returns: at least
             once. Either is called in a thread of its own, one call at a time.
-        spark: a SparkSession, a function that makes one, ``"sc://host:port"``, ``"local[n]"``, or None for
-            FASTKCL_SPARK, SPARK_REMOTE or a JVM of this process; see `fastkcl.spark.session`.
+        spark: a SparkSession, a function that makes one, ``"sc://host:port"``, ``"shared"``, ``"local[n]"``, or None
+            for FASTKCL_SPARK, SPARK_REMOTE or ``"shared"``; see `fastkcl.spark.session`.
         stream: the stream's name, when ``run(stream=)`` and FASTKCL_STREAM do not tell it.
         max_bytes: write when the batches that are collected keep this many bytes allocated,
         max_records: or when this many records are collected,
@@ -159,6 +161,7 @@ class SparkProcessor(BatchProcessor):
             included, its status waits for the writer. `DEFAULT_HELD_TABLES` times `max_bytes` by default.
         checkpoint_interval: least seconds between two checkpoints.
         shutdown_grace: seconds, at the most, that a requested shutdown waits for the writes.
+        reconnect_timeout: seconds, from its failure on, in which a write whose Connect server has gone is repeated.
         report_interval: seconds between two lines of metrics in the log; None for none. See `fastkcl.monitoring`.
         metrics_dir: folder for a Prometheus file; without it that of FASTKCL_METRICS_DIR, if that is set.
         payload: ``"json"`` for typed columns in the place of ``data``,
@@ -187,6 +190,7 @@ class SparkProcessor(BatchProcessor):
         max_held_bytes: int | None = None,
         checkpoint_interval: float = DEFAULT_CHECKPOINT_INTERVAL,
         shutdown_grace: float = DEFAULT_SHUTDOWN_GRACE,
+        reconnect_timeout: float = DEFAULT_RECONNECT_TIMEOUT,
         report_interval: float | None = DEFAULT_REPORT_INTERVAL,
         metrics_dir: str | os.PathLike[str] | None = None,
         payload: PayloadFormat = "binary",
@@ -213,7 +217,7 @@ class SparkProcessor(BatchProcessor):
             if not seconds >= 0:
                 raise ValueError(f"{name}={seconds!r}: must be seconds, 0 or more")
         self.monitor = Monitor(report_interval=report_interval, metrics_dir=metrics_dir)
-        self._session = Session(spark)
+        self._session = Session(spark, reconnect_timeout=reconnect_timeout)
         self._stream = stream
         self._shutdown_grace = shutdown_grace
         self._shard_id = ""
@@ -398,34 +402,39 @@ class SparkProcessor(BatchProcessor):
             self._progress.write(run, lambda: self._write_by_user(run, rows))
 
     def _write_by_user(self, run: Run[RecordBatch, Position], rows: ShardRows) -> ShardRows:
-        assert self._stream is not None
-        assert run.first_position is not None
-        assert run.last_position is not None
-        session = self._session.usable()
-        context = WriteContext(
-            stream=self._stream,
-            shard_id=self._shard_id,
-            first_position=run.first_position,
-            last_position=run.last_position,
-            attempt=run.attempt,
-            rows=run.rows,
-            bytes=rows.nbytes,
-            spark=session,
-        )
-        df = rows.data_frame(session)
-        rows.check_wanted()
-        assert self._user_write is not None
-        refuse_deferred_result("write", self._user_write(df, context))
+        stream, user_write = self._stream, self._user_write
+        first, last = run.first_position, run.last_position
+        assert stream is not None
+        assert user_write is not None
+        assert first is not None
+        assert last is not None
+        attempts = count(run.attempt)
+
+        def write(session: SparkSession) -> None:
+            context = WriteContext(
+                stream=stream,
+                shard_id=self._shard_id,
+                first_position=first,
+                last_position=last,
+                attempt=next(attempts),
+                rows=run.rows,
+                bytes=rows.nbytes,
+                spark=session,
+            )
+            df = rows.data_frame(session)
+            rows.check_wanted()
+            refuse_deferred_result("write", user_write(df, context))
+
+        self._session.call(write, self._wanted)
         return rows
 
     def _write_to_sink(self, sink: Sink, rows: ShardRows, last: Position) -> ShardRows | None:
         new = rows if self._in_table is None else rows.behind(self._in_table)
         dropped = rows.num_rows - (0 if new is None else new.num_rows)
         if new is not None:
-            session = self._session.usable()
             self._unsure = False
             try:
-                self._in_table = sink.write(new, session)
+                self._in_table = self._session.call(lambda session: sink.write(new, session), self._wanted)
             except WriteCancelledError:
                 raise
             except Exception as error:
@@ -478,6 +487,10 @@ class SparkProcessor(BatchProcessor):
                 self._stream,
                 _text(self._in_table),
             )
+
+    def _wanted(self) -> bool:
+        """Whether what is being written is still this worker's; in the writer's thread."""
+        return not self._buffer.closed
 
     def _close(self) -> None:
         self._buffer.discard()
