@@ -24,6 +24,7 @@ COMMANDS = {
     "demo": _Entry("fastkcl.cli.demo", "demo", "Generated shards through child processes into Spark, checked."),
     "replay": _Entry("fastkcl.cli.replay", "replay", "Play the daemon for a child program, with faults on demand."),
     "run": _Entry("fastkcl.cli.run", "run", "Run an unchanged amazon_kclpy program, decoded in Rust."),
+    "daemon": _Entry("fastkcl.cli.daemon", "daemon", "Start the Java daemon for a stream, and live with it."),
     "inspect": _Entry("fastkcl.cli.inspect", "inspect", "Show or convert captured lines of the protocol."),
     "sink": _Entry("fastkcl.cli.sink", "sink", "Look into a table that a sink has written."),
     "local-aws": _Entry("fastkcl.cli.local_aws", "local_aws", "Kinesis, DynamoDB and CloudWatch on one loopback port."),

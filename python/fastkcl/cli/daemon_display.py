@@ -1,0 +1,119 @@
+"""What a person sees of a running daemon: its log in short, and a table of the shards below it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rich import box
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from fastkcl.daemon.log import Event, Kind, Shard, ShardState
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fastkcl.daemon.supervision import Supervisor
+
+__all__ = ["Display", "event_line"]
+
+_STYLES: Final = {
+    ShardState.READING: "green",
+    ShardState.WORKING: "green",
+    ShardState.FAILED: "red",
+    ShardState.LOST: "dim",
+    ShardState.ENDED: "dim",
+}
+_RATE_SECONDS: Final = 10.0
+_REFRESHES_PER_SECOND: Final = 2
+_BEHIND: Final = re.compile(r'^fastkcl_behind_latest_seconds\{.*?shard="([^"]+)".*?\} (\S+)$', re.MULTILINE)
+_TIME_DIGITS: Final = len("HH:MM:SS.m")
+_KIND_WIDTH: Final = max(len(kind.value) for kind in Kind)
+
+
+def event_line(event: Event) -> str:
+    """An event as a line of the folded log."""
+    at = (event.time or time.strftime("%H:%M:%S.0"))[:_TIME_DIGITS]
+    shard = f"{event.shard}  " if event.shard else ""
+    return f"{at} {event.kind.value:<{_KIND_WIDTH}}  {shard}{event.text}"
+
+
+class Display:
+    """The table, while it is entered; lines that the console prints appear above it.
+
+    Args:
+        console: of the terminal.
+        supervisor: whose daemon's shards are shown.
+        metrics: folder where children of fastkcl write their metrics; how far behind they are is from there.
+    """
+
+    def __init__(self, console: Console, supervisor: Supervisor, metrics: Path) -> None:
+        self._supervisor = supervisor
+        self._metrics = metrics
+        self._history: dict[str, deque[tuple[float, int]]] = {}
+        self._live = Live(
+            console=console, get_renderable=self._table, refresh_per_second=_REFRESHES_PER_SECOND, transient=True
+        )
+
+    def __enter__(self) -> Display:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def _table(self) -> Table:
+        supervisor = self._supervisor
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+        table.add_column("shard", no_wrap=True)
+        table.add_column("state", no_wrap=True)
+        for name in ("records", "MB/s", "behind", "last checkpoint"):
+            table.add_column(name, justify="right", no_wrap=True)
+        behind = self._behind()
+        with supervisor.lock:
+            shards = list(supervisor.reader.shards.values())
+        for shard in shards:
+            lag = behind.get(shard.id)
+            table.add_row(
+                shard.id,
+                Text(shard.state.value, _STYLES.get(shard.state, "yellow")),
+                f"{shard.records:,}",
+                f"{self._rate(shard):,.2f}",
+                "" if lag is None else f"{lag:,.1f} s",
+                _checkpoint(shard),
+            )
+        if not shards:
+            table.add_row("no lease yet", "", "", "", "", "")
+        return table
+
+    def _rate(self, shard: Shard) -> float:
+        """MB/s of the lines with records, over the last seconds."""
+        now = time.monotonic()
+        history = self._history.setdefault(shard.id, deque())
+        history.append((now, shard.bytes))
+        while len(history) > 1 and now - history[0][0] > _RATE_SECONDS:
+            history.popleft()
+        seconds = now - history[0][0]
+        return max(0, shard.bytes - history[0][1]) / seconds / 1e6 if seconds else 0.0
+
+    def _behind(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for path in self._metrics.glob("*.prom"):
+            try:
+                text = path.read_text("utf-8", "replace")
+            except OSError:  # its child has ended meanwhile
+                continue
+            found.update((shard, float(value)) for shard, value in _BEHIND.findall(text))
+        return found
+
+
+def _checkpoint(shard: Shard) -> str:
+    if shard.checkpoint_at is None:
+        return "none"
+    age = time.monotonic() - shard.checkpoint_at
+    return f"{age:,.0f} s ago" if shard.checkpoint != "SHARD_END" else "end of shard"

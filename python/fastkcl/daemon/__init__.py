@@ -1,0 +1,11 @@
+"""Starts the Java MultiLangDaemon, and lives with it: what ``fastkcl daemon`` does, without its command line.
+
+    keys         which keys a generation of the daemon knows, in any spelling
+    options      properties from defaults, a file, the environment and the command line, checked
+    jars         the daemon's jars: a folder, an installed amazon_kclpy, or fetched once through Maven
+    command      the java command line and the environment of the daemon
+    log          the daemon's log, folded to events; what state each shard is in
+    supervision  one daemon from start to end, its children, and why it ended; again if asked
+
+Nothing here is imported by a child.
+"""

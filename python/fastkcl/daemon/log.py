@@ -1,0 +1,443 @@
+"""Reads the daemon's log: its lines, and what happened to which shard.
+
+The daemon writes some four lines for each message to a child. It is started with a log configuration of ours
+(logback.xml, logging.properties), so that each line begins as ``|time|LEVEL|logger|shard|`` whatever the generation,
+and two loggers say more than they usually do. From that flood come events, one for what a person would call one thing:
+
+    lease taken · batch · checkpoint · lease lost · shard ended · what a child wrote · warnings and errors
+
+Standard error is in the same stream, because the daemon copies each line of a child there right after it has logged
+it. The copy is dropped here. What else has no head belongs to the line before: a stack trace.
+
+A checkpoint's outcome is in no line of the log. But the answer's size is, and the answer only echoes the request: it
+has one size if it says ``"error":null``, and another for each error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+__all__ = ["Event", "Kind", "LogLine", "LogReader", "Shard", "ShardState", "parse"]
+
+_HEAD: Final = re.compile(r"\|(\d\d:\d\d:\d\d\.\d{3})\|([A-Z]+)\|([\w.$]+)\|([^|]*)\|(.*)", re.DOTALL)
+_LEVELS: Final = {"SEVERE": "ERROR", "WARNING": "WARN", "FINE": "DEBUG", "CONFIG": "INFO", "FINER": "DEBUG"}
+# What a checkpoint may be answered with, by length: the names differ in it.
+_CHECKPOINT_ERRORS: Final = {
+    len(name): name
+    for name in (
+        "ThrottlingException",
+        "ShutdownException",
+        "InvalidStateException",
+        "IllegalArgumentException",
+        "KinesisClientLibDependencyException",
+        "KinesisClientLibIOException",
+        "NullPointerException",
+    )
+}
+
+
+class Kind(Enum):
+    """What an event is about; the value is its mark in the folded log."""
+
+    DAEMON = "daemon"
+    LEASE = "lease"
+    BATCH = "batch"
+    CHECKPOINT = "checkpoint"
+    CHILD = "child"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class ShardState(Enum):
+    """Where a shard of this daemon is."""
+
+    TAKEN = "lease taken"
+    STARTING = "starting"
+    READING = "reading"
+    WORKING = "working"
+    STOPPING = "stopping"
+    ENDED = "ended"
+    LOST = "lost"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line of the daemon's log."""
+
+    time: str
+    level: str
+    logger: str
+    """Name of the class, without its package."""
+    shard: str | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened."""
+
+    kind: Kind
+    text: str
+    shard: str | None = None
+    time: str | None = None
+    """As the daemon writes it, HH:MM:SS.mmm; None for what has no time."""
+
+
+@dataclass(slots=True)
+class Shard:
+    """What is known of a shard that this daemon has or had the lease of."""
+
+    id: str
+    state: ShardState = ShardState.TAKEN
+    records: int = 0
+    bytes: int = 0
+    """Of the lines with records, as the child reads them."""
+    batches: int = 0
+    checkpoints: int = 0
+    checkpoint: str | None = None
+    """Sequence number of the last one that was stored."""
+    checkpoint_at: float | None = None
+    """When, on the reader's clock."""
+    written: str = ""
+    """Class of the message that was written last."""
+    pending_records: int = 0
+    pending_bytes: int = 0
+    pending_since: float = 0.0
+    asked: str | None = None  # the size of an answer that a checkpoint was stored, or why it is unknown
+    asked_size: int | None = None
+    asked_position: str | None = None
+
+
+def parse(line: str) -> LogLine | None:
+    """A line with a head of ours; None for any other."""
+    match = _HEAD.fullmatch(line)
+    if match is None:
+        return None
+    time, level, logger, shard, message = match.groups()
+    return LogLine(time, _LEVELS.get(level, level), logger.rpartition(".")[2], shard or None, message)
+
+
+@dataclass
+class LogReader:
+    """Makes events of lines, and keeps the state of the shards.
+
+    Attributes:
+        clock: gives seconds; for batches' durations and checkpoints' ages.
+        shards: by id, in the order in which their leases were taken.
+        cause: why the daemon is about to end, by what it wrote first about it; None as long as nothing is wrong.
+        failed_shard: whose child that was, if it was a child.
+        shutdown_complete: the daemon said that its graceful shutdown is done.
+        last_error: the last thing that it called an error.
+    """
+
+    clock: Callable[[], float]
+    shards: dict[str, Shard] = field(default_factory=dict)
+    cause: str | None = None
+    failed_shard: str | None = None
+    shutdown_complete: bool = False
+    last_error: str | None = None
+    _copies: Counter[str] = field(default_factory=Counter)
+    _last: LogLine | None = None
+    _draining: list[str] = field(default_factory=list)
+    _told: set[str] = field(default_factory=set)
+
+    def feed(self, line: str) -> list[Event]:
+        """Take one line, without its end. The events that it makes, mostly none or one."""
+        parsed = parse(line)
+        if parsed is not None:
+            self._last = parsed
+            return list(self._of(parsed))
+        if self._copies[line] > 0:
+            self._copies[line] -= 1
+            if not self._copies[line]:
+                del self._copies[line]
+            return []
+        return list(self._of_other(line))
+
+    def shard(self, id: str) -> Shard:
+        """The state of a shard."""
+        return self.shards.setdefault(id, Shard(id))
+
+    # One method for each kind of line: what the daemon says, in the generations' words.
+
+    def _of(self, line: LogLine) -> Iterator[Event]:
+        for logger, pattern, handle in _RULES:
+            if logger == line.logger:
+                match = pattern.match(line.message)
+                if match is not None:
+                    yield from handle(self, line, match)
+                    return
+        if line.level in ("WARN", "ERROR"):
+            # The same trouble comes many times; once is enough here, and --verbose has them all.
+            if line.level == "ERROR":
+                self.last_error = _one_line(line.message)
+            what = re.sub(r"[0-9a-f-]{8,}|\d+", "#", f"{line.logger}: {line.message}")
+            if what not in self._told:
+                self._told.add(what)
+                kind = Kind.WARNING if line.level == "WARN" else Kind.ERROR
+                yield Event(kind, f"{line.logger}: {_one_line(line.message)}", line.shard, line.time)
+
+    def _of_other(self, line: str) -> Iterator[Event]:
+        last = self._last
+        text = line.strip()
+        if not text:
+            return
+        if last is not None and re.match(r"\s+at |\s+\.\.\. \d+ |Caused by: |[\w.$]+(Exception|Error)\b", line):
+            if (
+                text.startswith("java.lang.NullPointerException")
+                and last.message.startswith("Encountered an error while trying to")
+                and self.failed_shard is not None
+            ):
+                self.cause = f"the child of {self.failed_shard} wrote the word null on a line of its own"
+            elif text.startswith("java.io.IOException: Failed to start client executable"):
+                self.cause = "the child's program could not be started"
+            elif text.startswith("Caused by: java.io.IOException: Cannot run program"):
+                self.cause = f"the child's program could not be started: {text.partition('IOException: ')[2]}"
+            if not text.startswith(("at ", "...", "Caused by")):
+                of_the_log = last.level == "ERROR" and self.last_error == _one_line(last.message)
+                self.last_error = f"{_one_line(last.message)}: {text}" if of_the_log else text
+            return
+        if last is None or last.level in ("WARN", "ERROR") or last.logger == "MultiLangDaemon":
+            yield Event(Kind.DAEMON, text)
+
+    def _running(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+        yield Event(Kind.DAEMON, f"application {match[1]} reads stream {match[2]} with {match[3]}", time=line.time)
+
+    def _worker(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+        yield Event(Kind.DAEMON, f"worker {match[1]}", time=line.time)
+
+    def _empty_table(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+        del match
+        if "empty table" not in self._told:
+            self._told.add("empty table")
+            text = "the lease table is empty: the daemon waits up to half a minute for another one to fill it"
+            yield Event(Kind.DAEMON, text, time=line.time)
+
+    def _taken(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+        self.shards[match[1]] = Shard(match[1])  # a lease that was lost and is back begins anew
+        yield Event(Kind.LEASE, f"lease taken, from {match[2]}", match[1], line.time)
+
+    def _lease_lost(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+        shard = self.shards.get(match[1])
+        if shard is not None and shard.state not in (ShardState.ENDED, ShardState.LOST):
+            yield Event(Kind.LEASE, "lease lost: another worker has it", shard.id, line.time)
+
+    def _records(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+        self.shard(match[2]).pending_records = int(match[1])
+        yield from ()
+
+    def _writing(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+        shard = self.shard(match[2])
+        shard.written = match[1]
+        if match[1] == "InitializeMessage":
+            shard.state = ShardState.STARTING
+        elif match[1] == "ProcessRecordsMessage":
+            shard.state = ShardState.WORKING
+            shard.pending_since = self.clock()
+        elif match[1] != "CheckpointMessage":
+            shard.state = ShardState.STOPPING
+            if match[1] == "ShutdownRequestedMessage":
+                yield Event(Kind.LEASE, "shutdown requested", shard.id, line.time)
+
+    def _size(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+        shard, size = self.shard(match[2]), int(match[1])
+        if shard.written == "ProcessRecordsMessage":
+            shard.pending_bytes = size
+        elif shard.written == "CheckpointMessage":
+            yield from self._checkpointed(line, shard, size)
+
+    def _asked(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+        shard = self.shard(match["shard"])
+        shard.asked_position = None
+        groups = match.groupdict()
+        sequence, sub = groups.get("sequence"), groups.get("sub")
+        if sequence is not None and not re.fullmatch(r"\d+|null", sequence):
+            shard.asked_size = None  # what it would take in JSON is not known
+        else:
+            quoted = "null" if sequence in (None, "null") else f'"{sequence}"'
+            modern = "sub" in groups
+            key = f'"sequenceNumber":{quoted},"subSequenceNumber":{sub}' if modern else f'"checkpoint":{quoted}'
+            shard.asked_size = len(f'{{"action":"checkpoint",{key},"error":null}}')
+        yield from ()
+
+    def _setting(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+        self.shard(match[1]).asked_position = match[2]
+        yield from ()
+
+    def _checkpointed(self, line: LogLine, shard: Shard, size: int) -> Iterator[Event]:
+        expected, position = shard.asked_size, shard.asked_position
+        shard.asked_size = shard.asked_position = None
+        if expected is None:
+            yield Event(Kind.CHECKPOINT, "a checkpoint was answered", shard.id, line.time)
+        elif size == expected:
+            shard.checkpoints += 1
+            shard.checkpoint_at = self.clock()
+            shard.checkpoint = position or shard.checkpoint
+            at = f" at {position}" if position else ""
+            yield Event(Kind.CHECKPOINT, f"checkpoint{at}", shard.id, line.time)
+        else:
+            # A name in quotes where null was.
+            name = _CHECKPOINT_ERRORS.get(size - expected + len("null") - 2, "an error")
+            yield Event(Kind.WARNING, f"checkpoint refused: {name}", shard.id, line.time)
+
+    def _answered(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+        answered, awaited, shard = match[1], match[2], self.shard(match[3])
+        if answered != awaited:
+            self._fail(
+                f"the child of {shard.id} answered {answered or 'nothing'} where {awaited} was to be answered", shard.id
+            )
+            yield Event(Kind.ERROR, f"lost its place: answered {answered}, not {awaited}", shard.id, line.time)
+        elif awaited == "processRecords":
+            shard.state = ShardState.READING
+            shard.batches += 1
+            shard.records += shard.pending_records
+            shard.bytes += shard.pending_bytes
+            if shard.pending_records:
+                text = (
+                    f"batch of {shard.pending_records:,} record{'s' if shard.pending_records != 1 else ''},"
+                    f" {shard.pending_bytes / 1e6:,.2f} MB, answered in {self.clock() - shard.pending_since:.2f} s"
+                )
+                yield Event(Kind.BATCH, text, shard.id, line.time)
+            shard.pending_records = shard.pending_bytes = 0
+        elif awaited == "initialize":
+            shard.state = ShardState.READING
+            yield Event(Kind.LEASE, "child ready", shard.id, line.time)
+        elif awaited == "shardEnded" or (awaited == "shutdown" and shard.checkpoint == "SHARD_END"):
+            shard.state = ShardState.ENDED
+            yield Event(Kind.LEASE, "shard ended", shard.id, line.time)
+        elif awaited in ("leaseLost", "shutdown"):
+            shard.state = ShardState.LOST
+            yield Event(Kind.LEASE, "lease given up", shard.id, line.time)
+
+    def _no_answer(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+        self._fail(f"the child of {match[2]} did not answer {match[1]} within timeoutInSeconds", match[2])
+        yield Event(Kind.ERROR, f"no answer to {match[1]} within timeoutInSeconds", match[2], line.time)
+
+    def _closed(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+        self._fail(f"the child of {match[2]} ended or closed its output instead of answering {match[1]}", match[2])
+        yield Event(Kind.ERROR, f"ended or closed its output instead of answering {match[1]}", match[2], line.time)
+
+    def _trouble(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+        """The daemon gives up a child, and with it everything; why comes before or after."""
+        what = "start up" if match[1].startswith("init") else match[1]
+        whose = line.shard or next((s.id for s in self.shards.values() if s.state is ShardState.WORKING), None)
+        self._fail(f"the child of {whose or 'a shard'} failed to {what}", whose)
+        yield from ()
+
+    def _draining_done(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+        self._draining.append(match[1])
+        yield from ()
+
+    def _exited(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+        # KCL 1 does not say whose; it has just read the last of its output.
+        whose = line.shard or (self._draining[-1] if self._draining else None)
+        if whose in self._draining:
+            self._draining.remove(whose)
+        code = int(match[1])
+        meaning = f"exited with code {code}" + (f" (signal {code - 128})" if code > 128 else "")
+        shard = self.shards.get(whose or "")
+        if shard is not None and shard.state not in (ShardState.ENDED, ShardState.LOST):
+            shard.state = ShardState.FAILED
+        if self.cause is not None and whose == self.failed_shard and "exited" not in self.cause and code:
+            self.cause = f"the child of {whose} {meaning}"
+        if code or (shard is not None and shard.state is ShardState.FAILED):
+            yield Event(Kind.ERROR if code else Kind.CHILD, meaning, whose, line.time)
+
+    def _noise(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+        text = f"wrote a line to standard output that is no message, and was skipped: {_one_line(match[2])}"
+        yield Event(Kind.WARNING, text, match[1], line.time)
+
+    def _said(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+        self._copies[match[1]] += 1
+        yield Event(Kind.CHILD, match[1], match[2], line.time)
+
+    def _shutting_down(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+        del match
+        yield Event(Kind.DAEMON, "shutting down", time=line.time)
+
+    def _shut_down(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+        del match
+        self.shutdown_complete = True
+        yield Event(Kind.DAEMON, "shutdown is complete", time=line.time)
+
+    def _ignore(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+        yield from ()
+
+    def _fail(self, cause: str, shard: str | None) -> None:
+        if self.cause is None:
+            self.cause, self.failed_shard = cause, shard
+
+
+def _one_line(text: str, limit: int = 300) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+_Handle = Callable[[LogReader, LogLine, "re.Match[str]"], Iterator[Event]]
+
+
+def _rules() -> Iterator[tuple[str, re.Pattern[str], _Handle]]:
+    """Logger, message, and what is done about it."""
+    of = LogReader
+    consumer = (
+        r"Created new shardConsumer for : ShardInfo.*?shardId=([^,\]]+),.*checkpoint=\{ ?SequenceNumber: ([^,}]+)"
+    )
+    setting = r"Setting ([^,]+), +token \S+ checkpoint to \{ ?SequenceNumber: ([^,}]+)"
+    asked = (
+        r"Attempting to checkpoint shard (?P<shard>\S+)"
+        r" @ sequence number (?P<sequence>.*), and sub sequence number (?P<sub>.*)"
+    )
+    answered = (
+        r'Received response (?:.*"responseFor":"([^"]*)".*|.*) from subprocess'
+        r" while waiting for (\w+) while processing shard (\S+)"
+    )
+    given_up = (
+        r"Encountered an error while trying to"
+        r" (initialize record processor|process records|shutdown child process)"
+    )
+    table: tuple[tuple[tuple[str, ...], str, _Handle], ...] = (
+        (("MultiLangDaemonConfig",), r"Running (.*) to process stream (.*) with executable (.*)", of._running),
+        (("MultiLangDaemonConfig",), r"Using workerId: (.*)", of._worker),
+        (("Scheduler",), r"Lease table is still empty", of._empty_table),
+        (("Scheduler", "Worker"), consumer, of._taken),
+        (("DynamoDBLeaseRenewer", "LeaseRenewer"), r"Worker \S+ lost lease with key (\S+)", of._lease_lost),
+        (("ProcessTask",), r"Calling application processRecords\(\) with (\d+) records from (\S+)", of._records),
+        (("MessageWriter",), r"Writing (\w+) to child process for shard (\S+)", of._writing),
+        (("MessageWriter",), r"Message size == (\d+) bytes for shard (\S+)", of._size),
+        (("MultiLangProtocol",), asked, of._asked),
+        (
+            ("MultiLangProtocol",),
+            r"Attempting to checkpoint at sequence number (?P<sequence>.*) for shard (?P<shard>\S+)",
+            of._asked,
+        ),
+        (("MultiLangProtocol",), r"Attempting to checkpoint for shard (?P<shard>\S+)", of._asked),
+        (("ShardRecordProcessorCheckpointer", "RecordProcessorCheckpointer"), setting, of._setting),
+        (("MultiLangProtocol",), answered, of._answered),
+        (("MultiLangProtocol",), r"Timedout to get status message for (\w+) action for shard ([^.]+)\.", of._no_answer),
+        (("MultiLangProtocol",), r"Failed to get status message for (\w+) action for shard (\S+)", of._closed),
+        (("MultiLangShardRecordProcessor", "MultiLangRecordProcessor"), given_up, of._trouble),
+        (("LineReaderTask",), r"Stopping: Draining STDOUT for (\S+)", of._draining_done),
+        (
+            ("MultiLangShardRecordProcessor", "MultiLangRecordProcessor"),
+            r"Child process exited with value: (-?\d+)",
+            of._exited,
+        ),
+        (("GetNextMessageTask",), r"(?s)Skipping unexpected line on STDOUT for shard ([^:]+): (.*)", of._noise),
+        (("DrainChildSTDERRTask",), r"(?s)Received error line from subprocess \[(.*)\] for shard (\S+)", of._said),
+        (("MultiLangDaemon",), r"Process terminated, will initiate shutdown", of._shutting_down),
+        (("MultiLangDaemon",), r"Process shutdown is complete", of._shut_down),
+        # An answer's time-out in the exit hook, which waits for the very thread that called it.
+        (("MultiLangDaemon",), r"Encountered an error during shutdown", of._ignore),
+    )
+    for loggers, pattern, handle in table:
+        for logger in loggers:
+            yield logger, re.compile(pattern), handle
+
+
+_RULES: Final = tuple(_rules())

@@ -1,0 +1,291 @@
+"""The daemon's properties, put together from four places and checked before a JVM is started.
+
+    our defaults  ◀  properties file  ◀  environment  ◀  command line           the later wins
+
+Every key may be spelt in any case and with any separator (`fastkcl.daemon.keys`), in each of these places; from the
+environment only names that mean a key are taken, and dots cannot be written there. What comes out are the daemon's own
+spellings, with a note of where each value is from.
+
+What is wrong is of two kinds. A value that cannot be right, or a required key that is missing, is an error, and all
+errors are told at once. What the daemon would pass over in silence is a warning, or an error too where the caller is
+strict: a key that it does not know, a key that is written twice.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import javaproperties
+
+from fastkcl.daemon import credentials, defaults
+from fastkcl.daemon.keys import Generation, find_key, suggest
+
+__all__ = ["Options", "OptionsError", "Setting", "Source", "collect", "executable_name", "is_stand_in", "read_file"]
+
+EXECUTABLE = "executableName"
+_REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+
+
+class OptionsError(ValueError):
+    """The options are not what a daemon can be started with. `problems` has a line for each reason."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One key as somebody wrote it."""
+
+    name: str
+    """The key in the writer's spelling."""
+    value: str
+    origin: str
+    """Where, for people: ``app.properties, line 3``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One property as the daemon gets it."""
+
+    key: str
+    value: str
+    origin: str
+
+
+@dataclass(slots=True)
+class Options:
+    """Everything that the daemon is told.
+
+    Attributes:
+        generation: which daemon.
+        settings: by key, in the daemon's spelling; those that it does not know, as they were written.
+        warnings: what was found that the daemon would not have said.
+        notes: what was decided here and is worth knowing.
+        secrets: system properties for the JVM that nobody but it may see.
+    """
+
+    generation: Generation
+    settings: dict[str, Setting] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    secrets: dict[str, str] = field(default_factory=dict)
+
+    def get(self, key: str) -> str | None:
+        """The value of a key, in the daemon's spelling; None if nobody set it."""
+        setting = self.settings.get(key)
+        return None if setting is None else setting.value
+
+    def properties(self) -> str:
+        """The properties file, as text in ASCII."""
+        lines = [
+            javaproperties.join_key_value(setting.key, setting.value)
+            for setting in sorted(self.settings.values(), key=lambda setting: setting.key.lower())
+        ]
+        return "".join(f"{line}\n" for line in lines)
+
+    @property
+    def application(self) -> str:
+        """The application's name."""
+        return self.settings["applicationName"].value
+
+    @property
+    def stream(self) -> str:
+        """The stream's name; from the ARN where there is one, as the daemon does."""
+        arn = self.get("streamArn")
+        return arn.rpartition("/")[2] if arn else self.settings["streamName"].value
+
+
+def collect(
+    generation: Generation,
+    *,
+    file: Iterable[Source] = (),
+    environ: Mapping[str, str] | None = None,
+    endpoint_url: Source | None = None,
+    command_line: Iterable[Source] = (),
+    credentials_prefix: str | None = None,
+    strict: bool = False,
+) -> Options:
+    """Put the properties together and check them.
+
+    Args:
+        generation: which daemon they are for.
+        file: what a properties file says (`read_file`).
+        environ: variables to look for keys in; None for none.
+        endpoint_url: one URL for Kinesis, DynamoDB and CloudWatch, as a stand-in for AWS has.
+        command_line: what comes last.
+        credentials_prefix: of the variables for a credentials provider of that kind; see `credentials`.
+        strict: a warning is an error.
+
+    Raises:
+        OptionsError: there is something to mend; all of it is told.
+    """
+    options = Options(generation)
+    problems: list[str] = []
+    variables = {} if environ is None else environ
+    everywhere = [] if endpoint_url is None else [replace(endpoint_url, name=key) for key in _endpoints(generation)]
+    for place in (file, _from_environment(generation, variables, problems), everywhere, command_line):
+        _merge(options, place, problems)
+    region = next((name for name in _REGION_VARIABLES if variables.get(name)), None)
+    if region and "regionName" not in options.settings:
+        options.settings["regionName"] = Setting("regionName", variables[region], f"environment variable {region}")
+    for key, value in defaults.properties(generation, options.settings.keys(), stand_in=is_stand_in(options)):
+        options.settings[key] = Setting(key, value, "default")
+    _check_values(options, problems)
+    _check_required(options, problems)
+    try:
+        credentials.apply(options, os.environ if environ is None else environ, credentials_prefix)
+    except ValueError as error:
+        problems.append(str(error))
+    if strict:
+        problems += options.warnings
+    if problems:
+        raise OptionsError(problems)
+    return options
+
+
+def read_file(path: Path) -> list[Source]:
+    """What a Java properties file says.
+
+    Raises:
+        OptionsError: it cannot be read.
+    """
+    found: list[Source] = []
+    line = 1
+    try:
+        # Java reads these files as ISO 8859-1, and so does the library with bytes.
+        for element in javaproperties.parse(path.read_bytes()):
+            if isinstance(element, javaproperties.KeyValue):
+                found.append(Source(element.key, element.value, f"{path}, line {line}"))
+            line += element.source.count("\n")
+    except OSError as error:
+        raise OptionsError([f"{path}: {error.strerror or error}"]) from None
+    except javaproperties.InvalidUEscapeError as error:
+        raise OptionsError([f"{path}, line {line}: {error}"]) from None
+    return found
+
+
+def executable_name(command: Sequence[str]) -> str:
+    """The command of a child as the daemon takes it.
+
+    Raises:
+        OptionsError: it cannot be written so.
+    """
+    for argument in command:
+        if " " in argument or not argument:
+            what = "is empty" if not argument else "has a space in it"
+            raise OptionsError(
+                [
+                    f"the child's command: {argument!r} {what}. The daemon splits the command at spaces and knows no"
+                    " quotes, so no path and no argument can have one. Put the command into a script whose path has"
+                    " none, or give the value by an environment variable, which children inherit"
+                ]
+            )
+    return " ".join(command)
+
+
+def is_stand_in(options: Options) -> bool:
+    """Whether Kinesis is not Amazon's, but something that plays its part."""
+    host = urlsplit(options.get("kinesisEndpoint") or "").hostname
+    return host is not None and not re.search(r"\.amazonaws\.com(\.cn)?$", host)
+
+
+def _endpoints(generation: Generation) -> tuple[str, ...]:
+    """The keys of all endpoints; KCL 1 has none for CloudWatch."""
+    both = ("kinesisEndpoint", "dynamoDBEndpoint")
+    return both if generation.is_1 else (*both, "cloudWatchClient.endpointOverride")
+
+
+def _from_environment(generation: Generation, environ: Mapping[str, str], problems: list[str]) -> Iterator[Source]:
+    seen: dict[str, Source] = {}
+    for name, value in environ.items():
+        key = None if "." in name else find_key(generation, name)
+        if key is None:
+            continue
+        source = Source(name, value, f"environment variable {name}")
+        other = seen.setdefault(key.name, source)
+        if other.value != value:
+            problems.append(
+                f"the environment variables {other.name} and {name} both mean {key.name} and differ: unset one"
+            )
+    yield from seen.values()
+
+
+def _merge(options: Options, place: Iterable[Source], problems: list[str]) -> None:
+    here: dict[str, Source] = {}
+    for source in place:
+        key = find_key(options.generation, source.name)
+        if key is None:
+            options.warnings.append(_unknown(options.generation, source))
+            options.settings[source.name] = Setting(source.name, source.value, source.origin)
+            continue
+        if key.name in here:
+            options.warnings.append(
+                f"{source.origin}: {key.name} is also set at {here[key.name].origin}; this one wins"
+            )
+        here[key.name] = source
+        try:
+            options.settings[key.name] = Setting(key.name, key.normalize(source.value), source.origin)
+        except ValueError as error:
+            problems.append(f"{source.origin}: {source.name} {error}")
+
+
+def _unknown(generation: Generation, source: Source) -> str:
+    meant = suggest(generation, source.name)
+    others = [other.value for other in Generation if other is not generation and find_key(other, source.name)]
+    text = f"{source.origin}: KCL {generation.value} has no key {source.name}"
+    if others:
+        text += f" (KCL {' and '.join(others)} has)"
+    text += ", and the daemon would not say so"
+    return f"{text}. Did you mean {meant}?" if meant else text
+
+
+def _check_values(options: Options, problems: list[str]) -> None:
+    executable = options.get(EXECUTABLE)
+    if executable is not None:
+        program = executable.strip(" ").partition(" ")[0]
+        if not program:
+            problems.append(f"{options.settings[EXECUTABLE].origin}: {EXECUTABLE} is empty")
+        elif shutil.which(program) is None:
+            problems.append(_no_program(executable.strip(" "), program, options.settings[EXECUTABLE].origin))
+    for key in ("kinesisEndpoint", "dynamoDBEndpoint"):
+        url = options.get(key)
+        if url and not re.match(r"https?://[^/]", url):
+            problems.append(f"{options.settings[key].origin}: {key} must be a URL such as https://host, not {url!r}")
+
+
+def _no_program(command: str, program: str, origin: str) -> str:
+    text = f"{origin}: the child's program {program} cannot be run: "
+    text += "it is not on PATH" if "/" not in program else "there is no such program"
+    # Perhaps a path with spaces: its first words name a file when put together again.
+    words = command.split(" ")
+    for end in range(2, len(words) + 1):
+        whole = " ".join(words[:end])
+        if Path(whole).is_file():
+            return (
+                f"{text}. {whole!r} is there, but the daemon splits the command at spaces and knows no quotes:"
+                " no path in it can have a space"
+            )
+    return text
+
+
+def _check_required(options: Options, problems: list[str]) -> None:
+    arn = options.generation is Generation.KCL_3
+    if not (options.get("streamName") or (arn and options.get("streamArn"))):
+        problems.append(_missing("streamName", "--stream NAME", "the stream to read"))
+    if not options.get("applicationName"):
+        problems.append(_missing("applicationName", "--application NAME", "whose leases and checkpoints, a table name"))
+    if options.get(EXECUTABLE) is None:
+        problems.append(_missing(EXECUTABLE, "-- COMMAND", "the child to start for each shard"))
+
+
+def _missing(key: str, option: str, meaning: str) -> str:
+    variable = re.sub("([A-Z])", r"_\1", key).upper()
+    return f"{key} is missing ({meaning}): {option}, or {key} in a properties file, or {variable} in the environment"

@@ -1,0 +1,101 @@
+"""The processes of a group, by Linux's /proc: the daemon's children, also when the daemon is gone.
+
+The daemon is started as the leader of a process group of its own. Java starts children in the group of their parent,
+so the group is what the daemon has started and left behind; a server that a child has put into a session of its own,
+to be shared and to outlive it, is not in it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+__all__ = ["die_with_parent", "end_group", "group_members"]
+
+_SET_PARENT_DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG
+_LIBC: Final = ctypes.CDLL(None)
+_POLL_SECONDS: Final = 0.1
+
+
+def group_members(group: int) -> list[int]:
+    """Process ids of a group, without those that have ended and wait for their parent to notice."""
+    found = []
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        with suppress(OSError):  # it ended meanwhile
+            # The command's name, in parentheses, may hold anything: what counts stands behind the last one.
+            state, _parent, its_group = (
+                Path(entry.path, "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[:3]
+            )
+            if int(its_group) == group and state not in "ZX":
+                found.append(int(entry.name))
+    return sorted(found)
+
+
+def end_group(
+    group: int, *, patience: float, on_step: Callable[[str], object], is_hurried: Callable[[], bool] = lambda: False
+) -> bool:
+    """Wait for what is left of a group to end by itself, then end it.
+
+    Children of a daemon that is gone have read the end of their input and are about to finish what they write. After
+    `patience` they get SIGTERM, after as long again SIGKILL.
+
+    Args:
+        group: the group, whose leader has ended and is waited for.
+        patience: seconds.
+        on_step: is told what is done.
+        is_hurried: whether somebody wants it to be over; then SIGKILL is sent at once.
+
+    Returns:
+        Whether all ended by themselves.
+    """
+    if _wait_for(group, patience, is_hurried, lambda members: on_step(f"waiting for {_count(members)} to finish")):
+        return True
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if is_hurried() and number is signal.SIGTERM:
+            continue
+        members = group_members(group)
+        if not members:
+            break
+        on_step(f"{number.name} to {_count(members)} that the daemon left: {', '.join(map(str, members))}")
+        for pid in members:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        if _wait_for(group, patience, is_hurried if number is signal.SIGTERM else lambda: False):
+            break
+    return False
+
+
+def _wait_for(
+    group: int,
+    seconds: float,
+    is_hurried: Callable[[], bool],
+    on_wait: Callable[[list[int]], object] = lambda _: None,
+) -> bool:
+    """Whether the group has ended, now or within so many seconds."""
+    deadline = time.monotonic() + seconds
+    told = False
+    while members := group_members(group):
+        if is_hurried() or time.monotonic() >= deadline:
+            return False
+        if not told:
+            told = True
+            on_wait(members)
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def die_with_parent() -> None:
+    """Have this process get SIGTERM when the thread ends that has started it. For between fork and exec."""
+    _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
+
+
+def _count(members: list[int]) -> str:
+    return "a child" if len(members) == 1 else f"{len(members)} children"

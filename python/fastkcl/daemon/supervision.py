@@ -1,0 +1,268 @@
+"""Runs a daemon, from its start to the end of its last child, and says why it ended.
+
+    start ──▶ lines of the log ──▶ events          SIGTERM, SIGINT, SIGHUP: SIGTERM to the daemon, which tells the
+      ▲             │                              children and waits for them; again: SIGKILL to all that is left
+      │             ▼
+      └─ restart ◀─ ended: why? ──▶ children that it left are waited for, then ended
+
+The daemon and its children are a process group of their own. So Ctrl-C on a terminal reaches us alone, and children
+that would die of it hear of the end from the daemon. If we are killed, the daemon gets SIGTERM from the kernel.
+
+A daemon whose child has died exits with 1, after a wait for itself in its exit hook that always takes the whole
+shutdownGraceMillis. Meanwhile it asks the other children to stop; when none is left, the rest of the wait is cut off.
+
+Signals' handlers are set while `supervise` runs, so it belongs into the main thread.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from enum import IntEnum
+from importlib import resources
+from pathlib import Path
+from types import FrameType
+from typing import IO, Final
+
+from fastkcl.daemon.command import Launch
+from fastkcl.daemon.log import Event, LogReader
+from fastkcl.daemon.options import Options
+from fastkcl.daemon.processes import die_with_parent, end_group, group_members
+
+__all__ = ["Exit", "Outcome", "Supervisor"]
+
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_GRACE_DEFAULT: Final = 20.0
+_GRACE_MARGIN: Final = 10.0  # of a JVM that has been asked to stop, beyond its own grace
+_ORPHAN_SECONDS: Final = 10.0
+_FIRST_BACK_OFF: Final = 1.0
+_LAST_BACK_OFF: Final = 60.0
+_GOOD_RUN: Final = 300.0  # seconds after which a failure is a new one
+_POLL_SECONDS: Final = 0.1
+_ALONE_SECONDS: Final = 2.0
+_KILLED: Final = -signal.SIGKILL
+
+
+class Exit(IntEnum):
+    """What ``fastkcl daemon`` exits with, beside 2 for options that are wrong."""
+
+    STOPPED = 0
+    """It was asked to stop, and everything ended in order."""
+    CHILD_FAILED = 1
+    """The daemon ended because of a child: it died, hung, or broke the protocol."""
+    DAEMON_FAILED = 3
+    """The daemon ended by itself, for another reason."""
+    STOPPED_BADLY = 4
+    """It was asked to stop, and something had to be killed: what was not checkpointed comes again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one daemon ended."""
+
+    exit: Exit
+    why: str
+    """One line."""
+    return_code: int
+    """The JVM's."""
+    seconds: float
+
+
+@dataclass
+class Supervisor:
+    """Runs daemons, one after the other.
+
+    Attributes:
+        launch: how they are started.
+        options: what they are told.
+        on_event: is told what happens; called from the thread that reads the log.
+        on_line: is told each line of the log as it is, from the same thread.
+        on_message: is told what we do ourselves, a line each.
+        reader: the state of the present daemon's shards; to be read under `lock`.
+    """
+
+    launch: Launch
+    options: Options
+    on_event: Callable[[Event], object]
+    on_line: Callable[[str], object]
+    on_message: Callable[[str], object]
+    reader: LogReader = field(default_factory=lambda: LogReader(time.monotonic))
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    _stops: list[signal.Signals] = field(default_factory=list)
+    _process: subprocess.Popen[str] | None = None
+
+    def run(self, *, restart: bool = False) -> Outcome:
+        """Run a daemon until it ends; with `restart` another one, until somebody asks for the end.
+
+        Returns:
+            How the last one ended.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        pause = _FIRST_BACK_OFF
+        with self._signals():
+            while True:
+                outcome = self._run_once()
+                if not restart or self._stops:
+                    return outcome
+                if outcome.seconds >= _GOOD_RUN:
+                    pause = _FIRST_BACK_OFF
+                self.on_message(f"{outcome.why}; again in {pause:.0f} s")
+                if self._stopped_within(pause):
+                    return Outcome(Exit.STOPPED, "stopped before the next start", outcome.return_code, 0.0)
+                pause = min(2 * pause, _LAST_BACK_OFF)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the daemon that runs."""
+        return None if self._process is None else self._process.pid
+
+    def _run_once(self) -> Outcome:
+        with self.lock:
+            self.reader = LogReader(time.monotonic)
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="fastkcl-daemon-") as folder:
+            command = self._files(Path(folder))
+            process = self._start(command)
+            self._process = process
+            assert process.stdout is not None
+            listener = threading.Thread(target=self._listen, args=(process.stdout,), name="daemon's log", daemon=True)
+            listener.start()
+            killed = self._wait(process)
+            tidy = end_group(
+                process.pid,
+                patience=_ORPHAN_SECONDS,
+                on_step=self.on_message,
+                is_hurried=lambda: len(self._stops) > 1,
+            )
+            listener.join(_ORPHAN_SECONDS)
+            self._process = None
+        return self._judge(process.returncode, killed, tidy, time.monotonic() - began)
+
+    def _files(self, folder: Path) -> list[str]:
+        """Write what the daemon reads, in a folder that only we can read; its command line."""
+        properties = folder / "fastkcl-daemon.properties"
+        properties.write_text(self.options.properties(), "ascii")
+        arguments = None
+        if self.launch.secrets:
+            arguments = folder / "arguments"
+            arguments.write_text(self.launch.argument_file(), "utf-8")
+        ours = "logging.properties" if self.launch.generation.is_1 else "logback.xml"
+        folding = folder / f"fastkcl-{ours}"  # the folder is on the class path, where logback looks for its own name
+        folding.write_bytes(resources.files(__package__).joinpath(ours).read_bytes())
+        return self.launch.command(properties, folding=folding, argument_file=arguments)
+
+    def _start(self, command: list[str]) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="backslashreplace",
+            env=os.environ | self.launch.environment,
+            process_group=0,
+            preexec_fn=die_with_parent,
+        )
+
+    def _listen(self, stream: IO[str]) -> None:
+        for line in stream:
+            line = line.rstrip("\n")
+            with self.lock:
+                events = self.reader.feed(line)
+            self.on_line(line)
+            for event in events:
+                self.on_event(event)
+
+    def _wait(self, process: subprocess.Popen[str]) -> bool:
+        """Wait for the daemon's end. Whether it had to be killed after it was asked to stop."""
+        asked = 0
+        deadline = alone_since = float("inf")
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_POLL_SECONDS)
+                return False
+            now = time.monotonic()
+            if len(self._stops) > asked:
+                asked = len(self._stops)
+                if asked > 1:
+                    self.on_message("asked to stop again: killing the daemon and its children")
+                    process.kill()
+                    process.wait()
+                    return True
+                grace = self._grace()
+                deadline = now + grace + _GRACE_MARGIN
+                self.on_message(f"{self._stops[0].name}: asking the daemon to stop; it has {grace:.0f} s for it")
+                process.terminate()
+            if now > deadline:
+                self.on_message("the daemon has not stopped in time: killing it")
+                process.kill()
+                process.wait()
+                return True
+            if self.reader.cause is None or group_members(process.pid) != [process.pid]:
+                alone_since = float("inf")
+            elif now > (alone_since := min(alone_since, now)) + _ALONE_SECONDS:
+                process.kill()  # nobody is left that it could wait for
+                process.wait()
+                return False
+
+    def _judge(self, return_code: int, killed: bool, tidy: bool, seconds: float) -> Outcome:
+        cause, last_error = self.reader.cause, self.reader.last_error
+        if self._stops and cause is None:
+            # KCL 1.7 knows no graceful shutdown: its children read the end of their input, and that is all.
+            in_order = self.reader.shutdown_complete or not self._knows_shutdown()
+            if in_order and tidy and not killed:
+                return Outcome(Exit.STOPPED, "stopped as asked", return_code, seconds)
+            if killed:
+                why = "stopped, but the daemon had to be killed"
+            elif not tidy:
+                why = "stopped, but a child had to be ended"
+            else:
+                why = f"stopped with exit code {return_code}, before the daemon's shutdown was complete"
+            return Outcome(Exit.STOPPED_BADLY, why, return_code, seconds)
+        if cause is not None:
+            return Outcome(Exit.CHILD_FAILED, f"the daemon ended: {cause}", return_code, seconds)
+        how = "was killed" if return_code == _KILLED else f"ended by itself with exit code {return_code}"
+        why = f"the daemon {how}" + (f": {last_error}" if last_error else "")
+        return Outcome(Exit.DAEMON_FAILED, why, return_code, seconds)
+
+    def _knows_shutdown(self) -> bool:
+        """Whether children are told to stop: not by a daemon without the key, or without any child yet."""
+        return "shutdownGraceMillis" in self.options.settings and bool(self.reader.shards)
+
+    def _grace(self) -> float:
+        millis = self.options.get("shutdownGraceMillis")
+        return int(millis) / 1000 if millis else _GRACE_DEFAULT
+
+    def _stopped_within(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while not self._stops and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        return bool(self._stops)
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        def stop(number: int, frame: FrameType | None) -> None:
+            del frame
+            self._stops.append(signal.Signals(number))
+
+        def dump_threads(number: int, frame: FrameType | None) -> None:
+            del frame
+            if self._process is not None:
+                self._process.send_signal(number)  # what a JVM answers with a dump of its threads
+
+        before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
+        before[signal.SIGQUIT] = signal.signal(signal.SIGQUIT, dump_threads)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
