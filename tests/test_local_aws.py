@@ -3,15 +3,16 @@
 import datetime
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, EventStreamError
 from fastkcl.local_aws import LocalAws
 from local_aws_helpers import HASH_KEYS, SHARD_0, client, is_open, iterator, read, shards
 
 NAMES = (f"stream-{number}" for number in itertools.count())
+Subscribe = Callable[..., Iterator[dict[str, Any]]]
 SHARD_1, SHARD_2, SHARD_3 = (f"shardId-{number:012d}" for number in (1, 2, 3))
 
 
@@ -86,20 +87,24 @@ def test_retention_is_kept_and_bounded(kinesis: Any) -> None:
     kinesis.decrease_stream_retention_period(StreamName=stream, RetentionPeriodHours=24)
 
 
-def test_consumers_are_registered_but_not_served(kinesis: Any) -> None:
-    stream = make(kinesis)
+def register(kinesis: Any, stream: str, name: str = "c") -> str:
     arn = kinesis.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]["StreamARN"]
-    consumer = kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="c")["Consumer"]
-    assert consumer["ConsumerStatus"] == "ACTIVE"
-    assert [each["ConsumerName"] for each in kinesis.list_stream_consumers(StreamARN=arn)["Consumers"]] == ["c"]
-    with pytest.raises(ClientError) as error:
-        kinesis.subscribe_to_shard(
-            ConsumerARN=consumer["ConsumerARN"], ShardId=SHARD_0, StartingPosition={"Type": "LATEST"}
-        )
-    assert refusal(error) == "InvalidActionException"
+    return str(kinesis.register_stream_consumer(StreamARN=arn, ConsumerName=name)["Consumer"]["ConsumerARN"])
+
+
+def test_consumers_are_registered(kinesis: Any) -> None:
+    stream = make(kinesis)
+    consumer = register(kinesis, stream)
+    described = kinesis.describe_stream_consumer(ConsumerARN=consumer)["ConsumerDescription"]
+    assert (described["ConsumerName"], described["ConsumerStatus"]) == ("c", "ACTIVE")
+    listed = kinesis.list_stream_consumers(StreamARN=described["StreamARN"])["Consumers"]
+    assert [each["ConsumerARN"] for each in listed] == [consumer]
+    with pytest.raises(kinesis.exceptions.ResourceInUseException):
+        register(kinesis, stream)
     with pytest.raises(kinesis.exceptions.ResourceInUseException):
         kinesis.delete_stream(StreamName=stream)
-    kinesis.delete_stream(StreamName=stream, EnforceConsumerDeletion=True)
+    kinesis.deregister_stream_consumer(ConsumerARN=consumer)
+    kinesis.delete_stream(StreamName=stream)
 
 
 REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
@@ -325,6 +330,83 @@ def test_encryption_is_told_of(kinesis: Any) -> None:
     kinesis.start_stream_encryption(StreamName=stream, EncryptionType="KMS", KeyId="alias/aws/kinesis")
     assert put(kinesis, stream)["EncryptionType"] == "KMS"
     assert read(kinesis, stream)[0]["EncryptionType"] == "KMS"
+
+
+# Enhanced fan-out.
+
+
+@pytest.fixture
+def subscribe(kinesis: Any) -> Iterator[Subscribe]:
+    """Subscribes a consumer to the first shard; gives its events."""
+    streams = []
+
+    def subscribe(consumer: str, **position: Any) -> Iterator[dict[str, Any]]:
+        position = position or {"Type": "TRIM_HORIZON"}
+        answer = kinesis.subscribe_to_shard(ConsumerARN=consumer, ShardId=SHARD_0, StartingPosition=position)
+        streams.append(answer["EventStream"])
+        return (event["SubscribeToShardEvent"] for event in answer["EventStream"])
+
+    yield subscribe
+    for stream in streams:
+        stream.close()
+
+
+def test_a_subscription_from_the_first_record_to_the_shards_end(kinesis: Any, subscribe: Subscribe) -> None:
+    stream = make(kinesis)
+    consumer = register(kinesis, stream)
+    sent = [put(kinesis, stream, b"%d" % number)["SequenceNumber"] for number in range(3)]
+    events = subscribe(consumer)
+    first = next(events)
+    assert [record["SequenceNumber"] for record in first["Records"]] == sent
+    assert [record["Data"] for record in first["Records"]] == [b"0", b"1", b"2"]
+    assert first["ContinuationSequenceNumber"] == sent[-1]
+    put(kinesis, stream, b"later")
+    assert [record["Data"] for record in with_records(events)["Records"]] == [b"later"]
+    kinesis.split_shard(StreamName=stream, ShardToSplit=SHARD_0, NewStartingHashKey="10")
+    *_, last = events
+    assert last["Records"] == []
+    assert "ContinuationSequenceNumber" not in last
+    assert [child["ShardId"] for child in last["ChildShards"]] == [SHARD_1, SHARD_2]
+
+
+def with_records(events: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    return next(event for event in events if event["Records"])
+
+
+def test_where_subscriptions_begin(kinesis: Any, subscribe: Subscribe) -> None:
+    stream = make(kinesis)
+    consumer = register(kinesis, stream)
+    first = put(kinesis, stream, b"first")["SequenceNumber"]
+    put(kinesis, stream, b"second")
+    for position, expected in (
+        ({"Type": "AT_SEQUENCE_NUMBER", "SequenceNumber": first}, [b"first", b"second"]),
+        ({"Type": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": first}, [b"second"]),
+        ({"Type": "AT_TIMESTAMP", "Timestamp": 0}, [b"first", b"second"]),
+    ):
+        event = next(subscribe(consumer, **position))
+        assert [record["Data"] for record in event["Records"]] == expected
+    events = subscribe(consumer, Type="LATEST")
+    idle = next(events)
+    assert idle["Records"] == []
+    put(kinesis, stream, b"third")
+    assert [record["Data"] for record in with_records(events)["Records"]] == [b"third"]
+    events = subscribe(consumer, Type="AFTER_SEQUENCE_NUMBER", SequenceNumber=idle["ContinuationSequenceNumber"])
+    assert [record["Data"] for record in next(events)["Records"]] == [b"third"]
+
+
+def test_the_newest_subscription_of_a_consumer_goes_on(kinesis: Any, subscribe: Subscribe) -> None:
+    stream = make(kinesis)
+    consumer, other = register(kinesis, stream), register(kinesis, stream, "other")
+    events = {name: subscribe(arn) for name, arn in (("old", consumer), ("other", other))}
+    for each in events.values():
+        next(each)
+    events["new"] = subscribe(consumer)
+    next(events["new"])
+    with pytest.raises(EventStreamError, match="ResourceInUseException"):
+        list(events["old"])
+    put(kinesis, stream, b"x")
+    for name in ("new", "other"):
+        assert [record["Data"] for record in with_records(events[name])["Records"]] == [b"x"]
 
 
 # Resharding.

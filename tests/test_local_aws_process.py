@@ -291,6 +291,20 @@ def test_a_state_has_one_process_and_one_set_of_options(tmp_path: Path) -> None:
     assert state.read_bytes() == b"something else"
 
 
+def test_an_open_subscription_does_not_hold_it_up(capfd: pytest.CaptureFixture[str]) -> None:
+    with LocalAws(streams={"s": 1}) as aws:
+        kinesis = client(aws)
+        arn = kinesis.describe_stream_summary(StreamName="s")["StreamDescriptionSummary"]["StreamARN"]
+        consumer = kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="c")["Consumer"]["ConsumerARN"]
+        answer = kinesis.subscribe_to_shard(
+            ConsumerARN=consumer, ShardId=SHARD_0, StartingPosition={"Type": "TRIM_HORIZON"}
+        )
+        assert next(iter(answer["EventStream"]))["SubscribeToShardEvent"]["Records"] == []
+        assert aws.stop() == 0
+        answer["EventStream"].close()
+    assert capfd.readouterr().err == ""
+
+
 def test_it_ends_with_its_parent() -> None:
     code = (
         "import sys, time\nfrom fastkcl.local_aws import LocalAws\naws = LocalAws()\naws.start()\n"

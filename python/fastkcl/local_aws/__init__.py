@@ -11,7 +11,7 @@ HTTP/2 with prior knowledge on one port, so that one URL does for boto3 and for 
 
     process ── starts ──▶ server ──▶ app ──▶ kinesis ──▶ streams ──▶ shards          no I/O, no clock
                                       │        └─▶ validation, throughput
-                                      ├─▶ faults, wire, journal
+                                      ├─▶ faults, wire, event_stream, journal
                                       └─▶ other_services (moto)
     leases                            KCL's lease table, for tests of daemons
 

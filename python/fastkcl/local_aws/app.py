@@ -12,23 +12,25 @@ for beside others. So no model needs a lock.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import sys
 import time
 import traceback
 import uuid
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
 
 from fastkcl.local_aws.errors import ServiceError, error_status
+from fastkcl.local_aws.event_stream import CONTENT_TYPE, encode_event, encode_exception
 from fastkcl.local_aws.faults import Fault, FaultError, Faults
 from fastkcl.local_aws.journal import Journal
-from fastkcl.local_aws.kinesis import Kinesis
+from fastkcl.local_aws.kinesis import Kinesis, Subscription
 from fastkcl.local_aws.other_services import HttpRequest, HttpResponse, OtherServices, changes_state
 from fastkcl.local_aws.streams import KinesisOptions
 from fastkcl.local_aws.wire import Body, body_format
@@ -40,6 +42,18 @@ TRACE_ALL = "all"
 
 _KINESIS = "Kinesis_20131202"
 
+_SUBSCRIPTION = 300.0  # seconds until a consumer has to subscribe again
+_HEARTBEAT = 5.0  # seconds without records, after which an event without any comes
+_LOOK = 0.05  # seconds between looks for new records
+
+
+class EventResponse(NamedTuple):
+    """An answer that goes on."""
+
+    events: AsyncIterator[bytes]
+    status: int = 200
+    headers: Sequence[tuple[str, str]] = (("content-type", CONTENT_TYPE),)
+
 
 class LocalAwsApp:
     """The application with its state.
@@ -48,6 +62,9 @@ class LocalAwsApp:
         options: of Kinesis.
         state: file that the state is kept in; None to forget it.
         trace: operations whose bodies go to standard error.
+
+    Attributes:
+        ending: to be set when the server is about to end: nothing waits any longer.
 
     Raises:
         JournalError: the state cannot be used.
@@ -58,6 +75,7 @@ class LocalAwsApp:
         self._others = OtherServices()
         self._faults = Faults()
         self._trace = frozenset(trace)
+        self.ending = asyncio.Event()
         self._journal = None if state is None else Journal(state, dataclasses.asdict(options))
         if self._journal is not None:
             self._restore(self._journal)
@@ -105,17 +123,21 @@ class LocalAwsApp:
                 "headers": [(name.encode(), value.encode()) for name, value in response.headers],
             }
         )
-        await send({"type": "http.response.body", "body": response.body, "more_body": False})
+        if isinstance(response, EventResponse):
+            await _send_events(response.events, receive, send)
+        else:
+            await send({"type": "http.response.body", "body": response.body, "more_body": False})
 
-    async def respond(self, request: HttpRequest) -> HttpResponse:
+    async def respond(self, request: HttpRequest) -> HttpResponse | EventResponse:
         """Answer a request; any error of ours becomes a 500, with a traceback on standard error."""
         if request.target == "/_faults":
             return self._control(request)
         operation = _operation_of(request)
         body = body_format(request.header("content-type"))
+        response: HttpResponse | EventResponse
         fault = self._faults.meet(operation, request.body)
         if fault is not None and fault.delay:
-            await asyncio.sleep(fault.delay)
+            await self._wait(fault.delay)
         if fault is not None and fault.error is not None and fault.every is None:
             response = _error(body, ServiceError(fault.error, "injected"))
         else:
@@ -130,12 +152,16 @@ class LocalAwsApp:
             _print_trace(request, operation, response)
         return response
 
-    def _serve(self, request: HttpRequest, operation: str, body: Body, fault: Fault | None) -> HttpResponse:
+    def _serve(
+        self, request: HttpRequest, operation: str, body: Body, fault: Fault | None
+    ) -> HttpResponse | EventResponse:
         service, _, _ = request.header("x-amz-target").partition(".")
         if service == _KINESIS:
             decoded = body.decode(request.body)
             if fault is not None and fault.every is not None:
                 return _ok(body, self._put_some(decoded, fault))
+            if operation == "SubscribeToShard":
+                return EventResponse(self._events(self._kinesis.subscribe(decoded, time.time()), body))
             return _ok(body, self.call_kinesis(operation, decoded))
         response = self._others.call(request)
         if self._journal is not None and response.status == 200 and changes_state(request.header("x-amz-target")):
@@ -155,6 +181,29 @@ class LocalAwsApp:
         records = [refusal if index in refused else next(outcomes) for index in range(len(entries))]
         return {**answer, "Records": records, "FailedRecordCount": answer.get("FailedRecordCount", 0) + len(refused)}
 
+    async def _events(self, subscription: Subscription, body: Body) -> AsyncIterator[bytes]:
+        """The messages of a subscription: when there are records, when there have been none for a while, at its end."""
+        yield encode_event("initial-response", body.content_type, body.encode({}))
+        end = time.monotonic() + _SUBSCRIPTION
+        beat = 0.0
+        while time.monotonic() < end and not self.ending.is_set():
+            try:
+                event = self._kinesis.next_event(subscription, time.time())
+            except ServiceError as error:
+                yield encode_exception(error.kind, body.content_type, body.encode({"message": error.message}))
+                return
+            if event["Records"] or "ChildShards" in event or time.monotonic() >= beat:
+                yield encode_event("SubscribeToShardEvent", body.content_type, body.encode(event))
+                beat = time.monotonic() + _HEARTBEAT
+            if "ChildShards" in event:
+                return
+            await self._wait(_LOOK)
+
+    async def _wait(self, seconds: float) -> None:
+        """So long, or until the server ends."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.ending.wait(), seconds)
+
     def _control(self, request: HttpRequest) -> HttpResponse:
         """Faults: GET shows them, POST puts a JSON list of them in the place of those there are."""
         status = 200
@@ -169,6 +218,19 @@ class LocalAwsApp:
         except ValueError as error:
             status, value = 400, {"error": str(error)}
         return HttpResponse(status, [("content-type", "application/json")], json.dumps(value).encode() + b"\n")
+
+
+async def _send_events(events: AsyncIterator[bytes], receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+    """Send as they come, until they end or the client goes."""
+    gone = asyncio.ensure_future(receive())
+    try:
+        async for message in events:
+            if gone.done():
+                return
+            await send({"type": "http.response.body", "body": message, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+    finally:
+        gone.cancel()
 
 
 def _operation_of(request: HttpRequest) -> str:
@@ -195,8 +257,11 @@ def _headers(body: Body) -> list[tuple[str, str]]:
     return [("content-type", body.content_type), ("x-amzn-requestid", str(uuid.uuid4()))]
 
 
-def _print_trace(request: HttpRequest, operation: str, response: HttpResponse) -> None:
+def _print_trace(request: HttpRequest, operation: str, response: HttpResponse | EventResponse) -> None:
     asked = _readable(request.header("content-type"), request.body)
+    if isinstance(response, EventResponse):
+        sys.stderr.write(f"{operation} {asked} -> {response.status} (events)\n")
+        return
     answered = _readable(dict(response.headers).get("content-type", ""), response.body)
     sys.stderr.write(f"{operation} {asked} -> {response.status} {answered}\n")
     sys.stderr.flush()

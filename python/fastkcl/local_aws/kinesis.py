@@ -7,7 +7,8 @@ messages and limits are the service's, where they are known; what is not there s
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from botocore import xform_name
@@ -30,13 +31,16 @@ from fastkcl.local_aws.throughput import Throughput
 from fastkcl.local_aws.validation import OPERATIONS, conform
 from fastkcl.local_aws.wire import Timestamp
 
-__all__ = ["Kinesis"]
+__all__ = ["Kinesis", "Subscription"]
 
 MAX_PUT = 10 * 2**20
 """Most bytes of one PutRecords request, keys included."""
 
 MAX_READ_RECORDS = 10_000
 """Most records of one GetRecords answer."""
+
+MAX_EVENT = 2**20
+"""Most bytes of one event of a subscription, unless one record has more."""
 
 
 class Kinesis(Streams):
@@ -89,9 +93,12 @@ class Kinesis(Streams):
             kind = "InvalidActionException" if operation in OPERATIONS else "UnknownOperationException"
             raise ServiceError(kind, f"{operation} is not there in fastkcl local-aws")
         conforming = conform(operation, request)
+        self._settle(now)
+        return method(conforming, now) or {}
+
+    def _settle(self, now: float) -> None:
         for stream in list(self._streams.values()):
             stream.settle(now)
-        return method(conforming, now) or {}
 
     # Shards.
 
@@ -186,23 +193,7 @@ class Kinesis(Streams):
     def _get_shard_iterator(self, request: Answer, now: float) -> Answer:
         stream = self._usable(request)
         shard = stream.shard(request["ShardId"])
-        kind = request["ShardIteratorType"]
-        if kind == "TRIM_HORIZON":
-            after = 0
-        elif kind == "LATEST":
-            after = shard.latest
-        elif kind == "AT_TIMESTAMP":
-            after = shard.before(round(_given(request, "Timestamp", kind) * 1000))
-        else:
-            sequence = int(_given(request, "StartingSequenceNumber", kind))
-            other = shard_number_of(sequence)
-            if other not in (None, shard.number):
-                raise ServiceError(
-                    "InvalidArgumentException",
-                    f"Invalid StartingSequenceNumber. It encodes shardId-{other:012d}, while it was used in a call to "
-                    f"a shard with {shard.shard_id}",
-                )
-            after = sequence - (kind == "AT_SEQUENCE_NUMBER")
+        after = _position(shard, request["ShardIteratorType"], request, "StartingSequenceNumber")
         return {"ShardIterator": self._iterator(stream, shard, after, now)}
 
     def _iterator(self, stream: Stream, shard: Shard, after: int, now: float) -> str:
@@ -234,15 +225,82 @@ class Kinesis(Streams):
         encryption = _encryption(stream)
         answer: Answer = {
             "Records": [_describe_record(record, encryption) for record in records],
-            "MillisBehindLatest": max(0, int(now * 1000) - records[-1].arrival_millis) if records and more else 0,
+            "MillisBehindLatest": _millis_behind(records, more, now),
         }
         if more or shard.is_open:
             last = records[-1].sequence if records else position
             return answer | {"NextShardIterator": self._iterator(stream, shard, last, now)}
         return answer | {"ChildShards": [_describe_child(child) for child in stream.children(shard)]}
 
+    # Enhanced fan-out.
+
+    def subscribe(self, request: object, now: float) -> Subscription:
+        """SubscribeToShard: from now on a consumer has this subscription to a shard, and no other.
+
+        Args:
+            request: as decoded from the wire.
+            now: seconds since the epoch.
+
+        Raises:
+            ServiceError: it is refused.
+        """
+        conforming = conform("SubscribeToShard", request)
+        self._settle(now)
+        stream, consumer = self._consumer(conforming)
+        shard = stream.shard(conforming["ShardId"])
+        start = conforming["StartingPosition"]
+        after = _position(shard, start["Type"], start, "SequenceNumber")
+        number = next(self._nonce)
+        consumer.subscriptions[shard.shard_id] = number
+        return Subscription(stream.name, consumer.arn, shard.shard_id, number, max(after, shard.starting_sequence))
+
+    def next_event(self, subscription: Subscription, now: float) -> Answer:
+        """What has come since the event before: perhaps no records, and at the shard's end its children.
+
+        Raises:
+            ServiceError: the subscription has ended, as there is a newer one, or the consumer or the shard is gone.
+        """
+        self._settle(now)
+        arn = subscription.consumer_arn
+        stream, consumer = self._consumer({"ConsumerARN": arn})
+        shard = stream.shard(subscription.shard_id)
+        if consumer.subscriptions[shard.shard_id] != subscription.number:
+            raise ServiceError("ResourceInUseException", f"Another subscription of {arn} to {shard.shard_id} began.")
+        records, more = shard.read(subscription.after, MAX_READ_RECORDS, MAX_EVENT)
+        if records:
+            subscription.after = records[-1].sequence
+        encryption = _encryption(stream)
+        event: Answer = {
+            "Records": [_describe_record(record, encryption) for record in records],
+            "MillisBehindLatest": _millis_behind(records, more, now),
+        }
+        if more or shard.is_open:
+            return event | {"ContinuationSequenceNumber": str(subscription.after)}
+        return event | {"ChildShards": [_describe_child(child) for child in stream.children(shard)]}
+
+
+@dataclass(slots=True)
+class Subscription:
+    """A consumer's to a shard.
+
+    Attributes:
+        number: above those of all before it.
+        after: sequence number after which the next records come.
+    """
+
+    stream: str
+    consumer_arn: str
+    shard_id: str
+    number: int
+    after: int
+
 
 # Pieces of answers.
+
+
+def _millis_behind(records: Sequence[Record], more: bool, now: float) -> int:
+    """How old the last record of an answer is, if there are others behind it."""
+    return max(0, int(now * 1000) - records[-1].arrival_millis) if records and more else 0
 
 
 def _describe_child(shard: Shard) -> Answer:
@@ -301,6 +359,25 @@ def _given(request: Answer, member: str, kind: str) -> Any:  # noqa: ANN401 - te
     if member not in request:
         raise ServiceError("InvalidArgumentException", f"{member} is needed for the ShardIteratorType {kind}")
     return request[member]
+
+
+def _position(shard: Shard, kind: str, request: Answer, sequence_member: str) -> int:
+    """The sequence number after which reading begins."""
+    if kind == "TRIM_HORIZON":
+        return 0
+    if kind == "LATEST":
+        return shard.latest
+    if kind == "AT_TIMESTAMP":
+        return shard.before(round(_given(request, "Timestamp", kind) * 1000))
+    sequence = int(_given(request, sequence_member, kind))
+    other = shard_number_of(sequence)
+    if other not in (None, shard.number):
+        raise ServiceError(
+            "InvalidArgumentException",
+            f"Invalid {sequence_member}. It encodes shardId-{other:012d}, while it was used in a call to a shard with "
+            f"{shard.shard_id}",
+        )
+    return sequence - (kind == "AT_SEQUENCE_NUMBER")
 
 
 def _open_shard(stream: Stream, shard_id: str) -> Shard:

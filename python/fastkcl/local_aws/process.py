@@ -108,12 +108,11 @@ class LocalAws:
         self._url = line.strip()
         self._port = int(self._url.rpartition(":")[2])
 
-    def stop(self) -> None:
-        """End it; nothing happens if it has ended."""
+    def stop(self) -> int:
+        """End it, and give its exit code: 0, also if it did not run."""
         if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGCONT)
-            self._end(signal.SIGTERM)
+            self._process.send_signal(signal.SIGCONT)
+        return self._end(signal.SIGTERM)
 
     def kill(self) -> None:
         """End it as a failing machine would, with SIGKILL; `start` brings it back on the same port."""

@@ -92,11 +92,10 @@ async def _serve(
     app: LocalAwsApp, listener: socket.socket, options: ServerOptions, on_ready: Callable[[], None]
 ) -> None:
     loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
+        loop.add_signal_handler(number, app.ending.set)
     if options.until_stdin_ends:
-        _at_end_of_stdin(loop, ended.set)
+        _at_end_of_stdin(loop, app.ending.set)
     config = Config()
     config.bind = [f"fd://{listener.detach()}"]
     config.loglevel = "WARNING"
@@ -108,7 +107,7 @@ async def _serve(
     config.graceful_timeout = _GRACE
     config.shutdown_timeout = _GRACE
     on_ready()
-    await serve_hypercorn(app, config, shutdown_trigger=ended.wait)
+    await serve_hypercorn(app, config, shutdown_trigger=app.ending.wait)
 
 
 def _at_end_of_stdin(loop: asyncio.AbstractEventLoop, then: Callable[[], None]) -> None:

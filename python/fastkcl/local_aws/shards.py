@@ -130,14 +130,14 @@ class Shard:
         index = bisect_left(self.records, millis, key=_by_arrival)
         return self.records[index - 1].sequence if index else 0
 
-    def read(self, after: int, limit: int) -> tuple[list[Record], bool]:
-        """Records above a sequence number, up to `limit` and the service's 10 MiB; and whether there are more."""
+    def read(self, after: int, limit: int, max_bytes: int = MAX_READ) -> tuple[list[Record], bool]:
+        """Records above a sequence number, up to `limit` and `max_bytes`, one at least; and whether there are more."""
         start = stop = bisect_right(self.records, after, key=_by_sequence)
         end = min(len(self.records), start + limit)
         size = 0
         while stop < end:
             size += self.records[stop].size
-            if size > MAX_READ and stop > start:
+            if size > max_bytes and stop > start:
                 break
             stop += 1
         return self.records[start:stop], stop < len(self.records)
@@ -145,11 +145,17 @@ class Shard:
 
 @dataclass(slots=True)
 class Consumer:
-    """A registered consumer: kept and described, but not served (there is no enhanced fan-out)."""
+    """A registered consumer.
+
+    Attributes:
+        created: seconds since the epoch.
+        subscriptions: by shard id, the number of the newest subscription, which is the only one that goes on.
+    """
 
     name: str
     arn: str
     created: float
+    subscriptions: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
