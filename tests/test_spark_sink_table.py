@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastkcl import Position
+from fastkcl.replay import generate
 from fastkcl.spark import LocalSpark, SparkProcessor
 from fastkcl.spark.sinks import Shard, SinkError, TableSink, WriteCancelledError
 from fastkcl.spark.sinks import table as table_module
 from fastkcl.spark.sinks.rows import ShardRows
+from sink_replay import delivered, play
 from spark_helpers import FakeCheckpointer, record_batch, shard_context
 
+CONNECT_CHILD = Path(__file__).parent / "connect_child.py"
 DOCS = Path(__file__).parent.parent / "docs" / "spark.md"
 COLUMNS = [
     *("data", "partitionKey", "sequenceNumber", "subSequenceNumber", "approximateArrivalTimestamp"),
@@ -80,6 +84,31 @@ def test_what_is_delivered_again_is_there_twice_and_read_once(
         spark.session.table(table).dropDuplicates(key).select("data").distinct().collect()
     )
     assert bytes(frame.where("sequenceNumber = '3'").first()["data"]) == b"payload 3"
+
+
+def test_children_that_die_and_lose_their_lease_lose_nothing(
+    spark: LocalSpark, tmp_path: Path, made: Callable[..., str]
+) -> None:
+    """By key and payload: all is there, some of it twice, and the query gives each once."""
+    table, source = made(), generate("tiny", records=600, batch_records=20, aggregate=3)
+    assert spark.url is not None
+    report, noise = play(
+        tmp_path,
+        *("kill@5", "kill@11=half", "lease-lost@20=mid-batch", "checkpoint-error@3"),
+        source=source,
+        child=CONNECT_CHILD,
+        environment={"FASTKCL_SPARK": spark.url, "TABLE": table},
+        rate=200,
+    )
+    (shard,) = report.shards
+    assert report.ok, (shard.problems, noise)
+    assert shard.last_checkpoint == ("SHARD_END", 0)
+    sent = delivered(source)
+    for query, most in ((f"SELECT * FROM {table}", 4), (statement("SELECT").replace("db.events", table), 1)):
+        columns = ("stream", "shard", "sequenceNumber", "subSequenceNumber", "data")
+        found = Counter(map(tuple, spark.session.sql(query).select(*columns).collect()))
+        assert {(*key, bytes(data)): 1 for *key, data in found} == sent
+        assert max(found.values()) <= most
 
 
 def test_columns_go_by_their_names(spark: LocalSpark, given: Any, made: Callable[..., str]) -> None:
