@@ -38,9 +38,9 @@ KEY_COLUMNS = ["sequenceNumber", "subSequenceNumber"]
 class Forwarder:
     """Stands before a server on this machine, to be its death for those who come this way."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, own_port: int = 0) -> None:
         self._target = port
-        self._sockets = [listener := socket.create_server(("127.0.0.1", 0))]
+        self._sockets = [listener := socket.create_server(("127.0.0.1", own_port))]
         self.port: int = listener.getsockname()[1]
         self._threads: list[threading.Thread] = []
 
@@ -228,6 +228,74 @@ class TestConnect:
             processor.lease_lost()
         assert time.monotonic() - begun < 30
         assert counts == [1]
+
+
+@pytest.mark.usefixtures("connect_mode")
+class TestReconnect:
+    """A server that goes while something is written; tests/test_spark_chaos_connect.py kills real ones."""
+
+    @pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED\]:UserWarning")  # pyspark's word for it
+    def test_a_server_that_hangs_is_given_up_and_found_again(
+        self, spark: LocalSpark, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Stopped in the middle of a write, it accepts connections and says nothing."""
+        monkeypatch.setattr("fastkcl.spark.connect._KEEPALIVE_SECONDS", 10.0)  # a server takes no more
+        monkeypatch.setattr("fastkcl.spark.connect._CONNECT_SECONDS", 2.0)
+        monkeypatch.setattr("fastkcl.spark.connect._PATIENCE_SECONDS", 1.0)
+        session = Session(spark.url, reconnect_timeout=1)
+        assert session.call(lambda opened: opened.range(3).count()) == 3
+
+        def write(opened: Any) -> int:
+            os.kill(spark.pid, signal.SIGSTOP)
+            return int(opened.range(4).count())
+
+        begun = time.monotonic()
+        try:
+            with pytest.raises((PySparkException, SparkUnavailableError), match="UNAVAILABLE|opens no session"):
+                session.call(write)
+        finally:
+            os.kill(spark.pid, signal.SIGCONT)
+        assert time.monotonic() - begun < 150
+        assert session.call(lambda opened: opened.range(5).count()) == 5
+        session.close()
+
+    def test_a_cut_way_repeats_what_was_written(self, spark: LocalSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nothing comes through for longer than the client waits, then again, to the same server."""
+        monkeypatch.setattr("fastkcl.spark.connect._PATIENCE_SECONDS", 0.5)
+        assert spark.url is not None
+        address, _, parameters = spark.url.removeprefix("sc://").partition("/")
+        attempts: list[int] = []
+        with Forwarder(int(address.rpartition(":")[2])) as first:
+            port = first.port
+            back: list[Forwarder] = []
+
+            def come_back() -> None:
+                back.append(Forwarder(int(address.rpartition(":")[2]), port).__enter__())
+
+            def write(df: Any, context: WriteContext) -> None:
+                attempts.append(context.attempt)
+                if context.attempt == 1:
+                    first.die()
+                    threading.Timer(2, come_back).start()
+                assert df.count() == 2
+
+            processor = SparkProcessor(write, spark=f"sc://localhost:{port}/{parameters}")
+            fill(processor, record_batch([1, 2]))
+        assert attempts == [1, 2]
+        back[0].die()
+
+    def test_an_error_of_a_write_whose_server_is_well_is_its_own(self, spark: LocalSpark) -> None:
+        session = Session(spark.url)
+        calls: list[str] = []
+
+        def write(opened: Any) -> None:
+            calls.append("write")
+            opened.sql("SELECT nothing FROM nowhere").collect()
+
+        with pytest.raises(PySparkException, match="TABLE_OR_VIEW_NOT_FOUND"):
+            session.call(write)
+        assert calls == ["write"]
+        session.close()
 
 
 class TestSession:

@@ -90,6 +90,14 @@ def test_an_address_without_a_server_is_told_soon(monkeypatch: pytest.MonkeyPatc
         Session("sc://localhost:9").get()
 
 
+def test_nobody_waits_for_what_is_not_wanted_any_more() -> None:
+    session = Session("sc://localhost:9")
+    begun = time.monotonic()
+    with pytest.raises(SparkUnavailableError, match="no Spark Connect server answers"):
+        session._open(begun + 60, lambda: time.monotonic() < begun + 1)
+    assert time.monotonic() - begun < 20
+
+
 @contextlib.contextmanager
 def hangs_up() -> Iterator[int]:
     """A port where somebody listens who is no Spark: every connection is closed at once."""
