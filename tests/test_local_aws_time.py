@@ -1,5 +1,6 @@
 """What local Kinesis does with time, at times that the test chooses: no server, no clock."""
 
+import random
 from typing import Any
 
 import pytest
@@ -174,3 +175,47 @@ def test_without_limits_nothing_is_refused() -> None:
     for _ in range(20):
         service.put(bytes(2**20 - 1))
         service.read()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_same_requests_at_the_same_times_give_the_same_state(seed: int) -> None:
+    """What `fastkcl.local_aws.journal` rests on: only changes are done again, and no read, refusal or look is."""
+    chance = random.Random(seed)
+    options: dict[str, Any] = {"transition_seconds": 3.0, "shard_limits": True, "retention_seconds": 60.0}
+    first, second = Service(4, **options), Kinesis(KinesisOptions(**options))
+    done: list[tuple[str, dict[str, Any], float]] = [("CreateStream", {"StreamName": "s", "ShardCount": 4}, START)]
+    refused = 0
+    for _ in range(300):
+        first.now += chance.choice([0.0, 0.001, 0.3, 2.0])
+        operation, request = random_request(chance, first)
+        try:
+            first.call(operation, StreamName="s", **request)
+            if operation not in Kinesis.READS:
+                done.append((operation, {"StreamName": "s", **request}, first.now))
+        except ServiceError:
+            refused += 1
+    for operation, request, now in done:
+        second.call(operation, request, now)
+    first.status(), second.call("ListStreams", {}, first.now)  # what is due by now
+    assert 10 < refused < 290
+    assert second._streams["s"].shards == first.kinesis._streams["s"].shards
+
+
+def random_request(chance: random.Random, service: Service) -> tuple[str, dict[str, Any]]:
+    stream = service.kinesis._streams["s"]
+    shards = [shard.shard_id for shard in stream.open_shards] or [SHARD_0]
+    place = chance.randrange(len(shards))
+    match chance.randrange(8):
+        case 0:
+            return "SplitShard", {"ShardToSplit": shards[place], "NewStartingHashKey": str(chance.getrandbits(128))}
+        case 1:
+            return "MergeShards", {"ShardToMerge": shards[place], "AdjacentShardToMerge": shards[place - 1]}
+        case 2:
+            return "UpdateShardCount", {"TargetShardCount": chance.randint(1, 9), "ScalingType": "UNIFORM_SCALING"}
+        case 3:
+            return "GetShardIterator", {"ShardId": shards[place], "ShardIteratorType": "LATEST"}
+        case 4:
+            return "PutRecord", {"PartitionKey": str(chance.random()), "Data": bytes(chance.choice([10, 2**20 - 50]))}
+        case _:
+            records = [{"PartitionKey": str(chance.random()), "Data": bytes(300_000)} for _ in range(10)]
+            return "PutRecords", {"Records": records}
