@@ -148,7 +148,7 @@ class TestConnect:
         plans: list[tuple[str, int]] = []
         batches = [record_batch([n], data=[b"x" * 1_000_000]) for n in range(4)]
         processor = SparkProcessor(
-            lambda df, context: plans.append((type(df._plan).__name__, context.bytes)), spark=spark.url
+            lambda df, context: plans.append((type(df._plan._child).__name__, context.bytes)), spark=spark.url
         )
         fill(processor, *batches)
         ((plan, size),) = plans

@@ -12,6 +12,7 @@ Modules, from the protocol to Spark:
     buffer      collects and cuts batches, writes them in a thread; knows no protocol and no Spark
     payload     gzip unpacked, JSON objects as typed columns
     sinks       tables that records get into: exactly once, or at least once
+    frame       a DataFrame of a table, in the form that costs Spark least
     schema      the canonical record schema as a StructType (imports pyspark)
     session     the session that is written to: a given one, or opened, and opened again when its server was restarted
     connect     opens sessions on a Connect server, with an end to every wait

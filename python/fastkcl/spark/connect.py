@@ -19,7 +19,9 @@ import time
 from typing import TYPE_CHECKING, Final, cast
 
 from fastkcl.spark.settings import (
+    CONNECT_SETTINGS,
     INGEST_SETTINGS,
+    LOOPBACK_SETTINGS,
     TIME_ZONE_SETTING,
     SparkUnavailableError,
     apply_settings,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["abandon", "endpoint_of", "is_alive", "is_unavailable", "open_session", "release"]
 
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 _PATIENCE_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 5.0
 _KEEPALIVE_SECONDS: Final = 20.0  # a server of Spark 4.3 takes one each 10 s
@@ -72,8 +75,11 @@ def open_session(url: str) -> SparkSession:
     # pyspark's own farewell at the end of the process has no bound, and asks a server that is gone again and again.
     atexit.unregister(getattr(session.client, "_on_exit", session.stop))
     session.client.set_retry_policies([])
+    settings = INGEST_SETTINGS | CONNECT_SETTINGS | TIME_ZONE_SETTING
+    if endpoint.rpartition(":")[0] in _LOOPBACK:
+        settings |= LOOPBACK_SETTINGS
     try:
-        apply_settings(session, {**INGEST_SETTINGS, **TIME_ZONE_SETTING})
+        apply_settings(session, settings)
     except PySparkException as error:
         session.client.close()
         raise SparkUnavailableError(

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from fastkcl import ConfigurationError, RecordBatch
 from fastkcl._core import PayloadReader
+from fastkcl.spark.frame import data_frame
 from fastkcl.spark.settings import without_frames
 
 if TYPE_CHECKING:
@@ -241,8 +242,8 @@ class _Frames:
 
     def data_frame(self, table: pa.Table, session: SparkSession) -> DataFrame:
         if _UNPARSED not in table.column_names:
-            return session.createDataFrame(table, schema=self._schema)
-        df = session.createDataFrame(table, schema=self._schema_with_unparsed)
+            return data_frame(session, table, self._schema)
+        df = data_frame(session, table, self._schema_with_unparsed)
         return df.selectExpr("*", self._from_json).selectExpr(*self._select)
 
 

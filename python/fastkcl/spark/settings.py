@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
+    "CONNECT_SETTINGS",
     "INGEST_SETTINGS",
+    "LOOPBACK_SETTINGS",
     "MAX_CONNECT_BYTES",
     "TIME_ZONE_SETTING",
     "SparkUnavailableError",
@@ -37,6 +39,16 @@ INGEST_SETTINGS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 """For every session that tables go through."""
+CONNECT_SETTINGS: Final = {
+    # Default true: the server keeps the last plans of a session, and with them tables that never come again.
+    "spark.connect.session.planCache.enabled": "false",
+}
+"""For sessions of Connect that are opened here."""
+LOOPBACK_SETTINGS: Final = {
+    # Default ZSTD, for messages above 10 MB: more work than it saves where no network is between.
+    "spark.connect.session.planCompression.defaultAlgorithm": "NONE",
+}
+"""For those of them whose server is on this machine."""
 TIME_ZONE_SETTING: Final = {"spark.sql.session.timeZone": "UTC"}
 """For sessions that are opened here, not for those of others."""
 

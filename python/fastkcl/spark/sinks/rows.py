@@ -67,10 +67,11 @@ class ShardRows:
             return self._opened.data_frame(session)
         import pyarrow as pa
 
+        from fastkcl.spark.frame import data_frame
         from fastkcl.spark.schema import SCHEMA
 
         table = pa.Table.from_batches([pa.record_batch(batch) for batch in self._batches])
-        return session.createDataFrame(table, schema=SCHEMA)
+        return data_frame(session, table, SCHEMA)
 
     def behind(self, position: Position) -> ShardRows | None:
         """The records behind a position, None if there are none.
