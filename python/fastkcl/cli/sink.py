@@ -152,7 +152,8 @@ def _lines(table: TableState) -> Iterator[str]:
 
 
 def _facts(shard: ShardState) -> Iterator[tuple[str, Sequence[str]]]:
-    from fastkcl.spark.sinks.inspection import place, span
+    from fastkcl.spark.sinks.base import place
+    from fastkcl.spark.sinks.inspection import span
 
     waiting = f", {len(shard.unpublished)} not published yet" if shard.unpublished else ""
     left = "" if shard.all_commits else " in the log that is left"

@@ -10,6 +10,7 @@ Modules, from the protocol to Spark:
 
     processor   the BatchProcessor: which position is durable, when it is checkpointed
     buffer      collects and cuts batches, writes them in a thread; knows no protocol and no Spark
+    shard_table how far a sink's table has the shard: what is dropped, what a failed write has stored all the same
     payload     gzip unpacked, JSON objects as typed columns
     sinks       tables that records get into: exactly once, or at least once
     frame       a DataFrame of a table, in the form that costs Spark least

@@ -60,9 +60,9 @@ from fastkcl.spark.payload import OpenedRows, Payloads
 from fastkcl.spark.progress import WriteProgress
 from fastkcl.spark.session import DEFAULT_RECONNECT_TIMEOUT, Session
 from fastkcl.spark.settings import MAX_CONNECT_BYTES
-from fastkcl.spark.sinks.base import Shard, WriteCancelledError
+from fastkcl.spark.shard_table import ShardTable
+from fastkcl.spark.sinks.base import Shard, place
 from fastkcl.spark.sinks.rows import ShardRows
-from fastkcl.stdio import reports
 from fastkcl.stdio.log import logger
 
 if TYPE_CHECKING:
@@ -225,12 +225,8 @@ class SparkProcessor(BatchProcessor):
         self._lease_gone = False
         self._left_records = 0
         self._order = ShardOrder()
-        self._in_table: Position | None = None  # up to where the sink's table has the shard
-        self._unsure = False  # a write has failed, and the sink could not tell since whether it is committed
+        self._table: ShardTable | None = None  # of the sink
         self._grace_ends: float | None = None  # once a shutdown is requested, on the clock of time.monotonic
-        self._dropped_records = 0
-        self._dropped_told = 0
-        self._new_records = 0
         payloads = Payloads(
             payload, schema, compression, max_payload_bytes, max_bytes=max_bytes, max_table_bytes=max_table_bytes
         )
@@ -251,7 +247,7 @@ class SparkProcessor(BatchProcessor):
     @property
     def dropped_records(self) -> int:
         """Records that came again although the sink's table has them, and were dropped."""
-        return self._dropped_records
+        return 0 if self._table is None else self._table.dropped_records
 
     def initialize(self, context: ShardContext) -> None:
         """Open the Spark session and the sink, so that what is wrong fails now, not after a buffer's worth of records.
@@ -275,17 +271,12 @@ class SparkProcessor(BatchProcessor):
         if self._payloads is not None:
             self._payloads.prepare(session)
         if self._sink is not None:
-            self._ask(self._sink)
-            if self._in_table is not None:
-                logger().info("%s: the table has records up to %s", self._shard_id, _text(self._in_table))
-                if self._order.legacy and self._in_table.sub_sequence_number is not None:
-                    logger().warning(
-                        "%s: the table has records up to %s, with sub-sequence numbers, which this daemon (KCL 1.7.1 or"
-                        " older) does not send: what comes of that sequence number is dropped. If it is an aggregate of"
-                        " which the table has only a beginning, the rest of it is not stored",
-                        self._shard_id,
-                        _text(self._in_table),
-                    )
+            self._table = ShardTable(
+                self._sink,
+                Shard(self._stream, self._shard_id),
+                legacy=self._order.legacy,
+                dropped=self._progress.dropped,
+            )
 
     def process_batch(self, batch: RecordBatch, checkpointer: Checkpointer) -> None:
         """Hold the records, to be written behind; checkpoint what is written when it is time.
@@ -325,7 +316,8 @@ class SparkProcessor(BatchProcessor):
             raise CheckpointError("ShutdownException")
         self._ended = True
         self._buffer.flush(at_end=True)
-        self._tell_if_all_was_dropped()
+        if self._table is not None:
+            self._table.tell_if_all_was_dropped()
         checkpointer.checkpoint(retries=_SHARD_END_RETRIES)
         self._close()
 
@@ -347,7 +339,8 @@ class SparkProcessor(BatchProcessor):
                 self._buffer.rows,
                 self._shutdown_grace,
             )
-        self._tell_if_all_was_dropped()
+        if self._table is not None:
+            self._table.tell_if_all_was_dropped()
         self._buffer.commit(lambda position: self._checkpoint(checkpointer, position))
 
     def give_up(self, batch: RecordBatch | None) -> Sequence[RecordBatch]:
@@ -360,17 +353,7 @@ class SparkProcessor(BatchProcessor):
             Exception: the sink cannot tell what its table has.
         """
         given = self._buffer.give_up(batch, at_end=self._ended)
-        if self._sink is None or not given:
-            return given
-        if self._unsure:
-            self._ask(self._sink)
-        if self._in_table is None:
-            return given
-        try:
-            rest = ShardRows(given, legacy=self._order.legacy).behind(self._in_table)
-        except ValueError:  # refused for a position that can't be read: it is nowhere
-            return given
-        return () if rest is None else rest.batches
+        return given if self._table is None else self._table.without_stored(given)
 
     def run_ended(self) -> None:
         """Let nothing be written after the run: what the writer is at is not committed any more."""
@@ -395,9 +378,8 @@ class SparkProcessor(BatchProcessor):
             opened = opened.slice(0, run.rows)
         cancelled = lambda: self._buffer.closed  # noqa: E731
         rows = ShardRows(run.batches, legacy=self._order.legacy, cancelled=cancelled, opened=opened)
-        sink, last = self._sink, run.last_position
-        if sink is not None:
-            self._progress.write(run, lambda: self._write_to_sink(sink, rows, last))
+        if self._table is not None:
+            self._progress.write(run, lambda: self._write_to_table(rows))
         else:
             self._progress.write(run, lambda: self._write_by_user(run, rows))
 
@@ -428,65 +410,11 @@ class SparkProcessor(BatchProcessor):
         self._session.call(write, self._wanted)
         return rows
 
-    def _write_to_sink(self, sink: Sink, rows: ShardRows, last: Position) -> ShardRows | None:
-        new = rows if self._in_table is None else rows.behind(self._in_table)
-        dropped = rows.num_rows - (0 if new is None else new.num_rows)
-        if new is not None:
-            self._unsure = False
-            try:
-                self._in_table = self._session.call(lambda session: sink.write(new, session), self._wanted)
-            except WriteCancelledError:
-                raise
-            except Exception as error:
-                # It may have been committed before. Then it is neither to be written again nor to be given up.
-                try:
-                    self._ask(sink)
-                except Exception:
-                    self._unsure = True
-                if self._unsure or self._in_table is None or self._in_table < new.last_position:
-                    raise
-                logger().warning(
-                    "%s: a write has failed after its commit; the table has its records up to %s. It was %s",
-                    self._shard_id,
-                    _text(self._in_table),
-                    reports.describe(error),
-                )
-            self._new_records += new.num_rows
-        if dropped:
-            assert self._in_table is not None
-            self._dropped_records += dropped
-            self._progress.dropped(dropped)
-            logger().warning(
-                "%s: %d records up to %s came again and are in the table already, which has them up to %s: dropped",
-                self._shard_id,
-                dropped,
-                _text(last),
-                _text(self._in_table),
-            )
-            # A redelivery after a death looks like this for a run or two; a stream that was created again goes on.
-            if new is None and self._dropped_records >= 2 * (self._dropped_told or dropped):
-                self._tell_if_all_was_dropped()
-        return new
-
-    def _ask(self, sink: Sink) -> None:
-        """Learn from the sink how far its table has the shard."""
-        assert self._stream is not None
-        self._in_table = sink.open(Shard(self._stream, self._shard_id))
-        self._unsure = False
-
-    def _tell_if_all_was_dropped(self) -> None:
-        if self._dropped_records and not self._new_records:
-            self._dropped_told = self._dropped_records
-            assert self._in_table is not None
-            logger().error(
-                "%s: NONE of the %d records delivered since the start was stored: the table has records of stream %s up"
-                " to %s, all of them lie below. If the stream was deleted and created again, these are new records:"
-                " give it another name (stream=, FASTKCL_STREAM) or another table, and have them read again",
-                self._shard_id,
-                self._dropped_records,
-                self._stream,
-                _text(self._in_table),
-            )
+    def _write_to_table(self, rows: ShardRows) -> ShardRows | None:
+        sink, table = self._sink, self._table
+        assert sink is not None
+        assert table is not None
+        return table.write(rows, lambda new: self._session.call(lambda session: sink.write(new, session), self._wanted))
 
     def _wanted(self) -> bool:
         """Whether what is being written is still this worker's; in the writer's thread."""
@@ -510,7 +438,7 @@ class SparkProcessor(BatchProcessor):
                 logger().warning(
                     "%s: checkpoint at %s refused: %s; what is written stays to be checkpointed",
                     self._shard_id,
-                    _text(position),
+                    place(position),
                     error,
                 )
             else:
@@ -527,12 +455,6 @@ class SparkProcessor(BatchProcessor):
                 "%s: %d records from %s to %s were not written; the new owner of the lease gets them",
                 self._shard_id,
                 sum(map(len, held)),
-                _text(self._order.position(held[0], 0)),
-                _text(self._order.position(held[-1], len(held[-1]) - 1)),
+                place(self._order.position(held[0], 0)),
+                place(self._order.position(held[-1], len(held[-1]) - 1)),
             )
-
-
-def _text(position: Position) -> str:
-    if position.sub_sequence_number is None:
-        return position.sequence_number
-    return f"{position.sequence_number}/{position.sub_sequence_number}"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from fastkcl import Position
 
-__all__ = ["Rows", "Shard", "Sink", "SinkError", "WriteCancelledError"]
+__all__ = ["Rows", "Shard", "Sink", "SinkError", "Transform", "WriteCancelledError", "place"]
+
+Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
+"""What a user makes of the DataFrame in the canonical schema before it is written."""
 
 
 class SinkError(Exception):
@@ -86,3 +90,9 @@ class Sink(Protocol):
             Exception: what Spark raised. Nothing of `rows` is durable then, or all of it is: write again. Without a
                 position, a part can be, and is there twice after that.
         """
+
+
+def place(position: Position) -> str:
+    """A position for people: ``sequence number/sub-sequence number``, or the first alone in the legacy dialect."""
+    sub = position.sub_sequence_number
+    return position.sequence_number if sub is None else f"{position.sequence_number}/{sub}"

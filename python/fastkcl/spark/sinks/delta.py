@@ -27,7 +27,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
 from fastkcl import Position
-from fastkcl.spark.sinks.base import Rows, Shard, SinkError
+from fastkcl.spark.sinks.base import Rows, Shard, SinkError, Transform
 from fastkcl.spark.sinks.folders import data_folder, local_folder, make_folder, position_text, sync
 from fastkcl.stdio.log import logger
 
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DeltaSink", "position", "shards"]
 
-Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
 _Json: TypeAlias = Any
 
 _PARTITIONS = ["stream", "shard"]

@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from fastkcl import Position
-from fastkcl.spark.sinks.base import Shard, SinkError
+from fastkcl.spark.sinks.base import Shard, SinkError, place
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from fastkcl.spark.sinks.parquet import Commit
 
-__all__ = ["Doubles", "ShardState", "TableState", "inspect_table", "place", "span"]
+__all__ = ["Doubles", "ShardState", "TableState", "inspect_table", "span"]
 
 _NUMBER, _SUB = "sequenceNumber", "subSequenceNumber"
 _BATCH_ROWS = 65_536
@@ -342,12 +342,6 @@ def _check_delta_files(root: Path, files: Sequence[str], state: ShardState, *, d
 def span(after: Position | None, upto: Position) -> str:
     """A commit as people read it."""
     return f"{'from the start' if after is None else f'after {place(after)}'} up to {place(upto)}"
-
-
-def place(position: Position) -> str:
-    """A position as people read it."""
-    number, sub = position
-    return f"{number}" if sub is None else f"{number}/{sub}"
 
 
 # The rows.

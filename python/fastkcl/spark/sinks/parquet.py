@@ -26,24 +26,22 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from fastkcl import Position
-from fastkcl.spark.sinks.base import Rows, Shard, SinkError
+from fastkcl.spark.sinks.base import Rows, Shard, SinkError, Transform
 from fastkcl.spark.sinks.folders import START, data_folder, local_folder, make_folder, position_text, quoted, sync
 from fastkcl.stdio.log import logger
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 __all__ = ["Commit", "ParquetSink", "commits", "shards"]
-
-Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
 
 _COMMITS = "_commits"
 _STAGING = "_staging"

@@ -27,18 +27,15 @@ that ends first removes it: of 160 appends by four writers 54 failed and left a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from fastkcl import Position
-from fastkcl.spark.sinks.base import Rows, Shard, SinkError
+from fastkcl.spark.sinks.base import Rows, Shard, SinkError, Transform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["KEY_COLUMNS", "TableSink"]
-
-Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
 
 KEY_COLUMNS: Final = ("stream", "shard", "sequenceNumber", "subSequenceNumber")
 """Rows that are equal in these are one record."""

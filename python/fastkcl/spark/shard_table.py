@@ -1,0 +1,158 @@
+"""How far a sink's table has a shard: what it has is not written again, and not given up either.
+
+    rows ──▶ behind the position? ──▶ sink.write ──▶ the position moves on
+                 │ no                     │ fails
+                 ▼                        ▼
+              dropped, counted, told   the sink is asked how far its table is: the write may have been committed
+
+Rules: the writer's thread writes, and nobody else touches this meanwhile; the main thread asks while that stands still
+after a failure. A sink without a position (`TableSink`) drops nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fastkcl import Position, RecordBatch
+from fastkcl.spark.sinks.base import Shard, Sink, WriteCancelledError, place
+from fastkcl.spark.sinks.rows import ShardRows
+from fastkcl.stdio import reports
+from fastkcl.stdio.log import logger
+
+__all__ = ["ShardTable"]
+
+
+class ShardTable:
+    """A sink, opened for a shard.
+
+    Args:
+        sink: of the table.
+        shard: whose records are written.
+        legacy: sub-sequence numbers do not exist.
+        dropped: told how many records were dropped, each time.
+
+    Raises:
+        SinkError: the table is damaged.
+        OSError: it cannot be read or written.
+    """
+
+    def __init__(self, sink: Sink, shard: Shard, *, legacy: bool, dropped: Callable[[int], None]) -> None:
+        self._sink = sink
+        self._shard = shard
+        self._legacy = legacy
+        self._dropped = dropped
+        self._upto: Position | None = None  # where the table is
+        self._unsure = False  # a write has failed, and the sink could not tell since whether it is committed
+        self._dropped_records = 0
+        self._dropped_told = 0
+        self._new_records = 0
+        self._ask()
+        if self._upto is None:
+            return
+        logger().info("%s: the table has records up to %s", shard.shard_id, place(self._upto))
+        if legacy and self._upto.sub_sequence_number is not None:
+            logger().warning(
+                "%s: the table has records up to %s, with sub-sequence numbers, which this daemon (KCL 1.7.1 or older)"
+                " does not send: what comes of that sequence number is dropped. If it is an aggregate of which the"
+                " table has only a beginning, the rest of it is not stored",
+                shard.shard_id,
+                place(self._upto),
+            )
+
+    @property
+    def dropped_records(self) -> int:
+        """Records that came again although the table has them."""
+        return self._dropped_records
+
+    def write(self, rows: ShardRows, write: Callable[[ShardRows], Position]) -> ShardRows | None:
+        """Write what the table has not.
+
+        Args:
+            rows: the next run of the shard.
+            write: has the sink write rows, as `Sink.write` does.
+
+        Returns:
+            The rows that were written, None if the table has all of them.
+
+        Raises:
+            WriteCancelledError: the rows are not wanted any more.
+            Exception: what the sink raised; not all of the rows are durable.
+        """
+        new = rows if self._upto is None else rows.behind(self._upto)
+        if new is not None:
+            self._write(new, write)
+        if dropped := rows.num_rows - (0 if new is None else new.num_rows):
+            self._tell_dropped(dropped, rows.last_position)
+            # A redelivery after a death looks like this for a run or two; a stream that was created again goes on.
+            if new is None and self._dropped_records >= 2 * (self._dropped_told or dropped):
+                self.tell_if_all_was_dropped()
+        return new
+
+    def without_stored(self, batches: Sequence[RecordBatch]) -> Sequence[RecordBatch]:
+        """The records that the table has not, of those that are to be given up after a failure.
+
+        Raises:
+            Exception: the sink cannot tell.
+        """
+        if self._unsure:
+            self._ask()
+        if self._upto is None or not batches:
+            return batches
+        try:
+            rest = ShardRows(batches, legacy=self._legacy).behind(self._upto)
+        except ValueError:  # refused for a position that can't be read: it is nowhere
+            return batches
+        return () if rest is None else rest.batches
+
+    def tell_if_all_was_dropped(self) -> None:
+        """Say so loudly if nothing that was delivered since the start was new."""
+        if self._dropped_records and not self._new_records:
+            self._dropped_told = self._dropped_records
+            assert self._upto is not None
+            logger().error(
+                "%s: NONE of the %d records delivered since the start was stored: the table has records of stream %s up"
+                " to %s, all of them lie below. If the stream was deleted and created again, these are new records:"
+                " give it another name (stream=, FASTKCL_STREAM) or another table, and have them read again",
+                self._shard.shard_id,
+                self._dropped_records,
+                self._shard.stream,
+                place(self._upto),
+            )
+
+    def _write(self, new: ShardRows, write: Callable[[ShardRows], Position]) -> None:
+        self._unsure = False
+        try:
+            self._upto = write(new)
+        except WriteCancelledError:
+            raise
+        except Exception as error:
+            # It may have been committed before. Then it is neither to be written again nor to be given up.
+            try:
+                self._ask()
+            except Exception:
+                self._unsure = True
+            if self._unsure or self._upto is None or self._upto < new.last_position:
+                raise
+            logger().warning(
+                "%s: a write has failed after its commit; the table has its records up to %s. It was %s",
+                self._shard.shard_id,
+                place(self._upto),
+                reports.describe(error),
+            )
+        self._new_records += new.num_rows
+
+    def _tell_dropped(self, dropped: int, last: Position) -> None:
+        assert self._upto is not None
+        self._dropped_records += dropped
+        self._dropped(dropped)
+        logger().warning(
+            "%s: %d records up to %s came again and are in the table already, which has them up to %s: dropped",
+            self._shard.shard_id,
+            dropped,
+            place(last),
+            place(self._upto),
+        )
+
+    def _ask(self) -> None:
+        self._upto = self._sink.open(self._shard)
+        self._unsure = False
