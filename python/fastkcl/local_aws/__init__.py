@@ -6,7 +6,7 @@
         aws.client("kinesis").put_record(StreamName="orders", PartitionKey="k", Data=b"...")
 
 Kinesis is our own, since what consumers meet is in its details: sequence numbers, closed shards that end, iterators
-that expire, throttling. DynamoDB, CloudWatch and the rest are moto's. HTTP is hypercorn's, which speaks HTTP/1.1 and
+that expire, throttling. DynamoDB and CloudWatch are moto's. HTTP is hypercorn's, which speaks HTTP/1.1 and
 HTTP/2 with prior knowledge on one port, so that one URL does for boto3 and for Java daemons of all generations.
 
     process ── starts ──▶ server ──▶ app ──▶ kinesis ──▶ streams ──▶ shards          no I/O, no clock

@@ -5,8 +5,8 @@
                           └─ fault? ───────┤                                        ├─▶ journal
                                            └─ anything else ─▶ OtherServices (moto)─┘
 
-Rules: requests are answered one after the other, in the one thread of the event loop; only a fault's delay is waited
-for beside others. So no model needs a lock.
+Rules: requests are answered one after the other, in the one thread of the event loop; only delays of faults and
+subscriptions wait beside others. So no model needs a lock.
 """
 
 from __future__ import annotations
