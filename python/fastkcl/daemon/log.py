@@ -25,6 +25,8 @@ from typing import Final
 __all__ = ["Event", "Kind", "LogLine", "LogReader", "Shard", "ShardState", "parse"]
 
 _HEAD: Final = re.compile(r"\|(\d\d:\d\d:\d\d\.\d{3})\|([A-Z]+)\|([\w.$]+)\|([^|]*)\|(.*)", re.DOTALL)
+_GIVES_UP: Final = "Encountered an error while trying to "
+_OF_A_STACK_TRACE: Final = re.compile(r"\s+at |\s+\.\.\. \d+ |Caused by: |[\w.$]+(Exception|Error)\b")
 _LEVELS: Final = {"SEVERE": "ERROR", "WARNING": "WARN", "FINE": "DEBUG", "CONFIG": "INFO", "FINER": "DEBUG"}
 # What a checkpoint may be answered with, by length: the names differ in it.
 _CHECKPOINT_ERRORS: Final = {
@@ -184,27 +186,31 @@ class LogReader:
                 yield Event(kind, f"{line.logger}: {_one_line(line.message)}", line.shard, line.time)
 
     def _of_other(self, line: str) -> Iterator[Event]:
-        last = self._last
+        """A line without a head: of a stack trace, or what the JVM itself says."""
         text = line.strip()
-        if not text:
+        last = self._last
+        if not _OF_A_STACK_TRACE.match(line):
+            if text and (last is None or last.level in ("WARN", "ERROR")):
+                yield Event(Kind.DAEMON, text)
             return
-        if last is not None and re.match(r"\s+at |\s+\.\.\. \d+ |Caused by: |[\w.$]+(Exception|Error)\b", line):
-            if (
-                text.startswith("java.lang.NullPointerException")
-                and last.message.startswith("Encountered an error while trying to")
-                and self.failed_shard is not None
-            ):
-                self.cause = f"the child of {self.failed_shard} wrote the word null on a line of its own"
-            elif text.startswith("java.io.IOException: Failed to start client executable"):
-                self.cause = "the child's program could not be started"
-            elif text.startswith("Caused by: java.io.IOException: Cannot run program"):
-                self.cause = f"the child's program could not be started: {text.partition('IOException: ')[2]}"
-            if not text.startswith(("at ", "...", "Caused by")):
-                of_the_log = last.level == "ERROR" and self.last_error == _one_line(last.message)
-                self.last_error = f"{_one_line(last.message)}: {text}" if of_the_log else text
+        if text.startswith(("at ", "...")):
             return
-        if last is None or last.level in ("WARN", "ERROR") or last.logger == "MultiLangDaemon":
-            yield Event(Kind.DAEMON, text)
+        if (
+            last is not None
+            and last.level == "ERROR"
+            and last.message.startswith("Encountered an error while trying to")
+        ):
+            self._explain(text)
+        if not text.startswith("Caused by"):
+            logged = last is not None and last.level == "ERROR" and self.last_error == _one_line(last.message)
+            self.last_error = f"{self.last_error}: {text}" if logged else text
+
+    def _explain(self, exception: str) -> None:
+        """Why the daemon gives up a child, as far as an exception tells."""
+        if exception.startswith("java.lang.NullPointerException") and self.failed_shard is not None:
+            self.cause = f"the child of {self.failed_shard} wrote the word null on a line of its own"
+        elif "Cannot run program" in exception:
+            self.cause = f"the child's program could not be started: {exception.partition('IOException: ')[2]}"
 
     def _running(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
         yield Event(Kind.DAEMON, f"application {match[1]} reads stream {match[2]} with {match[3]}", time=line.time)
@@ -397,10 +403,7 @@ def _rules() -> Iterator[tuple[str, re.Pattern[str], _Handle]]:
         r'Received response (?:.*"responseFor":"([^"]*)".*|.*) from subprocess'
         r" while waiting for (\w+) while processing shard (\S+)"
     )
-    given_up = (
-        r"Encountered an error while trying to"
-        r" (initialize record processor|process records|shutdown child process)"
-    )
+    given_up = _GIVES_UP + r"(initialize record processor|process records|shutdown child process)"
     table: tuple[tuple[tuple[str, ...], str, _Handle], ...] = (
         (("MultiLangDaemonConfig",), r"Running (.*) to process stream (.*) with executable (.*)", of._running),
         (("MultiLangDaemonConfig",), r"Using workerId: (.*)", of._worker),

@@ -32,6 +32,7 @@ from types import FrameType
 from typing import IO, Final
 
 from fastkcl.daemon.command import Launch
+from fastkcl.daemon.keys import find_key
 from fastkcl.daemon.log import Event, LogReader
 from fastkcl.daemon.options import Options
 from fastkcl.daemon.processes import die_with_parent, end_group, group_members
@@ -40,9 +41,6 @@ __all__ = ["Exit", "Outcome", "Supervisor"]
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _GRACE_DEFAULT: Final = 20.0
-_GRACE_MARGIN: Final = 10.0  # of a JVM that has been asked to stop, beyond its own grace
-_ORPHAN_SECONDS: Final = 10.0
-_FIRST_BACK_OFF: Final = 1.0
 _LAST_BACK_OFF: Final = 60.0
 _GOOD_RUN: Final = 300.0  # seconds after which a failure is a new one
 _POLL_SECONDS: Final = 0.1
@@ -85,6 +83,9 @@ class Supervisor:
         on_event: is told what happens; called from the thread that reads the log.
         on_line: is told each line of the log as it is, from the same thread.
         on_message: is told what we do ourselves, a line each.
+        grace_margin: seconds that a daemon has beyond its own grace, once it is asked to stop.
+        orphan_seconds: that children have to end by themselves once their daemon is gone, and then after SIGTERM.
+        back_off: seconds before the first new start; doubled each time, up to a minute.
         reader: the state of the present daemon's shards; to be read under `lock`.
     """
 
@@ -93,6 +94,9 @@ class Supervisor:
     on_event: Callable[[Event], object]
     on_line: Callable[[str], object]
     on_message: Callable[[str], object]
+    grace_margin: float = 10.0
+    orphan_seconds: float = 10.0
+    back_off: float = 1.0
     reader: LogReader = field(default_factory=lambda: LogReader(time.monotonic))
     lock: threading.Lock = field(default_factory=threading.Lock)
     _stops: list[signal.Signals] = field(default_factory=list)
@@ -107,15 +111,15 @@ class Supervisor:
         Raises:
             OSError: it cannot be started.
         """
-        pause = _FIRST_BACK_OFF
+        pause = self.back_off
         with self._signals():
             while True:
                 outcome = self._run_once()
                 if not restart or self._stops:
                     return outcome
                 if outcome.seconds >= _GOOD_RUN:
-                    pause = _FIRST_BACK_OFF
-                self.on_message(f"{outcome.why}; again in {pause:.0f} s")
+                    pause = self.back_off
+                self.on_message(f"{outcome.why}; again in {pause:g} s")
                 if self._stopped_within(pause):
                     return Outcome(Exit.STOPPED, "stopped before the next start", outcome.return_code, 0.0)
                 pause = min(2 * pause, _LAST_BACK_OFF)
@@ -139,11 +143,11 @@ class Supervisor:
             killed = self._wait(process)
             tidy = end_group(
                 process.pid,
-                patience=_ORPHAN_SECONDS,
+                patience=self.orphan_seconds,
                 on_step=self.on_message,
                 is_hurried=lambda: len(self._stops) > 1,
             )
-            listener.join(_ORPHAN_SECONDS)
+            listener.join(self.orphan_seconds)
             self._process = None
         return self._judge(process.returncode, killed, tidy, time.monotonic() - began)
 
@@ -199,7 +203,7 @@ class Supervisor:
                     process.wait()
                     return True
                 grace = self._grace()
-                deadline = now + grace + _GRACE_MARGIN
+                deadline = now + grace + self.grace_margin
                 self.on_message(f"{self._stops[0].name}: asking the daemon to stop; it has {grace:.0f} s for it")
                 process.terminate()
             if now > deadline:
@@ -236,7 +240,7 @@ class Supervisor:
 
     def _knows_shutdown(self) -> bool:
         """Whether children are told to stop: not by a daemon without the key, or without any child yet."""
-        return "shutdownGraceMillis" in self.options.settings and bool(self.reader.shards)
+        return find_key(self.launch.generation, "shutdownGraceMillis") is not None and bool(self.reader.shards)
 
     def _grace(self) -> float:
         millis = self.options.get("shutdownGraceMillis")

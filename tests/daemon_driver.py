@@ -1,0 +1,47 @@
+"""Runs a `Supervisor` with short waits over a fake java; the outcome is JSON on the last line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+from fastkcl.daemon.command import plan
+from fastkcl.daemon.jars import JarSet
+from fastkcl.daemon.keys import Generation
+from fastkcl.daemon.options import Source, collect
+from fastkcl.daemon.supervision import Supervisor
+from fastkcl.java import Java
+
+java, jars, extra = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+given = {
+    "streamName": "clicks",
+    "applicationName": "reader",
+    "executableName": sys.executable,
+    "shutdownGraceMillis": "0",
+}
+generation = Generation(extra.pop("kcl", "3"))
+if not generation.is_1:
+    given["shutdownGraceMillis"] = "0"
+restart = extra.pop("restart", False)
+options = collect(generation, environ={}, command_line=[Source(k, v, "test") for k, v in {**given, **extra}.items()])
+launch = plan(options, JarSet(Path(jars), generation, "0", "test"), Java(Path(java), 17, "test"))
+
+
+def say(text: object) -> None:
+    print(text, flush=True)
+
+
+supervisor = Supervisor(
+    launch,
+    options,
+    on_event=lambda event: say(f"{event.kind.value}: {event.text}"),
+    on_line=lambda line: say(line) if line.startswith(("ready", "told")) else None,
+    on_message=lambda text: say(f"we: {text}"),
+    grace_margin=1.0,
+    orphan_seconds=1.0,
+    back_off=0.1,
+)
+outcome = supervisor.run(restart=restart)
+say(json.dumps({**dataclasses.asdict(outcome), "exit": outcome.exit.name}))
