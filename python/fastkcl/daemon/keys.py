@@ -1,8 +1,8 @@
 """The keys that a MultiLangDaemon understands, by generation, and what their values may be.
 
 The daemon takes its configuration from a properties file and is silent about a key that it does not know; where it
-cannot read a number it goes on with its default. So keys and values are checked here first. What there is to know is in keys.json, which
-``tools/daemon_keys.py`` derives from the classes in the daemon's jars.
+cannot read a number it goes on with its default. So keys and values are checked here first. What there is to know is
+in keys.json, which ``tools/daemon_keys.py`` derives from the classes in the daemon's jars.
 
 A key may be written in any case and with any separator; these are one key:
 
