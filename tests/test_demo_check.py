@@ -6,18 +6,27 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from fastkcl import RecordBatch
 from fastkcl.replay import profiles
 from fastkcl.replay.columns import Columns
 from fastkcl.replay.report import ShardReport
 from fastkcl.spark import LocalSpark
 from fastkcl.spark.demo import PROFILE, DemoError, _spark_errors_told
 from fastkcl.spark.demo_check import SentShard, compare, countries, sent_shard
-from fastkcl.spark.demo_child import typed
+from fastkcl.spark.demo_child import EVENT_SCHEMA
+from pyspark.sql import DataFrame
 from spark_helpers import record_batch
 
 PLAYED = {"s": ShardReport("s", "s", "modern", records_sent=3, records_delivered=7, checkpoints=5)}
 EVERYTHING = (3, 0, 0, True)
 CHANGED = (3, 0, 0, False)
+
+
+def typed(spark: LocalSpark, batch: RecordBatch) -> DataFrame:
+    """Records with their payloads as columns."""
+    frame = spark.session.createDataFrame(pa.Table.from_batches([pa.record_batch(batch)]))
+    event = f"from_json(cast(data AS string), '{EVENT_SCHEMA}') AS event"
+    return frame.selectExpr("*", event).select("event.*", "*").drop("event", "data")
 
 
 @pytest.mark.parametrize(
@@ -43,7 +52,7 @@ def test_it_finds_what_is_wrong(
     spark: LocalSpark, tmp_path: Path, where: str, changed: dict[str, str], expected: tuple[int, int, int, bool]
 ) -> None:
     batch = record_batch([1, 2, 3], data=profiles.PROFILES[PROFILE].payloads(3, 0))
-    frame = typed(spark.session.createDataFrame(pa.Table.from_batches([pa.record_batch(batch)])))
+    frame = typed(spark, batch)
     frame.createOrReplaceTempView("sent")
     select = ", ".join(f"{changed.get(name, name)} AS {name}" for name in frame.columns)
     spark.session.sql(f"SELECT {select} FROM sent WHERE {where}").write.parquet(str(tmp_path / "shard=s"))
@@ -66,7 +75,7 @@ def test_it_finds_what_is_wrong(
 @pytest.mark.parametrize("name", ["x[1]", "td{x}", "a*b?", "back\\slash", "per%20cent", "co:lon[1]"])
 def test_a_path_is_no_pattern(spark: LocalSpark, tmp_path: Path, name: str) -> None:
     batch = record_batch([1, 2, 3], data=profiles.PROFILES[PROFILE].payloads(3, 0))
-    frame = typed(spark.session.createDataFrame(pa.Table.from_batches([pa.record_batch(batch)])))
+    frame = typed(spark, batch)
     table = tmp_path / name
     table.mkdir()
     frame.write.parquet(str(table / "shard=s"))

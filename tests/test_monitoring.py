@@ -413,6 +413,14 @@ def test_a_write_that_fails_is_told_and_counted(tmp_path: Path) -> None:
     assert list((tmp_path / "metrics").glob("*.prom")) == []
 
 
+def test_corrupt_payloads_are_counted(tmp_path: Path) -> None:
+    """None of these is packed."""
+    report, noise = play(tmp_path, options={"compression": "gzip"}, records=100)
+    assert report.ok, (report.shards[0].problems, noise)
+    (last,) = (line for line in reported("\n".join(noise)) if line["final"])
+    assert (last["written_records"], last["corrupt_payloads"]) == (100, 100)
+
+
 def test_the_buffer_is_seen_while_it_fills(tmp_path: Path) -> None:
     with Child(
         str(CHILD),

@@ -180,16 +180,16 @@ def _event_table(events: list[Event]) -> Table:
 
 
 def _work_table(work: list[ShardWork]) -> Table:
-    table = _table("What the children say of their work")
+    table = _table("What the children say of their work, the time without Spark included")
     table.add_column("shard", no_wrap=True)
-    for name in ("children", "writes", "failed", "dropped", "writing s", "waiting s"):
+    for name in ("children", "writes", "MB", "dropped", "writing s", "waiting s"):
         table.add_column(name, justify="right")
     for shard in work:
         table.add_row(
             shard.shard_id,
             str(shard.processes),
             str(shard.writes),
-            str(shard.write_failures),
+            f"{shard.written_bytes / 1e6:,.1f}",
             f"{shard.dropped:,}",
             f"{shard.write_seconds:,.1f}",
             f"{shard.processing_seconds:,.1f}",

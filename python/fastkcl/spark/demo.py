@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -113,7 +113,8 @@ def run_demo(
         source, options = _generate(shards, records), _options(shards, records)
         sent: dict[str, SentShard] = {}
         size = 0
-        for plan in make_plans(source, options):
+        plans = make_plans(source, options)
+        for plan in plans:
             columns = plan.records.columns(0, plan.records_planned)
             sent[plan.shard_id] = sent_shard(columns)
             size += sum(map(len, filter(None, columns.data)))
@@ -129,7 +130,8 @@ def run_demo(
         steps.append(Step("start Spark and its first job", time.monotonic() - clock))
 
         on_step(f"{shards} children: protocol lines → Arrow → Spark → Parquet")
-        stage = _Stage(server, on_step, on_progress, shards=len(sent))
+        parents = {plan.index: plans[plan.parents[0]].label for plan in plans if plan.parents}
+        stage = _Stage(server, on_step, on_progress, shards=len(plans), parents=parents)
         said = _Said()
         played = replay(
             [sys.executable, "-m", "fastkcl.spark.demo_child"],
@@ -257,10 +259,17 @@ class _Stage:
         on_step: told of it.
         on_progress: told what comes in.
         shards: how many there are, those of the split included.
+        parents: what these were split off, by their index.
     """
 
     def __init__(
-        self, server: _Server, on_step: Callable[[str], None], on_progress: Callable[[Progress], None], *, shards: int
+        self,
+        server: _Server,
+        on_step: Callable[[str], None],
+        on_progress: Callable[[Progress], None],
+        *,
+        shards: int,
+        parents: Mapping[int, str],
     ) -> None:
         self.events: list[Event] = []
         self.spark_away: float | None = None
@@ -269,6 +278,7 @@ class _Stage:
         self._on_step = on_step
         self._on_progress = on_progress
         self._shards = shards
+        self._parents = parents
         self._begun: float | None = None
         self._lock = threading.Lock()
         self._seen: dict[int, Progress] = {}
@@ -285,6 +295,9 @@ class _Stage:
             before = self._seen.get(shard.index)
             if before is not None and shard.restarts > before.restarts:
                 self._note(f"a child of {shard.label} was killed; its successor is at work")
+            begins = shard.state == "playing" and (before is None or before.state == "waiting")
+            if begins and shard.index in self._parents:
+                self._note(f"{shard.label} has begun, split off {self._parents[shard.index]}")
             self._seen[shard.index] = shard
             # The one that is to be killed has been, and no child is about to start: that waits 15 s for a Spark.
             if shard.state == "done" or (shard.records and (shard.index or shard.restarts)):

@@ -7,14 +7,11 @@ FASTKCL_STREAM come from the environment as well.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import fastkcl
 from fastkcl.spark import SparkProcessor
 from fastkcl.spark.sinks import ParquetSink
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 __all__ = ["EVENT_SCHEMA", "MAX_BYTES_VARIABLE", "TABLE_VARIABLE"]
 
@@ -31,21 +28,15 @@ MAX_BYTES_VARIABLE: Final = "FASTKCL_DEMO_MAX_BYTES"
 """Bytes of one write: all children share the heap of one server."""
 
 
-def typed(df: DataFrame) -> DataFrame:
-    """The payload's fields as columns."""
-    from pyspark.sql.functions import col, from_json
-
-    event = from_json(col("data").cast("string"), EVENT_SCHEMA)
-    return df.withColumn("event", event).drop("data").select("event.*", "*").drop("event")
-
-
 if __name__ == "__main__":
     fastkcl.run(
         SparkProcessor(
-            ParquetSink(os.environ[TABLE_VARIABLE], transform=typed),
+            ParquetSink(os.environ[TABLE_VARIABLE]),
+            payload="json",
+            schema=EVENT_SCHEMA,
             max_bytes=int(os.environ[MAX_BYTES_VARIABLE]),
             checkpoint_interval=1.0,
+            reconnect_timeout=300.0,  # Spark takes as long as the machine takes to start it again
             report_interval=0.25,
-        ),
-        retries=8,
+        )
     )

@@ -197,6 +197,11 @@ class OpenedRows:
         """Bytes of the Arrow columns."""
         return int(self._table.nbytes)
 
+    @property
+    def corrupt(self) -> int:
+        """Records with something in ``_corrupt`` already; ``from_json`` may find more."""
+        return self.num_rows - int(self._table["_corrupt"].null_count)
+
     def slice(self, offset: int, length: int | None = None) -> OpenedRows:
         """Rows [offset, offset + length) without a copy."""
         return OpenedRows(self._table.slice(offset, length), self._frames)

@@ -36,6 +36,9 @@ class WriteProgress:
         self._bytes = counter("written_bytes", "Bytes of the Arrow columns of the records written.")
         self._seconds = counter("write_seconds", "Time in writes, failed ones included.")
         self._failures = counter("write_failures", "Writes that have failed, each attempt counted.")
+        self._corrupt = counter(
+            "corrupt_payloads", "Payloads written to _corrupt, those that Spark finds not included."
+        )
         self._dropped = counter("dropped_records", "Records that came again and were in the sink's table already.")
         metrics.gauge("held_records", "Records taken over from the daemon and not written yet.", lambda: buffer.rows)
         metrics.gauge("held_bytes", "Memory that they keep allocated.", lambda: buffer.capacity_bytes)
@@ -81,6 +84,7 @@ class WriteProgress:
         self._writes.add()
         self._records.add(rows.num_rows)
         self._bytes.add(rows.nbytes)
+        self._corrupt.add(rows.corrupt_payloads)
         logger().info(
             "%s: wrote %s rows (%s) in %.1f s%s",
             self._shard_id,

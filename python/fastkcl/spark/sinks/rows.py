@@ -57,6 +57,11 @@ class ShardRows:
         return sum(batch.nbytes for batch in self._batches)
 
     @property
+    def corrupt_payloads(self) -> int:
+        """Payloads that could not be opened in this process; not those that Spark finds."""
+        return 0 if self._opened is None else self._opened.corrupt
+
+    @property
     def last_position(self) -> Position:
         """Of the last record."""
         return self._position(self._batches[-1], len(self._batches[-1]) - 1)
