@@ -16,8 +16,9 @@ import pytest
 from fastkcl import ConfigurationError
 from fastkcl.replay.profiles import PROFILES
 from fastkcl.spark import SparkProcessor, WriteContext
-from fastkcl.spark.sinks import ParquetSink
+from fastkcl.spark.sinks import DeltaSink, ParquetSink
 from payload_helpers import MIB, batch_of, frame, payloads
+from sink_helpers import delta_rows
 from spark_helpers import FakeCheckpointer, record_batch, shard_context
 
 KEYS = ["partitionKey", "sequenceNumber", "subSequenceNumber", "approximateArrivalTimestamp"]
@@ -277,7 +278,7 @@ def test_a_table_is_no_larger_than_said_whatever_is_unpacked() -> None:
     opened = opener.open(batches)
     assert opened.num_rows == 5
     assert 5 * 200_000 < opened.nbytes <= MIB
-    assert opener.open(batches, whole=True).num_rows == 40
+    assert opener.open_all(batches).num_rows == 40
     assert opener.open([batch_of([gzip.compress(bytes(3 * MIB)), data[0]])]).num_rows == 1
 
 
@@ -403,10 +404,11 @@ def test_a_subscription_of_cloudwatch_logs_becomes_events(given: Any, tmp_path: 
     assert [(row["sequenceNumber"], row["_corrupt"]) for row in rows if row["_corrupt"] is not None] == [("5", broken)]
 
 
-def test_what_comes_again_is_dropped_before_it_is_typed(given: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("make_sink", [ParquetSink, DeltaSink])
+def test_what_comes_again_is_dropped_before_it_is_typed(given: Any, tmp_path: Path, make_sink: Any) -> None:
     def child() -> SparkProcessor:
         made = SparkProcessor(
-            ParquetSink(tmp_path), spark=given, payload="json", schema="n int, s string", report_interval=None
+            make_sink(tmp_path), spark=given, payload="json", schema="n int, s string", report_interval=None
         )
         made.initialize(shard_context())
         return made
@@ -417,7 +419,8 @@ def test_what_comes_again_is_dropped_before_it_is_typed(given: Any, tmp_path: Pa
         made = child()
         made.process_batch(part, FakeCheckpointer())
         made.shard_ended(FakeCheckpointer())
-    rows = pq.read_table(tmp_path, columns=["n", "s", "sequenceNumber"]).sort_by("n").to_pylist()
+    table = delta_rows(tmp_path) if make_sink is DeltaSink else pq.read_table(tmp_path)
+    rows = table.select(["n", "s", "sequenceNumber"]).sort_by("n").to_pylist()
     assert [(row["n"], row["s"], row["sequenceNumber"]) for row in rows] == [
         (number, str(number) if number % 2 else None, str(number + 1)) for number in range(6)
     ]

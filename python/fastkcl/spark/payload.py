@@ -51,7 +51,7 @@ DEFAULT_MAX_PAYLOAD_BYTES: Final = 32 * 1024 * 1024
 _OWN_COLUMNS: Final = ("partitionKey", "sequenceNumber", "subSequenceNumber", "approximateArrivalTimestamp", "_corrupt")
 _UNPARSED: Final = "_unparsed"
 _PARSED: Final = "_parsed"  # a struct, between from_json and the columns
-_LARGEST_TABLE_BYTES: Final = 1 << 30  # what Arrow's offsets can stand in any case
+_LARGEST_BYTES: Final = 1 << 30  # what Arrow's 32-bit offsets can stand in any case
 _RESERVED: Final = (*_OWN_COLUMNS, _UNPARSED, _PARSED)
 
 
@@ -151,20 +151,14 @@ class Payloads:
         )
         self._frames = _Frames(fields, typed=self._reader.typed)
 
-    def open(self, batches: Sequence[RecordBatch], *, whole: bool = False) -> OpenedRows:
+    def open(self, batches: Sequence[RecordBatch]) -> OpenedRows:
         """Open payloads from the first row on: as many as make one table, and at least one.
 
         Args:
             batches: none of them empty.
-            whole: all of them, however large the table.
         """
-        import pyarrow as pa
-
         assert self._reader is not None
-        assert self._frames is not None
         left = min(self._max_table_bytes, max(self._max_bytes, sum(batch.nbytes for batch in batches)))
-        if whole:
-            left = _LARGEST_TABLE_BYTES
         opened: list[OpenedPayloads] = []
         for batch in batches:
             part = self._reader.open(batch, 0, max(left, 1))
@@ -174,6 +168,29 @@ class Payloads:
             left -= part.nbytes
             if part.num_rows < len(batch):
                 break
+        return self._rows(opened)
+
+    def open_all(self, batches: Sequence[RecordBatch]) -> OpenedRows:
+        """Open all payloads, however large the table.
+
+        Raises:
+            ValueError: they are more than Arrow's columns take.
+        """
+        assert self._reader is not None
+        opened = [self._reader.open(batch, 0, _LARGEST_BYTES) for batch in batches]
+        for part, batch in zip(opened, batches, strict=True):
+            if part.num_rows < len(batch):
+                raise ValueError(
+                    f"records of sequence number {batch[part.num_rows].sequence_number} must stay together and are"
+                    f" more than {_LARGEST_BYTES} bytes when opened: with a smaller max_payload_bytes the largest of"
+                    " them are kept as they came"
+                )
+        return self._rows(opened)
+
+    def _rows(self, opened: Sequence[OpenedPayloads]) -> OpenedRows:
+        import pyarrow as pa
+
+        assert self._frames is not None
         table = pa.Table.from_batches([pa.record_batch(part) for part in opened])
         if self._frames.complete and not any(part.unparsed for part in opened):
             table = table.drop_columns([_UNPARSED])
@@ -258,12 +275,12 @@ def _parse(ddl: str, session: SparkSession) -> StructType:
     Raises:
         ConfigurationError: see `Payloads.prepare`.
     """
-    from pyspark.errors import PySparkException
+    from pyspark.errors import AnalysisException
     from pyspark.sql.types import StructType
 
     try:
         parsed = session.sql(f"SELECT {_from_json('NULL', ddl)} AS {_PARSED}").schema[_PARSED].dataType
-    except PySparkException as error:
+    except AnalysisException as error:
         raise ConfigurationError(
             f"schema={ddl!r} is none that Spark can parse JSON by: {without_frames(error)}"
         ) from error

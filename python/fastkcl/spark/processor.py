@@ -374,10 +374,9 @@ class SparkProcessor(BatchProcessor):
         if opened is not None:
             assert self._payloads is not None
             if opened.num_rows < run.rows:  # more records of one group than make a table
-                opened = self._payloads.open(run.batches, whole=True)
+                opened = self._payloads.open_all(run.batches)
             opened = opened.slice(0, run.rows)
-        cancelled = lambda: self._buffer.closed  # noqa: E731
-        rows = ShardRows(run.batches, legacy=self._order.legacy, cancelled=cancelled, opened=opened)
+        rows = ShardRows(run.batches, legacy=self._order.legacy, cancelled=lambda: self._buffer.closed, opened=opened)
         if self._table is not None:
             self._progress.write(run, lambda: self._write_to_table(rows))
         else:
