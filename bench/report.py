@@ -106,7 +106,8 @@ def suite_tables(suite: str, runs: Runs) -> None:
     if all_have("cpu_seconds"):
         table(f"{suite}: CPU of all, ms", rows(runs, lambda run: f"{extra(run, 'cpu_seconds', 1e3):,.0f}"))
         table(f"{suite}: of it, the child's", rows(runs, lambda run: f"{extra(run, 'client_cpu_seconds', 1e3):,.0f}"))
-        table(f"{suite}: fastkcl needs less CPU by", ratios(runs, lambda run: extra(run, "cpu_seconds", 1)))
+        if compared := ratios(runs, lambda run: extra(run, "cpu_seconds", 1)):
+            table(f"{suite}: fastkcl needs less CPU by", compared)
     if all_have("last_byte_to_status"):
         table(
             f"{suite}: last byte to status, ms", rows(runs, lambda run: f"{extra(run, 'last_byte_to_status', 1e3):.2f}")
