@@ -169,6 +169,19 @@ def test_a_dead_jvm_ends_it_and_the_next_start_is_anothers(monkeypatch: pytest.M
             attachment.close()
 
 
+def test_a_server_that_was_given_up_is_found_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on for those who have it."""
+    with served(monkeypatch, linger=30) as made:
+        first, second = made.server.attach(), made.server.attach()
+        second.give_up()
+        wait_for(lambda: not list(made.server.log_path.parent.glob("*.sock")), "it still listens")
+        third = made.server.attach()
+        assert (made.starts, first.alive, third.alive) == (2, True, True)
+        first.close()
+        wait_for(lambda: not made.threads[0].is_alive(), "it outlives its last client")
+        third.give_up()  # ends that one, too
+
+
 def test_a_server_that_does_not_start_tells_all_why(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> None:
     failures: list[str] = []
 
@@ -316,6 +329,7 @@ def jvm_of(keeper: int) -> int:
     return pid
 
 
+@pytest.mark.timeout(600)  # three JVMs, one after the other
 def test_a_life(runtime: Path) -> None:
     """Three that start at once; one is killed, then the JVM, then the keeper; nothing is left when all have ended."""
     with ExitStack() as stack:
@@ -382,6 +396,7 @@ def test_without_java_it_says_where_to_get_one(tmp_path: Path) -> None:
     assert "(its log: " in done.stderr
 
 
+@pytest.mark.timeout(600)
 def test_children_of_a_daemon_share_it_and_outlive_it(tmp_path: Path, runtime: Path) -> None:
     """Two shards, no address told. Their server is killed at its first write: each record is stored once."""
     killed: list[int] = []

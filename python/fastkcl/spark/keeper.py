@@ -3,7 +3,8 @@
     python -m fastkcl.spark.keeper LISTENER_FD FOLDER STEM HEAP LINGER
 
 It has the JVM as a child, which ends with it, however it ends. Each client that connects is told one line of JSON,
-``{"url": …, "pid": …}``, or ``{"error": …}`` if Spark did not start, and nothing else, until it leaves.
+``{"url": …, "pid": …}``, or ``{"error": …}`` if Spark did not start, and nothing else, until it leaves. A client that
+says something has given Spark up: nobody else is to find it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import selectors
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,6 +29,7 @@ from fastkcl.spark.shared import lock_file, peer_user
 from fastkcl.stdio.log import logger
 
 _TICK_SECONDS: Final = 0.5
+_STOP_SECONDS: Final = 20.0
 
 
 class Keeper:
@@ -44,6 +47,7 @@ class Keeper:
         self._folder = folder
         self._stem = stem
         self._linger = linger
+        self._listening = True
         self._clients: set[socket.socket] = set()
         self._selector = selectors.DefaultSelector()
 
@@ -72,6 +76,8 @@ class Keeper:
 
     def refuse(self, why: str) -> None:
         """Tell whoever waits that there will be no server, and listen no more."""
+        if not self._listening:
+            return
         with lock_file(self._folder / f"{self._stem}.lock"):
             self._listener.setblocking(False)
             while self._accept({"error": why}):
@@ -90,6 +96,8 @@ class Keeper:
 
     def _ended(self, answer: Mapping[str, object]) -> bool:
         """Close if nobody has come while the lock was not ours."""
+        if not self._listening:
+            return True
         with lock_file(self._folder / f"{self._stem}.lock"):
             if self._accept(answer):
                 return False
@@ -115,15 +123,23 @@ class Keeper:
         return True
 
     def _hear(self, client: socket.socket) -> None:
+        given_up = False
         with suppress(OSError):
-            if client.recv(1):
-                return  # they have nothing to say
+            given_up = client.recv(1) != b""
+        if given_up and self._listening:
+            logger().error("a client has given Spark up, which does not answer it: nobody finds this server any more")
+            with lock_file(self._folder / f"{self._stem}.lock"):
+                self._stop_listening()
+            self._linger = 0.0
         self._selector.unregister(client)
         self._clients.remove(client)
         client.close()
 
     def _stop_listening(self) -> None:
-        # In this order: a path that nobody listens at is one that a newcomer takes over.
+        """Under the lock. Who has connected and was not accepted starts the next server."""
+        self._listening = False
+        with suppress(KeyError):
+            self._selector.unregister(self._listener)
         (self._folder / f"{self._stem}.sock").unlink(missing_ok=True)
         self._listener.close()
 
@@ -147,9 +163,13 @@ def main() -> None:
         logger().error("%s", error)
         keeper.refuse(str(error))
         sys.exit(1)
-    with spark:
-        signal.signal(signal.SIGTERM, keeper.hurry)
-        keeper.serve(spark)
+    signal.signal(signal.SIGTERM, keeper.hurry)
+    keeper.serve(spark)
+    # It may hang, and could not be stopped then.
+    killer = threading.Timer(_STOP_SECONDS, os.kill, (spark.pid, signal.SIGKILL))
+    killer.daemon = True
+    killer.start()
+    spark.close()
 
 
 if __name__ == "__main__":

@@ -219,10 +219,14 @@ class Session:
             return self._hold(connect.open_session(self._address))
         attachment = shared.SharedServer(self._address).attach(wanted)
         try:
-            return self._hold(connect.open_session(attachment.url), attachment=attachment)
+            session = connect.open_session(attachment.url)
+        except SparkUnavailableError:
+            attachment.give_up()
+            raise
         except BaseException:
             attachment.close()
             raise
+        return self._hold(session, attachment=attachment)
 
     def _reopen(self, session: SparkSession, deadline: float, wanted: Callable[[], bool]) -> SparkSession:
         logger().warning("Spark Connect does not know the session any more, or is gone: opening a new one")

@@ -20,7 +20,9 @@ Rules:
    alone, both ends look who the other is, and the token goes through the socket: it is in no file.
 5. The keeper inherits nothing but the listening socket: no pipe of a daemon, no terminal, no process group. The first
    SIGTERM, which a service manager may send to all processes, has it end with its last client.
-6. One server serves one name, Python environment and heap.
+6. A server that lives and does not answer is given up by who sees that: the keeper is told, and listens no more. The
+   next one is started beside it; it ends with its last client.
+7. One server serves one name, Python environment and heap.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -97,6 +99,12 @@ class Attachment:
             return True
         except OSError:
             return False
+
+    def give_up(self) -> None:
+        """Let go of a server that lives and does not answer, and have nobody find it any more."""
+        with suppress(OSError):
+            self._connection.send(b"\n")
+        self._connection.close()
 
     def close(self) -> None:
         """Let go of it. Harmless when done before."""
