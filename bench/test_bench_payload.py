@@ -34,7 +34,7 @@ PROFILES = {
 """Schema, and records of one table: some 16 MB."""
 QUICK_RECORDS = 2_000
 """Where only results count."""
-ROUNDS = 3
+ROUNDS = 7
 WAYS = ("classic", "Connect")
 TARGETS = ("noop", "Parquet")
 _TICK = os.sysconf("SC_CLK_TCK")
