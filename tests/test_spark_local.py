@@ -26,7 +26,7 @@ from fastkcl.replay import ReplayOptions, generate, parse_fault, profiles, repla
 from fastkcl.spark import LocalSpark, SparkProcessor, SparkUnavailableError, WriteContext
 from fastkcl.spark.processor import DEFAULT_MAX_TABLE_BYTES
 from fastkcl.spark.session import Session
-from fastkcl.spark.sinks import DeltaSink
+from fastkcl.spark.sinks import DeltaSink, ParquetSink
 from pyspark.errors import PySparkException
 from sink_helpers import delta_rows
 from spark_helpers import FakeCheckpointer, record_batch, shard_context
@@ -119,11 +119,15 @@ def test_every_value_arrives_as_it_was(spark: LocalSpark, way: str, given: Any, 
     assert found.sort_by(order).cast(expected.schema).equals(expected.sort_by(order))
 
 
-def test_every_value_arrives_in_a_delta_table(given: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sink", [ParquetSink, DeltaSink])
+def test_every_value_arrives_in_the_table_of_a_sink(given: Any, sink: Any, tmp_path: Path) -> None:
     batches = [batch_with_every_null(), record_batch(range(10**128 + 1, 10**128 + 2001))]
-    fill(SparkProcessor(DeltaSink(tmp_path / "a b/table"), spark=given), *batches)
+    fill(SparkProcessor(sink(tmp_path / "a b/table"), spark=given), *batches)
     expected = pa.Table.from_batches([pa.record_batch(batch) for batch in batches])
-    found = delta_rows(tmp_path / "a b/table")
+    if sink is DeltaSink:
+        found = delta_rows(tmp_path / "a b/table")
+    else:
+        found = pa.dataset.dataset(tmp_path / "a b/table", format="parquet", partitioning="hive").to_table()
     assert found.schema.names == [*expected.schema.names, "stream", "shard"]
     order = [(name, "ascending") for name in KEY_COLUMNS]
     assert found.select(expected.schema.names).sort_by(order).cast(expected.schema).equals(expected.sort_by(order))
