@@ -76,6 +76,20 @@ def test_arrival_times_do_not_fall_when_the_clock_does() -> None:
     assert times == [START * 1000] * 2
 
 
+@pytest.mark.parametrize("parent", [0, 15])
+def test_children_of_the_same_second_are_above_their_parents(parent: int) -> None:
+    """Shard 16 has a last digit below that of shard 15, and a digit stands before the counter."""
+    service = Service(16)
+    shard = service.kinesis._streams["s"].open_shards[parent]
+    middle = (shard.low + shard.high) // 2
+    service.call("SplitShard", StreamName="s", ShardToSplit=shard.shard_id, NewStartingHashKey=str(middle))
+    ends = {
+        each["ShardId"]: each["SequenceNumberRange"] for each in service.call("ListShards", StreamName="s")["Shards"]
+    }
+    for child in ("shardId-000000000016", "shardId-000000000017"):
+        assert int(ends[child]["StartingSequenceNumber"]) > int(ends[shard.shard_id]["EndingSequenceNumber"])
+
+
 def test_records_and_closed_shards_go_after_the_retention() -> None:
     service = Service(retention_seconds=100)
     service.put(b"old")
