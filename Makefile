@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo test test-rust test-python test-chaos bench bench-quick lint format wheel sdist clean
+.PHONY: demo test test-rust test-neon test-python test-chaos bench bench-quick lint format wheel sdist clean
 
 # The dependencies, and a first build of the extension.
 $(VENV)/.installed: pyproject.toml tests/plugin/pyproject.toml tests/plugin/fastkcl_cases.py
@@ -28,6 +28,15 @@ test: test-rust test-python
 
 test-rust:
 	cargo test --locked --workspace --quiet
+
+# The codec for 64-bit Arm under emulation. Needs qemu-user, gcc-aarch64-linux-gnu, and Rust's standard library for it
+# (`rustup target add aarch64-unknown-linux-gnu`, or the distribution's).
+NEON := aarch64-unknown-linux-gnu
+test-neon:
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu" \
+	FASTKCL_REQUIRE_ISA=neon,portable \
+	cargo test --locked --package fastkcl-codec --target $(NEON) --lib --test cases --test guard_pages --quiet
 
 test-python: $(VENV)/.built
 	$(BIN)/python -m pytest

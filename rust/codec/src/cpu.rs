@@ -14,6 +14,9 @@ pub enum Isa {
     /// x86-64 with AVX2, BMI and LZCNT.
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// 64-bit Arm with NEON, little-endian.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
     /// Plain Rust, any CPU.
     Portable,
 }
@@ -42,6 +45,8 @@ impl Isa {
             Self::Avx512 => "avx512",
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => "avx2",
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => "neon",
             Self::Portable => "portable",
         }
     }
@@ -65,6 +70,8 @@ impl Isa {
                     && std::arch::is_x86_feature_detected!("bmi2")
                     && std::arch::is_x86_feature_detected!("lzcnt")
             }
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => cfg!(target_endian = "little") && std::arch::is_aarch64_feature_detected!("neon"),
             Self::Portable => true,
         }
     }
@@ -76,6 +83,8 @@ const BUILT: &[Isa] = &[
     Isa::Avx512,
     #[cfg(target_arch = "x86_64")]
     Isa::Avx2,
+    #[cfg(target_arch = "aarch64")]
+    Isa::Neon,
     Isa::Portable,
 ];
 

@@ -11,11 +11,14 @@
 //! base64/
 //!   portable.rs       tables, any CPU        ┐
 //!   x86_64/avx2.rs    32 characters a turn   ├ Kernel: decode_run, plain_run, string_run
-//!   x86_64/avx512.rs  64 characters a turn   ┘
+//!   x86_64/avx512.rs  64 characters a turn   │
+//!   aarch64/neon.rs   64 characters a turn   ┘
 //!   slow.rs           one character at a time, resumable, all errors
 //!   text.rs           a value from its opening quote on: kernel, end of text, slow path
 //! ```
 
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod aarch64;
 pub(crate) mod portable;
 pub(crate) mod slow;
 #[cfg(test)]
@@ -92,6 +95,8 @@ pub(crate) enum Kernels {
     Avx512(x86_64::avx512::Avx512),
     #[cfg(target_arch = "x86_64")]
     Avx2(x86_64::avx2::Avx2),
+    #[cfg(target_arch = "aarch64")]
+    Neon(aarch64::neon::Neon),
     Portable(portable::Portable),
 }
 
@@ -103,6 +108,8 @@ impl Kernels {
             Isa::Avx512 => x86_64::avx512::Avx512::detect().map(Self::Avx512),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => x86_64::avx2::Avx2::detect().map(Self::Avx2),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => aarch64::neon::Neon::detect().map(Self::Neon),
             Isa::Portable => None,
         }
         .unwrap_or(Self::Portable(portable::Portable))
@@ -121,6 +128,8 @@ impl Kernels {
             Self::Avx512(kernel) => kernel.run(routine),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(kernel) => kernel.run(routine),
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(kernel) => routine.run(kernel),
             Self::Portable(kernel) => routine.run(kernel),
         }
     }

@@ -1,9 +1,10 @@
-//! The scanner for records as a daemon writes them, compiled once for each instruction set.
+//! The scanner for records as daemons and other writers usually write them, compiled once for each instruction set.
 //!
 //! A daemon's record has a known shape, so there is no search for structure: the literal text between values is compared,
 //! the base64 kernel finds the end of `data` itself (a quote is no alphabet character), and keys are searched for their
-//! closing quote only. Anything else, in any place, is no error here: the scanner stops where it is, and the general
-//! record parser goes on from there with the same columns.
+//! closing quote only. A record with the same members in another order, or with white space, is taken member by
+//! member. Anything else, in any place, is no error here: the scanner stops where it is, and the general record parser
+//! goes on from there with the same columns.
 
 use crate::base64::text::{Progress, canonical};
 use crate::base64::{Kernel, Routine, plain_run, string_run};
@@ -17,11 +18,11 @@ pub(crate) const OPENING: &[u8; 9] = b"{\"data\":\"";
 /// Why the scanner stopped, and at which index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// A record must begin here, and does not begin as a daemon's, or not all of [`OPENING`] is there.
+    /// A record must begin here, and is not one of known members, or not all of it is there.
     Element(usize),
     /// Inside of `data`, whole units decoded.
     Data(usize),
-    /// Behind the closing quote of `data`; the rest of the record is not there, or not as a daemon writes it.
+    /// Behind the closing quote of `data`; the rest of the record is not there, or not only of known members.
     Members(usize),
     /// Behind a record, where no comma is.
     After(usize),
@@ -64,26 +65,53 @@ impl Routine for Members<'_> {
 fn scan<K: Kernel>(kernel: K, input: Padded<'_>, mut at: usize, columns: &mut Columns) -> Stop {
     loop {
         columns.reopen();
-        let Some(data) = literal(input, at, OPENING) else { return Stop::Element(at) };
-        let here = match canonical(kernel, input, data, input.end(), &mut columns.data.values) {
-            Progress::Closed(next) => next,
-            Progress::Open(next) => return Stop::Data(next),
+        let taken = if let Some(data) = literal(input, at, OPENING) {
+            let here = match canonical(kernel, input, data, input.end(), &mut columns.data.values) {
+                Progress::Closed(next) => next,
+                Progress::Open(next) => return Stop::Data(next),
+            };
+            members(kernel, input, here, columns).ok_or(Stop::Members(here))
+        } else {
+            literal(input, at, b"{")
+                .and_then(|inside| known_members(kernel, input, inside, columns, Seen::default()))
+                .ok_or(Stop::Element(at))
         };
-        let Some((next, fixed)) = members(kernel, input, here, columns) else {
-            columns.keys.reopen();
-            columns.sequences.reopen();
-            return Stop::Members(here);
+        let (next, fixed) = match taken {
+            Ok(taken) => taken,
+            Err(stop) => return stop,
         };
         columns.commit(fixed);
-        if input.input().get(next) != Some(&b',') {
-            return Stop::After(next);
-        }
-        at = next + 1;
+        let comma = skip_space(input, next);
+        let Some(behind) = literal(input, comma, b",") else { return Stop::After(next) };
+        at = skip_space(input, behind);
     }
 }
 
+/// Takes what is behind `data`. If it returns none, nothing is left of it in the columns.
 #[inline(always)]
 fn members<K: Kernel>(kernel: K, input: Padded<'_>, at: usize, columns: &mut Columns) -> Option<(usize, Fixed)> {
+    let taken = daemons_members(kernel, input, at, columns).or_else(|| {
+        columns.keys.reopen();
+        columns.sequences.reopen();
+        let seen = Seen { data: true, ..Seen::default() };
+        let at = literal(input, skip_space(input, at), b",")?;
+        known_members(kernel, input, at, columns, seen)
+    });
+    if taken.is_none() {
+        columns.keys.reopen();
+        columns.sequences.reopen();
+    }
+    taken
+}
+
+/// Takes what is behind `data` as a daemon writes it.
+#[inline(always)]
+fn daemons_members<K: Kernel>(
+    kernel: K,
+    input: Padded<'_>,
+    at: usize,
+    columns: &mut Columns,
+) -> Option<(usize, Fixed)> {
     let at = literal(input, at, b",\"partitionKey\":\"")?;
     let at = text(kernel, input, at, &mut columns.keys)?;
     let at = literal(input, at, b",\"sequenceNumber\":\"")?;
@@ -100,6 +128,95 @@ fn members<K: Kernel>(kernel: K, input: Padded<'_>, at: usize, columns: &mut Col
         }
     };
     Some((at, Fixed { data_is_null: false, sub_sequence_number, timestamp_micros }))
+}
+
+/// Which members of a record have been taken.
+#[expect(clippy::struct_excessive_bools, reason = "one for each member")]
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    data: bool,
+    key: bool,
+    sequence: bool,
+    sub: bool,
+    timestamp: bool,
+}
+
+/// Takes the members from `at`, where one must begin, up to the closing brace: any order and white space, but known names
+/// only, each of them once. What else may be valid is the general parser's.
+#[inline(always)]
+fn known_members<K: Kernel>(
+    kernel: K,
+    input: Padded<'_>,
+    mut at: usize,
+    columns: &mut Columns,
+    mut seen: Seen,
+) -> Option<(usize, Fixed)> {
+    let first = |seen: &mut bool| (!std::mem::replace(seen, true)).then_some(());
+    let mut fixed = Fixed::default();
+    loop {
+        at = skip_space(input, at);
+        if let Some(value) = named(input, at, b"\"data\"") {
+            first(&mut seen.data)?;
+            fixed.data_is_null = literal(input, value, b"null").is_some();
+            at = if fixed.data_is_null {
+                value + 4
+            } else {
+                let data = literal(input, value, b"\"")?;
+                let Progress::Closed(next) = canonical(kernel, input, data, input.end(), &mut columns.data.values)
+                else {
+                    return None;
+                };
+                next
+            };
+        } else if let Some(value) = named(input, at, b"\"partitionKey\"") {
+            first(&mut seen.key)?;
+            at = text(kernel, input, literal(input, value, b"\"")?, &mut columns.keys)?;
+        } else if let Some(value) = named(input, at, b"\"sequenceNumber\"") {
+            first(&mut seen.sequence)?;
+            at = text(kernel, input, literal(input, value, b"\"")?, &mut columns.sequences)?;
+        } else if let Some(value) = named(input, at, b"\"subSequenceNumber\"") {
+            first(&mut seen.sub)?;
+            (fixed.sub_sequence_number, at) = digits_or_null(input, value)?;
+        } else if let Some(value) = named(input, at, b"\"approximateArrivalTimestamp\"") {
+            first(&mut seen.timestamp)?;
+            let (millis, next) = digits_or_null(input, value)?;
+            fixed.timestamp_micros = millis.map(|millis| millis.checked_mul(1000).ok_or(())).transpose().ok()?;
+            at = next;
+        } else {
+            at = literal(input, named(input, at, b"\"action\"")?, b"\"record\"")?;
+        }
+        at = skip_space(input, at);
+        match input.input().get(at) {
+            Some(b',') => at += 1,
+            Some(b'}') => break,
+            _ => return None,
+        }
+    }
+    (seen.data && seen.key && seen.sequence).then_some((at + 1, fixed))
+}
+
+/// The index of the value behind `name`, if that stands at `at`.
+#[inline(always)]
+fn named<const N: usize>(input: Padded<'_>, at: usize, name: &[u8; N]) -> Option<usize> {
+    let colon = literal(input, skip_space(input, literal(input, at, name)?), b":")?;
+    Some(skip_space(input, colon))
+}
+
+/// The index behind white space that cannot end a line.
+#[inline(always)]
+fn skip_space(input: Padded<'_>, mut at: usize) -> usize {
+    while matches!(input.input().get(at), Some(b' ' | b'\t' | b'\r')) {
+        at += 1;
+    }
+    at
+}
+
+#[inline(always)]
+fn digits_or_null(input: Padded<'_>, at: usize) -> Option<(Option<i64>, usize)> {
+    if let Some(end) = literal(input, at, b"null") {
+        return Some((None, end));
+    }
+    digits(input, at).map(|(value, end)| (Some(value), end))
 }
 
 /// The index behind `expected`, if it stands at `at`.

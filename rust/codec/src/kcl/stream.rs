@@ -379,8 +379,6 @@ impl Stream {
                 self.columns.commit(fixed);
                 cursor.at = next;
             } else {
-                self.columns.keys.reopen();
-                self.columns.sequences.reopen();
                 Fields::with_data().members(&mut cursor, &mut self.columns, true)?;
             }
         } else {

@@ -1,0 +1,3 @@
+//! Kernels for 64-bit Arm.
+
+pub(crate) mod neon;
