@@ -216,4 +216,4 @@ def test_stack_traces_and_chatter_are_left_out() -> None:
 
 def test_what_has_no_head_of_ours() -> None:
     assert parse("2026-01-01 12:00:00 INFO x") is None
-    assert parse("|12:00:00.000|SEVERE|a.b.C$D||x|y") == parse("|12:00:00.000|ERROR|C$D||x|y")
+    assert parse("|12:00:00.000|ERROR|a.b.C$D||x|y") == parse("|12:00:00.000| [ERROR] C$D - x|y")

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from fastkcl.daemon.jars import JarSet
 from fastkcl.daemon.keys import Generation
+from fastkcl.daemon.log import KCL_1_OPTIONS
 from fastkcl.daemon.options import Options, OptionsError, is_stand_in
 from fastkcl.java import Java
 
@@ -55,20 +56,24 @@ class Launch:
 
         Args:
             properties: the properties file, which need not exist yet.
-            folding: the log configuration for `fastkcl.daemon.log`, where the user has none.
+            folding: the logback.xml by which `fastkcl.daemon.log` can read the log, where the user has none of their
+                own; None for the daemon's usual log.
             argument_file: where the secrets are written.
         """
-        log = self.log_configuration or folding
         command = [str(self.java.executable), *self.jvm_options]
         if argument_file is not None:
             command.append(f"@{argument_file}")
-        if self.generation.is_1 and log is not None:
-            command.append(f"-Djava.util.logging.config.file={log}")
+        if self.generation.is_1:
+            if self.log_configuration is not None:
+                command.append(f"-Djava.util.logging.config.file={self.log_configuration}")
+            elif folding is not None:
+                command += KCL_1_OPTIONS
         # KCL 1 looks for the file by its name on the class path.
         classpath = [*self.classpath, str(properties.absolute().parent)]
         command += ["-cp", os.pathsep.join(classpath), self.generation.main_class]
         if self.generation.is_1:
             return [*command, properties.name]
+        log = self.log_configuration or folding
         command += ["--properties-file", str(properties)]
         return command if log is None else [*command, "--log-configuration", str(log)]
 

@@ -1,8 +1,12 @@
 """Reads the daemon's log: its lines, and what happened to which shard.
 
-The daemon writes some four lines for each message to a child. It is started with a log configuration of ours
-(logback.xml, logging.properties), so that each line begins as ``|time|LEVEL|logger|shard|`` whatever the generation,
-and two loggers say more than they usually do. From that flood come events, one for what a person would call one thing:
+The daemon writes some four lines for each message to a child. It is started with a log configuration of ours, by
+which a few loggers say more than they usually do and each line has a head that nothing else has:
+
+    |12:00:00.000|INFO|a.b.Logger|shard|message       KCL 3, logback.xml
+    |12:00:00.000| [INFO] Logger - message            KCL 1, `KCL_1_OPTIONS`
+
+From that flood come events, one for what a person would call one thing:
 
     lease taken · batch · checkpoint · lease lost · shard ended · what a child wrote · warnings and errors
 
@@ -22,12 +26,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-__all__ = ["Event", "Kind", "LogLine", "LogReader", "Shard", "ShardState", "parse"]
+__all__ = ["KCL_1_OPTIONS", "Event", "Kind", "LogLine", "LogReader", "Shard", "ShardState", "parse"]
 
-_HEAD: Final = re.compile(r"\|(\d\d:\d\d:\d\d\.\d{3})\|([A-Z]+)\|([\w.$]+)\|([^|]*)\|(.*)", re.DOTALL)
+_TIME: Final = r"\|(?P<time>\d\d:\d\d:\d\d\.\d{3})\|"
+_HEADS: Final = (
+    re.compile(_TIME + r"(?P<level>[A-Z]+)\|(?P<logger>[\w.$]+)\|(?P<shard>[^|]*)\|(?P<message>.*)", re.DOTALL),
+    re.compile(_TIME + r" \[(?P<level>[A-Z]+)\] (?P<logger>[\w.$]+) - (?P<message>.*)", re.DOTALL),
+)
 _GIVES_UP: Final = "Encountered an error while trying to "
 _OF_A_STACK_TRACE: Final = re.compile(r"\s+at |\s+\.\.\. \d+ |Caused by: |[\w.$]+(Exception|Error)\b")
-_LEVELS: Final = {"SEVERE": "ERROR", "WARNING": "WARN", "FINE": "DEBUG", "CONFIG": "INFO", "FINER": "DEBUG"}
 # What a checkpoint may be answered with, by length: the names differ in it.
 _CHECKPOINT_ERRORS: Final = {
     len(name): name
@@ -41,6 +48,26 @@ _CHECKPOINT_ERRORS: Final = {
         "NullPointerException",
     )
 }
+
+
+def _simple_log(**settings: str) -> Iterator[str]:
+    for name, value in settings.items():
+        yield f"-Dorg.apache.commons.logging.simplelog.{name.replace('__', '.')}={value}"
+
+
+# Not java.util.logging, commons-logging's usual choice: that is silent from SIGTERM on, when what is said matters.
+KCL_1_OPTIONS: Final = (
+    "-Dorg.apache.commons.logging.Log=org.apache.commons.logging.impl.SimpleLog",
+    *_simple_log(
+        defaultlog="info",
+        showdatetime="true",
+        dateTimeFormat="'|'HH:mm:ss.SSS'|'",
+        log__com__amazonaws__services__kinesis__multilang__MultiLangProtocol="debug",
+        log__com__amazonaws__services__kinesis__clientlibrary__lib__worker__ProcessTask="debug",
+        log__com__amazonaws__services__kinesis__clientlibrary__lib__worker__RecordProcessorCheckpointer="debug",
+    ),
+)
+"""What a JVM of KCL 1 is told, so that its log can be read here."""
 
 
 class Kind(Enum):
@@ -118,11 +145,13 @@ class Shard:
 
 def parse(line: str) -> LogLine | None:
     """A line with a head of ours; None for any other."""
-    match = _HEAD.fullmatch(line)
-    if match is None:
-        return None
-    time, level, logger, shard, message = match.groups()
-    return LogLine(time, _LEVELS.get(level, level), logger.rpartition(".")[2], shard or None, message)
+    for head in _HEADS:
+        match = head.fullmatch(line)
+        if match is not None:
+            found = match.groupdict()
+            logger = found["logger"].rpartition(".")[2]
+            return LogLine(found["time"], found["level"], logger, found.get("shard") or None, found["message"])
+    return None
 
 
 @dataclass
@@ -165,6 +194,11 @@ class LogReader:
     def shard(self, id: str) -> Shard:
         """The state of a shard."""
         return self.shards.setdefault(id, Shard(id))
+
+    @property
+    def all_ended(self) -> bool:
+        """Whether no child is left that has not answered its last message."""
+        return all(shard.state in (ShardState.ENDED, ShardState.LOST) for shard in self.shards.values())
 
     # One method for each kind of line: what the daemon says, in the generations' words.
 

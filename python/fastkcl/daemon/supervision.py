@@ -159,9 +159,10 @@ class Supervisor:
         if self.launch.secrets:
             arguments = folder / "arguments"
             arguments.write_text(self.launch.argument_file(), "utf-8")
-        ours = "logging.properties" if self.launch.generation.is_1 else "logback.xml"
-        folding = folder / f"fastkcl-{ours}"  # the folder is on the class path, where logback looks for its own name
-        folding.write_bytes(resources.files(__package__).joinpath(ours).read_bytes())
+        folding = (
+            folder / "fastkcl-logback.xml"
+        )  # the folder is on the class path, where logback looks for its own name
+        folding.write_bytes(resources.files(__package__).joinpath("logback.xml").read_bytes())
         return self.launch.command(properties, folding=folding, argument_file=arguments)
 
     def _start(self, command: list[str]) -> subprocess.Popen[str]:
@@ -222,7 +223,8 @@ class Supervisor:
         cause, last_error = self.reader.cause, self.reader.last_error
         if self._stops and cause is None:
             # KCL 1.7 knows no graceful shutdown: its children read the end of their input, and that is all.
-            in_order = self.reader.shutdown_complete or not self._knows_shutdown()
+            graceful = find_key(self.launch.generation, "shutdownGraceMillis") is not None
+            in_order = not graceful or self.reader.shutdown_complete or self.reader.all_ended
             if in_order and tidy and not killed:
                 return Outcome(Exit.STOPPED, "stopped as asked", return_code, seconds)
             if killed:
@@ -237,10 +239,6 @@ class Supervisor:
         how = "was killed" if return_code == _KILLED else f"ended by itself with exit code {return_code}"
         why = f"the daemon {how}" + (f": {last_error}" if last_error else "")
         return Outcome(Exit.DAEMON_FAILED, why, return_code, seconds)
-
-    def _knows_shutdown(self) -> bool:
-        """Whether children are told to stop: not by a daemon without the key, or without any child yet."""
-        return find_key(self.launch.generation, "shutdownGraceMillis") is not None and bool(self.reader.shards)
 
     def _grace(self) -> float:
         millis = self.options.get("shutdownGraceMillis")
