@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -147,6 +148,36 @@ def test_check(invoke: Invoke) -> None:
     assert any(line.split() == ["maxRecords", "500", "(--max-records)"] for line in lines)
     assert any(line.startswith("timeoutInSeconds is not set: a child that hangs") for line in lines)
     assert lines[-1] == "It could be started."
+
+
+class TestProviders:
+    def jar(self, path: Path, *classes: str) -> None:
+        with zipfile.ZipFile(path, "w") as archive:
+            for name in classes:
+                archive.writestr(f"{name.replace('.', '/')}.class", "")
+
+    def test_one_that_is_nowhere_is_told(self, invoke: Invoke, folder: Path) -> None:
+        self.jar(folder / "three" / "auth.jar", "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider")
+        given = ["--check", "--aws-credentials-provider", "DefaultCredentialsProvider, DefaltCredentialsProvider|x"]
+        result = invoke(*given)
+        assert result.exit_code == 0
+        said = "--aws-credentials-provider: there is no class DefaltCredentialsProvider on the daemon's class path"
+        assert [line for line in result.stderr.splitlines() if "no class" in line] == [
+            f"fastkcl daemon: {said}, and it would go on without these credentials"
+        ]
+        assert invoke(*given, "--strict").exit_code == 2
+
+    @pytest.mark.parametrize("kind", ["jar", "folder"])
+    def test_one_of_the_users(self, invoke: Invoke, folder: Path, kind: str) -> None:
+        own = folder / f"own.{kind}"
+        if kind == "jar":
+            self.jar(own, "org.me.Mine")
+        else:
+            (own / "org" / "me").mkdir(parents=True)
+            (own / "org" / "me" / "Mine.class").write_text("")
+        given = ["--check", "--aws-credentials-provider", "org.me.Mine"]
+        assert "no class org.me.Mine" in invoke(*given).stderr
+        assert "no class" not in invoke(*given, "--classpath", own.name).stderr
 
 
 def test_the_list_of_keys(invoke: Invoke) -> None:

@@ -233,6 +233,18 @@ def test_a_posix_locale_changes_no_key(
 
 @pytest.mark.daemon
 @generations
+def test_the_java_of_the_package_index(
+    aws: LocalAws, start: Start, stream: Callable[[int], str], tmp_path: Path, generation: Generation
+) -> None:
+    name = stream(1)
+    put(aws, name, "first")
+    daemon = start(generation, name, environment={"JAVA_HOME": None, "PATH": str(tmp_path)})
+    daemon.wait_for("the record", lambda: "first" in data(tmp_path))
+    assert daemon.end() == 0, daemon.text
+
+
+@pytest.mark.daemon
+@generations
 def test_credentials_under_a_prefix(
     aws: LocalAws, start: Start, stream: Callable[[int], str], tmp_path: Path, generation: Generation
 ) -> None:
@@ -290,6 +302,28 @@ def tool(name: str) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.mark.daemon
+@pytest.mark.parametrize(
+    ("generation", "provider"),
+    [
+        *((generation, "DefaultCredentialsProvider") for generation in Generation),
+        *((generation, "EnvironmentVariableCredentialsProvider") for generation in Generation),
+        *((generation, "SystemPropertyCredentialsProvider") for generation in Generation),
+        *((generation, "ProfileCredentialsProvider") for generation in Generation),
+        (KCL_3, "ContainerCredentialsProvider"),
+        (KCL_3, "WebIdentityTokenFileCredentialsProvider"),
+        (KCL_3, "StsAssumeRoleCredentialsProvider|arn|session"),
+        (KCL_1_15, "EC2ContainerCredentialsProviderWrapper"),
+        (KCL_1_15, "WebIdentityTokenCredentialsProvider"),
+    ],
+)
+def test_known_providers_are_in_the_jars(generation: Generation, provider: str, request: pytest.FixtureRequest) -> None:
+    command = [sys.executable, "-m", "fastkcl", "daemon", "--jars", str(jars_of(generation, request)), "--check"]
+    given = ["--stream", "s", "--application", "a", "--aws-credentials-provider", provider, "--strict"]
+    done = subprocess.run([*command, *given, "--", sys.executable], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.daemon

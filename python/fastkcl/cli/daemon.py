@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -187,7 +187,8 @@ daemon.params[:0] = list(_key_options())
 def _daemon(ctx: click.Context, command: list[str], given: dict[str, Any]) -> int:
     from fastkcl.daemon import jars as daemon_jars
     from fastkcl.daemon.command import MINIMUM_JAVA, plan
-    from fastkcl.daemon.options import Source, collect, executable_name, read_file
+    from fastkcl.daemon.credentials import missing_classes
+    from fastkcl.daemon.options import OptionsError, Source, collect, executable_name, read_file
     from fastkcl.java import Java, find_java, java_version
 
     only_print = given["print_properties"] or given["print_command"]
@@ -215,15 +216,12 @@ def _daemon(ctx: click.Context, command: list[str], given: dict[str, Any]) -> in
         credentials_prefix=given["credentials_prefix"],
         strict=given["strict"],
     )
-    for text in (*options.warnings, *options.notes):
-        click.echo(printable(f"fastkcl daemon: {text}"), err=True)
+    _say([*options.warnings, *options.notes])
     if given["print_properties"]:
         click.echo(options.properties(), nl=False)
         if not given["print_command"]:
             return 0
-    jars = jars or daemon_jars.find_jars(
-        generation, given["jars"], on_fetch=lambda text: click.echo(f"fastkcl daemon: {text}", err=True)
-    )
+    jars = jars or daemon_jars.find_jars(generation, given["jars"], on_fetch=lambda text: _say([text]))
     if given["java"] is not None:
         version = java_version(given["java"])
         if version is None:
@@ -239,6 +237,10 @@ def _daemon(ctx: click.Context, command: list[str], given: dict[str, Any]) -> in
         classpath=given["classpath"],
         log_configuration=given["log_configuration"],
     )
+    missing = missing_classes(options, [Path(place) for place in launch.classpath])
+    if missing and given["strict"]:
+        raise OptionsError(missing)
+    _say(missing)
     if given["print_command"]:
         click.echo(launch.shell_line(Path("daemon.properties")))
     if only_print:
@@ -247,6 +249,11 @@ def _daemon(ctx: click.Context, command: list[str], given: dict[str, Any]) -> in
         _show_check(options, jars, launch)
         return 0
     return _run(launch, options, given)
+
+
+def _say(texts: Sequence[str]) -> None:
+    for text in texts:
+        click.echo(printable(f"fastkcl daemon: {text}"), err=True)
 
 
 def _command_line(given: dict[str, Any]) -> Iterator[Source]:

@@ -12,14 +12,17 @@ user can read; they are on no command line, in no log and in no child's environm
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
+from zipfile import BadZipFile, ZipFile
 
 if TYPE_CHECKING:
-    from fastkcl.daemon.options import Options
+    from fastkcl.daemon.options import Options, Setting
 
-__all__ = ["CUSTOM_PROVIDER", "DEFAULT_PREFIX", "PREFIX_VARIABLE", "apply", "translate"]
+__all__ = ["CUSTOM_PROVIDER", "DEFAULT_PREFIX", "PREFIX_VARIABLE", "apply", "missing_classes", "translate"]
 
 CUSTOM_PROVIDER = "CustomEnvironmentVariableCredentialsProvider"
 """The provider that is read here."""
@@ -30,6 +33,8 @@ DEFAULT_PREFIX = "CUSTOM"
 _KEYS = ("awsCredentialsProvider", "awsCredentialsProviderDynamoDB", "awsCredentialsProviderCloudWatch")
 _SDK_1_PACKAGE = "com.amazonaws.auth."
 _SDK_2_PACKAGE = "software.amazon.awssdk.auth.credentials."
+_KCL_3_PACKAGE = "software.amazon.kinesis.multilang.auth."
+_BY_ANOTHER_NAME = ("StsAssumeRoleCredentialsProvider",)  # KCL 3 has an own class for it
 # The SDK 1's, and what the SDK 2 has for it.
 _PROVIDERS = (
     ("DefaultAWSCredentialsProviderChain", "DefaultCredentialsProvider"),
@@ -55,11 +60,7 @@ def apply(options: Options, environ: Mapping[str, str], prefix: str | None) -> N
     """
     old = options.generation.is_1
     names: list[str] = []
-    for key in _KEYS:
-        key = key.replace("aws", "AWS", 1) if old else key
-        setting = options.settings.get(key)
-        if setting is None:
-            continue
+    for key, setting in list(_settings(options)):
         value = ",".join(_one(name.strip(), old=old) for name in setting.value.split(",") if name.strip())
         names += value.split(",")
         if value != setting.value:
@@ -74,9 +75,57 @@ def apply(options: Options, environ: Mapping[str, str], prefix: str | None) -> N
     if system_properties in names:
         raise ValueError(f"{CUSTOM_PROVIDER} and {system_properties} cannot be used side by side")
     options.secrets.update(_read(environ, prefix or environ.get(PREFIX_VARIABLE) or DEFAULT_PREFIX, old=old))
-    for key, setting in options.settings.items():
-        if CUSTOM_PROVIDER in setting.value and "CredentialsProvider" in key:
+    for key, setting in list(_settings(options)):
+        if CUSTOM_PROVIDER in setting.value:
             options.settings[key] = replace(setting, value=setting.value.replace(CUSTOM_PROVIDER, system_properties))
+
+
+def missing_classes(options: Options, classpath: Iterable[Path]) -> list[str]:
+    """Providers that are in no jar: the daemon goes on without them, and has no credentials.
+
+    Args:
+        options: with the providers' names.
+        classpath: jars, folders of classes, and folders of jars that end in ``/*``.
+
+    Returns:
+        A line for each.
+    """
+    packages = (_SDK_1_PACKAGE,) if options.generation.is_1 else (_KCL_3_PACKAGE, _SDK_2_PACKAGE)
+    wanted = {
+        (name, setting.origin): {f"{package}{name}".replace(".", "/") + ".class" for package in (*packages, "")}
+        for _, setting in _settings(options)
+        for each in setting.value.split(",")
+        if (name := each.partition("|")[0]) and name.rpartition(".")[2] not in _BY_ANOTHER_NAME
+    }
+    for place in classpath:
+        if not wanted:
+            break
+        for entries in _classes(place):
+            wanted = {name: files for name, files in wanted.items() if not files & entries}
+    return [
+        f"{origin}: there is no class {name} on the daemon's class path, and it would go on without these credentials"
+        for name, origin in wanted
+    ]
+
+
+def _settings(options: Options) -> Iterator[tuple[str, Setting]]:
+    """The providers that are set, by key."""
+    for key in _KEYS:
+        key = key.replace("aws", "AWS", 1) if options.generation.is_1 else key
+        if key in options.settings:
+            yield key, options.settings[key]
+
+
+def _classes(place: Path) -> Iterator[Set[str]]:
+    """Names of class files in a place of a class path, as many sets as there are jars."""
+    if place.name == "*":
+        for jar in sorted(place.parent.glob("*.[jJ][aA][rR]")):
+            yield from _classes(jar)
+    elif place.is_dir():
+        yield {path.relative_to(place).as_posix() for path in place.rglob("*.class")}
+    else:
+        with suppress(OSError, BadZipFile), ZipFile(place) as archive:
+            yield set(archive.namelist())
 
 
 def translate(name: str, *, old: bool) -> str:
