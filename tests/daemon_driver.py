@@ -14,6 +14,8 @@ from fastkcl.daemon.options import Source, collect
 from fastkcl.daemon.supervision import Supervisor
 from fastkcl.java import Java
 
+CREDENTIALS = {"CUSTOM_AWS_ACCESS_KEY_ID": "id", "CUSTOM_AWS_SECRET_ACCESS_KEY": 'open "sesame" \\'}
+
 java, jars, extra = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 given = {
     "streamName": "clicks",
@@ -25,7 +27,9 @@ generation = Generation(extra.pop("kcl", "3"))
 if not generation.is_1:
     given["shutdownGraceMillis"] = "0"
 restart = extra.pop("restart", False)
-options = collect(generation, environ={}, command_line=[Source(k, v, "test") for k, v in {**given, **extra}.items()])
+options = collect(
+    generation, environ=CREDENTIALS, command_line=[Source(k, v, "test") for k, v in {**given, **extra}.items()]
+)
 launch = plan(options, JarSet(Path(jars), generation, "0", "test"), Java(Path(java), 17, "test"))
 
 

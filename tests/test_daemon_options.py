@@ -88,6 +88,13 @@ def test_an_arn_instead_of_a_name() -> None:
         collect(KCL_1_7, environ={}, command_line=without_name)
 
 
+def test_a_name_of_a_later_place_instead_of_an_arn() -> None:
+    arn = sources({"streamArn": "arn:aws:kinesis:us-east-1:123456789012:stream/orders"}, "app.properties, line 1")
+    found = options(KCL_3, file=arn)
+    assert (found.stream, found.get("streamArn")) == ("clicks", None)
+    assert found.notes == ["command line: the stream is named, so streamArn of app.properties, line 1 is left out"]
+
+
 def test_a_misspelt_key_is_told_and_passed_on() -> None:
     file = sources({"failoverTimeMilis": "3000"}, "app.properties, line 7")
     found = options(KCL_3, file=file)

@@ -349,6 +349,24 @@ class TestWhatTheDaemonGets:
         run.end()
         assert not Path(path).parent.exists()
 
+    def test_credentials_in_a_file_that_is_gone_once_it_is_read(self, start: Start) -> None:
+        run = start(
+            "path = Path(next(word for word in ARGUMENTS if word.startswith('@'))[1:])",
+            "elsewhere = ' '.join(ARGUMENTS) + properties()",
+            "found = (path.read_text(), 'sesame' in elsewhere)",
+            "raw('first')",
+            "while path.exists(): time.sleep(0.01)",
+            "raw(f'ready {found!r}')",
+            "lease()",
+            "until_stopped()",
+            awsCredentialsProvider="CustomEnvironmentVariableCredentialsProvider",
+        )
+        text, elsewhere = eval(run.until("ready").partition(" ")[2])
+        assert text == '"-Daws.accessKeyId=id"\n"-Daws.secretAccessKey=open \\"sesame\\" \\\\"\n'
+        assert not elsewhere
+        run.signal(signal.SIGTERM)
+        run.end()
+
     def test_the_log_in_short(self, start: Start) -> None:
         run = start(
             "lease()",

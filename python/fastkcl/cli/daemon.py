@@ -5,10 +5,9 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -303,7 +302,8 @@ def _run(launch: Launch, options: Options, given: dict[str, Any]) -> int:
     table = given["table"] if given["table"] is not None else console.is_terminal and not as_it_is
 
     def say(text: str) -> None:
-        console.print(printable(text), markup=False)
+        with suppress(OSError):  # nobody reads it any more, which is no reason to end the daemon
+            console.print(printable(text.expandtabs(4)), markup=False, emoji=False)
 
     with ExitStack() as stack:
         metrics = None
@@ -321,5 +321,4 @@ def _run(launch: Launch, options: Options, given: dict[str, Any]) -> int:
         with Display(console, supervisor, folder) if folder is not None else nullcontext():
             outcome = supervisor.run(restart=given["restart"])
     say(f"fastkcl daemon: {outcome.why}")
-    sys.stderr.flush()
     return int(outcome.exit)

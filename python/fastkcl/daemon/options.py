@@ -235,6 +235,12 @@ def _merge(options: Options, place: Iterable[Source], problems: list[str]) -> No
             options.settings[key.name] = Setting(key.name, key.normalize(source.value), source.origin)
         except ValueError as error:
             problems.append(f"{source.origin}: {source.name} {error}")
+    if "streamName" in here and "streamArn" not in here and "streamArn" in options.settings:
+        # For the daemon the ARN wins, wherever it is from.
+        earlier = options.settings.pop("streamArn")
+        options.notes.append(
+            f"{here['streamName'].origin}: the stream is named, so streamArn of {earlier.origin} is left out"
+        )
 
 
 def _unknown(generation: Generation, source: Source) -> str:

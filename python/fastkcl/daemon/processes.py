@@ -19,7 +19,7 @@ from typing import Final
 __all__ = ["die_with_parent", "end_group", "group_members"]
 
 _SET_PARENT_DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG
-_LIBC: Final = ctypes.CDLL(None)
+_PRCTL: Final = ctypes.CDLL(None).prctl  # looked up here, not between fork and exec
 _POLL_SECONDS: Final = 0.1
 
 
@@ -94,7 +94,7 @@ def _wait_for(
 
 def die_with_parent() -> None:
     """Have this process get SIGTERM when the thread ends that has started it. For between fork and exec."""
-    _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
+    _PRCTL(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
 
 
 def _count(members: list[int]) -> str:

@@ -29,7 +29,7 @@ from enum import IntEnum
 from importlib import resources
 from pathlib import Path
 from types import FrameType
-from typing import IO, Final
+from typing import Final
 
 from fastkcl.daemon.command import Launch
 from fastkcl.daemon.keys import find_key
@@ -80,7 +80,8 @@ class Supervisor:
     Attributes:
         launch: how they are started.
         options: what they are told.
-        on_event: is told what happens; called from the thread that reads the log.
+        on_event: is told what happens; called from the thread that reads the log. It and the next must not raise: a
+            daemon stands still when nobody reads its log.
         on_line: is told each line of the log as it is, from the same thread.
         on_message: is told what we do ourselves, a line each.
         grace_margin: seconds that a daemon has beyond its own grace, once it is asked to stop.
@@ -134,36 +135,38 @@ class Supervisor:
             self.reader = LogReader(time.monotonic)
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="fastkcl-daemon-") as folder:
-            command = self._files(Path(folder))
-            process = self._start(command)
+            arguments = Path(folder, "arguments")
+            process = self._start(self._files(Path(folder), arguments))
             self._process = process
-            assert process.stdout is not None
-            listener = threading.Thread(target=self._listen, args=(process.stdout,), name="daemon's log", daemon=True)
+            listener = threading.Thread(target=self._listen, args=(process, arguments), daemon=True)
             listener.start()
-            killed = self._wait(process)
-            tidy = end_group(
-                process.pid,
-                patience=self.orphan_seconds,
-                on_step=self.on_message,
-                is_hurried=lambda: len(self._stops) > 1,
-            )
-            listener.join(self.orphan_seconds)
-            self._process = None
+            try:
+                killed = self._wait(process)
+            finally:
+                if process.poll() is None:  # what a caller raises must not leave it behind
+                    process.kill()
+                    process.wait()
+                tidy = end_group(
+                    process.pid,
+                    patience=self.orphan_seconds,
+                    on_step=self.on_message,
+                    is_hurried=lambda: len(self._stops) > 1,
+                )
+                listener.join(self.orphan_seconds)
+                self._process = None
         return self._judge(process.returncode, killed, tidy, time.monotonic() - began)
 
-    def _files(self, folder: Path) -> list[str]:
+    def _files(self, folder: Path, arguments: Path) -> list[str]:
         """Write what the daemon reads, in a folder that only we can read; its command line."""
         properties = folder / "fastkcl-daemon.properties"
         properties.write_text(self.options.properties(), "ascii")
-        arguments = None
         if self.launch.secrets:
-            arguments = folder / "arguments"
             arguments.write_text(self.launch.argument_file(), "utf-8")
-        folding = (
-            folder / "fastkcl-logback.xml"
-        )  # the folder is on the class path, where logback looks for its own name
+        # Not logback.xml: the folder is on the class path, where logback looks for that.
+        folding = folder / "fastkcl-logback.xml"
         folding.write_bytes(resources.files(__package__).joinpath("logback.xml").read_bytes())
-        return self.launch.command(properties, folding=folding, argument_file=arguments)
+        secret = arguments if self.launch.secrets else None
+        return self.launch.command(properties, folding=folding, argument_file=secret)
 
     def _start(self, command: list[str]) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -178,14 +181,17 @@ class Supervisor:
             preexec_fn=die_with_parent,
         )
 
-    def _listen(self, stream: IO[str]) -> None:
-        for line in stream:
+    def _listen(self, process: subprocess.Popen[str], arguments: Path) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            arguments.unlink(missing_ok=True)  # the JVM has read it
             line = line.rstrip("\n")
             with self.lock:
                 events = self.reader.feed(line)
             self.on_line(line)
             for event in events:
                 self.on_event(event)
+        process.stdout.close()
 
     def _wait(self, process: subprocess.Popen[str]) -> bool:
         """Wait for the daemon's end. Whether it had to be killed after it was asked to stop."""
