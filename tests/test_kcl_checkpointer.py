@@ -110,6 +110,7 @@ def test_what_is_refused_before_anything_is_sent(use: Use, error: type[Exception
         ("ThrottlingException", True),
         ("KinesisClientLibDependencyException", True),
         ("KinesisClientLibIOException", True),
+        ("RuntimeException", True),
         ("ShutdownException", False),
         ("InvalidStateException", False),
         ("IllegalArgumentException", False),

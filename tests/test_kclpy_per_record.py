@@ -24,7 +24,12 @@ from hypothesis import strategies as st
 SHARD = "shardId-000000000007"
 # As long as the real ones, where comparing as text or as floating point goes wrong.
 BASE = 49590338271490256608559692538361571095921575989136588898
-RETRYABLE = ["ThrottlingException", "KinesisClientLibDependencyException", "KinesisClientLibIOException"]
+RETRYABLE = [
+    "ThrottlingException",
+    "KinesisClientLibDependencyException",
+    "KinesisClientLibIOException",
+    "RuntimeException",
+]
 FINAL = ["InvalidStateException", "IllegalArgumentException", "NullPointerException"]
 
 Place = tuple[int, int | None]

@@ -200,7 +200,7 @@ class TestCheckpoint:
         assert tuple(asked or ()) == ("7", 2)
 
     def test_a_refusal_that_may_pass_is_tried_at_the_next_request(self, caplog: pytest.LogCaptureFixture) -> None:
-        checkpointer = FakeCheckpointer("ThrottlingException", "KinesisClientLibDependencyException")
+        checkpointer = FakeCheckpointer("ThrottlingException", "RuntimeException")
         made = processor(Writes(), checkpoint_interval=3600)
         process(made, record_batch([1, 2, 3, 4]), checkpointer)
         process(made, record_batch([5]), checkpointer)

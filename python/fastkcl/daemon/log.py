@@ -46,6 +46,7 @@ _CHECKPOINT_ERRORS: Final = {
         "KinesisClientLibDependencyException",
         "KinesisClientLibIOException",
         "NullPointerException",
+        "RuntimeException",
     )
 }
 

@@ -48,6 +48,8 @@ _MEANINGS: dict[str, tuple[bool, str]] = {
     "ThrottlingException": (True, "the lease table is throttled; try again after a pause"),
     "KinesisClientLibDependencyException": (True, "trouble with DynamoDB or Kinesis; try again after a pause"),
     "KinesisClientLibIOException": (True, "internal trouble of the daemon; try again after a pause"),
+    # KCL 3 wraps what it has no exception for, such as a connection that is refused: AWSExceptionManager.
+    "RuntimeException": (True, "the lease table is most likely out of reach; try again after a pause"),
     "ShutdownException": (False, "the lease is held by another worker now; stop working on this shard"),
     "InvalidStateException": (False, "the lease table is missing, or no checkpoint is possible at this point"),
     "IllegalArgumentException": (

@@ -31,7 +31,7 @@ Which position: the largest of those processed, by sequence number and then sub-
 What a refused checkpoint does:
 
     ThrottlingException, trouble of    tried again, `checkpoint_retries` times in all; then logged, and the position is
-    dependencies                       kept for the next time that a checkpoint is due. Raised at a shard's end
+    dependencies, RuntimeException     kept for the next time that a checkpoint is due. Raised at a shard's end
     ShutdownException                  not tried again: the lease is another worker's, which goes on at our last
                                        position. No further record is processed, leaseLost is awaited. Raised at a
                                        shard's end
