@@ -35,12 +35,25 @@ pub(crate) struct Records<'a> {
     pub(crate) columns: &'a mut Columns,
 }
 
+/// What was scanned.
+pub(crate) struct Scanned {
+    pub(crate) stop: Stop,
+    /// Where the record begins in which, or behind which, the scanner stopped.
+    pub(crate) record: usize,
+}
+
+/// At most this much input is scanned before the columns' room is looked at again.
+const WINDOW: usize = 256 * 1024;
+
 impl Routine for Records<'_> {
-    type Output = Stop;
+    type Output = Scanned;
 
     #[inline(always)]
-    fn run<K: Kernel>(self, kernel: K) -> Stop {
-        scan(kernel, self.input, self.at, self.columns)
+    fn run<K: Kernel>(self, kernel: K) -> Scanned {
+        let window = self.input.until(self.input.end().min(self.at + WINDOW));
+        let mut record = self.at;
+        let stop = scan(kernel, window, &mut record, self.columns);
+        Scanned { stop, record }
     }
 }
 
@@ -62,8 +75,9 @@ impl Routine for Members<'_> {
 }
 
 #[inline(always)]
-fn scan<K: Kernel>(kernel: K, input: Padded<'_>, mut at: usize, columns: &mut Columns) -> Stop {
+fn scan<K: Kernel>(kernel: K, input: Padded<'_>, record: &mut usize, columns: &mut Columns) -> Stop {
     loop {
+        let at = *record;
         columns.reopen();
         let taken = if let Some(data) = literal(input, at, OPENING) {
             let here = match canonical(kernel, input, data, input.end(), &mut columns.data.values) {
@@ -83,7 +97,7 @@ fn scan<K: Kernel>(kernel: K, input: Padded<'_>, mut at: usize, columns: &mut Co
         columns.commit(fixed);
         let comma = skip_space(input, next);
         let Some(behind) = literal(input, comma, b",") else { return Stop::After(next) };
-        at = skip_space(input, behind);
+        *record = skip_space(input, behind);
     }
 }
 

@@ -5,6 +5,7 @@
 //! order of their bytes as far as one reader who goes from left to right can know them, and an error in a value that a
 //! later duplicate would replace is an error all the same. The last duplicate wins.
 
+use super::fast::{Records, Stop};
 use super::message::{Checkpoint, Dialect, Initialize, ShutdownReason};
 use super::record::Fields;
 use crate::base64::Kernels;
@@ -269,7 +270,14 @@ impl Line<'_> {
             return Ok(());
         }
         loop {
-            record(cursor, self.columns)?;
+            let scanned = cursor.kernels.run(Records { input: cursor.input, at: cursor.at, columns: self.columns });
+            if let Stop::After(next) = scanned.stop {
+                cursor.at = next;
+            } else {
+                cursor.at = scanned.record;
+                cursor.skip_space();
+                record(cursor, self.columns)?;
+            }
             cursor.skip_space();
             match cursor.peek() {
                 Some(b',') => cursor.at += 1,

@@ -34,9 +34,6 @@ use crate::json::{self, BadUtf8, Cursor, End, Nesting, is_cut_value};
 /// How every daemon begins a `processRecords` line.
 const PREFIX: &[u8] = b"{\"action\":\"processRecords\",\"records\":[";
 
-/// At most this much input is scanned before the columns' room is looked at again.
-const WINDOW: usize = 256 * 1024;
-
 #[derive(Clone, Copy, Debug)]
 enum State {
     /// A line begins.
@@ -328,8 +325,7 @@ impl Stream {
 
     /// An element of `records` must begin at `at`.
     fn element(&mut self, input: Padded<'_>, at: &mut usize, first: bool) -> Result<Step> {
-        let window = input.until(input.end().min(*at + WINDOW));
-        let stop = self.kernels.run(Records { input: window, at: *at, columns: &mut self.columns });
+        let stop = self.kernels.run(Records { input, at: *at, columns: &mut self.columns }).stop;
         let next = match stop {
             Stop::Element(next) | Stop::Data(next) | Stop::Members(next) | Stop::After(next) => next,
         };
