@@ -139,7 +139,7 @@ def test_a_child_that_fails(
         fault, why = "kill", "exited with code 137 (signal 9)"
     name = stream(1)
     put(aws, name, "first", f"!{fault}", "last")
-    timeout = ["--timeout-in-seconds", "8"] if fault == "hang" else []
+    timeout = ["--timeout-in-seconds", "25"] if fault == "hang" else []
     daemon = start(generation, name, *timeout)
     assert daemon.end(None) == 1, daemon.text
     assert daemon.lines[-1] == f"fastkcl daemon: the daemon ended: the child of {SHARD} {why}"

@@ -92,7 +92,7 @@ class ShardState(Enum):
     WORKING = "working"
     STOPPING = "stopping"
     ENDED = "ended"
-    LOST = "lost"
+    LOST = "no lease"
     FAILED = "failed"
 
 

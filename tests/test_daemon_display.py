@@ -1,0 +1,72 @@
+"""The table of shards that `fastkcl daemon` shows on a terminal."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fastkcl.cli import daemon_display
+from fastkcl.cli.daemon_display import Display, event_line
+from fastkcl.daemon.log import Event, Kind, LogReader, ShardState
+from rich.console import Console
+
+FIRST, SECOND, THIRD = (f"shardId-00000000000{n}" for n in range(3))
+
+
+class Terminal:
+    def __init__(self, metrics: Path) -> None:
+        self.reader = LogReader(time.monotonic)
+        supervisor: Any = SimpleNamespace(reader=self.reader, lock=threading.Lock())
+        self.console = Console(width=120, record=True)
+        self.display = Display(self.console, supervisor, metrics)
+
+    def rows(self) -> dict[str, list[str]]:
+        self.console.print(self.display._table())
+        lines = self.console.export_text().splitlines()
+        return {words[0]: words[1:] for line in lines if (words := line.split()) and words[0].startswith("shardId")}
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Terminal:
+    return Terminal(tmp_path)
+
+
+def test_what_is_known_of_each_shard(terminal: Terminal, tmp_path: Path) -> None:
+    first, second, third = (terminal.reader.shard(shard) for shard in (FIRST, SECOND, THIRD))
+    first.state, first.records, first.checkpoint_at = ShardState.WORKING, 12_345, time.monotonic() - 100
+    second.state, second.checkpoint, second.checkpoint_at = ShardState.ENDED, "SHARD_END", time.monotonic()
+    (tmp_path / "fastkcl+a.prom").write_text(
+        "# TYPE fastkcl_behind_latest_seconds gauge\n"
+        f'fastkcl_behind_latest_seconds{{stream="s",shard="{FIRST}"}} 61.25\n'
+        f'fastkcl_records_total{{stream="s",shard="{FIRST}"}} 5\n'
+    )
+    assert terminal.rows() == {
+        FIRST: ["working", "12,345", "0.00", "61.2", "s", "100", "s", "ago"],
+        SECOND: ["ended", "0", "0.00", "end", "of", "shard"],
+        THIRD: ["lease", "taken", "0", "0.00", "none"],
+    }
+
+
+def test_the_rate_is_that_of_the_last_seconds(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(daemon_display, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    shard = terminal.reader.shard(FIRST)
+    rates = []
+    for now, megabytes in ((0.0, 0), (5.0, 50), (10.0, 50), (20.0, 50), (40.0, 50)):
+        clock.now, shard.bytes = now, megabytes * 1_000_000
+        rates.append(terminal.rows()[FIRST][3])
+    assert rates == ["0.00", "10.00", "5.00", "0.00", "0.00"]
+
+
+def test_before_the_first_lease(terminal: Terminal) -> None:
+    terminal.console.print(terminal.display._table())
+    assert "no lease yet" in terminal.console.export_text()
+
+
+def test_events_as_lines() -> None:
+    assert event_line(Event(Kind.BATCH, "x", FIRST, "12:34:56.789")) == f"12:34:56.7 batch       {FIRST}  x"
+    assert event_line(Event(Kind.DAEMON, "x", None, "12:34:56.789")) == "12:34:56.7 daemon      x"
