@@ -56,14 +56,11 @@ def start(aws: LocalAws, tmp_path: Path, request: pytest.FixtureRequest) -> Iter
     """Starts a daemon with the native child, or another; they are ended with the test."""
     daemons: list[Daemon] = []
 
-    def start(
-        generation: Generation, stream: str, *arguments: str, child: str = "daemon_child.py", **more: Any
-    ) -> Daemon:
-        last = str(tmp_path) if child == "daemon_child.py" else more.pop("mode")
-        command = [sys.executable, str(CHILDREN / child), last]
-        daemons.append(
-            Daemon(aws, jars_of(generation, request), generation, stream, command, tmp_path, *arguments, **more)
-        )
+    def start(generation: Generation, stream: str, *arguments: str, rogue: str | None = None, **more: Any) -> Daemon:
+        child = ["daemon_child.py", str(tmp_path)] if rogue is None else ["daemon_rogue.py", rogue]
+        command = [sys.executable, str(CHILDREN / child[0]), child[1]]
+        jars = jars_of(generation, request)
+        daemons.append(Daemon(aws, jars, generation, stream, command, tmp_path, *arguments, **more))
         return daemons[-1]
 
     yield start
