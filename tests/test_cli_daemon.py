@@ -140,6 +140,14 @@ class TestCommandLine:
             assert "sesame" not in result.output
 
 
+def test_without_the_library_that_reads_properties(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [name for name in sys.modules if name.startswith("fastkcl.daemon.")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "javaproperties", None)
+    result = invoke("--check")
+    assert (result.exit_code, result.stderr) == (2, "Error: it needs javaproperties: pip install 'fastkcl[cli]'\n")
+
+
 def test_check(invoke: Invoke) -> None:
     result = invoke("--check", "--max-records", "500")
     assert result.exit_code == 0, result.output

@@ -21,6 +21,8 @@ fastkcl.kclpy.install()
 import amazon_kclpy.kcl
 from amazon_kclpy import helper
 helper.main(["--print_classpath", "--sample"])
+from fastkcl.daemon import jars, keys
+assert all(keys.all_keys(each) and jars.locked(each) for each in keys.Generation)
 print(f"fastkcl {fastkcl.__version__} from a clean environment, {_core.isa()}")
 """
 

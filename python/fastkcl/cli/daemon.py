@@ -166,8 +166,13 @@ def daemon(ctx: click.Context, /, command: tuple[str, ...], **given: Any) -> Non
     order, 1 if it ended because of a child, 2 if it could not be started, 3 if it ended for another reason, 4 if it was
     stopped and something had to be killed.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
+    try:
+        from fastkcl.daemon.options import OptionsError
+    except ModuleNotFoundError as error:
+        if error.name != "javaproperties":
+            raise
+        raise _WrongOptions("it needs javaproperties: pip install 'fastkcl[cli]'") from None
     from fastkcl.daemon.jars import JarsError
-    from fastkcl.daemon.options import OptionsError
     from fastkcl.java import JavaNotFoundError
 
     try:

@@ -150,7 +150,7 @@ def _look_into(folder: Path, source: str) -> JarSet | None:
 
 def _generation(version: str, *, is_1: bool) -> Generation:
     if not is_1:
-        return Generation.KCL_3  # KCL 2 has the same keys, classes and protocol
+        return Generation.KCL_3  # KCL 2 has the same main class and protocol
     numbers = tuple(int(part) for part in version.split(".") if part)
     return Generation.KCL_1_7 if numbers < _FIRST_TRANSITIONAL else Generation.KCL_1_15
 
