@@ -79,6 +79,12 @@ def test_properties_are_what_the_daemon_would_get(invoke: Invoke, folder: Path) 
     assert invoke("--print-properties", "-p", "app.properties", "--strict").exit_code == 2
 
 
+def test_the_childs_command_as_an_option(invoke: Invoke) -> None:
+    given = ["--stream", "s", "--application", "a", "--executableName", f"{sys.executable} app.py --fast"]
+    result = invoke("--print-properties", *given, complete=False)
+    assert properties(result)["executableName"] == f"{sys.executable} app.py --fast"
+
+
 def test_the_environment(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TABLE_NAME", "leases")
     assert properties(invoke("--print-properties"))["tableName"] == "leases"
@@ -208,7 +214,6 @@ def test_the_list_of_keys(invoke: Invoke) -> None:
         (["--kcl", "1.7"], "--jars three has KCL 3.1.3, but --kcl 1.7 is asked for"),
         (["--java", "/no/java"], "--java /no/java: it does not run"),
         (["-p", "none.properties"], "none.properties: No such file or directory"),
-        (["--executable-name", "x"], "No such option '--executable-name'."),
     ],
 )
 def test_what_is_refused(invoke: Invoke, arguments: list[str], said: str) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastkcl.cli.output import printable
-from fastkcl.daemon.keys import Generation, all_keys, collapse, find_key, suggest
+from fastkcl.daemon.keys import Generation, all_keys, collapse, find_key
 
 if TYPE_CHECKING:
     from fastkcl.daemon.command import Launch
@@ -54,21 +54,17 @@ class _DaemonCommand(click.Command):
 
 def _similar(option: str) -> list[str]:
     plain = {collapse(name): name for parameter in daemon.params for name in parameter.opts if name.startswith("--")}
-    near = difflib.get_close_matches(collapse(option), plain, n=1, cutoff=0.7)
-    if near:
-        return [plain[near[0]]]
-    meant = next((key for each in Generation if (key := suggest(each, option.lstrip("-")))), None)
-    return [_option_name(meant)] if meant else []
+    return [plain[near] for near in difflib.get_close_matches(collapse(option), plain, n=1, cutoff=0.7)]
 
 
 def _option_name(key: str) -> str:
-    """FailoverTimeMillis as --failover-time-millis, dynamoDBEndpoint as --dynamo-db-endpoint."""
+    """--failover-time-millis for failoverTimeMillis, --dynamo-db-endpoint for dynamoDBEndpoint."""
     return "--" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", key).lower()
 
 
 def _key_options() -> Iterator[click.Option]:
     """An option for each key that some generation has; all but the main ones are left out of the help."""
-    seen: set[str] = {collapse("executableName")}  # that is the command after --
+    seen: set[str] = set()
     for generation in Generation:
         for key in all_keys(generation):
             if collapse(key.name) in seen:
