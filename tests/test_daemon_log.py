@@ -196,10 +196,15 @@ class TestWhatTheDaemonCopies:
         assert [event.text for event in read(line(SAID), line(other), "x", "a [b] c")[1]] == ["a [b] c", "x"]
 
 
-def test_a_warning_that_repeats_is_there_once() -> None:
-    lines = [line(f"Worker tried {n} times, request 0123abcd-{n}000", "WARN") for n in range(3)]
-    assert [(event.kind, event.text) for event in read(*lines)[1]] == [
-        (Kind.WARNING, "Worker: tried 0 times, request 0123abcd-0000")
+def test_a_warning_that_repeats_is_told_now_and_then() -> None:
+    reader = LogReader(clock := Clock())
+    told = []
+    for clock.now in (1.0, 2.0, 300.0, 601.0, 602.0):
+        warning = line(f"Worker tried {clock.now} times, request 0123abcd-{clock.now}", "WARN")
+        told += [(event.kind, event.text, clock.now) for event in reader.feed(warning)]
+    assert told == [
+        (Kind.WARNING, "Worker: tried 1.0 times, request 0123abcd-1.0", 1.0),
+        (Kind.WARNING, "Worker: tried 601.0 times, request 0123abcd-601.0", 601.0),
     ]
 
 

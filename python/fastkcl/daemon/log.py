@@ -33,6 +33,7 @@ _HEADS: Final = (
     re.compile(_TIME + r"(?P<level>[A-Z]+)\|(?P<logger>[\w.$]+)\|(?P<shard>[^|]*)\|(?P<message>.*)", re.DOTALL),
     re.compile(_TIME + r" \[(?P<level>[A-Z]+)\] (?P<logger>[\w.$]+) - (?P<message>.*)", re.DOTALL),
 )
+_REPEAT_SECONDS: Final = 600.0
 _GIVES_UP: Final = "Encountered an error while trying to "
 _OF_A_STACK_TRACE: Final = re.compile(r"\s+at |\s+\.\.\. \d+ |Caused by: |[\w.$]+(Exception|Error)\b")
 # What a checkpoint may be answered with, by length: the names differ in it.
@@ -51,22 +52,17 @@ _CHECKPOINT_ERRORS: Final = {
 }
 
 
-def _simple_log(**settings: str) -> Iterator[str]:
-    for name, value in settings.items():
-        yield f"-Dorg.apache.commons.logging.simplelog.{name.replace('__', '.')}={value}"
-
-
+_SIMPLE_LOG: Final = "-Dorg.apache.commons.logging.simplelog."
+_KINESIS_1: Final = "com.amazonaws.services.kinesis."
 # Not java.util.logging, commons-logging's usual choice: that is silent from SIGTERM on, when what is said matters.
 KCL_1_OPTIONS: Final = (
     "-Dorg.apache.commons.logging.Log=org.apache.commons.logging.impl.SimpleLog",
-    *_simple_log(
-        defaultlog="info",
-        showdatetime="true",
-        dateTimeFormat="'|'HH:mm:ss.SSS'|'",
-        log__com__amazonaws__services__kinesis__multilang__MultiLangProtocol="debug",
-        log__com__amazonaws__services__kinesis__clientlibrary__lib__worker__ProcessTask="debug",
-        log__com__amazonaws__services__kinesis__clientlibrary__lib__worker__RecordProcessorCheckpointer="debug",
-    ),
+    f"{_SIMPLE_LOG}defaultlog=info",
+    f"{_SIMPLE_LOG}showdatetime=true",
+    f"{_SIMPLE_LOG}dateTimeFormat='|'HH:mm:ss.SSS'|'",
+    f"{_SIMPLE_LOG}log.{_KINESIS_1}multilang.MultiLangProtocol=debug",
+    f"{_SIMPLE_LOG}log.{_KINESIS_1}clientlibrary.lib.worker.ProcessTask=debug",
+    f"{_SIMPLE_LOG}log.{_KINESIS_1}clientlibrary.lib.worker.RecordProcessorCheckpointer=debug",
 )
 """What a JVM of KCL 1 is told, so that its log can be read here."""
 
@@ -136,12 +132,14 @@ class Shard:
     """When, on the reader's clock."""
     written: str = ""
     """Class of the message that was written last."""
+    # Of the batch that the child has.
     pending_records: int = 0
     pending_bytes: int = 0
     pending_since: float = 0.0
-    asked: str | None = None  # the size of an answer that a checkpoint was stored, or why it is unknown
-    asked_size: int | None = None
-    asked_position: str | None = None
+    # Of the checkpoint that is asked for: how long the reply is if it says that it is stored (None if that is not
+    # known), and the place.
+    reply_size: int | None = None
+    reply_position: str | None = None
 
 
 def parse(line: str) -> LogLine | None:
@@ -177,7 +175,7 @@ class LogReader:
     _copies: Counter[str] = field(default_factory=Counter)
     _last: LogLine | None = None
     _draining: list[str] = field(default_factory=list)
-    _told: set[str] = field(default_factory=set)
+    _told: dict[str, float] = field(default_factory=dict)
 
     def feed(self, line: str) -> list[Event]:
         """Take one line, without its end. The events that it makes, mostly none or one."""
@@ -210,15 +208,18 @@ class LogReader:
                 if match is not None:
                     yield from handle(self, line, match)
                     return
-        if line.level in ("WARN", "ERROR"):
-            # The same trouble comes many times; once is enough here, and --verbose has them all.
-            if line.level == "ERROR":
-                self.last_error = _one_line(line.message)
-            what = re.sub(r"[0-9a-f-]{8,}|\d+", "#", f"{line.logger}: {line.message}")
-            if what not in self._told:
-                self._told.add(what)
-                kind = Kind.WARNING if line.level == "WARN" else Kind.ERROR
-                yield Event(kind, f"{line.logger}: {_one_line(line.message)}", line.shard, line.time)
+        if line.level == "ERROR":
+            self.last_error = _one_line(line.message)
+        if line.level in ("WARN", "ERROR") and self._is_news(f"{line.logger}: {line.message}"):
+            kind = Kind.WARNING if line.level == "WARN" else Kind.ERROR
+            yield Event(kind, f"{line.logger}: {_one_line(line.message)}", line.shard, line.time)
+
+    def _is_news(self, text: str) -> bool:
+        """Whether it was not said in the last minutes; trouble comes many times, with other numbers in it."""
+        now = self.clock()
+        text = re.sub(r"[0-9a-f-]{8,}|\d+", "#", text)
+        self._told = {key: at for key, at in self._told.items() if now - at < _REPEAT_SECONDS}
+        return now == self._told.setdefault(text, now)
 
     def _of_other(self, line: str) -> Iterator[Event]:
         """A line without a head: of a stack trace, or what the JVM itself says."""
@@ -230,11 +231,7 @@ class LogReader:
             return
         if text.startswith(("at ", "...")):
             return
-        if (
-            last is not None
-            and last.level == "ERROR"
-            and last.message.startswith("Encountered an error while trying to")
-        ):
+        if last is not None and last.message.startswith(_GIVES_UP):
             self._explain(text)
         if not text.startswith("Caused by"):
             logged = last is not None and last.level == "ERROR" and self.last_error == _one_line(last.message)
@@ -255,8 +252,7 @@ class LogReader:
 
     def _empty_table(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
         del match
-        if "empty table" not in self._told:
-            self._told.add("empty table")
+        if self._is_news("empty table"):
             text = "the lease table is empty: the daemon waits up to half a minute for another one to fill it"
             yield Event(Kind.DAEMON, text, time=line.time)
 
@@ -295,25 +291,25 @@ class LogReader:
 
     def _asked(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
         shard = self.shard(match["shard"])
-        shard.asked_position = None
+        shard.reply_position = None
         groups = match.groupdict()
         sequence, sub = groups.get("sequence"), groups.get("sub")
         if sequence is not None and not re.fullmatch(r"\d+|null", sequence):
-            shard.asked_size = None  # what it would take in JSON is not known
+            shard.reply_size = None  # what it would take in JSON is not known
         else:
             quoted = "null" if sequence in (None, "null") else f'"{sequence}"'
             modern = "sub" in groups
             key = f'"sequenceNumber":{quoted},"subSequenceNumber":{sub}' if modern else f'"checkpoint":{quoted}'
-            shard.asked_size = len(f'{{"action":"checkpoint",{key},"error":null}}')
+            shard.reply_size = len(f'{{"action":"checkpoint",{key},"error":null}}')
         yield from ()
 
     def _setting(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
-        self.shard(match[1]).asked_position = match[2]
+        self.shard(match[1]).reply_position = match[2]
         yield from ()
 
     def _checkpointed(self, line: LogLine, shard: Shard, size: int) -> Iterator[Event]:
-        expected, position = shard.asked_size, shard.asked_position
-        shard.asked_size = shard.asked_position = None
+        expected, position = shard.reply_size, shard.reply_position
+        shard.reply_size = shard.reply_position = None
         if expected is None:
             yield Event(Kind.CHECKPOINT, "a checkpoint was answered", shard.id, line.time)
         elif size == expected:
