@@ -274,17 +274,20 @@ def test_what_is_printed_runs_by_itself(
     given = ["--stream", name, "--application", name, "--endpoint-url", aws.url, *child]
 
     def printed(what: str) -> str:
-        return subprocess.run([*command, what, *given], capture_output=True, text=True, check=True).stdout
+        done = subprocess.run([*command, what, *given], capture_output=True, text=True, check=True, cwd=tmp_path)
+        return done.stdout
 
     (tmp_path / "daemon.properties").write_text(printed("--print-properties"))
-    with subprocess.Popen(
-        shlex.split(printed("--print-command")), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as java:
+    log = tmp_path / "log"
+    with (
+        log.open("w") as file,
+        subprocess.Popen(shlex.split(printed("--print-command")), cwd=tmp_path, stdout=file, stderr=file) as java,
+    ):
         try:
             deadline = time.monotonic() + PATIENCE
             while "first" not in data(tmp_path):
-                assert java.poll() is None
-                assert time.monotonic() < deadline
+                assert java.poll() is None, log.read_text()
+                assert time.monotonic() < deadline, log.read_text()
                 time.sleep(0.2)
         finally:
             java.send_signal(signal.SIGTERM)
