@@ -248,6 +248,7 @@ def _daemon(ctx: click.Context, command: list[str], given: dict[str, Any]) -> in
     if given["check"]:
         _show_check(options, jars, launch)
         return 0
+    _say(list(_advice(options)))
     return _run(launch, options, given)
 
 
@@ -270,6 +271,14 @@ def _command_line(given: dict[str, Any]) -> Iterator[Source]:
         yield Source(key.strip(), value, f"--set {key.strip()}")
 
 
+def _advice(options: Options) -> Iterator[str]:
+    if find_key(options.generation, "timeoutInSeconds") and options.get("timeoutInSeconds") is None:
+        yield (
+            "timeoutInSeconds is not set: a child that hangs holds its shard for ever. Set it to more than the longest"
+            " batch takes, e.g. --timeout-in-seconds 900; the daemon then ends, and --restart starts it again"
+        )
+
+
 def _show_check(options: Options, jars: JarSet, launch: Launch) -> None:
     from fastkcl.daemon.options import is_stand_in
 
@@ -282,11 +291,8 @@ def _show_check(options: Options, jars: JarSet, launch: Launch) -> None:
     width = max(len(key) for key in options.settings)
     for setting in sorted(options.settings.values(), key=lambda setting: setting.key.lower()):
         click.echo(printable(f"  {setting.key:<{width}}  {setting.value}  ({setting.origin})"))
-    if find_key(options.generation, "timeoutInSeconds") and options.get("timeoutInSeconds") is None:
-        click.echo(
-            "timeoutInSeconds is not set: a child that hangs holds its shard for ever. Set it to more than the longest"
-            " batch takes, e.g. --timeout-in-seconds 900; the daemon then ends, and --restart starts it again"
-        )
+    for text in _advice(options):
+        click.echo(text)
     if is_stand_in(options):
         click.echo("Kinesis is a stand-in: JSON instead of CBOR, polling, no metrics")
     click.echo("It could be started.")
