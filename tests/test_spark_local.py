@@ -307,7 +307,10 @@ class TestSession:
         calls: list[str] = []
 
         class NotToBeStopped:
-            conf = spark.session.conf
+            """The classic session but for its end; it raises when asked whether it has a client."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(spark.session, name)
 
             def stop(self) -> None:
                 calls.append("stop")

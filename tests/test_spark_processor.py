@@ -18,7 +18,7 @@ from fastkcl.spark.processor import DEFAULT_MAX_TABLE_BYTES
 from fastkcl.spark.settings import MAX_CONNECT_BYTES
 from fastkcl.spark.sinks import DeltaSink, ParquetSink, Shard
 from fastkcl.spark.sinks import delta as delta_module
-from sink_helpers import FakeSession, records_of
+from sink_helpers import FakeSession, FakeWriter, position_of, records_of
 from spark_helpers import FakeCheckpointer, record_batch, shard_context
 
 
@@ -483,6 +483,40 @@ class TestBehind:
         assert checkpointer.asked == []
         assert "8 records from 1/0 to 8/0 were not written" in caplog.text
 
+    def test_what_is_only_being_prepared_when_the_lease_goes_is_not_written(self) -> None:
+        class Slow(StandInSession):
+            begun, gate = threading.Event(), threading.Event()
+
+            def createDataFrame(self, table: pa.Table, schema: Any) -> StandInFrame:  # noqa: N802 - Spark's name
+                self.begun.set()
+                assert self.gate.wait(30)
+                return super().createDataFrame(table, schema)
+
+        writes, session = Writes(), Slow()
+        made = processor(writes, session=session)
+        made.process_batch(record_batch([1, 2, 3, 4]), FakeCheckpointer())
+        assert session.begun.wait(10)
+        made.lease_lost()
+        session.gate.set()
+        assert made._buffer.join(10)
+        assert writes.tables == []
+
+    @pytest.mark.parametrize("end", ["lease_lost", "run_ended"])
+    def test_a_write_that_is_cut_off_has_not_failed(self, end: str, caplog: pytest.LogCaptureFixture) -> None:
+        """The session is released under it, or the interpreter ends: what it raises then is nobody's trouble."""
+        writes = Writes(failures=1, gate=threading.Event())
+        assert writes.gate is not None
+        made = processor(writes)
+        made.process_batch(record_batch([1, 2, 3, 4]), FakeCheckpointer())
+        assert writes.begun.wait(10)
+        with caplog.at_level(logging.INFO, "fastkcl"):
+            getattr(made, end)()
+            writes.gate.set()
+            assert made._buffer.join(10)
+        assert "a write of 4 rows was cut off" in caplog.text
+        assert "failed" not in caplog.text
+        assert made.monitor.metrics.to_dict()["write_failures"] == 0
+
     def test_a_shutdown_waits_for_its_grace_and_checkpoints_what_is_written(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -623,6 +657,27 @@ class TestSink:
         sink.gate.set()
         assert made._buffer.join(10)
         assert sink.position is None
+
+    @pytest.mark.parametrize("sink", [ParquetSink, DeltaSink])
+    def test_and_one_of_the_real_ones(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: Any) -> None:
+        """The lease goes when all files are staged: they are removed, and the commit's step is not taken."""
+        begun, gate, stage = threading.Event(), threading.Event(), FakeWriter.parquet
+
+        def slow(writer: FakeWriter, url: str) -> None:
+            stage(writer, url)
+            begun.set()
+            assert gate.wait(30)
+
+        monkeypatch.setattr(FakeWriter, "parquet", slow)
+        made = processor(sink(tmp_path), session=SinkSession())
+        made.process_batch(record_batch([1, 2, 3, 4]), FakeCheckpointer())
+        assert begun.wait(10)
+        assert any(tmp_path.rglob("*.parquet"))
+        made.lease_lost()
+        gate.set()
+        assert made._buffer.join(10)
+        assert position_of(tmp_path, Shard("events", "shardId-000000000007")) is None
+        assert not any(tmp_path.rglob("*.parquet"))
 
     def test_a_retry_and_a_letter(self) -> None:
         sink, checkpointer = ListSink(failures=2), FakeCheckpointer()

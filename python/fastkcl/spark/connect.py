@@ -118,7 +118,7 @@ def abandon(session: SparkSession) -> None:
 
 def release(session: SparkSession) -> None:
     """Say farewell to a session, once, within seconds. It can hang; a worker has to end when its daemon has."""
-    if hasattr(session, "client"):
+    if type(session).__module__.startswith("pyspark.sql.connect."):  # a classic one raises when asked for its client
         session.client.set_retry_policies([])
     farewell = threading.Thread(target=session.stop, daemon=True, name="fastkcl-release-session")
     farewell.start()

@@ -30,6 +30,7 @@ class WriteProgress:
 
     def __init__(self, shard_id: str, metrics: Metrics, buffer: BatchBuffer[RecordBatch, Position]) -> None:
         self._shard_id = shard_id
+        self._buffer = buffer
         counter = metrics.counter
         self._writes = counter("writes", "Writes that have stored records.")
         self._records = counter("written_records", "Records written.")
@@ -59,6 +60,16 @@ class WriteProgress:
         except WriteCancelledError:
             raise
         except BaseException as error:
+            if self._buffer.closed:
+                # The session is released while a write runs, and the process ends; what it raises says no more.
+                logger().info(
+                    "%s: a write of %s rows was cut off after %.1f s, as its rows were not wanted any more: %s",
+                    self._shard_id,
+                    f"{run.rows:,}",
+                    time.monotonic() - begun,
+                    type(error).__name__,
+                )
+                raise
             self._failures.add()
             logger().warning(
                 "%s: writing %s rows (%s) failed after %.1f s, attempt %d: %s",
