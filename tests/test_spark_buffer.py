@@ -373,6 +373,13 @@ class TestBehind:
         second.join(10)
         assert not second.is_alive()
 
+    def test_the_rest_of_a_batch_keeps_all_of_it_allocated(self) -> None:
+        sink = Sink()
+        buffer = sink.buffer(max_bytes=500, max_held_bytes=1000)
+        buffer.add(rows(0, 1, 2, groups=(7, 7, 8), allocated=600), sink.commit)
+        settle(buffer)
+        assert (sink.runs, buffer.rows, buffer.capacity_bytes) == ([[0, 1]], 1, 600)
+
     def test_a_batch_larger_than_the_bound_goes_alone(self) -> None:
         sink = Sink()
         buffer = sink.buffer(max_bytes=100, max_held_bytes=100)
