@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,11 @@ class Writes:
 
 
 def processor(
-    writes: Writes | ListSink, *, dialect: str = "modern", session: StandInSession | None = None, **options: Any
+    writes: Writes | ListSink | Callable[..., None],
+    *,
+    dialect: str = "modern",
+    session: StandInSession | None = None,
+    **options: Any,
 ) -> SparkProcessor:
     options = {"max_records": 4, "checkpoint_interval": 0} | options
     made = SparkProcessor(writes, spark=session or StandInSession(), **options)  # type: ignore[arg-type]
@@ -347,6 +351,15 @@ class TestFailingWrite:
         assert writes.numbers == [["1", "2", "3", "4", "5"]]
         assert [context.attempt for context in writes.contexts] == [3]
         assert checkpointer.asked == [Position("5", 0)]
+
+    def test_it_is_told_in_one_line(self, caplog: pytest.LogCaptureFixture) -> None:
+        def write(df: Any, context: WriteContext) -> None:
+            raise RuntimeError("RPC that terminated with:\n\tstatus = UNAVAILABLE\n\tat org.x.Y(Z.java:1)\n")
+
+        made = processor(write)
+        made.process_batch(record_batch([1, 2, 3, 4]), FakeCheckpointer())
+        settle(made)
+        assert caplog.messages[-1].endswith("RuntimeError: RPC that terminated with: status = UNAVAILABLE")
 
     def test_given_up_the_whole_run_goes_and_the_position_moves_on(self) -> None:
         writes, checkpointer = Writes(failures=1), FakeCheckpointer()

@@ -12,7 +12,7 @@ import pytest
 from fastkcl.spark import SparkUnavailableError
 from fastkcl.spark.connect import _retry_policy
 from fastkcl.spark.session import Session, _address_of_environment
-from fastkcl.spark.settings import without_frames
+from fastkcl.spark.settings import in_one_line, without_frames
 from kcl_helpers import INITIALIZE, Child
 
 pytestmark = [
@@ -192,3 +192,8 @@ def test_what_java_says_without_its_frames() -> None:
         without_frames(RuntimeError("(org.x.Y) at noon\n\nJVM stacktrace:\norg.x.Y\n\tat a.b(C)"))
         == "(org.x.Y) at noon"
     )
+    assert in_one_line(error) == (
+        "RuntimeError: An error occurred while calling None.x. : org.apache.spark.SparkException:"
+        " Could not parse Master URL: 'l'"
+    )
+    assert in_one_line(OSError()) == "OSError"

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from fastkcl.spark.settings import in_one_line
 from fastkcl.spark.sinks.base import WriteCancelledError
-from fastkcl.stdio import reports
 from fastkcl.stdio.log import logger
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class WriteProgress:
                 _megabytes(run.nbytes),
                 time.monotonic() - begun,
                 run.attempt,
-                reports.describe(error),
+                in_one_line(error),
             )
             raise
         finally:

@@ -42,8 +42,8 @@ from fastkcl.spark.settings import (
     INGEST_SETTINGS,
     SparkUnavailableError,
     apply_settings,
+    in_one_line,
     require_spark,
-    without_frames,
 )
 from fastkcl.stdio.log import logger
 
@@ -155,7 +155,7 @@ class Session:
                 if left <= 0:
                     raise
                 logger().warning(
-                    "the write is repeated, for %.0f s at most: Spark Connect was gone: %s", left, _first_line(error)
+                    "the write is repeated, for %.0f s at most: Spark Connect was gone: %s", left, in_one_line(error)
                 )
                 if alive:  # only the way to it was cut; what runs there is repeated here
                     session.interruptAll()
@@ -278,7 +278,3 @@ def _address_of_environment() -> str:
                 raise SparkUnavailableError(fault)
             return address
     return _DEFAULT
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(without_frames(error).splitlines()), type(error).__name__)

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from fastkcl import ConfigurationError
+from fastkcl.stdio import reports
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +23,7 @@ __all__ = [
     "TIME_ZONE_SETTING",
     "SparkUnavailableError",
     "apply_settings",
+    "in_one_line",
     "require_spark",
     "without_frames",
 ]
@@ -80,6 +82,11 @@ def apply_settings(session: SparkSession, settings: Mapping[str, str]) -> SparkS
     return session
 
 
-def without_frames(error: BaseException) -> str:
+def without_frames(error: BaseException | str) -> str:
     """What Java says, without where in Java it was said."""
     return re.sub(r"\s+(at \S+\(|JVM stacktrace:).*", "", str(error), flags=re.DOTALL)
+
+
+def in_one_line(error: BaseException) -> str:
+    """``SomeError: what it says``, for the log: a daemon copies it line by line."""
+    return " ".join(without_frames(reports.describe(error)).split())

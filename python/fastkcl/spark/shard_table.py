@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fastkcl import Position, RecordBatch
+from fastkcl.spark.settings import in_one_line
 from fastkcl.spark.sinks.base import Shard, Sink, WriteCancelledError, place
 from fastkcl.spark.sinks.rows import ShardRows
-from fastkcl.stdio import reports
 from fastkcl.stdio.log import logger
 
 __all__ = ["ShardTable"]
@@ -137,7 +137,7 @@ class ShardTable:
                 "%s: a write has failed after its commit; the table has its records up to %s. It was %s",
                 self._shard.shard_id,
                 place(self._upto),
-                reports.describe(error),
+                in_one_line(error),
             )
         self._new_records += new.num_rows
 
