@@ -38,6 +38,27 @@ test-neon:
 	FASTKCL_REQUIRE_ISA=neon,portable \
 	cargo test --locked --package fastkcl-codec --target $(NEON) --lib --test cases --test guard_pages --quiet
 
+# The codec's tests under AddressSanitizer: reads and writes beyond what was given, and leaks.
+test-asan:
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address cargo test --locked --package fastkcl-codec --quiet \
+		--target $(shell rustc -vV | sed -n 's/^host: //p') --target-dir target/asan --lib --test cases --test guard_pages
+
+# Fuzz targets of rust/fuzz, under AddressSanitizer, from the case files on: an hour each, or a minute. What one finds is
+# in target/fuzz/artifacts, and becomes a case.
+FUZZ_TARGETS := line base64 framing
+FUZZ_SECONDS ?= 3600
+fuzz-quick: FUZZ_SECONDS = 60
+fuzz fuzz-quick:
+	command -v cargo-fuzz >/dev/null || cargo install --quiet --locked --version 0.13.2 cargo-fuzz
+	$(PYTHON) tools/fuzz_seeds.py target/fuzz/seeds
+	for target in $(FUZZ_TARGETS); do \
+		mkdir -p target/fuzz/corpus/$$target target/fuzz/artifacts/$$target && \
+		RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir rust/fuzz --target-dir target/fuzz $$target \
+			target/fuzz/corpus/$$target target/fuzz/seeds/$$target -- -max_total_time=$(FUZZ_SECONDS) \
+			-dict=rust/fuzz/tokens.dict -artifact_prefix=target/fuzz/artifacts/$$target/ -print_final_stats=1 \
+			|| exit 1; \
+	done
+
 test-python: $(VENV)/.built
 	$(BIN)/python -m pytest
 
@@ -53,6 +74,11 @@ bench: $(VENV)/.built
 	mkdir -p .benchmarks
 	$(BIN)/python -m pytest bench --benchmark-only --benchmark-json=.benchmarks/result.json
 	$(BIN)/python bench/report.py .benchmarks/result.json
+
+# The codec alone, beside memcpy and a scanner that checks nothing.
+bench-codec: $(VENV)/.built
+	$(BIN)/python rust/bench/lines.py target/bench/lines
+	cargo run --quiet --release --manifest-path rust/bench/Cargo.toml --target-dir target/bench -- target/bench/lines
 
 # Equal results only, no times.
 bench-quick: $(VENV)/.built

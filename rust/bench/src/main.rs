@@ -1,0 +1,127 @@
+//! `fastkcl-bench FOLDER [WORD]`: the codec beside other ways through the lines in the files of a folder (whose names hold
+//! the word).
+//!
+//! Each line is decoded from memory into reused buffers, twice over: always the same copy (*warm*: in the cache, as far as
+//! it fits), and copies that rotate through 256 MB (*cold*: input from memory). Peers take turns, so that a busy machine
+//! slows all of them; the best round and the median are reported. The first round warms up and is not counted.
+
+#[cfg(target_arch = "x86_64")]
+mod unchecked;
+
+use std::fs;
+use std::hint::black_box;
+use std::time::Instant;
+
+use fastkcl_codec::cpu::{self, Isa};
+use fastkcl_codec::kcl::{DEFAULT_MAX_LINE_BYTES, Decoder, Message};
+
+const ROTATING_BYTES: usize = 256 << 20;
+const ROUND_BYTES: usize = 16 << 20;
+const ROUNDS: usize = 25;
+
+/// One way through a line; gives its number of records, if it can take the line.
+type Peer = Box<dyn FnMut(&[u8]) -> Option<usize>>;
+
+fn codec(isa: Isa) -> Peer {
+    let mut decoder = Decoder::with_isa(isa, DEFAULT_MAX_LINE_BYTES);
+    Box::new(move |line| {
+        decoder.feed(line);
+        match decoder.next_message() {
+            Some(Ok(Message::ProcessRecords(batch))) => Some(batch.len()),
+            _ => None,
+        }
+    })
+}
+
+/// As a pipe gives it: pieces of 256 KiB, read into the decoder's own buffer.
+fn pieces(isa: Isa) -> Peer {
+    let mut decoder = Decoder::with_isa(isa, DEFAULT_MAX_LINE_BYTES);
+    Box::new(move |line| {
+        let mut message = None;
+        for piece in line.chunks(fastkcl_codec::kcl::READ_BYTES) {
+            // In small steps: glibc copies 2 KiB and more by `rep movsb`, which takes Zen 4 five times as long here.
+            for (to, from) in decoder.space().chunks_mut(1024).zip(piece.chunks(1024)) {
+                to[..from.len()].copy_from_slice(from);
+            }
+            decoder.commit(piece.len());
+            message = decoder.next_message();
+        }
+        match message {
+            Some(Ok(Message::ProcessRecords(batch))) => Some(batch.len()),
+            _ => None,
+        }
+    })
+}
+
+fn memcpy() -> Peer {
+    let mut copy: Vec<u8> = Vec::new();
+    Box::new(move |line| {
+        copy.clear();
+        copy.extend_from_slice(line);
+        black_box(&copy);
+        None
+    })
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let folder = arguments.first().expect("usage: fastkcl-bench FOLDER [WORD]");
+    let mut paths: Vec<_> = fs::read_dir(folder).expect("a folder").map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    for path in paths.iter().filter(|path| arguments.get(1).is_none_or(|word| path.to_string_lossy().contains(word))) {
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let line = fs::read(path).expect("a line");
+        let mut peers: Vec<(String, Peer)> = vec![("memcpy".into(), memcpy())];
+        let records = codec(Isa::Portable)(&line).expect("a processRecords line");
+        #[cfg(target_arch = "x86_64")]
+        let plain = !["keys", "spaced", "shuffled"].iter().any(|word| name.contains(word));
+        #[cfg(target_arch = "x86_64")]
+        if plain && unchecked::is_supported() {
+            let mut columns = unchecked::Columns::default();
+            peers.push((
+                "unchecked".into(),
+                Box::new(move |line| {
+                    // SAFETY: supported, and the codec has decoded a line of this shape.
+                    unsafe { unchecked::scan(line, &mut columns) };
+                    Some(columns.millis.len())
+                }),
+            ));
+        }
+        for isa in cpu::supported() {
+            peers.push((format!("codec {}", isa.name()), codec(isa)));
+        }
+        peers.push(("pieces".into(), pieces(cpu::supported()[0])));
+        let copies = (ROTATING_BYTES / line.len()).max(1) + 1;
+        let rotating: Vec<Vec<u8>> = (0..copies).map(|_| line.clone()).collect();
+        for (place, warm) in [("warm", true), ("cold", false)] {
+            let mut times = vec![Vec::new(); peers.len()];
+            let mut next = 0;
+            let count = (ROUND_BYTES / line.len()).max(1);
+            for round in 0..=ROUNDS {
+                for (index, (_, peer)) in peers.iter_mut().enumerate() {
+                    let start = Instant::now();
+                    for _ in 0..count {
+                        if !warm {
+                            next = (next + 1) % copies;
+                        }
+                        if let Some(found) = peer(&rotating[next]) {
+                            assert_eq!(found, records);
+                        }
+                    }
+                    if round > 0 {
+                        times[index].push(start.elapsed().as_secs_f64() / count as f64);
+                    }
+                }
+            }
+            println!("{name}, {place}: {} records, {} bytes", records, line.len());
+            for ((peer, _), times) in peers.iter().zip(&mut times) {
+                times.sort_by(f64::total_cmp);
+                let [best, median] = [times[0], times[times.len() / 2]].map(|time| {
+                    let (speed, each) = (line.len() as f64 / time / 1e9, time * 1e9 / records as f64);
+                    format!("{speed:6.2} GB/s {each:9.0} ns/record")
+                });
+                println!("  {peer:16} best {best}   median {median}");
+            }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+"""Writes the seeds of the fuzz targets from the case files: tools/fuzz_seeds.py FOLDER."""
+
+import json
+import sys
+from pathlib import Path
+
+CASES = Path(__file__).parent.parent / "tests/data/cases"
+LIMIT_AND_PIECES = b"\xff\xff\x00\x06\x3f\x1e"
+PIECES = b"\x00\x06\x3f\x1e"
+
+
+def main() -> None:
+    """One file a case: what the target expects in front, then the case's text."""
+    texts: dict[str, list[bytes]] = {"base64": [], "line": []}
+    for path in sorted(CASES.glob("*.jsonl")):
+        for row in path.read_text().splitlines():
+            case = json.loads(row)
+            if path.stem == "base64":
+                texts["base64"].append(str(case.get("text", case.get("json"))).encode())
+            elif isinstance(case.get("line"), str):
+                texts["line"].append(case["line"].encode() + b"\n")
+    if not all(texts.values()):
+        sys.exit(f"no lines or no base64 among the cases in {CASES}")
+    prefixes = {"base64": b"", "line": LIMIT_AND_PIECES, "framing": PIECES}
+    texts["framing"] = texts["line"]
+    for target, prefix in prefixes.items():
+        folder = Path(sys.argv[1]) / target
+        folder.mkdir(parents=True, exist_ok=True)
+        for index, text in enumerate(texts[target]):
+            (folder / f"case-{index}").write_bytes(prefix + text)
+
+
+main()
