@@ -29,7 +29,6 @@ import pyarrow.dataset
 from arrow_columns import SCHEMA, to_arrow
 from fastkcl.replay import ReplayOptions, generate, replay
 from fastkcl.replay.sources import Shard
-from fastkcl.spark import LocalSpark
 from pipe_child import CPUS, PROGRAMS, WRITE_SIZE
 
 STREAM = "bench"
@@ -142,14 +141,31 @@ class Records:
                     assert rows.combine_chunks().equals(sent.combine_chunks()), f"{folder}: records have changed"
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A Connect server: where it is, and its JVM."""
+
+    url: str
+    pid: int
+
+
 @contextmanager
-def server(folder: Path) -> Iterator[LocalSpark]:
-    """A Connect server that has done its first job."""
-    with (folder / "server.log").open("ab") as log:
-        settings = {"spark.driver.memory": HEAP}
-        with LocalSpark(f"local[{len(CPUS)}]", connect=True, output=log, settings=settings) as spark:
-            spark.session.range(1000).write.format("noop").mode("overwrite").save()
-            yield spark
+def server(folder: Path) -> Iterator[Server]:
+    """A Connect server that has done its first job; its log goes to `folder`."""
+    command = [sys.executable, str(PROGRAMS / "spark_server.py"), str(len(CPUS)), HEAP]
+    log = folder / "server.log"
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            said = process.stdout.readline()
+            assert said, f"no server: {log.read_text(errors='replace')[-2000:]}"
+            yield Server(**json.loads(said))
+        finally:
+            process.stdin.close()
 
 
 @contextmanager
@@ -182,7 +198,7 @@ def _cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def run(peer: Peer, records: Records, spark: LocalSpark, table: Path | None, folder: Path) -> Run:
+def run(peer: Peer, records: Records, spark: Server, table: Path | None, folder: Path) -> Run:
     """Have clients of one kind write all records.
 
     Args:
@@ -192,7 +208,6 @@ def run(peer: Peer, records: Records, spark: LocalSpark, table: Path | None, fol
         table: where they write Parquet; None for Spark's noop.
         folder: for the socket.
     """
-    assert spark.url is not None
     environment = {
         "FASTKCL_SPARK": spark.url,
         "FASTKCL_BENCH_GATE": str(folder / "gate"),

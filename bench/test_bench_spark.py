@@ -13,9 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from fastkcl.spark import LocalSpark
 from original_kclpy import VERSION
-from spark_bench import HEAP, PLACEMENTS, Peer, Records, Run, peak_bytes, placed, run, server
+from spark_bench import HEAP, PLACEMENTS, Peer, Records, Run, Server, peak_bytes, placed, run, server
 
 PROFILE = "clickstream"
 SHARDS = 8
@@ -47,7 +46,7 @@ def peers(original_python: Path) -> dict[Peer, int]:
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSpark]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server for all of them."""
     with server(tmp_path_factory.mktemp("server")) as started:
         yield started
@@ -61,7 +60,7 @@ def records(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return Records(PROFILE, shards, count, tmp_path_factory.mktemp("records"))
 
 
-def write(peer: Peer, records: Records, spark: LocalSpark, target: str, folder: Path, *, content: bool) -> Run:
+def write(peer: Peer, records: Records, spark: Server, target: str, folder: Path, *, content: bool) -> Run:
     """All clients of one kind, once; then what is stored is compared with what was sent."""
     table = folder / "table" if target == "Parquet" else None
     done = run(peer, records, spark, table, folder)
@@ -80,7 +79,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("target", TARGETS)
 def test_spark(
-    benchmark, target: str, placement: str, peers: dict[Peer, int], records: Records, spark: LocalSpark, tmp_path: Path
+    benchmark, target: str, placement: str, peers: dict[Peer, int], records: Records, spark: Server, tmp_path: Path
 ) -> None:
     """The first round warms up; in it all columns of all records are compared, later the rows are counted."""
     measured: dict[str, list[Run]] = {peer.name: [] for peer in peers}
