@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from fastkcl.cli import demo as demo_module
 from fastkcl.spark import SparkUnavailableError
-from fastkcl.spark.demo import DemoError
+from fastkcl.spark.demo_parts import DemoError
 from fastkcl.spark.demo_report import CountryRow, DemoReport, DemoShard, Event, ShardWork, Step
 
 

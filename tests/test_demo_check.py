@@ -9,15 +9,14 @@ import pytest
 from fastkcl import RecordBatch
 from fastkcl.replay import profiles
 from fastkcl.replay.columns import Columns
-from fastkcl.replay.report import ShardReport
 from fastkcl.spark import LocalSpark
-from fastkcl.spark.demo import PROFILE, DemoError, _spark_errors_told
-from fastkcl.spark.demo_check import SentShard, compare, countries, sent_shard
+from fastkcl.spark.demo_check import Delivered, SentShard, compare, countries, sent_shard
 from fastkcl.spark.demo_child import EVENT_SCHEMA
+from fastkcl.spark.demo_parts import PROFILE, DemoError, spark_errors_told
 from pyspark.sql import DataFrame
 from spark_helpers import record_batch
 
-PLAYED = {"s": ShardReport("s", "s", "modern", records_sent=3, records_delivered=7, checkpoints=5)}
+DELIVERED = {"s": Delivered(again=4, checkpoints=5)}
 EVERYTHING = (3, 0, 0, True)
 CHANGED = (3, 0, 0, False)
 
@@ -65,7 +64,7 @@ def test_it_finds_what_is_wrong(
             [record.timestamp_millis for record in batch],
         )
     )
-    (found,) = compare(spark.session, tmp_path, {"s": sent}, PLAYED)
+    (found,) = compare(spark.session, tmp_path, {"s": sent}, DELIVERED)
     assert (found.stored, found.lost, found.doubled, found.same_content) == expected
     assert found.ok == (expected == EVERYTHING)
     assert (found.checkpoints, found.again) == (5, 4)
@@ -79,16 +78,16 @@ def test_a_path_is_no_pattern(spark: LocalSpark, tmp_path: Path, name: str) -> N
     table = tmp_path / name
     table.mkdir()
     frame.write.parquet(str(table / "shard=s"))
-    (found,) = compare(spark.session, table, {"s": SentShard(3, 0)}, PLAYED)
+    (found,) = compare(spark.session, table, {"s": SentShard(3, 0)}, DELIVERED)
     assert (found.stored, found.lost) == (3, 0)
 
 
 def test_an_error_of_spark_is_told_while_it_can_be(spark: LocalSpark) -> None:
-    with pytest.raises(DemoError, match=r"^Spark: \[PATH_NOT_FOUND\].*/nowhere") as caught, _spark_errors_told():
+    with pytest.raises(DemoError, match=r"^Spark: \[PATH_NOT_FOUND\].*/nowhere") as caught, spark_errors_told():
         spark.session.read.parquet("/nowhere")
     assert "\n" not in str(caught.value)
 
 
 def test_nothing_stored_is_everything_lost(spark: LocalSpark, tmp_path: Path) -> None:
-    (found,) = compare(spark.session, tmp_path, {"s": SentShard(3, 1)}, PLAYED)
+    (found,) = compare(spark.session, tmp_path, {"s": SentShard(3, 1)}, DELIVERED)
     assert (found.stored, found.lost, found.doubled, found.ok) == (0, 3, 0, False)

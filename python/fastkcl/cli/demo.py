@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib import import_module
 from pathlib import Path
 from threading import Lock
 
@@ -15,10 +16,14 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from fastkcl.cli.extras import without_extra
+from fastkcl.daemon.jars import JarsError
+from fastkcl.java import JavaNotFoundError
 from fastkcl.replay import Progress as ReplayProgress
 from fastkcl.replay import ReplayError
 from fastkcl.spark import SparkUnavailableError
-from fastkcl.spark.demo import DemoError, run_demo
+from fastkcl.spark.demo import run_demo
+from fastkcl.spark.demo_parts import DemoError
 from fastkcl.spark.demo_report import DemoReport, DemoShard, Event, ShardWork
 
 __all__ = ["demo"]
@@ -32,11 +37,24 @@ A Kinesis stream of click events, on this machine and without AWS:
 [b]trouble[/b]   a child is killed, a shard is split, Spark is killed as well
 [b]check[/b]     Spark reads it back: is every record there, once, unchanged?"""
 
+_DAEMON_INTRODUCTION = """\
+A Kinesis stream of click events, on this machine, and the real daemon:
+
+[b]local AWS[/b]  has the stream and the lease table
+[b]daemon[/b]     Java, KCL 3, started by `fastkcl daemon`: a child per shard
+[b]children[/b]   decode its JSON lines into Arrow columns, for Spark
+[b]Spark[/b]      writes the payloads' fields to Parquet; a child checkpoints
+[b]trouble[/b]    a shard is split
+[b]check[/b]      Spark reads it back: is every record there, once?"""
+
 
 @click.command()
 @click.option("--shards", default=4, show_default=True, type=click.IntRange(1, 64), help="Shards; a child for each.")
 @click.option(
     "--records", default=25_000, show_default=True, type=click.IntRange(1, 10_000_000), help="Records of each shard."
+)
+@click.option(
+    "--daemon", "real", is_flag=True, help="By a real Java daemon (KCL 3) and local AWS instead of the replayer."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, and nothing else there.")
 @click.option(
@@ -45,28 +63,33 @@ A Kinesis stream of click events, on this machine and without AWS:
     type=click.Path(file_okay=False, path_type=Path),
     help="Leave the table in DIR, which must be new or empty. Without it nothing stays.",
 )
-def demo(shards: int, records: int, as_json: bool, keep: Path | None) -> None:
+def demo(shards: int, records: int, real: bool, as_json: bool, keep: Path | None) -> None:
     """See it work: generated shards, child processes, Spark, Parquet, and a check of what arrived.
 
     On the way a child is killed, a shard is split, and Spark is killed and started again. Needs pyspark and a Java (17
     or newer, or the one of pip install 'fastkcl[jdk]'); about a minute, most of it the JVMs'. Exits with 1 if a record
     is missing, doubled or changed.
 
+    With --daemon the way begins at a stream of local AWS and leads through the Java daemon of KCL 3, and the trouble is
+    the split of a shard. Needs pip install 'fastkcl[local]' too, and the daemon's jars, which are found or fetched as
+    `fastkcl daemon` does it.
+
     \b
     Examples:
       fastkcl demo
+      fastkcl demo --daemon --shards 2
       fastkcl demo --shards 8 --records 100000 --keep /tmp/clicks
       fastkcl demo --json | jq .steps
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
     console = Console(stderr=as_json, highlight=False)
+    run = _run_real if real else _run_replayed
     if not as_json:
-        console.print(Panel(_INTRODUCTION, title="fastkcl demo", title_align="left", expand=False, padding=(1, 2)))
+        text = _DAEMON_INTRODUCTION if real else _INTRODUCTION
+        console.print(Panel(text, title="fastkcl demo", title_align="left", expand=False, padding=(1, 2)))
     try:
         with _Display(console) as display:
-            report = run_demo(
-                shards=shards, records=records, keep=keep, on_step=display.step, on_progress=display.progress
-            )
-    except (SparkUnavailableError, ReplayError, DemoError, ValueError) as error:
+            report = run(shards, records, keep, display)
+    except (SparkUnavailableError, ReplayError, DemoError, JarsError, JavaNotFoundError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
         raise click.ClickException(f"{error.filename or 'demo'}: {error.strerror or error}") from error
@@ -77,6 +100,23 @@ def demo(shards: int, records: int, as_json: bool, keep: Path | None) -> None:
     for line in report.output:
         click.echo(line, err=True)
     sys.exit(0 if report.ok else 1)
+
+
+def _run_replayed(shards: int, records: int, keep: Path | None, display: _Display) -> DemoReport:
+    return run_demo(shards=shards, records=records, keep=keep, on_step=display.step, on_progress=display.progress)
+
+
+def _run_real(shards: int, records: int, keep: Path | None, display: _Display) -> DemoReport:
+    with without_extra("local"):
+        import_module("fastkcl.local_aws.server")  # a process of its own has it, whose message would come late
+        from fastkcl.local_aws import LocalAwsError
+        from fastkcl.spark.demo_daemon import run_daemon_demo
+    try:
+        return run_daemon_demo(
+            shards=shards, records=records, keep=keep, on_step=display.step, on_progress=display.count
+        )
+    except LocalAwsError as error:
+        raise DemoError(str(error)) from error
 
 
 class _Display:
@@ -120,6 +160,11 @@ class _Display:
             self._shards[shard.index] = shard
             done = sum(each.records for each in self._shards.values())
             total = sum(each.records_total for each in self._shards.values())
+        self.count(done, total)
+
+    def count(self, done: int, total: int) -> None:
+        """Move the bar; called from any thread."""
+        with self._lock:
             assert self._task is not None
             self._progress.update(self._task, completed=done, total=total, count=f"{done:,} records")
 

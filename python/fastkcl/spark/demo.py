@@ -18,50 +18,34 @@ checksum over all columns of every record. It is no benchmark: the JVM is cold, 
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from fastkcl.replay import Progress, ReplayOptions, generate, parse_fault, replay
 from fastkcl.replay.plan import make_plans
 from fastkcl.spark import demo_child
-from fastkcl.spark.demo_check import SentShard, compare, countries, sent_shard
-from fastkcl.spark.demo_report import DemoReport, Event, ShardWork, Step
-from fastkcl.spark.local import LocalSpark
+from fastkcl.spark.demo_check import Delivered, SentShard, compare, countries, sent_shard
+from fastkcl.spark.demo_parts import LOG_LINES, PROFILE, ChildrenSaid, DemoServer, check_arguments, spark_errors_told
+from fastkcl.spark.demo_report import DemoReport, Event, Step
 from fastkcl.spark.processor import DEFAULT_MAX_BYTES
-from fastkcl.spark.settings import without_frames
 
 if TYPE_CHECKING:
     from fastkcl.replay.sources import Shard
 
-__all__ = ["PROFILE", "DemoError", "run_demo"]
+__all__ = ["run_demo"]
 
-PROFILE: Final = "clickstream"
 _STREAM: Final = "demo"
-_LOG_LINES: Final = 30
 _BATCHES: Final = 25  # of each shard
 _SPLIT_AFTER: Final = 4  # of these
 _MAX_BYTES: Final = DEFAULT_MAX_BYTES // 4  # of one write, so that there are several of each shard
 _HELD_BYTES: Final = 4 * DEFAULT_MAX_BYTES  # being written by all children together, whatever their number
-_METRICS: Final = b"fastkcl: metrics "
-
-# For a minute on one machine: the quick compiler only, and no 200 partitions for a handful of groups.
-_SPARK_SETTINGS: Final = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-    "spark.sql.shuffle.partitions": "4",
-}
-
-
-class DemoError(RuntimeError):
-    """Spark has failed on the way. `str()` says how."""
 
 
 class _Generated:
@@ -98,10 +82,7 @@ def run_demo(
         ReplayError: the children can't be started.
         DemoError: Spark fails afterwards.
     """
-    if shards < 1 or records < 1:
-        raise ValueError("shards and records must be at least 1")
-    if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-        raise ValueError(f"{keep}: not an empty folder")
+    check_arguments(shards, records, keep)
     begun = time.monotonic()
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fastkcl-demo-")))
@@ -122,9 +103,9 @@ def run_demo(
 
         on_step("starting Spark")
         clock = time.monotonic()
-        server = _Server(stack.enter_context(log_path.open("wb")))
+        server = DemoServer(stack.enter_context(log_path.open("wb")))
         stack.callback(server.close)
-        stack.enter_context(_spark_errors_told())
+        stack.enter_context(spark_errors_told())
         # The first job of a JVM takes seconds, whatever it writes: that is start, not the way of the records.
         server.spark.session.range(1000).write.parquet(str(work / "first-job"))
         steps.append(Step("start Spark and its first job", time.monotonic() - clock))
@@ -132,7 +113,7 @@ def run_demo(
         on_step(f"{shards} children: protocol lines → Arrow → Spark → Parquet")
         parents = {plan.index: plans[plan.parents[0]].label for plan in plans if plan.parents}
         stage = _Stage(server, on_step, on_progress, shards=len(plans), parents=parents)
-        said = _Said()
+        said = ChildrenSaid()
         played = replay(
             [sys.executable, "-m", "fastkcl.spark.demo_child"],
             source,
@@ -164,7 +145,11 @@ def run_demo(
         on_step("Spark reads the table back")
         clock = time.monotonic()
         session = server.spark.session
-        found = compare(session, table, sent, {shard.shard_id: shard for shard in played.shards})
+        delivered = {
+            shard.shard_id: Delivered(shard.records_delivered - shard.records_sent, shard.checkpoints)
+            for shard in played.shards
+        }
+        found = compare(session, table, sent, delivered)
         rows = countries(session) if any(shard.stored for shard in found) else []
         stored = sum(path.stat().st_size for path in table.rglob("*.parquet"))
         steps.append(Step("read back, compare, aggregate", time.monotonic() - clock, stored))
@@ -180,7 +165,7 @@ def run_demo(
             problems=[f"{shard.label}: {problem}" for shard in played.shards for problem in shard.problems],
         )
         if not report.ok:
-            report.output = said.last + log_path.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+            report.output = said.last + log_path.read_text(errors="replace").splitlines()[-LOG_LINES:]
     report.total_seconds = time.monotonic() - begun
     return report
 
@@ -205,52 +190,6 @@ def _options(shards: int, records: int) -> ReplayOptions:
     )
 
 
-@contextmanager
-def _spark_errors_told() -> Iterator[None]:
-    """Turns Spark's exceptions into a DemoError while the JVM is there, which many ask for their text.
-
-    Raises:
-        DemoError: what Spark has raised.
-    """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        raise DemoError(f"Spark: {without_frames(error)}") from error
-
-
-class _Server:
-    """The Spark that the children write to, and that reads the table back.
-
-    Args:
-        log: where its JVM writes.
-
-    Raises:
-        SparkUnavailableError: it does not start.
-    """
-
-    def __init__(self, log: IO[bytes]) -> None:
-        self._log = log
-        self.spark = LocalSpark(connect=True, output=log, settings=_SPARK_SETTINGS)
-        assert self.spark.url is not None
-        self.url = self.spark.url
-        self.java = self.spark.java  # the second one takes what this one has found
-
-    def start_again(self) -> None:
-        """At the same URL.
-
-        Raises:
-            SparkUnavailableError: it does not start.
-        """
-        self.spark = LocalSpark(connect=self.url, output=self._log, settings=_SPARK_SETTINGS)
-
-    def close(self) -> None:
-        """End it."""
-        self.spark.close()
-
-
 class _Stage:
     """Watches how far the shards are, notes what is done to them, and kills Spark when it is time.
 
@@ -264,7 +203,7 @@ class _Stage:
 
     def __init__(
         self,
-        server: _Server,
+        server: DemoServer,
         on_step: Callable[[str], None],
         on_progress: Callable[[Progress], None],
         *,
@@ -335,47 +274,3 @@ class _Stage:
     def _note(self, what: str) -> None:
         assert self._begun is not None
         self.events.append(Event(time.monotonic() - self._begun, what))
-
-
-class _Said:
-    """What the children write on standard error: their metrics, and the rest."""
-
-    def __init__(self) -> None:
-        self.last: list[str] = []
-        """The last lines that are no metrics."""
-        self._metrics: dict[tuple[str, int], dict[str, Any]] = {}
-        self._lock = threading.Lock()
-
-    def line(self, shard: str, line: bytes) -> None:
-        """A line; called from the shards' threads."""
-        with self._lock:
-            if line.startswith(_METRICS):
-                values = json.loads(line.removeprefix(_METRICS))
-                self._metrics[shard, values["pid"]] = values
-            else:
-                self.last.append(f"{shard}: {line.decode(errors='replace')}")
-                del self.last[:-_LOG_LINES]
-
-    def work(self) -> list[ShardWork]:
-        """The sums over each shard's processes."""
-        sums: dict[str, Counter[str]] = {}
-        for (shard, _), values in self._metrics.items():
-            of_shard = sums.setdefault(shard, Counter())
-            of_shard["processes"] += 1
-            for name, value in values.items():
-                if isinstance(value, int | float):
-                    of_shard[name] += value  # type: ignore[assignment]  # seconds are fractions
-        return [
-            ShardWork(
-                shard_id=shard,
-                processes=of_shard["processes"],
-                writes=of_shard["writes"],
-                write_failures=of_shard["write_failures"],
-                written_bytes=of_shard["written_bytes"],
-                dropped=of_shard["dropped_records"],
-                seconds=of_shard["start_age_seconds"],
-                write_seconds=of_shard["write_seconds"],
-                processing_seconds=of_shard["processing_seconds"],
-            )
-            for shard, of_shard in sorted(sums.items())
-        ]

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from fastkcl.replay.columns import Columns
-    from fastkcl.replay.report import ShardReport
 
-__all__ = ["SentShard", "compare", "countries", "sent_shard"]
+__all__ = ["Delivered", "SentShard", "compare", "countries", "sent_shard"]
 
 # The prices have two decimals. In hundredths, rounded by the same arithmetic on both sides, they are integers: Python
 # and Java do not write every floating point number with the same digits.
@@ -63,6 +62,15 @@ class SentShard:
     """Sum of the records' CRC-32, as `_COUNT` does it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What children were given of a shard, beside its records."""
+
+    again: int
+    """Records that came once more."""
+    checkpoints: int
+
+
 def sent_shard(columns: Columns) -> SentShard:
     """Count and check records whose payloads are the demo's events."""
     rows = zip(
@@ -91,7 +99,7 @@ def _text(field: str, event: dict[str, Any]) -> str:
 
 
 def compare(
-    spark: SparkSession, table: Path, sent: Mapping[str, SentShard], played: Mapping[str, ShardReport]
+    spark: SparkSession, table: Path, sent: Mapping[str, SentShard], delivered: Mapping[str, Delivered]
 ) -> list[DemoShard]:
     """Compare each shard's rows with what was sent.
 
@@ -99,7 +107,7 @@ def compare(
         spark: a session of the machine that has the table.
         table: its folder; the view ``stored`` is made of it.
         sent: by shard id.
-        played: what the replayer says of the shards, by shard id.
+        delivered: by shard id.
     """
     rows: dict[str, Any] = {}
     if any(table.rglob("*.parquet")):
@@ -109,19 +117,19 @@ def compare(
         rows = {row["shard"]: row for row in spark.sql(_COUNT).collect()}
     found = []
     for shard_id, expected in sent.items():
-        row, report = rows.get(shard_id), played[shard_id]
+        row, way = rows.get(shard_id), delivered[shard_id]
         stored = row["stored"] if row else 0
         distinct = row["distinct_records"] if row else 0
         found.append(
             DemoShard(
                 shard_id=shard_id,
                 sent=expected.records,
-                again=report.records_delivered - report.records_sent,
+                again=way.again,
                 stored=stored,
                 lost=expected.records - distinct,
                 doubled=stored - distinct,
                 same_content=(row["checksum"] if row else 0) == expected.checksum,
-                checkpoints=report.checkpoints,
+                checkpoints=way.checkpoints,
             )
         )
     return found

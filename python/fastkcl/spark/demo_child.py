@@ -35,6 +35,7 @@ if __name__ == "__main__":
             payload="json",
             schema=EVENT_SCHEMA,
             max_bytes=int(os.environ[MAX_BYTES_VARIABLE]),
+            max_age=5.0,  # a real stream does not end, and who looks on waits for its last records
             checkpoint_interval=1.0,
             reconnect_timeout=300.0,  # Spark takes as long as the machine takes to start it again
             report_interval=0.25,
