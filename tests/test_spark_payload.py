@@ -57,7 +57,9 @@ TABLE = [
     (b'{"l":[1,"x"],"b":"k"}', {"b": "k"}, True),
     (b'{"b":5}', {"b": "5"}, False),
     (b'{"b":{"q":[1,true]}}', {"b": '{"q":[1,true]}'}, False),
-    (b'{"a":1,"a":2}', {"a": 2}, False),
+    (b'{"a":1,"a":2}', {"a": 2}, True),
+    (b'{"s":{"x":1,"x":2}}', {"s": {"x": 2, "y": None}}, True),
+    (b'{"z":1,"z":2}', {}, False),
     # what from_json would take in silence, in part or with other text
     (b'{"a":1}{"a":2}', {}, True),
     (b'{"a":1} xyz', {}, True),
@@ -91,6 +93,54 @@ def test_every_record_is_a_row_and_what_cannot_be_read_is_kept(session: Any, sch
         assert row["_corrupt"] == (payload if corrupt else None), payload
         found = {name: row[name] for name in "abcsl" if row[name] is not None}
         assert found == values, payload
+
+
+LOST = [
+    # what from_json makes of it in silence, and whether the payload is kept for that reason
+    ('{"i":200}', "i", "-56", True),
+    ('{"i":127}', "i", "127", False),
+    ('{"d":1e400}', "d", "Infinity", True),
+    ('{"d":"Infinity"}', "d", "Infinity", False),
+    ('{"b":"half \\ud83d"}', "b", "half ?", True),
+    ('{"b":"\\ud83d\\ude00"}', "b", "😀", False),
+    ('{"b":0.12345678901234567890}', "b", "0.12345678901234568", True),
+    ('{"b":0.30000000000000004}', "b", "0.30000000000000004", False),
+    ('{"b":1.10}', "b", "1.1", False),
+    ('{"b":{"x":1e400}}', "b", '{"x":"Infinity"}', True),
+    ('{"b":{"x":"\\ud83d"}}', "b", '{"x":"\\uD83D"}', False),
+    ('{"t":1748781296}', "t", "2025-06-01 12:34:56", False),
+    ('{"t":1748781296789000}', "t", "-113992-07-16 14:29:52.59648", True),
+    ('{"l":[1,200]}', "l", "[1, -56]", True),
+    ('{"s":{"b":"\\udc00"}}', "s", "{?}", True),
+]
+LOST_BY_SPARK = [
+    ('{"f":1e39}', "f", "Infinity", True),
+    ('{"f":3e38}', "f", "3.0E38", False),
+    ('{"m":{"x":200}}', "m", "{x -> -56}", True),
+    ('{"m":{"\\ud83d":1}}', "m", "{? -> 1}", True),
+    ('{"m":{"x":1}}', "m", "{x -> 1}", False),
+]
+LOSING = "i tinyint, d double, b string, t timestamp, l array<tinyint>, s struct<b: string>"
+
+
+@pytest.mark.parametrize(
+    ("schema", "table"),
+    [(LOSING, LOST), (f"{LOSING}, f float, m map<string,tinyint>", LOST + LOST_BY_SPARK)],
+    ids=["parsed here", "by Spark"],
+)
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
+def test_what_from_json_does_not_keep_and_does_not_tell_of_is_kept(
+    session: Any, schema: str, table: list[tuple[str, str, str, bool]], packed: bool
+) -> None:
+    texts = [text.encode() for text, _, _, _ in table]
+    data = [gzip.compress(text) for text in texts] if packed else texts
+    df = frame(session, data, schema, compression="auto")
+    columns = [name.split()[0] for name in schema.split(", ")]
+    # As text, as Python has no such times.
+    rows = df.selectExpr("sequenceNumber", *(f"CAST({name} AS STRING) AS {name}" for name in columns), "_corrupt")
+    found = sorted(rows.collect(), key=lambda row: int(row.sequenceNumber))
+    for row, payload, (text, column, value, kept) in zip(found, data, table, strict=True):
+        assert (row[column], row._corrupt) == (value, payload if kept else None), text
 
 
 @pytest.mark.parametrize("schema", [SCHEMA, f"{SCHEMA}, other map<string,int>"], ids=["parsed here", "by Spark"])
@@ -177,6 +227,7 @@ def test_arguments_that_do_not_fit_together_are_refused(
         ("partitionkey string", "a second column 'partitionkey'"),
         ("a int, _corrupt string", "a second column '_corrupt'"),
         ("_unparsed int", "a second column '_unparsed'"),
+        ("_packed int", "a second column '_packed'"),
     ],
 )
 def test_a_schema_that_cannot_be_used_is_refused_at_the_start(session: Any, schema: str, message: str) -> None:
@@ -238,6 +289,14 @@ def test_json_that_was_packed_is_kept_packed_if_it_is_corrupt(session: Any) -> N
         (None, None, data[3]),
         (None, None, data[4]),
     ]
+
+
+@pytest.mark.parametrize("schema", ["a int, b string", "a int, b string, other map<string,int>"])
+def test_packed_json_that_is_left_to_spark_does_not_count_as_corrupt(session: Any, schema: str) -> None:
+    opener = payloads(schema=schema, compression="gzip")
+    opener.prepare(session)
+    texts = [b'{"a":1}', b'{"b":2}', b"[]", b'{"b":"\\ud83d"}']
+    assert opener.open([batch_of(map(gzip.compress, texts))]).corrupt == 2
 
 
 def test_a_null_payload_is_null_everywhere() -> None:

@@ -174,14 +174,15 @@ class RecordBatch:
 class PayloadReader:
     """Opens the payloads of record batches: unpacks gzip, parses JSON objects into typed columns. Immutable.
 
-    A payload that cannot be unpacked, or is no JSON object, is in the column _corrupt as it came, and so is one that
-    was unpacked and left. A JSON object with a value that its column does not take as it is (no integer in range, no
-    string…) is left, unpacked, in the column _unparsed. The other columns are null then.
+    A payload that cannot be unpacked, or is no JSON object, is in the column _corrupt as it came. A JSON object with a
+    value that its column does not take as it is (no integer in range, no string…) is left, unpacked, in the column
+    _unparsed, and as it came in _packed if it was unpacked. Is there something in it of which Spark's from_json loses a
+    part without a word, then it is in _corrupt instead of _packed, in any case. The other columns are null then.
 
     Args:
         json: payloads are JSON objects.
-        schema: the columns that they have, as an Arrow IPC message (pyarrow.Schema.serialize()); without one, or with
-            a type that is not parsed here, every object is left.
+        schema: the columns that they have, as an Arrow IPC message (pyarrow.Schema.serialize()); with a type that is
+            not parsed here every object is left, and without one as well, whatever is lost of it.
         compression: "none", "gzip" (what is no gzip is corrupt) or "auto" (what begins with its magic number is
             unpacked).
         max_payload_bytes: a payload that is larger when unpacked is corrupt.
@@ -209,7 +210,7 @@ class OpenedPayloads:
     """Records whose payloads are opened, as Arrow columns. Immutable.
 
     Columns: data, or the schema's; partitionKey, sequenceNumber, subSequenceNumber, approximateArrivalTimestamp;
-    _corrupt, _unparsed.
+    _corrupt, _unparsed, _packed.
     """
 
     @property

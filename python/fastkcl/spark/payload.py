@@ -18,6 +18,9 @@ Rules:
   has a value that does not fit the schema. It is NULL otherwise.
 - What is no object has NULL in all columns of the schema. An object with a value that does not fit has its other
   values, and ``_corrupt``. A payload that the daemon sent as null is NULL everywhere.
+- from_json takes some values that do not fit in another form, and does not tell: 200 for a tinyint, 1e400, half of a
+  surrogate pair, a key's first value (all of them: ``payload/loss.rs``). The reader does. Such an object has what
+  from_json makes of it, and ``_corrupt``.
 - from_json itself takes the first of several objects, replaces invalid UTF-8, and knows single quotes and NaN. None
   of that gets there: it would be a silent loss.
 - A table is cut by what its payloads are when opened; see `Payloads.open`.
@@ -50,18 +53,19 @@ DEFAULT_MAX_PAYLOAD_BYTES: Final = 32 * 1024 * 1024
 
 _OWN_COLUMNS: Final = ("partitionKey", "sequenceNumber", "subSequenceNumber", "approximateArrivalTimestamp", "_corrupt")
 _UNPARSED: Final = "_unparsed"
+_PACKED: Final = "_packed"  # what was unparsed, as it came, if it was unpacked
 _PARSED: Final = "_parsed"  # a struct, between from_json and the columns
 _LARGEST_BYTES: Final = 1 << 30  # what Arrow's 32-bit offsets can stand in any case
-_RESERVED: Final = (*_OWN_COLUMNS, _UNPARSED, _PARSED)
+_RESERVED: Final = (*_OWN_COLUMNS, _UNPARSED, _PACKED, _PARSED)
 
-
-# Types of Spark whose JSON values the reader parses, by their simple names; arrays and structs of them as well.
+# Types of Spark that the reader knows, by their simple names; arrays, structs and maps of them as well.
 _ARROW_TYPES: Final = {
     "boolean": "bool_",
     "tinyint": "int8",
     "smallint": "int16",
     "int": "int32",
     "bigint": "int64",
+    "float": "float32",
     "double": "float64",
     "date": "date32",
     "string": "string",
@@ -142,10 +146,9 @@ class Payloads:
         fields = None
         if self._json:
             fields = _parse(self._ddl, session)
-        arrow_schema = None if fields is None else _arrow_schema(fields)
         self._reader = PayloadReader(
             json=self._json,
-            schema=None if arrow_schema is None else arrow_schema.serialize().to_pybytes(),
+            schema=None if fields is None else _arrow_schema(fields).serialize().to_pybytes(),
             compression=self._compression,
             max_payload_bytes=self._max_payload_bytes,
         )
@@ -193,7 +196,7 @@ class Payloads:
         assert self._frames is not None
         table = pa.Table.from_batches([pa.record_batch(part) for part in opened])
         if self._frames.complete and not any(part.unparsed for part in opened):
-            table = table.drop_columns([_UNPARSED])
+            table = table.drop_columns([_UNPARSED, _PACKED])
         return OpenedRows(table, self._frames)
 
 
@@ -244,7 +247,8 @@ class _Frames:
         data, *own = SCHEMA.fields
         columns = [data] if fields is None else fields.fields if typed else []
         self._schema = StructType([*columns, *own, StructField("_corrupt", BinaryType())])
-        self._schema_with_unparsed = StructType([*self._schema.fields, StructField(_UNPARSED, BinaryType())])
+        left = [StructField(name, BinaryType()) for name in (_UNPARSED, _PACKED)]
+        self._schema_with_unparsed = StructType([*self._schema.fields, *left])
         self.complete = fields is None or typed
         if fields is None:
             return
@@ -258,8 +262,9 @@ class _Frames:
         self._select = [
             *(f"{value} AS {name}" for name, value in zip(names, parsed, strict=True)),
             *(field.name for field in own),
-            f"CASE WHEN {_UNPARSED} IS NULL THEN _corrupt WHEN {_PARSED} IS NULL OR {_PARSED}._corrupt IS NOT NULL"
-            f" THEN coalesce(_corrupt, {_UNPARSED}) END AS _corrupt",
+            f"CASE WHEN _corrupt IS NOT NULL OR {_UNPARSED} IS NULL THEN _corrupt"
+            f" WHEN {_PARSED} IS NULL OR {_PARSED}._corrupt IS NOT NULL THEN coalesce({_PACKED}, {_UNPARSED}) END"
+            " AS _corrupt",
         ]
 
     def data_frame(self, table: pa.Table, session: SparkSession) -> DataFrame:
@@ -344,26 +349,27 @@ def _literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _arrow_schema(fields: StructType) -> pa.Schema | None:
-    """None if there is a type whose values the reader does not parse."""
+def _arrow_schema(fields: StructType) -> pa.Schema:
+    """With null for a type that the reader does not know; then it leaves every object to Spark."""
     import pyarrow as pa
 
-    arrow = _arrow_type(fields)
-    return None if arrow is None else pa.schema(arrow)
+    return pa.schema([pa.field(field.name, _arrow_type(field.dataType)) for field in fields.fields])
 
 
-def _arrow_type(data_type: DataType) -> pa.DataType | None:
+def _arrow_type(data_type: DataType) -> pa.DataType:
     import pyarrow as pa
-    from pyspark.sql.types import ArrayType, StructType
+    from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(data_type, StructType):
-        types = {field.name: _arrow_type(field.dataType) for field in data_type.fields}
-        known = None not in types.values() and 0 < len({name.casefold() for name in types}) == len(data_type.fields)
-        return pa.struct(types) if known else None
+        distinct = {field.name.casefold() for field in data_type.fields}
+        if not 0 < len(distinct) == len(data_type.fields):
+            return pa.null()
+        return pa.struct([(field.name, _arrow_type(field.dataType)) for field in data_type.fields])
     if isinstance(data_type, ArrayType):
-        element = _arrow_type(data_type.elementType)
-        return None if element is None else pa.list_(pa.field("element", element))
+        return pa.list_(pa.field("element", _arrow_type(data_type.elementType)))
+    if isinstance(data_type, MapType):
+        return pa.map_(_arrow_type(data_type.keyType), _arrow_type(data_type.valueType))
     name = data_type.simpleString()
     if name == "timestamp":
         return pa.timestamp("us", "UTC")
-    return getattr(pa, _ARROW_TYPES[name])() if name in _ARROW_TYPES else None
+    return getattr(pa, _ARROW_TYPES.get(name, "null"))()

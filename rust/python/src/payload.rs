@@ -46,8 +46,8 @@ impl PayloadReader {
             .map(payload::fields_of_ipc)
             .transpose()
             .map_err(|error| PyValueError::new_err(format!("schema: {error}")))?
-            .filter(|fields| fields.iter().all(|field| payload::supports(field.data_type())));
-        let typed = fields.is_some();
+            .unwrap_or_default();
+        let typed = !fields.is_empty() && fields.iter().all(|field| payload::supports(field.data_type()));
         let format = if json { Format::Json(fields) } else { Format::Binary };
         let max_payload_bytes = bound("max_payload_bytes", max_payload_bytes)?;
         Ok(Self { payloads: Payloads::new(format, compression, max_payload_bytes), typed })
@@ -79,7 +79,7 @@ impl PayloadReader {
 /// Records whose payloads are opened, as Arrow columns. Immutable.
 ///
 /// Columns: data, or the schema's; partitionKey, sequenceNumber, subSequenceNumber, approximateArrivalTimestamp;
-/// _corrupt, _unparsed.
+/// _corrupt, _unparsed, _packed.
 #[pyclass(module = "fastkcl._core", frozen)]
 pub(crate) struct OpenedPayloads(payload::Opened);
 

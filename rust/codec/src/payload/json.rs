@@ -10,6 +10,7 @@ use chrono::NaiveDate;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::columns::{Column, Struct, Values};
+use super::loss::Kind;
 
 /// What became of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,14 +19,17 @@ pub(crate) enum Outcome {
     Parsed,
     /// It is an object with something that the columns do not take as it is. Nothing of it was added.
     Left,
+    /// As `Left`, and something of it would be lost without a word: see [`super::loss`].
+    LeftWithLoss,
     /// It is no JSON object. Nothing of it was added.
     Corrupt,
 }
 
 /// Adds `text` as a row of `objects`, a struct column, if every value in it is certain.
 ///
+/// `kind` is what the row is read by if it is left.
 /// Lists are left that would make columns of more than `max_bytes`: a column takes more than an empty object's text.
-pub(crate) fn push(objects: Option<&mut Column>, text: &[u8], max_bytes: usize) -> Outcome {
+pub(crate) fn push(objects: Option<&mut Column>, kind: &Kind, text: &[u8], max_bytes: usize) -> Outcome {
     let Ok(text) = std::str::from_utf8(text) else { return Outcome::Corrupt };
     if !text.trim_start_matches([' ', '\t', '\n', '\r']).starts_with('{') {
         return Outcome::Corrupt;
@@ -40,6 +44,7 @@ pub(crate) fn push(objects: Option<&mut Column>, text: &[u8], max_bytes: usize) 
         objects.truncate(rows);
     }
     match serde_json::from_str::<IgnoredAny>(text) {
+        Ok(_) if kind.loses(text) => Outcome::LeftWithLoss,
         Ok(_) => Outcome::Left,
         Err(_) => Outcome::Corrupt,
     }
@@ -237,6 +242,7 @@ mod tests {
     use arrow_schema::{DataType, Field, Fields, TimeUnit};
 
     use super::super::columns::Column;
+    use super::super::loss::Kind;
     use super::{Outcome, push};
 
     fn fields(fields: &[(&str, DataType)]) -> Fields {
@@ -258,12 +264,20 @@ mod tests {
         ]))
     }
 
+    fn kind() -> Kind {
+        match schema() {
+            DataType::Struct(fields) => Kind::of_fields(&fields),
+            _ => unreachable!("a struct"),
+        }
+    }
+
     const MAX_BYTES: usize = 4096;
 
     /// Pushes texts; the outcomes, and the rows of those that were parsed.
     fn pushed(texts: &[&str]) -> (Vec<Outcome>, StructArray) {
         let mut column = Column::of_json(&schema()).unwrap();
-        let outcomes = texts.iter().map(|text| push(Some(&mut column), text.as_bytes(), MAX_BYTES)).collect();
+        let kind = kind();
+        let outcomes = texts.iter().map(|text| push(Some(&mut column), &kind, text.as_bytes(), MAX_BYTES)).collect();
         (outcomes, column.finish().as_struct().clone())
     }
 
@@ -275,19 +289,15 @@ mod tests {
     ];
 
     const LEFT: &[&str] = &[
-        r#"{"i":128}"#,
         r#"{"n":9223372036854775808}"#,
         r#"{"n":1.0}"#,
         r#"{"n":"1"}"#,
         r#"{"n":-0}"#,
         r#"{"f":-0}"#,
-        r#"{"f":1e999}"#,
         r#"{"f":"1"}"#,
         r#"{"b":1}"#,
         r#"{"s":1}"#,
         r#"{"s":{}}"#,
-        r#"{"s":"\ud800"}"#,
-        r#"{"s":"a","s":"b"}"#,
         r#"{"d":"2025-6-1"}"#,
         r#"{"d":"1500-02-29"}"#,
         r#"{"d":"0000-01-01"}"#,
@@ -299,9 +309,16 @@ mod tests {
         r#"{"t":"2025-06-01t00:00:00Z"}"#,
         r#"{"t":"2025-06-01T00:00:0éZ"}"#,
         r#"{"o":[]}"#,
-        r#"{"o":{"x":1,"y":"kept?","x":2}}"#,
         r#"{"l":{}}"#,
         r#"{"l":[{"x":1},{"x":2},{"y":7}]}"#,
+    ];
+
+    const LEFT_WITH_LOSS: &[&str] = &[
+        r#"{"i":128}"#,
+        r#"{"f":1e999}"#,
+        r#"{"s":"\ud800"}"#,
+        r#"{"s":"a","s":"b"}"#,
+        r#"{"o":{"x":1,"y":"kept?","x":2}}"#,
     ];
 
     const CORRUPT: &[&str] = &[
@@ -317,6 +334,7 @@ mod tests {
         r#"{"n":1}{"n":1}"#,
         r#"{"n":1} x"#,
         r#"{"n":01}"#,
+        "{\"\nn\":1}",
         r#"{"n":NaN}"#,
         "{'n':1}",
         r#"{"n":1,}"#,
@@ -354,23 +372,21 @@ mod tests {
 
     #[test]
     fn what_needs_a_rule_is_left_and_what_is_no_object_is_corrupt() {
-        for (texts, expected) in [(LEFT, Outcome::Left), (CORRUPT, Outcome::Corrupt)] {
+        for (texts, expected) in
+            [(LEFT, Outcome::Left), (LEFT_WITH_LOSS, Outcome::LeftWithLoss), (CORRUPT, Outcome::Corrupt)]
+        {
             for text in texts {
-                assert_eq!(
-                    push(None, text.as_bytes(), MAX_BYTES) == Outcome::Corrupt,
-                    expected == Outcome::Corrupt,
-                    "{text}"
-                );
+                assert_eq!(push(None, &kind(), text.as_bytes(), MAX_BYTES), expected, "{text}");
                 assert_eq!(pushed(&[text]).0, [expected], "{text}");
             }
         }
-        assert_eq!(push(None, b"{\"s\":\"\xff\"}", MAX_BYTES), Outcome::Corrupt);
+        assert_eq!(push(None, &kind(), b"{\"s\":\"\xff\"}", MAX_BYTES), Outcome::Corrupt);
     }
 
     #[test]
     fn nothing_stays_of_a_row_that_was_not_taken() {
         let (_, alone) = pushed(PARSED);
-        for bad in LEFT.iter().chain(CORRUPT) {
+        for bad in LEFT.iter().chain(LEFT_WITH_LOSS).chain(CORRUPT) {
             let among: Vec<_> = PARSED.iter().flat_map(|good| [*bad, *good, *bad]).collect();
             assert_eq!(pushed(&among).1, alone, "{bad}");
         }

@@ -6,21 +6,23 @@
 //!  payload ──▶ gzip::unpack ──▶ bytes ──▶ json::push ──▶ typed columns
 //!                  │                          │
 //!                  │ damaged, too large       ├─ no JSON object ────────────▶ _corrupt
-//!                  └───────────▶ _corrupt     └─ an object, but not certain ─▶ _unparsed
+//!                  └───────────▶ _corrupt     └─ an object, but not certain ─▶ _unparsed (_corrupt, _packed)
 //! ```
 //!
 //! Rules:
 //!
-//! 1. `_corrupt` has the payload as it came, and is null for every payload that could be opened.
+//! 1. `_corrupt` has the payload as it came if it could not be opened, or if it is left and something of it would be
+//!    lost without a word: see [`loss`]. It is null otherwise.
 //! 2. A value gets into a typed column only if every reader would read it so: an integer in range, a number for a
 //!    double, a string for a string. Whatever needs a rule of its own (a number for a string field, a fraction for an
 //!    integer, a key that comes twice) leaves its whole record to somebody who has such rules: `_unparsed`, unpacked.
-//!    Where that was packed, `_corrupt` has it as it came, in case that it turns out to be corrupt.
+//!    Where that was packed, `_packed` has it as it came, in case that it turns out to be corrupt.
 //! 3. Memory is bounded by what is asked for, not by what a sender claims: see [`Payloads::open`].
 
 mod columns;
 mod gzip;
 mod json;
+mod loss;
 
 use std::sync::Arc;
 
@@ -30,6 +32,7 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema};
 use crate::batch::RecordBatch;
 use columns::Column;
 use json::Outcome;
+use loss::Kind;
 
 /// Bounds up to here keep every column's 32-bit offsets.
 pub const LARGEST_BYTES: usize = 1 << 30;
@@ -50,8 +53,8 @@ pub enum Compression {
 pub enum Format {
     /// A `data` column.
     Binary,
-    /// Columns of these types, each of which [`supports`] JSON. None: every object is left unparsed.
-    Json(Option<Fields>),
+    /// Columns of these types, or every object left if there is one that does not [`supports`] JSON.
+    Json(Fields),
 }
 
 /// Whether JSON values can be parsed into columns of this type.
@@ -72,6 +75,7 @@ pub fn fields_of_ipc(message: &[u8]) -> Result<Fields, ArrowError> {
 #[derive(Debug)]
 pub struct Payloads {
     format: Format,
+    kind: Kind,
     compression: Compression,
     max_payload_bytes: usize,
 }
@@ -79,7 +83,7 @@ pub struct Payloads {
 /// Rows whose payloads are opened.
 #[derive(Debug)]
 pub struct Opened {
-    /// The format's columns, the records' own without `data`, `_corrupt` and `_unparsed`.
+    /// The format's columns, the records' own without `data`, `_corrupt`, `_unparsed` and `_packed`.
     pub arrow: ArrowBatch,
     /// Rows with something in `_unparsed`.
     pub unparsed: usize,
@@ -91,14 +95,15 @@ impl Payloads {
     /// Payloads that are larger than `max_payload_bytes` when unpacked are corrupt: nobody has to hold a bomb.
     ///
     /// # Panics
-    /// A type of `format` is not supported, or the bound is above [`LARGEST_BYTES`].
+    /// The bound is above [`LARGEST_BYTES`].
     #[must_use]
     pub fn new(format: Format, compression: Compression, max_payload_bytes: usize) -> Self {
         assert!(max_payload_bytes <= LARGEST_BYTES, "offsets are 32 bits wide");
-        if let Format::Json(Some(fields)) = &format {
-            assert!(fields.iter().all(|field| supports(field.data_type())), "every type is supported");
-        }
-        Self { format, compression, max_payload_bytes }
+        let kind = match &format {
+            Format::Json(fields) => Kind::of_fields(fields),
+            Format::Binary => Kind::Other,
+        };
+        Self { format, kind, compression, max_payload_bytes }
     }
 
     /// Opens payloads from row `from` on: as many as make no more than `max_bytes`, and one at least if there is one.
@@ -154,17 +159,21 @@ struct Columns {
     fields: Fields,
     corrupt: Column,
     unparsed: Column,
+    packed: Column,
 }
 
 impl Columns {
     fn new(format: &Format) -> Self {
         let (opened, fields) = match format {
             Format::Binary => (Some(Column::binary()), Fields::from(vec![Field::new("data", DataType::Binary, true)])),
-            Format::Json(Some(fields)) => (Column::of_json(&DataType::Struct(fields.clone())), fields.clone()),
-            Format::Json(None) => (None, Fields::empty()),
+            Format::Json(fields) => match Column::of_json(&DataType::Struct(fields.clone())) {
+                Some(column) => (Some(column), fields.clone()),
+                None => (None, Fields::empty()),
+            },
         };
         let json = matches!(format, Format::Json(_));
-        Self { opened, json, fields, corrupt: Column::binary(), unparsed: Column::binary() }
+        let [corrupt, unparsed, packed] = [Column::binary(), Column::binary(), Column::binary()];
+        Self { opened, json, fields, corrupt, unparsed, packed }
     }
 
     /// Adds a row. A null payload is null in every column.
@@ -172,7 +181,7 @@ impl Columns {
         let bytes = payload.and_then(|payload| how.unpack(payload, unpacked));
         let outcome = match (bytes, self.json) {
             (None, _) => Outcome::Corrupt,
-            (Some(bytes), true) => json::push(self.opened.as_mut(), bytes, how.max_payload_bytes),
+            (Some(bytes), true) => json::push(self.opened.as_mut(), &how.kind, bytes, how.max_payload_bytes),
             (Some(bytes), false) => {
                 if let Some(column) = &mut self.opened {
                     column.push_bytes(bytes);
@@ -185,18 +194,18 @@ impl Columns {
         {
             column.push_null();
         }
-        let left = bytes.filter(|_| outcome == Outcome::Left);
-        self.unparsed.push(left);
+        self.unparsed.push(bytes.filter(|_| matches!(outcome, Outcome::Left | Outcome::LeftWithLoss)));
+        self.corrupt.push(payload.filter(|_| matches!(outcome, Outcome::Corrupt | Outcome::LeftWithLoss)));
         // One copy of it is enough where nothing was unpacked.
-        self.corrupt.push(payload.filter(|_| outcome != Outcome::Parsed && left != payload));
+        self.packed.push(payload.filter(|_| outcome == Outcome::Left && bytes != payload));
     }
 
     fn nbytes(&self) -> usize {
-        self.opened.as_ref().map_or(0, Column::nbytes) + self.corrupt.nbytes() + self.unparsed.nbytes()
+        self.opened.iter().chain([&self.corrupt, &self.unparsed, &self.packed]).map(Column::nbytes).sum()
     }
 
     fn truncate(&mut self, rows: usize) {
-        for column in self.opened.iter_mut().chain([&mut self.corrupt, &mut self.unparsed]) {
+        for column in self.opened.iter_mut().chain([&mut self.corrupt, &mut self.unparsed, &mut self.packed]) {
             column.truncate(rows);
         }
     }
@@ -215,7 +224,9 @@ impl Columns {
         arrays.extend(records.columns().iter().skip(1).cloned());
         let unparsed = self.unparsed.finish();
         let left = unparsed.len() - unparsed.null_count();
-        for (name, array) in [("_corrupt", self.corrupt.finish()), ("_unparsed", unparsed)] {
+        for (name, array) in
+            [("_corrupt", self.corrupt.finish()), ("_unparsed", unparsed), ("_packed", self.packed.finish())]
+        {
             fields.push(Arc::new(Field::new(name, DataType::Binary, true)));
             arrays.push(array);
         }
