@@ -72,8 +72,9 @@ class WriteProgress:
                 raise
             self._failures.add()
             logger().warning(
-                "%s: writing %s rows (%s) failed after %.1f s, attempt %d: %s",
+                "%s: write %d: %s rows (%s) failed after %.1f s, attempt %d: %s",
                 self._shard_id,
+                self._writes.value + 1,
                 f"{run.rows:,}",
                 _megabytes(run.nbytes),
                 time.monotonic() - begun,
@@ -97,8 +98,9 @@ class WriteProgress:
         self._bytes.add(rows.nbytes)
         self._corrupt.add(rows.corrupt_payloads)
         logger().info(
-            "%s: wrote %s rows (%s) in %.1f s%s",
+            "%s: write %d: %s rows (%s) in %.1f s%s",
             self._shard_id,
+            self._writes.value,
             f"{rows.num_rows:,}",
             _megabytes(rows.nbytes),
             seconds,
