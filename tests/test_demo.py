@@ -138,6 +138,14 @@ def test_the_verdict(found: DemoReport, status: int, said: str, monkeypatch: pyt
     assert json.loads(shown.stdout)["ok"] == (status == 0)
 
 
+@pytest.mark.parametrize(("nbytes", "said"), [(450_000, "0.5"), (9_900_000, "9.9"), (64_200_000, "64")])
+def test_a_slow_step_has_a_rate_too(nbytes: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo_module, "run_demo", lambda **_: report(steps=[Step("read back", 1.0, nbytes)]))
+    result = CliRunner().invoke(demo_module.demo, env={"COLUMNS": "200"})
+    (row,) = (line for line in result.stdout.splitlines() if "read back" in line)
+    assert row.split()[-1] == said
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [

@@ -263,7 +263,7 @@ def _step_table(report: DemoReport) -> Table:
             step.name,
             "" if step.bytes is None else f"{step.bytes / 1e6:,.1f}",
             f"{step.seconds:,.2f}",
-            "" if rate is None else f"{rate:,.0f}",
+            "" if rate is None else f"{rate:,.{0 if rate >= 10 else 1}f}",  # noqa: PLR2004 - two digits
         )
     table.add_section()
     table.add_row("in all", "", f"{report.total_seconds:,.2f}", "")
