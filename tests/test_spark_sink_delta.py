@@ -196,6 +196,20 @@ def test_transform(tmp_path: Path) -> None:
     assert len(DeltaTable(tmp_path).file_uris()) == 1
 
 
+@pytest.mark.parametrize(("transform", "asked"), [(None, 1), (transformed(lambda table: table), 3)])
+def test_a_schema_that_cannot_change_is_asked_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transform: Any, asked: int
+) -> None:
+    """Spark Connect would be sent all rows again for each question."""
+    count = []
+    monkeypatch.setattr(FakeFrame, "schema", property(lambda _: count.append(1) or SCHEMA, lambda *_: None), False)
+    sink, _ = opened(tmp_path, transform=transform)
+    for first in (1, 4, 7):
+        sink.write(rows(first, first + 2), SESSION)
+    assert len(count) == asked
+    assert stored(tmp_path) == list(range(1, 10))
+
+
 @pytest.mark.parametrize(
     ("column", "why"),
     [

@@ -91,6 +91,7 @@ class DeltaSink:
         self._transform = transform
         self._shard: Shard | None = None
         self._position: Position | None = None
+        self._schema: Schema | None = None
 
     def open(self, shard: Shard) -> Position | None:
         """Begin with a shard: see how far the table has it.
@@ -138,7 +139,10 @@ class DeltaSink:
         df = rows.data_frame(session)
         if self._transform is not None:
             df = self._transform(df)
-        schema = _schema(df)
+        # Without a transformation it is always the same, and asking Connect for it costs as much as sending the rows.
+        schema = _schema(df) if self._schema is None else self._schema
+        if self._transform is None:
+            self._schema = schema
         if (there := _open(self._root)) is not None:  # the table is made when there are files for it
             _check(there, schema)
         staging = self._root / data_folder(self._shard) / f"after-{position_text(after)}-{secrets.token_hex(8)}"

@@ -92,7 +92,8 @@ class TableSink:
         df = rows.data_frame(session)
         if self._transform is not None:
             df = self._transform(df)
-        self._check_columns(df)
+        if self._transform is not None or not self._checked:  # asking Connect costs as much as sending the rows
+            self._check_columns(df)
         for name, value in zip(_ADDED, (self._shard.stream, self._shard.shard_id), strict=True):
             df = df.withColumn(name, lit(value))
         if not self._checked:
