@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "when-things-die.md"
+PAGE = ROOT / "docs" / "guarantees.md"
 NAMED = sorted(set(re.findall(r"`(tests/\w+\.py(?:::\w+)+)`", PAGE.read_text())))
 
 
