@@ -47,6 +47,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSpark]:
     with (folder / "jvm.log").open("wb") as output:
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)  # spark-warehouse, if anything wants one
+            patch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # as where a process with a Connect session started this
             local = LocalSpark(connect=True, output=output)
         with local:
             local.session.conf.set("spark.sql.shuffle.partitions", "2")

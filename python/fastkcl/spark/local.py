@@ -125,6 +125,8 @@ class LocalSpark:
             with (
                 _environment(_TOKEN_VARIABLE, token if connect else None),
                 _environment("SPARK_REMOTE", None),
+                # Set by each Connect session for its process and the children of that; a SparkContext refuses it.
+                _environment("SPARK_CONNECT_MODE_ENABLED", None),
                 interrupt_kept(),
             ):
                 self._launch_jvm(conf, output)
