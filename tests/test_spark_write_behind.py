@@ -30,14 +30,24 @@ def sent(records: int, shards: int = 1) -> list[int]:
 
 def test_statuses_go_out_while_a_write_takes_long(tmp_path: Path) -> None:
     begun = time.monotonic()
-    report, noise = play(tmp_path, environment={"WRITE_SECONDS": "1.5"}, options={"max_records": 200})
+    report, noise = play(tmp_path, environment={"WRITE_SECONDS": "5"}, options={"max_records": 200}, records=400)
     seconds = time.monotonic() - begun
     (shard,) = report.shards
     assert report.ok, (shard.problems, noise)
-    assert sum(line.startswith("staging") for line in noise) == 3
-    assert seconds > 4.5  # that is what the shard's end has waited for, and not the batches:
-    assert (shard.batches, shard.answer_seconds < 1) == (25, True)
-    assert stored(tmp_path) == sent(500)
+    assert sum(line.startswith("staging") for line in noise) == 2
+    assert seconds > 10  # that is what the shard's end has waited for, and not the batches:
+    assert (shard.batches, shard.answer_seconds < 4) == (20, True)
+    assert stored(tmp_path) == sent(400)
+
+
+def test_no_checkpoint_comes_before_its_write(tmp_path: Path) -> None:
+    """All batches are answered while the first write runs; then the input ends. The replayer has seen no checkpoint."""
+    report, noise = play(tmp_path, environment={"WRITE_SECONDS": "5"}, options={"max_records": 20}, end="eof")
+    (shard,) = report.shards
+    assert report.ok, (shard.problems, noise)
+    assert any(line.startswith("staging") for line in noise)
+    assert (shard.batches, shard.checkpoints, shard.last_checkpoint, shard.uncheckpointed) == (25, 0, None, 500)
+    assert stored_or_nothing(tmp_path) == []
 
 
 def test_statuses_wait_when_the_bound_is_reached(tmp_path: Path) -> None:
