@@ -2,7 +2,8 @@
 
 Not a test. Environment: SINK, ParquetSink or DeltaSink; TABLE_PATH; OPTIONS, JSON for SparkProcessor; RUN_OPTIONS, JSON
 for fastkcl.run; WRITE_SECONDS of each staging; POISON, a sequence number that cannot be written; TROUBLE, a JSON list
-of what shall happen to the shard's first child, to its second and so on, null for nothing:
+of what shall happen to the shard's first child, to its second and so on, null for nothing. The replayer says which one
+a child is; under a daemon they count themselves, in files beside the table.
 
     ["kill", "before", "commit", 2]     SIGKILL right before the second commit; "after": when it is done
     ["kill", "seconds", 0.3]            SIGKILL so long after initialize
@@ -21,6 +22,7 @@ from pathlib import Path
 import fastkcl
 import fastkcl.spark.schema  # noqa: F401 - or the first write takes a second
 import sink_helpers
+from fastkcl.kcl.dialogue import Dialogue
 from fastkcl.spark import SparkProcessor, sinks
 from sink_helpers import FakeSession, FakeWriter
 
@@ -30,6 +32,11 @@ EARLY_CHECKPOINT = 77
 SINK = os.environ.get("SINK", "ParquetSink")
 
 # Named points, and what is called there.
+REQUESTS = {
+    "status": (Dialogue, "send_status"),
+    "shutdown": (SparkProcessor, "shutdown_requested"),
+    "end": (SparkProcessor, "shard_ended"),
+}
 POINTS = {
     "ParquetSink": {
         "stage": (FakeWriter, "parquet"),
@@ -85,7 +92,7 @@ class Processor(SparkProcessor):
 
     def initialize(self, context):
         super().initialize(context)
-        attempt = int(os.environ.get("FASTKCL_REPLAY_ATTEMPT", "1"))
+        attempt = attempt_of(context.shard_id)
         trouble = json.loads(os.environ.get("TROUBLE", "[]"))[attempt - 1 : attempt]
         if trouble and trouble[0] is not None:
             arrange(*trouble[0])
@@ -101,6 +108,15 @@ class Processor(SparkProcessor):
         super().shutdown_requested(Checked(checkpointer, self))
 
 
+def attempt_of(shard_id):
+    """1 for the shard's first child, 2 for the next."""
+    if "FASTKCL_REPLAY_ATTEMPT" in os.environ:
+        return int(os.environ["FASTKCL_REPLAY_ATTEMPT"])
+    with Path(f"{os.environ['TABLE_PATH']}-{shard_id}.attempts").open("ab") as file:
+        file.write(b".")
+        return file.tell()
+
+
 def arrange(what, when, *details):
     happen = {"kill": lambda: os.kill(os.getpid(), signal.SIGKILL), "full": lambda: fill_disk(*details[2:])}[what]
     if when == "seconds":
@@ -108,7 +124,7 @@ def arrange(what, when, *details):
         timer.daemon = True
         timer.start()
         return
-    owner, name = POINTS[SINK][details[0]]
+    owner, name = (REQUESTS | POINTS[SINK])[details[0]]
     function = getattr(owner, name)
     left = [details[1]]
 

@@ -124,6 +124,18 @@ def records_of(folder: Path) -> Counter[Record]:
     return Counter(zip(*(table[name].to_pylist() for name in names), strict=True))
 
 
+def letters_in(folder: Path) -> Counter[Record]:
+    """What dead letters hold, each letter by itself."""
+    found: Counter[Record] = Counter()
+    for path in sorted(folder.glob("*.arrow")):
+        letter = pa.ipc.open_file(path).read_all()
+        about = {name.decode(): value.decode() for name, value in letter.schema.metadata.items()}
+        names = ("sequenceNumber", "subSequenceNumber", "data")
+        for number, sub, data in zip(*(letter[name].to_pylist() for name in names), strict=True):
+            found[about["fastkcl.stream"], about["fastkcl.shard_id"], number, sub, data] += 1
+    return found
+
+
 # ---- deaths and zombies -----------------------------------------------------------------------------------------
 
 

@@ -13,10 +13,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from fastkcl.replay import Report, generate
-from sink_helpers import Record, records_of
+from sink_helpers import Record, letters_in, records_of
 from sink_replay import delivered, play
 
 RUNS = int(os.environ.get("FASTKCL_CHAOS_RUNS", "2"))
@@ -55,18 +54,6 @@ def test_deaths_at_every_named_point_in_one_run(tmp_path: Path, sink: str) -> No
     (shard,) = report.shards
     assert shard.exit_codes == [-9] * len(trouble) + [0], noise
     check(report, noise, records_of(tmp_path), delivered(source))
-
-
-def letters_in(folder: Path) -> Counter[Record]:
-    """What dead letters hold, each letter by itself."""
-    found: Counter[Record] = Counter()
-    for path in sorted(folder.glob("*.arrow")):
-        letter = pa.ipc.open_file(path).read_all()
-        about = {name.decode(): value.decode() for name, value in letter.schema.metadata.items()}
-        names = ("sequenceNumber", "subSequenceNumber", "data")
-        for number, sub, data in zip(*(letter[name].to_pylist() for name in names), strict=True):
-            found[about["fastkcl.stream"], about["fastkcl.shard_id"], number, sub, data] += 1
-    return found
 
 
 @pytest.mark.parametrize("deaths", [(), ("kill@6", "kill@9=half", "kill@14")], ids=["no death", "deaths"])
