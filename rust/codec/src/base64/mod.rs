@@ -57,6 +57,10 @@ pub(crate) static VALUES: [u8; 256] = {
 /// A value of an implementing type is the proof that this CPU has the instructions: types that need any are made by
 /// their `detect` only. Callers are generic over this trait and entered by [`Kernels::run`].
 pub(crate) trait Kernel: Copy {
+    /// Runs `routine` in a function of its own, compiled for these instructions. Besides entering an instruction set, this
+    /// keeps what is seldom needed out of a hot loop, and out of its registers.
+    fn run<R: Routine>(self, routine: R) -> R::Output;
+
     /// Decodes the run of alphabet characters at `source`, of which there may be `limit` at most. Returns its length; that
     /// of its whole bytes, [`bytes_of`] the run, is what was written.
     ///
@@ -129,8 +133,8 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(kernel) => kernel.run(routine),
             #[cfg(target_arch = "aarch64")]
-            Self::Neon(kernel) => routine.run(kernel),
-            Self::Portable(kernel) => routine.run(kernel),
+            Self::Neon(kernel) => kernel.run(routine),
+            Self::Portable(kernel) => kernel.run(routine),
         }
     }
 }

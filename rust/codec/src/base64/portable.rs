@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use super::{Kernel, NONE, VALUES};
+use super::{Kernel, NONE, Routine, VALUES};
 
 /// Any CPU.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +29,11 @@ static SHIFTED: [[u32; 256]; 4] = {
 };
 
 impl Kernel for Portable {
+    #[inline(never)]
+    fn run<R: Routine>(self, routine: R) -> R::Output {
+        routine.run(self)
+    }
+
     #[inline(always)]
     unsafe fn decode_run(self, source: *const u8, limit: usize, destination: *mut u8) -> usize {
         let mut read = 0;

@@ -38,7 +38,7 @@ pub(crate) struct Records<'a> {
 /// What was scanned.
 pub(crate) struct Scanned {
     pub(crate) stop: Stop,
-    /// Where the record begins in which, or behind which, the scanner stopped.
+    /// Where the record begins in which, or behind which, the scanner stopped, or white space before it.
     pub(crate) record: usize,
 }
 
@@ -86,8 +86,8 @@ fn scan<K: Kernel>(kernel: K, input: Padded<'_>, record: &mut usize, columns: &m
             };
             members(kernel, input, here, columns).ok_or(Stop::Members(here))
         } else {
-            literal(input, at, b"{")
-                .and_then(|inside| known_members(kernel, input, inside, columns, Seen::default()))
+            literal(input, skip_space(input, at), b"{")
+                .and_then(|at| kernel.run(KnownMembers { input, at, columns, seen: Seen::default() }))
                 .ok_or(Stop::Element(at))
         };
         let (next, fixed) = match taken {
@@ -95,9 +95,9 @@ fn scan<K: Kernel>(kernel: K, input: Padded<'_>, record: &mut usize, columns: &m
             Err(stop) => return stop,
         };
         columns.commit(fixed);
-        let comma = skip_space(input, next);
+        let comma = if input.input().get(next) == Some(&b',') { next } else { skip_space(input, next) };
         let Some(behind) = literal(input, comma, b",") else { return Stop::After(next) };
-        *record = skip_space(input, behind);
+        *record = behind;
     }
 }
 
@@ -109,7 +109,7 @@ fn members<K: Kernel>(kernel: K, input: Padded<'_>, at: usize, columns: &mut Col
         columns.sequences.reopen();
         let seen = Seen { data: true, ..Seen::default() };
         let at = literal(input, skip_space(input, at), b",")?;
-        known_members(kernel, input, at, columns, seen)
+        kernel.run(KnownMembers { input, at, columns, seen })
     });
     if taken.is_none() {
         columns.keys.reopen();
@@ -157,6 +157,22 @@ struct Seen {
 
 /// Takes the members from `at`, where one must begin, up to the closing brace: any order and white space, but known names
 /// only, each of them once. What else may be valid is the general parser's.
+struct KnownMembers<'a> {
+    input: Padded<'a>,
+    at: usize,
+    columns: &'a mut Columns,
+    seen: Seen,
+}
+
+impl Routine for KnownMembers<'_> {
+    type Output = Option<(usize, Fixed)>;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> Option<(usize, Fixed)> {
+        known_members(kernel, self.input, self.at, self.columns, self.seen)
+    }
+}
+
 #[inline(always)]
 fn known_members<K: Kernel>(
     kernel: K,
@@ -244,10 +260,29 @@ fn literal<const N: usize>(input: Padded<'_>, at: usize, expected: &[u8; N]) -> 
 fn text<K: Kernel>(kernel: K, input: Padded<'_>, at: usize, column: &mut Variable) -> Option<usize> {
     let end = at + plain_run(kernel, input, at);
     column.values.extend_from_input(input, at, end);
-    if input.input().get(end) == Some(&b'"') { Some(end + 1) } else { special_text(kernel, input, end, column) }
+    if input.input().get(end) == Some(&b'"') {
+        Some(end + 1)
+    } else {
+        kernel.run(SpecialText { input, at: end, column })
+    }
 }
 
 /// Goes on with a string from its first character that is not plain: escapes and non-ASCII, valid ones only.
+struct SpecialText<'a> {
+    input: Padded<'a>,
+    at: usize,
+    column: &'a mut Variable,
+}
+
+impl Routine for SpecialText<'_> {
+    type Output = Option<usize>;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> Option<usize> {
+        special_text(kernel, self.input, self.at, self.column)
+    }
+}
+
 #[inline(always)]
 fn special_text<K: Kernel>(kernel: K, input: Padded<'_>, mut at: usize, column: &mut Variable) -> Option<usize> {
     loop {

@@ -18,7 +18,7 @@
 #[allow(clippy::wildcard_imports, reason = "the intrinsics' names are their own namespace")]
 use std::arch::aarch64::*;
 
-use super::super::{Kernel, VALUES};
+use super::super::{Kernel, Routine, VALUES};
 use crate::cpu::Isa;
 
 /// Proof that this CPU has NEON, and that its lanes are in memory's order.
@@ -32,6 +32,11 @@ impl Neon {
 }
 
 impl Kernel for Neon {
+    #[inline(never)]
+    fn run<R: Routine>(self, routine: R) -> R::Output {
+        routine.run(self)
+    }
+
     #[inline(always)]
     unsafe fn decode_run(self, source: *const u8, limit: usize, destination: *mut u8) -> usize {
         // SAFETY: `self` proves the instructions. Tables are the first 128 bytes of VALUES. Loads: `read < limit`, 64 bytes

@@ -23,17 +23,6 @@ impl Avx2 {
     pub(crate) fn detect() -> Option<Self> {
         Isa::Avx2.is_supported().then_some(Self(()))
     }
-
-    /// Runs `routine`, compiled for these instructions.
-    #[inline]
-    pub(crate) fn run<R: Routine>(self, routine: R) -> R::Output {
-        #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
-        fn compiled<R: Routine>(kernel: Avx2, routine: R) -> R::Output {
-            routine.run(kernel)
-        }
-        // SAFETY: `self` proves the instructions.
-        unsafe { compiled(self, routine) }
-    }
 }
 
 /// Both halves of a register from one table of 16.
@@ -42,6 +31,17 @@ macro_rules! table {
 }
 
 impl Kernel for Avx2 {
+    #[inline]
+    fn run<R: Routine>(self, routine: R) -> R::Output {
+        #[inline(never)]
+        #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
+        fn compiled<R: Routine>(kernel: Avx2, routine: R) -> R::Output {
+            routine.run(kernel)
+        }
+        // SAFETY: `self` proves the instructions.
+        unsafe { compiled(self, routine) }
+    }
+
     #[inline(always)]
     unsafe fn decode_run(self, source: *const u8, limit: usize, destination: *mut u8) -> usize {
         // SAFETY: `self` proves the instructions. Loads: `read < limit`, 32 bytes each, and SLACK bytes behind `limit`

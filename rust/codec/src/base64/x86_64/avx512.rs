@@ -32,17 +32,6 @@ impl Avx512 {
     pub(crate) fn detect() -> Option<Self> {
         Avx2::detect().filter(|_| Isa::Avx512.is_supported()).map(|avx2| Self { avx2 })
     }
-
-    /// Runs `routine`, compiled for these instructions.
-    #[inline]
-    pub(crate) fn run<R: Routine>(self, routine: R) -> R::Output {
-        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx2,bmi1,bmi2,lzcnt")]
-        fn compiled<R: Routine>(kernel: Avx512, routine: R) -> R::Output {
-            routine.run(kernel)
-        }
-        // SAFETY: `self` proves the instructions.
-        unsafe { compiled(self, routine) }
-    }
 }
 
 /// A register's bytes in memory.
@@ -71,6 +60,17 @@ static ORDER: Block = {
 const WHOLE: __mmask64 = (1 << 48) - 1;
 
 impl Kernel for Avx512 {
+    #[inline]
+    fn run<R: Routine>(self, routine: R) -> R::Output {
+        #[inline(never)]
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx2,bmi1,bmi2,lzcnt")]
+        fn compiled<R: Routine>(kernel: Avx512, routine: R) -> R::Output {
+            routine.run(kernel)
+        }
+        // SAFETY: `self` proves the instructions.
+        unsafe { compiled(self, routine) }
+    }
+
     #[inline(always)]
     unsafe fn decode_run(self, source: *const u8, limit: usize, destination: *mut u8) -> usize {
         // SAFETY: `self` proves the instructions. Tables are 64 bytes, aligned. Loads: `read < limit`, 64 bytes each
