@@ -33,6 +33,7 @@ from spark_helpers import FakeCheckpointer, record_batch, shard_context
 
 ROOT = Path(__file__).parent.parent
 KEY_COLUMNS = ["sequenceNumber", "subSequenceNumber"]
+HANDLER_OF_INTERRUPTS = signal.getsignal(signal.SIGINT)  # before any Spark is started here
 
 
 class Forwarder:
@@ -344,7 +345,7 @@ class TestJvm:
         assert runtime.java.lang.Runtime.getRuntime().maxMemory() == 2 * 1024**3
 
     def test_the_handler_of_interrupts_is_still_ours(self, spark: LocalSpark) -> None:
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(signal.SIGINT) is HANDLER_OF_INTERRUPTS
 
     def test_it_has_neither_our_process_group_nor_our_standard_output(self, spark: LocalSpark) -> None:
         assert os.getsid(spark.pid) == spark.pid
