@@ -17,9 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from fastkcl import decode_line
+from fastkcl.demo.child import EVENT_SCHEMA
 from fastkcl.replay.profiles import line
 from fastkcl.spark import LocalSpark
-from fastkcl.spark.demo_child import EVENT_SCHEMA
 from fastkcl.spark.payload import Payloads
 from fastkcl.spark.schema import SCHEMA
 from fastkcl.spark.session import Session

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from fastkcl.cli import demo as demo_module
+from fastkcl.demo.parts import DemoError
+from fastkcl.demo.report import CountryRow, DemoReport, DemoShard, Event, ShardWork, Step
 from fastkcl.spark import SparkUnavailableError
-from fastkcl.spark.demo_parts import DemoError
-from fastkcl.spark.demo_report import CountryRow, DemoReport, DemoShard, Event, ShardWork, Step
 
 
 def path_without_java(folder: Path) -> str:

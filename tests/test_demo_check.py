@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from fastkcl import RecordBatch
+from fastkcl.demo.check import Delivered, SentShard, compare, countries, sent_shard
+from fastkcl.demo.child import EVENT_SCHEMA
+from fastkcl.demo.parts import PROFILE, DemoError, spark_errors_told
 from fastkcl.replay import profiles
 from fastkcl.replay.columns import Columns
 from fastkcl.spark import LocalSpark
-from fastkcl.spark.demo_check import Delivered, SentShard, compare, countries, sent_shard
-from fastkcl.spark.demo_child import EVENT_SCHEMA
-from fastkcl.spark.demo_parts import PROFILE, DemoError, spark_errors_told
 from pyspark.sql import DataFrame
 from spark_helpers import record_batch
 

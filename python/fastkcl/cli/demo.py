@@ -18,13 +18,13 @@ from rich.text import Text
 
 from fastkcl.cli.extras import without_extra
 from fastkcl.daemon.jars import JarsError
+from fastkcl.demo.parts import DemoError
+from fastkcl.demo.replayed import run_demo
+from fastkcl.demo.report import DemoReport, DemoShard, Event, ShardWork
 from fastkcl.java import JavaNotFoundError
 from fastkcl.replay import Progress as ReplayProgress
 from fastkcl.replay import ReplayError
 from fastkcl.spark import SparkUnavailableError
-from fastkcl.spark.demo import run_demo
-from fastkcl.spark.demo_parts import DemoError
-from fastkcl.spark.demo_report import DemoReport, DemoShard, Event, ShardWork
 
 __all__ = ["demo"]
 
@@ -109,8 +109,8 @@ def _run_replayed(shards: int, records: int, keep: Path | None, display: _Displa
 def _run_real(shards: int, records: int, keep: Path | None, display: _Display) -> DemoReport:
     with without_extra("local"):
         import_module("fastkcl.local_aws.server")  # a process of its own has it, whose message would come late
+        from fastkcl.demo.daemon import run_daemon_demo
         from fastkcl.local_aws import LocalAwsError
-        from fastkcl.spark.demo_daemon import run_daemon_demo
     try:
         return run_daemon_demo(
             shards=shards, records=records, keep=keep, on_step=display.step, on_progress=display.count

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from fastkcl.spark.demo_report import CountryRow, DemoShard
+from fastkcl.demo.report import CountryRow, DemoShard
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

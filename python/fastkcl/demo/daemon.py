@@ -1,14 +1,14 @@
 """The whole way once through a real daemon, on one machine, through a split of a shard, and a check of what arrived.
 
     generate ──▶ stream of local AWS ──▶ Java daemon ═ pipe ═▶ child for each shard ──▶ Spark Connect ──▶ Parquet table
-                    │  (and leases)    (fastkcl daemon)        (demo_child)            (in a JVM of ours)    │
+                    │  (and leases)    (fastkcl daemon)        (demo.child)            (in a JVM of ours)    │
                     └───────────────── compared, shard by shard ◀──────────────── SQL ◀──────────────────────┘
 
 Half of the records are in the stream before the daemon starts. When children have some of them, a shard is split, and
 the other half is put. The demo waits until the lease table has every shard at its end, and stops the daemon.
 
 What was sent is read from the stream itself, with sequence numbers and arrival times as the service gave them, and
-compared with what Spark reads back (`fastkcl.spark.demo_check`). The lease table is written ahead, as a daemon that
+compared with what Spark reads back (`fastkcl.demo.check`). The lease table is written ahead, as a daemon that
 finds none waits for up to half a minute. It is no benchmark: two JVMs start cold on one machine.
 """
 
@@ -30,15 +30,9 @@ from typing import Any, Final
 from fastkcl.daemon.command import MINIMUM_JAVA
 from fastkcl.daemon.jars import find_jars
 from fastkcl.daemon.keys import Generation
-from fastkcl.java import find_java
-from fastkcl.kinesis import Filler, UserRecord
-from fastkcl.local_aws import LocalAws
-from fastkcl.local_aws.leases import checkpoints, seed_leases
-from fastkcl.replay import generate
-from fastkcl.replay.columns import Columns
-from fastkcl.spark import demo_child
-from fastkcl.spark.demo_check import Delivered, compare, countries, sent_shard
-from fastkcl.spark.demo_parts import (
+from fastkcl.demo import child as demo_child
+from fastkcl.demo.check import Delivered, compare, countries, sent_shard
+from fastkcl.demo.parts import (
     LOG_LINES,
     PROFILE,
     ChildrenSaid,
@@ -47,7 +41,13 @@ from fastkcl.spark.demo_parts import (
     check_arguments,
     spark_errors_told,
 )
-from fastkcl.spark.demo_report import DemoReport, Event, Step
+from fastkcl.demo.report import DemoReport, Event, Step
+from fastkcl.java import find_java
+from fastkcl.kinesis import Filler, UserRecord
+from fastkcl.local_aws import LocalAws
+from fastkcl.local_aws.leases import checkpoints, seed_leases
+from fastkcl.replay import generate
+from fastkcl.replay.columns import Columns
 from fastkcl.spark.processor import DEFAULT_MAX_BYTES
 
 __all__ = ["run_daemon_demo"]
@@ -283,7 +283,7 @@ class _Daemon:
                 *(sys.executable, "-m", "fastkcl", "daemon", "--kcl", Generation.KCL_3.value, "--jars", str(jars)),
                 *("--stream", _STREAM, "--application", _STREAM, "--endpoint-url", endpoint, "--no-environment"),
                 *(f"--set={key}={value}" for key, value in _PROPERTIES.items()),
-                *("--", sys.executable, "-m", "fastkcl.spark.demo_child"),
+                *("--", sys.executable, "-m", "fastkcl.demo.child"),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
-from fastkcl.spark.demo_report import ShardWork
+from fastkcl.demo.report import ShardWork
 from fastkcl.spark.local import LocalSpark
 from fastkcl.spark.settings import without_frames
 

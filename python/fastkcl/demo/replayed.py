@@ -1,7 +1,7 @@
 """The whole way once, on one machine and without AWS, through all that usually goes wrong, and a check of what arrived.
 
     generate ──▶ replayer ═ pipe ═▶ child for each shard ──▶ Spark Connect ──▶ Parquet table
-       │        (the daemon's part)  (demo_child)            (in a JVM of ours)    │
+       │        (the daemon's part)  (demo.child)            (in a JVM of ours)    │
        └────────────────── compared, shard by shard ◀────────────────── SQL ◀──────┘
 
 What is done to it while it works:
@@ -28,12 +28,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from fastkcl.demo import child as demo_child
+from fastkcl.demo.check import Delivered, SentShard, compare, countries, sent_shard
+from fastkcl.demo.parts import LOG_LINES, PROFILE, ChildrenSaid, DemoServer, check_arguments, spark_errors_told
+from fastkcl.demo.report import DemoReport, Event, Step
 from fastkcl.replay import Progress, ReplayOptions, generate, parse_fault, replay
 from fastkcl.replay.plan import make_plans
-from fastkcl.spark import demo_child
-from fastkcl.spark.demo_check import Delivered, SentShard, compare, countries, sent_shard
-from fastkcl.spark.demo_parts import LOG_LINES, PROFILE, ChildrenSaid, DemoServer, check_arguments, spark_errors_told
-from fastkcl.spark.demo_report import DemoReport, Event, Step
 from fastkcl.spark.processor import DEFAULT_MAX_BYTES
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def run_demo(
         stage = _Stage(server, on_step, on_progress, shards=len(plans), parents=parents)
         said = ChildrenSaid()
         played = replay(
-            [sys.executable, "-m", "fastkcl.spark.demo_child"],
+            [sys.executable, "-m", "fastkcl.demo.child"],
             source,
             replace(
                 options,
