@@ -47,7 +47,14 @@ pub struct Columns {
 
 /// Whether this CPU can run [`scan`].
 pub fn is_supported() -> bool {
-    is_x86_feature_detected!("avx512vbmi") && is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("bmi2")
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512vbmi")
+        && is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("lzcnt")
 }
 
 /// Scans the records of `line`.
@@ -95,9 +102,12 @@ pub unsafe fn scan(line: &[u8], columns: &mut Columns) {
     }
 }
 
+/// # Safety
+/// As [`scan`], which calls it with a place in its line and has reserved `out`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx2,bmi1,bmi2,lzcnt")]
 unsafe fn decode(mut at: *const u8, out: &mut Vec<u8>) -> *const u8 {
+    // SAFETY: the caller's promises: a value ends at a quote inside of the line, and 64 bytes behind that are readable.
     unsafe {
         let low = _mm512_loadu_si512(LOW.as_ptr().cast());
         let high = _mm512_loadu_si512(HIGH.as_ptr().cast());
@@ -123,9 +133,12 @@ unsafe fn decode(mut at: *const u8, out: &mut Vec<u8>) -> *const u8 {
     }
 }
 
+/// # Safety
+/// As [`scan`], which calls it with a place in its line and has reserved `out`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx2,bmi1,bmi2,lzcnt")]
 unsafe fn text(mut at: *const u8, out: &mut Vec<u8>) -> *const u8 {
+    // SAFETY: the caller's promises: a value ends at a quote inside of the line, and 64 bytes behind that are readable.
     unsafe {
         loop {
             let text = _mm512_loadu_si512(at.cast());
@@ -141,15 +154,19 @@ unsafe fn text(mut at: *const u8, out: &mut Vec<u8>) -> *const u8 {
     }
 }
 
+/// # Safety
+/// A byte that is no digit comes before the end of what is readable from `at`.
 #[inline]
 unsafe fn number(mut at: *const u8) -> (i64, *const u8) {
     let mut value = 0;
     loop {
+        // SAFETY: no digit has been passed over that was the last readable byte.
         let digit = unsafe { *at }.wrapping_sub(b'0');
         if digit > 9 {
             return (value, at);
         }
         value = value * 10 + i64::from(digit);
+        // SAFETY: the byte was a digit, so another one is readable.
         at = unsafe { at.add(1) };
     }
 }
