@@ -239,6 +239,44 @@ def test_idle_reader_gives_memory_back(records: int, size: int) -> None:
     assert grown < 8 << 20
 
 
+def test_idle_reader_sleeps() -> None:
+    """One wake-up after 100 ms to give memory back, then none."""
+    output = run(
+        """
+        import threading, time
+        line = codec_helpers.batch_line(300, 1024)
+        read_end, write_end = os.pipe()
+        thread = threading.get_native_id()
+
+        def switches():
+            with open(f"/proc/self/task/{thread}/status") as status:
+                return next(int(line.split()[1]) for line in status if line.startswith("voluntary_ctxt"))
+
+        def watch():
+            time.sleep(0.5)
+            print(_core.pool_stats()["bytes"])
+            before = switches()
+            time.sleep(0.6)
+            print(switches() - before)
+            _core.write_all(write_end, b'{"action":"leaseLost"}\\n')
+
+        writer = threading.Thread(target=_core.write_all, args=(write_end, line))
+        writer.start()
+        reader = _core.Reader(read_end)
+        reader.read()
+        writer.join()
+        print(_core.pool_stats()["bytes"])
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        assert reader.read() == _core.LeaseLost()
+        watcher.join()
+        """
+    )
+    pooled, idle, woken = map(int, output)
+    assert pooled > 300 * 1024
+    assert (idle, woken) == (0, 0)
+
+
 def test_import_keeps_the_batch_and_nothing_else() -> None:
     """One kept Arrow column keeps its batch's buffers; after it is dropped nothing is held but the pool."""
     output = run(

@@ -2,13 +2,11 @@
 
 import errno
 import fcntl
-import gc
 import os
 import signal
 import socket
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from fastkcl import _core
@@ -309,34 +307,6 @@ def test_a_wakeup_descriptor_at_its_end_is_left_alone(pipe, in_thread):
 def test_waiting_lets_other_threads_run(pipe, in_thread):
     in_thread(lambda: (time.sleep(0.1), pipe.write(LEASE_LOST)))
     assert _core.Reader(pipe.fd).read() == _core.LeaseLost()
-
-
-def test_an_idle_reader_sleeps_and_holds_no_memory(pipe, in_thread):
-    """One wake-up after 100 ms to give memory back, then none."""
-    gc.collect()  # or batches of other tests come back to the pool in the middle of it
-    in_thread(lambda: _core.write_all(pipe.writing, RECORDS))
-    reader = _core.Reader(pipe.fd)
-    assert reader.read().action == "processRecords"
-    assert _core.pool_stats()["bytes"] > len(RECORDS) // 2
-    thread_id = threading.get_native_id()
-    switches, pools = [], []
-
-    def voluntary_switches():
-        status = Path(f"/proc/self/task/{thread_id}/status").read_text().splitlines()
-        return int(next(line for line in status if line.startswith("voluntary_ctxt")).split()[1])
-
-    def watch():
-        time.sleep(0.4)
-        pools.append(_core.pool_stats())
-        switches.append(voluntary_switches())
-        time.sleep(0.6)
-        switches.append(voluntary_switches())
-        pipe.write(LEASE_LOST)
-
-    in_thread(watch)
-    assert reader.read() == _core.LeaseLost()
-    assert switches[0] == switches[1]
-    assert pools == [{"buffers": 0, "bytes": 0}]
 
 
 # Misuse.
