@@ -37,9 +37,8 @@ from fastkcl.demo.parts import (
     PROFILE,
     ChildrenSaid,
     DemoError,
-    DemoServer,
     check_arguments,
-    spark_errors_told,
+    start_spark,
 )
 from fastkcl.demo.report import DemoReport, Event, Step
 from fastkcl.java import find_java
@@ -109,12 +108,8 @@ def run_daemon_demo(
         steps = [Step("start local AWS", time.monotonic() - clock)]
 
         on_step("starting Spark")
-        clock = time.monotonic()
-        server = DemoServer(stack.enter_context(log_path.open("wb")))
-        stack.callback(server.close)
-        stack.enter_context(spark_errors_told())
-        server.spark.session.range(1000).write.parquet(str(work / "first-job"))
-        steps.append(Step("start Spark and its first job", time.monotonic() - clock))
+        server, step = start_spark(stack, work)
+        steps.append(step)
 
         on_step("putting the first half of the records")
         clock = time.monotonic()

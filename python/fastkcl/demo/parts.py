@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
-from fastkcl.demo.report import ShardWork
+from fastkcl.demo.report import ShardWork, Step
 from fastkcl.spark.local import LocalSpark
 from fastkcl.spark.settings import without_frames
 
-__all__ = ["LOG_LINES", "PROFILE", "ChildrenSaid", "DemoError", "DemoServer", "check_arguments", "spark_errors_told"]
+__all__ = [
+    "LOG_LINES",
+    "PROFILE",
+    "ChildrenSaid",
+    "DemoError",
+    "DemoServer",
+    "check_arguments",
+    "spark_errors_told",
+    "start_spark",
+]
 
 PROFILE: Final = "clickstream"
 LOG_LINES: Final = 30
@@ -88,6 +98,22 @@ class DemoServer:
     def close(self) -> None:
         """End it."""
         self.spark.close()
+
+
+def start_spark(stack: ExitStack, work: Path) -> tuple[DemoServer, Step]:
+    """Start Spark until the stack ends, its log in ``work/jvm.log``, and run a first job.
+
+    That takes a JVM seconds, whatever it writes: it is start, not the way of the records.
+
+    Raises:
+        SparkUnavailableError: it does not start.
+    """
+    begun = time.monotonic()
+    server = DemoServer(stack.enter_context((work / "jvm.log").open("wb")))
+    stack.callback(server.close)
+    stack.enter_context(spark_errors_told())
+    server.spark.session.range(1000).write.parquet(str(work / "first-job"))
+    return server, Step("start Spark and its first job", time.monotonic() - begun)
 
 
 class ChildrenSaid:

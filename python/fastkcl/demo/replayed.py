@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 
 from fastkcl.demo import child as demo_child
 from fastkcl.demo.check import Delivered, SentShard, compare, countries, sent_shard
-from fastkcl.demo.parts import LOG_LINES, PROFILE, ChildrenSaid, DemoServer, check_arguments, spark_errors_told
+from fastkcl.demo.parts import LOG_LINES, PROFILE, ChildrenSaid, DemoServer, check_arguments, start_spark
 from fastkcl.demo.report import DemoReport, Event, Step
 from fastkcl.replay import Progress, ReplayOptions, generate, parse_fault, replay
 from fastkcl.replay.plan import make_plans
@@ -102,13 +102,8 @@ def run_demo(
         steps = [Step("generate the events, and what to look for", time.monotonic() - clock, size)]
 
         on_step("starting Spark")
-        clock = time.monotonic()
-        server = DemoServer(stack.enter_context(log_path.open("wb")))
-        stack.callback(server.close)
-        stack.enter_context(spark_errors_told())
-        # The first job of a JVM takes seconds, whatever it writes: that is start, not the way of the records.
-        server.spark.session.range(1000).write.parquet(str(work / "first-job"))
-        steps.append(Step("start Spark and its first job", time.monotonic() - clock))
+        server, step = start_spark(stack, work)
+        steps.append(step)
 
         on_step(f"{shards} children: protocol lines → Arrow → Spark → Parquet")
         parents = {plan.index: plans[plan.parents[0]].label for plan in plans if plan.parents}
