@@ -39,10 +39,16 @@ class Run:
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
+    def errors(self) -> list[str]:
+        """What it and its guard have written to standard error, when both have ended."""
+        assert self.process.stderr is not None
+        return self.process.stderr.read().splitlines()
+
     def end(self) -> dict[str, Any]:
         """Its outcome, with all that was written as `lines`."""
-        rest, _ = self.process.communicate(timeout=LIVES)
-        self.lines += rest.splitlines()
+        assert self.process.stdout is not None
+        self.lines += self.process.stdout.read().splitlines()
+        self.process.wait(LIVES)
         outcome = json.loads(self.lines[-1])
         assert isinstance(outcome, dict)
         return outcome
@@ -64,11 +70,18 @@ def start(tmp_path: Path, java: Path) -> Any:
     """Starts a daemon that runs lines of Python; ended with the test."""
     processes: list[subprocess.Popen[str]] = []
 
-    def start(*code: str, **extra: Any) -> Run:
+    def start(*code: str, group: bool = False, **extra: Any) -> Run:
         command = [sys.executable, str(HERE / "daemon_driver.py"), str(java), str(tmp_path), json.dumps(extra)]
         environment = {**os.environ, "FAKE_DAEMON": "\n".join(code), "SECRET_OF_THE_TEST": "x"}
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=environment, cwd=tmp_path
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=tmp_path,
+            process_group=0 if group else None,
         )
         processes.append(process)
         return Run(process)
@@ -77,8 +90,9 @@ def start(tmp_path: Path, java: Path) -> Any:
     for process in processes:
         process.kill()
         process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+        for pipe in (process.stdout, process.stderr):
+            assert pipe is not None
+            pipe.close()
 
 
 def is_alive(pid: int) -> bool:
@@ -222,17 +236,6 @@ class TestStopping:
         run.signal(signal.SIGTERM)
         run.end()
 
-    def test_if_we_are_killed_the_daemon_is_told(self, start: Start, tmp_path: Path) -> None:
-        run = start(
-            "signal.signal(signal.SIGTERM, lambda *_: (Path('told').write_text(''), os._exit(0)))",
-            "raw(f'ready {os.getpid()}')",
-            "while True: time.sleep(0.01)",
-        )
-        pid = int(run.until("ready").split()[1])
-        run.signal(signal.SIGKILL)
-        assert gone(pid)
-        assert (tmp_path / "told").exists()
-
     def test_sigquit_is_the_jvms(self, start: Start) -> None:
         run = start("signal.signal(signal.SIGQUIT, lambda *_: raw('told'))", "lease()", "until_stopped()")
         run.until("ready")
@@ -240,6 +243,61 @@ class TestStopping:
         run.until("told")
         run.signal(signal.SIGTERM)
         assert run.end()["exit"] == "STOPPED"
+
+
+class TestIfWeAreKilled:
+    def test_the_daemon_is_told_and_its_children_may_finish(self, start: Start, tmp_path: Path) -> None:
+        finish = WORKS_ON + "time.sleep(0.3); open('done', 'w')"
+        run = start(f"c = child({finish!r})", "raw(f'ready {os.getpid()} {c.pid}')", "until_stopped()")
+        _, jvm, child = run.until("ready").split()
+        run.signal(signal.SIGKILL)
+        assert gone(int(jvm))
+        assert gone(int(child))
+        assert (tmp_path / "done").exists()
+        assert run.errors() == [
+            "fastkcl daemon: it was killed; the JVM is asked to stop, and has 1 s for it",
+            "fastkcl daemon: waiting for a child to finish",
+            "fastkcl daemon: nothing of it is left",
+        ]
+
+    def test_those_that_do_not_end_are_ended(self, start: Start) -> None:
+        """A JVM and a child that pass over SIGTERM."""
+        hang = "import pathlib, time; pathlib.Path('hangs').write_text(''); time.sleep(600)"
+        run = start(
+            "signal.signal(signal.SIGTERM, signal.SIG_IGN)",  # which a child inherits
+            f"c = child({hang!r})",
+            "while not Path('hangs').exists(): time.sleep(0.01)",
+            "folder = Path(option('--properties-file')).parent",
+            "raw(f'ready {os.getpid()} {c.pid} {folder}')",
+            "while True: time.sleep(0.01)",
+        )
+        _, jvm, child, folder = run.until("ready").split()
+        run.signal(signal.SIGKILL)
+        assert gone(int(jvm))
+        assert gone(int(child))
+        said = run.errors()
+        assert said[1:2] == ["fastkcl daemon: the JVM has not stopped in time: killing it"]
+        assert [line.partition(" to ")[0] for line in said[3:5]] == [
+            "fastkcl daemon: SIGTERM",
+            "fastkcl daemon: SIGKILL",
+        ]
+        assert said[5:] == ["fastkcl daemon: nothing of it is left, and a child had to be ended"]
+        assert not Path(folder).exists()
+
+    def test_with_the_whole_group(self, start: Start) -> None:
+        """The guard is in none of the groups that somebody would kill."""
+        run = start("c = child('import time; time.sleep(600)')", "raw(f'ready {c.pid}')", "time.sleep(600)", group=True)
+        child = int(run.until("ready").split()[1])
+        os.killpg(run.process.pid, signal.SIGKILL)
+        assert gone(child)
+        assert run.errors()[-1] == "fastkcl daemon: nothing of it is left, and a child had to be ended"
+
+    def test_and_nothing_of_the_kind_if_we_are_not(self, start: Start) -> None:
+        run = start("lease()", "until_stopped()")
+        run.until("ready")
+        run.signal(signal.SIGTERM)
+        assert run.end()["exit"] == "STOPPED"
+        assert run.errors() == []
 
 
 class TestChildrenThatAreLeft:

@@ -6,6 +6,7 @@
     command      the java command line and the environment of the daemon
     log          the daemon's log, folded to events; what state each shard is in
     supervision  one daemon from start to end, its children, and why it ended; again if asked
+    guard        ends daemon and children if the supervisor is killed
 
 Nothing here is imported by a child.
 """

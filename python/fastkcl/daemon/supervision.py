@@ -6,7 +6,8 @@
       └─ restart ◀─ ended: why? ──▶ children that it left are waited for, then ended
 
 The daemon and its children are a process group of their own. So Ctrl-C on a terminal reaches us alone, and children
-that would die of it hear of the end from the daemon. If we are killed, the daemon gets SIGTERM from the kernel.
+that would die of it hear of the end from the daemon. If we are killed, the daemon gets SIGTERM from the kernel, and a
+guard (`fastkcl.daemon.guard`) sees to it that all of them end.
 
 A daemon whose child has died exits with 1, after a wait for itself in its exit hook that always takes the whole
 shutdownGraceMillis. Meanwhile it asks the other children to stop; when none is left, the rest of the wait is cut off.
@@ -32,6 +33,7 @@ from types import FrameType
 from typing import Final
 
 from fastkcl.daemon.command import Launch
+from fastkcl.daemon.guard import Guard
 from fastkcl.daemon.keys import find_key
 from fastkcl.daemon.log import Event, LogReader
 from fastkcl.daemon.options import Options
@@ -139,22 +141,30 @@ class Supervisor:
             process = self._start(self._files(Path(folder), arguments))
             self._process = process
             listener = threading.Thread(target=self._listen, args=(process, arguments), daemon=True)
-            listener.start()
+            grace = self._grace() + self.grace_margin
             try:
-                killed = self._wait(process)
+                with Guard(process.pid, grace=grace, patience=self.orphan_seconds, folder=Path(folder)):
+                    listener.start()
+                    killed = self._wait(process)
+                    tidy = self._clear(process)
             finally:
                 if process.poll() is None:  # what a caller raises must not leave it behind
-                    process.kill()
-                    process.wait()
-                tidy = end_group(
-                    process.pid,
-                    patience=self.orphan_seconds,
-                    on_step=self.on_message,
-                    is_hurried=lambda: len(self._stops) > 1,
-                )
-                listener.join(self.orphan_seconds)
+                    self._clear(process)
                 self._process = None
+            listener.join(self.orphan_seconds)
         return self._judge(process.returncode, killed, tidy, time.monotonic() - began)
+
+    def _clear(self, process: subprocess.Popen[str]) -> bool:
+        """End the daemon, if it has not ended, and then what it has left. Whether its children ended by themselves."""
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        return end_group(
+            process.pid,
+            patience=self.orphan_seconds,
+            on_step=self.on_message,
+            is_hurried=lambda: len(self._stops) > 1,
+        )
 
     def _files(self, folder: Path, arguments: Path) -> list[str]:
         """Write what the daemon reads, in a folder that only we can read; its command line."""
