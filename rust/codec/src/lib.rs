@@ -20,7 +20,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`framing`] | where a line ends, what a blank line is |
+//! | [`framing`] | where a message ends: lines |
 //! | [`base64`] | encoding; decoding by instruction set; the exact slow path |
 //! | `json` | a cursor over strict RFC 8259, and nothing like a value tree |
 //! | [`kcl`] | messages, the incremental decoder, what a child and a daemon write |

@@ -6,7 +6,8 @@
 //! |---|---|
 //! | `bytes` | bytes-like arguments, safe to read without the GIL |
 //! | `decoder` | `decode_line`, `Decoder` |
-//! | `reader` | `Reader`: waiting on a descriptor, signals, deadlines |
+//! | `source` | waiting on a descriptor, signals, deadlines |
+//! | `reader` | `Reader`: a KCL daemon's messages from one |
 //! | `message` | a class for each message |
 //! | `batch`, `arrow` | `RecordBatch`, `Record`, `Position`; Arrow PyCapsules |
 //! | `payload` | `PayloadReader`: gzip unpacked, JSON in typed columns |
@@ -33,6 +34,7 @@ mod kclpy;
 mod message;
 mod payload;
 mod reader;
+mod source;
 mod write;
 
 use fastkcl_codec::{cpu, pool};
