@@ -1,31 +1,16 @@
 """What real daemons wrote decodes as the independent reference reads it, however the bytes arrive."""
 
-import gzip
 import os
 import random
 import threading
 from pathlib import Path
 
+import captures
 import codec_helpers
 import pyarrow as pa
 import pytest
 import reference
 from fastkcl import _core
-
-DATA = Path(__file__).parent / "data"
-CAPTURES = sorted(
-    path for folder in ("kcl-multilang", "kcl-legacy-captures") for path in (DATA / folder).glob("*.in.*")
-)
-
-
-def read(path: Path) -> bytes:
-    content = path.read_bytes()
-    return gzip.decompress(content) if path.suffix == ".gz" else content
-
-
-def expected(content: bytes) -> list[reference.Message]:
-    assert content.endswith(b"\n")
-    return [reference.read_daemon_line(line) for line in content.split(b"\n")[:-1]]
 
 
 def check(messages: list[codec_helpers.Message], wanted: list[reference.Message]) -> None:
@@ -45,43 +30,42 @@ def fed(content: bytes, cuts: list[int]) -> list[codec_helpers.Message]:
 
 
 def test_captures_are_all_there() -> None:
-    assert len(CAPTURES) == 33
+    assert len(captures.CAPTURES) == 33
 
 
-@pytest.fixture(params=CAPTURES, ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.fixture(params=captures.CAPTURES, ids=captures.name_of)
 def capture(request: pytest.FixtureRequest) -> Path:
     return request.param
 
 
 def test_capture_line_by_line(capture: Path) -> None:
-    content = read(capture)
-    check([_core.decode_line(line) for line in content.split(b"\n")[:-1]], expected(content))
+    check([_core.decode_line(line) for line in captures.lines(capture)], captures.expected(capture))
 
 
 def test_capture_in_one_piece(capture: Path) -> None:
-    content = read(capture)
-    check(fed(content, []), expected(content))
+    content = captures.read(capture)
+    check(fed(content, []), captures.expected(capture))
 
 
 @pytest.mark.parametrize("mean", [3, 64, 1000, 65536])
 def test_capture_in_random_pieces(capture: Path, mean: int) -> None:
-    content = read(capture)
-    check(fed(content, codec_helpers.random_cuts(random.Random(mean), len(content), mean)), expected(content))
+    content = captures.read(capture)
+    check(fed(content, codec_helpers.random_cuts(random.Random(mean), len(content), mean)), captures.expected(capture))
 
 
 def test_capture_one_byte_at_a_time(capture: Path) -> None:
-    content = read(capture)
-    check(fed(content, list(range(1, len(content)))), expected(content))
+    content = captures.read(capture)
+    check(fed(content, list(range(1, len(content)))), captures.expected(capture))
 
 
 def test_capture_with_crlf(capture: Path) -> None:
     """A JVM on Windows ends its lines with CR LF."""
-    content = read(capture)
-    check(fed(content.replace(b"\n", b"\r\n"), []), expected(content))
+    content = captures.read(capture)
+    check(fed(content.replace(b"\n", b"\r\n"), []), captures.expected(capture))
 
 
 def test_capture_through_a_pipe(capture: Path) -> None:
-    content = read(capture)
+    content = captures.read(capture)
     read_end, write_end = os.pipe()
 
     def write() -> None:
@@ -99,14 +83,14 @@ def test_capture_through_a_pipe(capture: Path) -> None:
     finally:
         os.close(read_end)
         writer.join()
-    check(messages, expected(content))
+    check(messages, captures.expected(capture))
 
 
 def test_capture_as_arrow(capture: Path) -> None:
     """Columns, types, nullability and nulls are those that pyarrow builds itself."""
-    content = read(capture)
+    content = captures.read(capture)
     batches = [message.batch for message in fed(content, []) if isinstance(message, _core.ProcessRecords)]
-    wanted = [message for message in expected(content) if message["action"] == "processRecords"]
+    wanted = [message for message in captures.expected(capture) if message["action"] == "processRecords"]
     assert len(batches) == len(wanted)
     for batch, message in zip(batches, wanted, strict=True):
         arrow = pa.record_batch(batch)
@@ -117,7 +101,7 @@ def test_capture_as_arrow(capture: Path) -> None:
 
 def test_capture_knows_its_shard(capture: Path) -> None:
     """Every batch after initialize names the shard of that message."""
-    messages = fed(read(capture), [])
+    messages = fed(captures.read(capture), [])
     first = messages[0]
     assert isinstance(first, _core.Initialize)
     batches = [message.batch for message in messages if isinstance(message, _core.ProcessRecords)]
