@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo test test-rust test-neon test-python test-daemon test-chaos bench bench-quick lint format wheel sdist clean
+.PHONY: demo test test-rust test-neon test-python test-daemon test-daemon-long test-chaos bench bench-quick lint format wheel sdist clean
 
 # The dependencies, and a first build of the extension.
 $(VENV)/.installed: pyproject.toml tests/plugin/pyproject.toml tests/plugin/fastkcl_cases.py
@@ -64,7 +64,11 @@ test-python: $(VENV)/.built
 
 # Java daemons of three generations against local AWS. Needs Maven for the jars of KCL 1.
 test-daemon: $(VENV)/.built
-	$(BIN)/python -m pytest -m daemon
+	$(BIN)/python -m pytest -m 'daemon and not daemon_long'
+
+# The faults that those are a part of: each with each generation and sink.
+test-daemon-long: $(VENV)/.built
+	$(BIN)/python -m pytest -m daemon_long
 
 # Children that die, wake up and lose leases at random, and a Spark that is killed; each run has its seed in its name.
 test-chaos: $(VENV)/.built
