@@ -111,6 +111,48 @@ def test_a_key_of_another_generation() -> None:
     assert warning.startswith("command line: KCL 1.7 has no key shutdownGraceMillis (KCL 3 and 1.15 has), and ")
 
 
+@pytest.mark.parametrize(
+    ("generation", "variable", "told"),
+    [
+        (KCL_3, "FAILOVER_TIME_MILIS", "Did you mean failoverTimeMillis?"),
+        (KCL_3, "SHUTDOWN_GRACE_MILLS", "Did you mean shutdownGraceMillis?"),
+        (KCL_3, "StreamNames", "Did you mean streamName?"),
+        (KCL_1_7, "TIMEOUT_IN_SECONDS", "KCL 1.7 has no key TIMEOUT_IN_SECONDS (KCL 3 and 1.15 has)"),
+    ],
+)
+def test_a_slip_in_a_variables_name(generation: Generation, variable: str, told: str) -> None:
+    (warning,) = options(generation, environ={variable: "5"}).warnings
+    assert warning.startswith(f"environment variable {variable}: KCL {generation.value} has no key {variable}")
+    assert told in warning
+    assert problems(generation, environ={variable: "5"}, strict=True) == (warning,)
+
+
+UNRELATED = """
+    PATH HOME SHELL HOSTNAME LANG LC_ALL TERM USER LOGNAME PWD TZ EDITOR PAGER DISPLAY SSH_AUTH_SOCK TMPDIR
+    XDG_CACHE_HOME AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AWS_PROFILE AWS_ENDPOINT_URL
+    AWS_ROLE_ARN AWS_MAX_ATTEMPTS AWS_ROLE_SESSION_NAME AWS_WEB_IDENTITY_TOKEN_FILE
+    AWS_CONTAINER_CREDENTIALS_RELATIVE_URI AWS_EXECUTION_ENV KUBERNETES_SERVICE_HOST
+    KUBERNETES_PORT_443_TCP_ADDR POD_NAME POD_NAMESPACE NODE_NAME SERVICE_NAME CONTAINER_NAME JAVA_HOME
+    JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS MAVEN_OPTS SPARK_HOME SPARK_MASTER_URL PYSPARK_PYTHON HADOOP_CONF_DIR
+    PYTHONPATH PYTHONUNBUFFERED VIRTUAL_ENV CONDA_PREFIX PIP_INDEX_URL FASTKCL_SPARK FASTKCL_METRICS_DIR
+    FASTKCL_JARS DATABASE_URL REDIS_URL LOG_LEVEL DEBUG PORT HOST APP_NAME APP_ENV STREAM TOPIC_NAME
+    QUEUE_NAME BUCKET_NAME GITHUB_TOKEN GITHUB_REPOSITORY CI CI_COMMIT_SHA INVOCATION_ID JOURNAL_STREAM
+    SYSTEMD_EXEC_PID NOTIFY_SOCKET OTEL_SERVICE_NAME DD_AGENT_HOST SENTRY_DSN HTTP_PROXY HTTPS_PROXY NO_PROXY
+    SSL_CERT_FILE REQUESTS_CA_BUNDLE
+"""
+
+
+@pytest.mark.parametrize("generation", Generation)
+def test_variables_that_have_nothing_to_do_with_a_daemon(generation: Generation) -> None:
+    assert options(generation, environ=dict.fromkeys(UNRELATED.split(), "x")).warnings == []
+
+
+def test_warnings_are_told_beside_problems() -> None:
+    with pytest.raises(OptionsError) as caught:
+        options(KCL_3, {"failoverTimeMilis": "1", "maxRecords": "abc"})
+    assert len(caught.value.problems) == len(caught.value.warnings) == 1
+
+
 def test_a_key_twice_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "a.properties"
     path.write_text("maxRecords=1\nmax-records=2\n")
@@ -177,6 +219,22 @@ class TestCommand:
     def test_a_program_that_is_not_there(self, command: str, said: str) -> None:
         (problem,) = problems(KCL_3, {"executableName": command})
         assert said in problem
+
+    @pytest.mark.parametrize(
+        ("command", "quoted"),
+        [
+            ('python "my app.py" x', '"my app.py"'),
+            ("'/opt/my python' app.py", "'/opt/my python'"),
+            ('sh -c "a b"', '"a b"'),
+        ],
+    )
+    def test_quotes_that_the_daemon_does_not_know(self, command: str, quoted: str) -> None:
+        (problem,) = problems(KCL_3, {"executableName": command})
+        assert problem.startswith(f"command line: {quoted} in executableName: the daemon splits the command at spaces")
+
+    @pytest.mark.parametrize("command", [f'{sys.executable} -c print("x")', f"{sys.executable} it's fine isn't it"])
+    def test_quotes_that_are_only_characters(self, command: str) -> None:
+        assert options(KCL_3, {"executableName": command}).get("executableName") == command
 
     def test_a_path_with_spaces_in_a_file(self, tmp_path: Path) -> None:
         program = tmp_path / "my app" / "run.sh"

@@ -174,6 +174,7 @@ def daemon(ctx: click.Context, /, command: tuple[str, ...], **given: Any) -> Non
     try:
         ctx.exit(_daemon(ctx, list(command), given))
     except OptionsError as error:
+        _say(error.warnings)
         raise _WrongOptions("\n       ".join(printable(problem) for problem in error.problems)) from None
     except (JarsError, JavaNotFoundError) as error:
         raise _WrongOptions(printable(str(error))) from None

@@ -133,13 +133,19 @@ def find_key(generation: Generation, name: str) -> Key | None:
     return None
 
 
-def suggest(generation: Generation, name: str) -> str | None:
-    """The key that somebody probably meant who wrote this name; None if there is nothing like it."""
+def suggest(generation: Generation, name: str, *, cutoff: float = 0.75) -> str | None:
+    """The key that somebody probably meant who wrote this name; None if there is nothing like it.
+
+    Args:
+        generation: which daemon.
+        name: in any spelling.
+        cutoff: how like it has to be, from 0 to 1, as `difflib` measures it.
+    """
     table = _table(generation).by_collapsed_name
     other = _OTHER_GENERATIONS_NAMES.get(collapse(name))
     if other is not None and collapse(other) in table:
         return other
-    close = difflib.get_close_matches(collapse(name), table, n=1, cutoff=0.75)
+    close = difflib.get_close_matches(collapse(name), table, n=1, cutoff=cutoff)
     return table[close[0]].name if close else None
 
 

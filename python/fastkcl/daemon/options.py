@@ -30,14 +30,21 @@ __all__ = ["Options", "OptionsError", "Setting", "Source", "collect", "executabl
 
 EXECUTABLE = "executableName"
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_QUOTED = re.compile(r"""(?<!\S)(["'])\S* .*?\1(?!\S)""")
+_LONG_NAME = 8  # letters: the shorter a name is, the more are like it
+_SLIP = 0.9  # how like a key a variable has to be, as there are many that have nothing to do with a daemon
 
 
 class OptionsError(ValueError):
-    """The options are not what a daemon can be started with. `problems` has a line for each reason."""
+    """The options are not what a daemon can be started with.
 
-    def __init__(self, problems: Sequence[str]) -> None:
+    `problems` has a line for each reason, `warnings` one for each thing beside it that is worth a look.
+    """
+
+    def __init__(self, problems: Sequence[str], warnings: Sequence[str] = ()) -> None:
         super().__init__("\n".join(problems))
         self.problems = tuple(problems)
+        self.warnings = tuple(warnings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +138,7 @@ def collect(
     problems: list[str] = []
     variables = {} if environ is None else environ
     everywhere = [] if endpoint_url is None else [replace(endpoint_url, name=key) for key in _endpoints(generation)]
-    for place in (file, _from_environment(generation, variables, problems), everywhere, command_line):
+    for place in (file, _from_environment(options, variables, problems), everywhere, command_line):
         _merge(options, place, problems)
     region = next((name for name in _REGION_VARIABLES if variables.get(name)), None)
     if region and "regionName" not in options.settings:
@@ -144,10 +151,10 @@ def collect(
         credentials.apply(options, os.environ if environ is None else environ, credentials_prefix)
     except ValueError as error:
         problems.append(str(error))
-    if strict:
-        problems += options.warnings
+    if strict and options.warnings:
+        raise OptionsError(problems + options.warnings)
     if problems:
-        raise OptionsError(problems)
+        raise OptionsError(problems, options.warnings)
     return options
 
 
@@ -203,11 +210,16 @@ def _endpoints(generation: Generation) -> tuple[str, ...]:
     return both if generation.is_1 else (*both, "cloudWatchClient.endpointOverride")
 
 
-def _from_environment(generation: Generation, environ: Mapping[str, str], problems: list[str]) -> Iterator[Source]:
+def _from_environment(options: Options, environ: Mapping[str, str], problems: list[str]) -> Iterator[Source]:
+    """Variables that are named like a key; what looks like a slip of the pen is told."""
+    generation = options.generation
     seen: dict[str, Source] = {}
     for name, value in environ.items():
         key = None if "." in name else find_key(generation, name)
         if key is None:
+            if _is_like_a_key(generation, name):
+                unknown = _unknown(generation, Source(name, value, f"environment variable {name}"))
+                options.warnings.append(f"{unknown} It is left out; --no-environment looks at none")
             continue
         source = Source(name, value, f"environment variable {name}")
         other = seen.setdefault(key.name, source)
@@ -243,6 +255,13 @@ def _merge(options: Options, place: Iterable[Source], problems: list[str]) -> No
         )
 
 
+def _is_like_a_key(generation: Generation, name: str) -> bool:
+    """Whether a variable must be meant for a daemon: a key of another generation's, or one with a slip in it."""
+    if any(find_key(other, name) for other in Generation):
+        return True
+    return len(name) >= _LONG_NAME and suggest(generation, name, cutoff=_SLIP) is not None
+
+
 def _unknown(generation: Generation, source: Source) -> str:
     meant = suggest(generation, source.name)
     others = [other.value for other in Generation if other is not generation and find_key(other, source.name)]
@@ -250,7 +269,7 @@ def _unknown(generation: Generation, source: Source) -> str:
     if others:
         text += f" (KCL {' and '.join(others)} has)"
     text += ", and the daemon would not say so"
-    return f"{text}. Did you mean {meant}?" if meant else text
+    return f"{text}. Did you mean {meant}?" if meant else f"{text}."
 
 
 def _check_values(options: Options, problems: list[str]) -> None:
@@ -259,6 +278,12 @@ def _check_values(options: Options, problems: list[str]) -> None:
         program = executable.strip(" ").partition(" ")[0]
         if not program:
             problems.append(f"{options.settings[EXECUTABLE].origin}: {EXECUTABLE} is empty")
+        elif quoted := _QUOTED.search(executable):
+            problems.append(
+                f"{options.settings[EXECUTABLE].origin}: {quoted[0]} in {EXECUTABLE}: the daemon splits the command at"
+                " spaces and knows no quotes, so the child would get it in pieces, quotes and all. Put the command into"
+                " a script, or give the value by an environment variable, which children inherit"
+            )
         elif shutil.which(program) is None:
             problems.append(_no_program(executable.strip(" "), program, options.settings[EXECUTABLE].origin))
     for key in ("kinesisEndpoint", "dynamoDBEndpoint"):
