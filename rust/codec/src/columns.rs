@@ -123,6 +123,25 @@ impl Columns {
         self.rows
     }
 
+    /// A batch begins: in buffers that the batch before has given back by now, if it has.
+    pub(crate) fn begin(&mut self) {
+        self.clear();
+        for (buf, lane) in [
+            (&mut self.data.values, Lane::Data),
+            (&mut self.data.offsets, Lane::DataOffsets),
+            (&mut self.keys.values, Lane::Keys),
+            (&mut self.keys.offsets, Lane::KeyOffsets),
+            (&mut self.sequences.values, Lane::Sequences),
+            (&mut self.sequences.offsets, Lane::SequenceOffsets),
+            (&mut self.subs, Lane::SubSequences),
+            (&mut self.timestamps, Lane::Timestamps),
+        ] {
+            if buf.capacity() == 0 {
+                *buf = self.pool.take(lane);
+            }
+        }
+    }
+
     /// Drops all records, keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.data.clear();
@@ -205,7 +224,7 @@ fn seal(buf: &mut Buf, lane: Lane, pool: &Arc<Pool>, capacity: &mut usize) -> Bu
         return give(exact);
     }
     *capacity += buf.capacity();
-    lend(std::mem::replace(buf, pool.take(lane)), lane, pool)
+    lend(std::mem::replace(buf, Buf::new()), lane, pool)
 }
 
 fn offsets(buffer: Buffer) -> OffsetBuffer<i32> {

@@ -1,12 +1,15 @@
 //! Input cut anywhere, in; messages, out.
 //!
-//! The input buffer is read into directly (`space`, `commit`). What the state machine has not taken, seldom more than a
-//! record's metadata, is moved to the front when the room behind it runs out.
+//! The input buffer is read into directly (`space`, `commit`), always at the same place, which begins a page: there the
+//! kernel copies fastest, and what was read last is still in the cache. What the state machine has not taken, seldom
+//! more than a record's metadata, is moved in front of it.
 //!
 //! ```text
 //!  ▏taken ▏not yet taken ▏room for the next read ▏slack ▏
-//!  0     start          end                            len
+//!  0     start          end = read_at                  len
 //! ```
+//!
+//! Where more than a page is not taken yet (a line that is collected whole), reads go behind it, and the buffer grows.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -25,6 +28,11 @@ use crate::pool::memory;
 /// What one read should ask for: above it a pipe gives no more at once, and what was read is still in the cache.
 pub const READ_BYTES: usize = 256 * 1024;
 
+const PAGE: usize = 4096;
+
+/// As much as is moved in front of each read. More stays where it is: moving it again and again would cost too much.
+const FRONT: usize = PAGE;
+
 /// Pieces of this size are decoded where they stand rather than copied first.
 const IN_PLACE: usize = 1024;
 
@@ -33,6 +41,8 @@ const IN_PLACE: usize = 1024;
 pub struct Decoder {
     stream: Stream,
     buffer: Vec<u8>,
+    /// Index in `buffer` of the page with [`FRONT`] bytes before it that reads begin at.
+    read_at: usize,
     start: usize,
     end: usize,
     /// What the input decoded by `feed` gave.
@@ -62,6 +72,7 @@ impl Decoder {
         Self {
             stream: Stream::new(kernels, max_line_bytes),
             buffer: Vec::new(),
+            read_at: 0,
             start: 0,
             end: 0,
             ready: VecDeque::new(),
@@ -87,11 +98,17 @@ impl Decoder {
         self.end += bytes.len();
     }
 
-    /// Room of at least [`READ_BYTES`] to read into; [`Decoder::commit`] says how much was.
+    /// Room of [`READ_BYTES`] to read into; [`Decoder::commit`] says how much was.
     pub fn space(&mut self) -> &mut [u8] {
-        self.make_room(READ_BYTES);
-        let room = self.buffer.len() - SLACK;
-        &mut self.buffer[self.end..room]
+        if self.end - self.start <= FRONT {
+            if self.buffer.len() < self.read_at + READ_BYTES + SLACK {
+                self.grow(FRONT + PAGE + READ_BYTES + SLACK);
+            }
+            self.move_open(self.read_at - (self.end - self.start));
+        } else {
+            self.make_room(READ_BYTES);
+        }
+        &mut self.buffer[self.end..self.end + READ_BYTES]
     }
 
     /// The first `count` bytes of [`Decoder::space`] are input now.
@@ -107,15 +124,27 @@ impl Decoder {
         if self.end + count + SLACK <= self.buffer.len() {
             return;
         }
-        self.buffer.copy_within(self.start..self.end, 0);
-        self.stream.moved(self.start, 0);
-        self.end -= self.start;
-        self.start = 0;
+        self.move_open(0);
         let needed = self.end + count + SLACK;
         if needed > self.buffer.len() {
             // Doubling keeps a collected line's copies linear.
-            self.buffer.resize(needed.max(self.buffer.len() * 2), 0);
+            self.grow(needed.max(self.buffer.len() * 2));
         }
+    }
+
+    /// What is not taken yet begins at `to` from now on.
+    fn move_open(&mut self, to: usize) {
+        if to != self.start {
+            self.buffer.copy_within(self.start..self.end, to);
+            self.stream.moved(self.start, to);
+            self.end = self.end - self.start + to;
+            self.start = to;
+        }
+    }
+
+    fn grow(&mut self, len: usize) {
+        self.buffer.resize(len, 0);
+        self.read_at = FRONT + self.buffer[FRONT.min(len)..].as_ptr().align_offset(PAGE);
     }
 
     /// The next message; `None` when more input is needed. After an error the rest of its line is skipped.

@@ -259,7 +259,7 @@ impl Line<'_> {
 
     /// Takes the array of records into the columns, in place of what is there.
     fn records(&mut self, cursor: &mut Cursor<'_>) -> Result<()> {
-        self.columns.clear();
+        self.columns.begin();
         if cursor.peek() != Some(b'[') {
             return Err(cursor.wrong_type("an array of records"));
         }

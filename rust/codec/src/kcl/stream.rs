@@ -245,7 +245,7 @@ impl Stream {
             State::LineStart => {
                 self.base = 0_usize.wrapping_sub(*at);
                 if rest.starts_with(PREFIX) {
-                    self.columns.clear();
+                    self.columns.begin();
                     *at += PREFIX.len();
                     self.state = State::Element { first: true };
                 } else if PREFIX.starts_with(rest) {
