@@ -1,9 +1,12 @@
-//! `fastkcl-bench FOLDER [WORD]`: the codec beside other ways through the lines in the files of a folder (whose names hold
-//! the word).
+//! `fastkcl-bench [--json FILE] FOLDER [WORD]`: the codec beside other ways through the lines in the files of a folder
+//! (whose names hold the word).
 //!
 //! Each line is decoded from memory into reused buffers, twice over: always the same copy (*warm*: in the cache, as far as
 //! it fits), and copies that rotate through 256 MB (*cold*: input from memory). Peers take turns, so that a busy machine
 //! slows all of them; the best round and the median are reported. The first round warms up and is not counted.
+//!
+//! FILE gets an array of `{"suite": "codec, warm", "profile": "iot", "peer": "codec avx512", "line_bytes": …, "records": …,
+//! "seconds": […]}`, seconds being those of one line in each round: what `bench/report.py` reads.
 
 #[cfg(target_arch = "x86_64")]
 mod unchecked;
@@ -64,8 +67,13 @@ fn memcpy() -> Peer {
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let folder = arguments.first().expect("usage: fastkcl-bench FOLDER [WORD]");
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut json = None;
+    if arguments.len() > 1 && arguments[0] == "--json" {
+        json = arguments.drain(..2).next_back();
+    }
+    let mut measured = Vec::new();
+    let folder = arguments.first().expect("usage: fastkcl-bench [--json FILE] FOLDER [WORD]");
     let mut paths: Vec<_> = fs::read_dir(folder).expect("a folder").map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     for path in paths.iter().filter(|path| arguments.get(1).is_none_or(|word| path.to_string_lossy().contains(word))) {
@@ -115,6 +123,12 @@ fn main() {
             }
             println!("{name}, {place}: {} records, {} bytes", records, line.len());
             for ((peer, _), times) in peers.iter().zip(&mut times) {
+                // Names of files, places and peers hold nothing that JSON escapes.
+                measured.push(format!(
+                    "{{\"suite\":\"codec, {place}\",\"profile\":\"{name}\",\"peer\":\"{peer}\",\"line_bytes\":{},\
+                     \"records\":{records},\"seconds\":{times:?}}}",
+                    line.len()
+                ));
                 times.sort_by(f64::total_cmp);
                 let [best, median] = [times[0], times[times.len() / 2]].map(|time| {
                     let (speed, each) = (line.len() as f64 / time / 1e9, time * 1e9 / records as f64);
@@ -123,5 +137,8 @@ fn main() {
                 println!("  {peer:16} best {best}   median {median}");
             }
         }
+    }
+    if let Some(path) = json {
+        fs::write(path, format!("[{}]\n", measured.join(",\n"))).expect("a place for the figures");
     }
 }
