@@ -3,8 +3,11 @@
 Also what several benches need: where a child runs, and the environment of the original.
 """
 
+from __future__ import annotations
+
 import importlib.metadata
 import os
+import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,15 +19,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
 from fastkcl import _core
+from fastkcl.bench import original, peers
+from fastkcl.bench.pipes import CPUS, PLACEMENTS
 from original_kclpy import original_python as original_python  # a fixture: amazon_kclpy in an environment of its own
-from pipe_child import CPUS, PLACEMENTS
 
-PACKAGES = ("fastkcl", "pyarrow", "msgspec", "orjson", "pysimdjson", "pybase64", "amazon_kclpy", "pyspark")
+PACKAGES = ("fastkcl", "pyarrow", *peers.LIBRARIES, "pyspark")
 
 
 def versions() -> dict[str, str]:
     """Versions of what is measured; "absent" for what is not installed."""
-    found = {}
+    found = {"Python": platform.python_version()}
     for name in PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)
@@ -36,7 +40,14 @@ def versions() -> dict[str, str]:
 def pytest_report_header(config: pytest.Config) -> str:
     """One line with the backend and the versions."""
     installed = ", ".join(f"{name} {version}" for name, version in versions().items())
-    return f"bench: codec backend {_core.isa()}, {len(os.sched_getaffinity(0))} CPUs; {installed}"
+    return f"bench: codec backend {_core.isa()}, {len(CPUS)} CPUs; {installed}"
+
+
+@pytest.fixture(scope="session")
+def original_packages(original_python: Path) -> None:
+    """amazon_kclpy itself for this process and its children, from the environment that has it, behind all else."""
+    (packages,) = (original_python.parent.parent / "lib").glob("python3*/site-packages")
+    os.environ[original.PACKAGES_VARIABLE] = str(packages)
 
 
 @pytest.fixture(params=PLACEMENTS, ids=lambda name: name.replace(" ", "_"))
@@ -50,5 +61,5 @@ def placement(request: pytest.FixtureRequest) -> Iterator[str]:
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
     """The same in the result file."""
     machine_info["isa"] = _core.isa()
-    machine_info["cpus"] = len(os.sched_getaffinity(0))
+    machine_info["cpus"] = len(CPUS)
     machine_info["versions"] = versions()

@@ -26,10 +26,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset
-from arrow_columns import SCHEMA, to_arrow
+from fastkcl.bench.arrow_columns import SCHEMA, to_arrow
+from fastkcl.bench.pipes import CPUS, WRITE_SIZE
 from fastkcl.replay import ReplayOptions, generate, replay
 from fastkcl.replay.sources import Shard
-from pipe_child import CPUS, PROGRAMS, WRITE_SIZE
+from suites import CHILDREN
 
 STREAM = "bench"
 HEAP = "4g"
@@ -152,7 +153,7 @@ class Server:
 @contextmanager
 def server(folder: Path) -> Iterator[Server]:
     """A Connect server that has done its first job; its log goes to `folder`."""
-    command = [sys.executable, str(PROGRAMS / "spark_server.py"), str(len(CPUS)), HEAP]
+    command = [sys.executable, str(CHILDREN / "spark_server.py"), str(len(CPUS)), HEAP]
     log = folder / "server.log"
     with (
         log.open("wb") as output,
@@ -215,7 +216,7 @@ def run(peer: Peer, records: Records, spark: Server, table: Path | None, folder:
         **dict(peer.variables),
         **({} if table is None else {"FASTKCL_BENCH_TABLE": str(table)}),
     }
-    program = [sys.executable, str(PROGRAMS / peer.program)]
+    program = [sys.executable, str(CHILDREN / peer.program)]
     with ThreadPoolExecutor(1) as pool, _Gate(folder / "gate", len(records.shards()), spark.pid) as gate:
         outcome = pool.submit(gate.serve)
         line_bytes = 0

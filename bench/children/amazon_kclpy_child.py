@@ -44,6 +44,13 @@ class Reads(processor.RecordProcessorBase):
         """Nothing is held."""
 
 
+class Nothing(Reads):
+    """What a child costs before anybody does anything with a batch."""
+
+    def read(self, records):
+        """Leave them."""
+
+
 class Payloads(Reads):
     """What nearly every consumer needs."""
 
@@ -65,4 +72,5 @@ class PayloadsAndKeys(Reads):
 
 
 if __name__ == "__main__":
-    kcl.KCLProcess({"payloads": Payloads, "payloads and keys": PayloadsAndKeys}[sys.argv[1]]()).run()
+    kinds = {"nothing": Nothing, "payloads": Payloads, "payloads and keys": PayloadsAndKeys}
+    kcl.KCLProcess(kinds[sys.argv[1]]()).run()

@@ -15,12 +15,12 @@ class Record:
     """A record as user code gets it."""
 
     def __init__(self, members: dict[str, Any]) -> None:
-        self._sequence_number = members["sequenceNumber"]
-        self._sub_sequence_number = members["subSequenceNumber"]
+        self._sequence_number: str = members["sequenceNumber"]
+        self._sub_sequence_number: int = members["subSequenceNumber"]
         self._timestamp_millis = int(members["approximateArrivalTimestamp"])
         self._arrival = datetime.fromtimestamp(self._timestamp_millis / 1000.0)
-        self._partition_key = members["partitionKey"]
-        self._data = members["data"]
+        self._partition_key: str = members["partitionKey"]
+        self._data: str = members["data"]
         self._members = members
 
     @property
@@ -62,6 +62,6 @@ def message_decode(members: dict[str, Any]) -> Message | Record:
     return Record(members) if members["action"] == "record" else Message(members)
 
 
-def decode(line: str) -> Message:
-    """One line as the original reads it."""
+def decode(line: str) -> Any:
+    """One line as the original reads it: a `Message`, if it is one."""
     return json.loads(line, object_hook=message_decode)

@@ -1,117 +1,189 @@
 """Peers: what one would write without fastkcl to turn a processRecords line into a pyarrow.RecordBatch.
 
-Each is a function from the line's bytes to the batch in the canonical schema, written as well as the library
-allows in a few lines: typed decoding where it has that, fast base64 beside it, one pyarrow array a column.
-Nulls are kept.
+Each is a function from the line's bytes to the batch in the canonical schema, written as well as the library allows in
+a few lines: typed decoding where it has that, fast base64 beside it, one pyarrow array a column, one thread. Nulls are
+kept. What is not installed is left out.
 """
 
+from __future__ import annotations
+
 import base64
-import importlib.metadata
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import kclpy_steps
-import msgspec
-import orjson
 import pyarrow as pa
-import pybase64
-import simdjson
-from arrow_columns import kclpy_records_to_arrow, to_arrow
+
 from fastkcl import _core
+from fastkcl.bench import kclpy_steps, original
+from fastkcl.bench.arrow_columns import SCHEMA, kclpy_records_to_arrow, to_arrow
 
-_FIELDS = [
-    itemgetter(name)
-    for name in ("data", "partitionKey", "sequenceNumber", "subSequenceNumber", "approximateArrivalTimestamp")
-]
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+__all__ = ["FRESH", "LIBRARIES", "OURS", "STDLIB", "Decode", "installed"]
+
+Decode: TypeAlias = Callable[[bytes], pa.RecordBatch]
+
+OURS = "fastkcl"
+FRESH = "fastkcl, fresh memory"
+STDLIB = "json + base64"
+LIBRARIES = ("msgspec", "orjson", "pysimdjson", "pybase64", "polars", "duckdb")
+"""Distributions that peers need."""
+
+_NAMES = ("data", "partitionKey", "sequenceNumber", "subSequenceNumber", "approximateArrivalTimestamp")
+_FIELDS = [itemgetter(name) for name in _NAMES]
 
 
-def _from_dictionaries(records: Any, decode: Callable[[Any], bytes]) -> pa.RecordBatch:
-    data, *others = ([get(record) for record in records] for get in _FIELDS)
-    return to_arrow([None if text is None else decode(text) for text in data], *others)
-
-
-_decoder = _core.Decoder()
-
-
-def fastkcl(line: bytes) -> pa.RecordBatch:
-    """The incremental decoder, as a child uses it: one for all lines."""
-    _decoder.feed(line)
-    message = next(_decoder)
+def _columns_of(line: bytes, decoder: _core.Decoder) -> pa.RecordBatch:
+    decoder.feed(line)
+    message = next(decoder)
     assert isinstance(message, _core.ProcessRecords)
     return pa.record_batch(message.batch)
 
 
-def stdlib(line: bytes) -> pa.RecordBatch:
+def _fastkcl() -> Decode:
+    """The incremental decoder, as a child uses it: one for all lines, whose buffers serve again."""
+    decoder = _core.Decoder()
+    return lambda line: _columns_of(line, decoder)
+
+
+def _fastkcl_fresh() -> Decode:
+    """The same in memory that nobody has used before: what a consumer pays that keeps each batch."""
+    return lambda line: _columns_of(line, _core.Decoder())
+
+
+def _from_dictionaries(records: Iterable[Any], decode: Callable[[Any], bytes]) -> pa.RecordBatch:
+    data, *others = ([get(record) for record in records] for get in _FIELDS)
+    return to_arrow([None if text is None else decode(text) for text in data], *others)
+
+
+def _stdlib() -> Decode:
     """Python's json and base64."""
-    return _from_dictionaries(json.loads(line)["records"], base64.b64decode)
+    return lambda line: _from_dictionaries(json.loads(line)["records"], base64.b64decode)
 
 
-def orjson_pybase64(line: bytes) -> pa.RecordBatch:
+def _orjson() -> Decode:
     """A fast general JSON parser and SIMD base64."""
-    return _from_dictionaries(orjson.loads(line)["records"], lambda text: pybase64.b64decode(text, validate=True))
+    import orjson
+    import pybase64
+
+    return lambda line: _from_dictionaries(
+        orjson.loads(line)["records"], lambda text: pybase64.b64decode(text, validate=True)
+    )
 
 
-_simdjson = simdjson.Parser()
-
-
-def pysimdjson_pybase64(line: bytes) -> pa.RecordBatch:
+def _pysimdjson() -> Decode:
     """The simdjson parser through its Python objects, and SIMD base64."""
-    records = _simdjson.parse(line)["records"].as_list()
-    return _from_dictionaries(records, lambda text: pybase64.b64decode(text, validate=True))
+    import pybase64
+    import simdjson
+
+    parser: Any = simdjson.Parser()
+
+    def decode(line: bytes) -> pa.RecordBatch:
+        records = parser.parse(line)["records"].as_list()
+        return _from_dictionaries(records, lambda text: pybase64.b64decode(text, validate=True))
+
+    return decode
 
 
-class _Record(msgspec.Struct, gc=False):
-    data: bytes | None
-    partitionKey: str  # noqa: N815  the wire's names
-    sequenceNumber: str  # noqa: N815
-    approximateArrivalTimestamp: int | None = None  # noqa: N815
-    subSequenceNumber: int | None = None  # noqa: N815
-
-
-class _Message(msgspec.Struct, gc=False):
-    records: list[_Record]
-
-
-_msgspec = msgspec.json.Decoder(_Message)
-_ATTRIBUTES = [
-    attrgetter(name)
-    for name in ("data", "partitionKey", "sequenceNumber", "subSequenceNumber", "approximateArrivalTimestamp")
-]
-
-
-def msgspec_typed(line: bytes) -> pa.RecordBatch:
+def _msgspec() -> Decode:
     """Typed structures; msgspec decodes base64 for `bytes` by itself."""
-    records = _msgspec.decode(line).records
-    return to_arrow(*([get(record) for record in records] for get in _ATTRIBUTES))
+    import msgspec
+
+    record = msgspec.defstruct(
+        "Record",
+        [
+            ("data", bytes | None),
+            ("partitionKey", str),
+            ("sequenceNumber", str),
+            ("approximateArrivalTimestamp", int | None, None),
+            ("subSequenceNumber", int | None, None),
+        ],
+        gc=False,
+    )
+    message = msgspec.defstruct("Message", [("records", list[record])], gc=False)  # type: ignore[valid-type]
+    decoder = msgspec.json.Decoder(message)
+    fields = [attrgetter(name) for name in _NAMES]
+
+    def decode(line: bytes) -> pa.RecordBatch:
+        records = decoder.decode(line).records  # type: ignore[attr-defined]
+        return to_arrow(*([get(record) for record in records] for get in fields))
+
+    return decode
 
 
-def _original_decoder() -> tuple[str, Callable[[str], Any]]:
-    try:
-        version = importlib.metadata.version("amazon_kclpy")
-    except importlib.metadata.PackageNotFoundError:
-        return "amazon_kclpy (steps)", kclpy_steps.decode
-    from amazon_kclpy import dispatch
+def _polars() -> Decode:
+    """The NDJSON reader with the schema given, and polars' own base64."""
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as all others; polars reads it when it is imported
+    import polars as pl
 
-    return f"amazon_kclpy {version}", lambda line: json.loads(line, object_hook=dispatch.message_decode)
+    text, number = pl.String(), pl.Int64()
+    types = dict(zip(_NAMES, (text, text, text, number, number), strict=True))
+    schema: Any = {"records": pl.List(pl.Struct(types))}
+    columns: list[Any] = [pl.col("data").str.decode("base64"), *_NAMES[1:4]]
+    millis = pl.col(_NAMES[4]).cast(pl.Datetime("ms", "UTC")).dt.cast_time_unit("us")
+
+    def decode(line: bytes) -> pa.RecordBatch:
+        records = pl.read_ndjson(line, schema=schema).explode("records").unnest("records")
+        table = records.select(*columns, millis).to_arrow(compat_level=pl.CompatLevel.oldest())
+        (batch,) = table.cast(SCHEMA).combine_chunks().to_batches()
+        return batch
+
+    return decode
 
 
-KCLPY_NAME, _decode_as_kclpy = _original_decoder()
-"""``amazon_kclpy 3.1.3`` where it is installed, ``amazon_kclpy (steps)`` for the re-statement."""
+def _duckdb() -> Decode:
+    """SQL over the line as JSON with the structure given, and DuckDB's own base64."""
+    import duckdb
+
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("SET TimeZone = 'UTC'")
+    kinds = dict(zip(_NAMES, ("VARCHAR", "VARCHAR", "VARCHAR", "BIGINT", "BIGINT"), strict=True))
+    structure = json.dumps({"records": [kinds]})
+    query = f"""
+        SELECT from_base64(r.data) AS data, r.partitionKey, r.sequenceNumber, r.subSequenceNumber,
+            make_timestamptz(1000 * r.approximateArrivalTimestamp) AS approximateArrivalTimestamp
+        FROM (SELECT unnest(from_json($line::JSON, '{structure}').records) AS r)"""
+
+    def decode(line: bytes) -> pa.RecordBatch:
+        table = connection.sql(query, params={"line": line.decode()}).to_arrow_table()
+        (batch,) = table.cast(SCHEMA).combine_chunks().to_batches()
+        return batch
+
+    return decode
 
 
-def kclpy(line: bytes) -> pa.RecordBatch:
+def _kclpy() -> Decode:
     """amazon_kclpy's objects, read into columns."""
-    return kclpy_records_to_arrow(_decode_as_kclpy(line.decode()).records)
+    hook: Callable[[dict[str, Any]], Any] = kclpy_steps.message_decode
+    if original.import_original() is not None:
+        from amazon_kclpy import dispatch
+
+        hook = dispatch.message_decode
+    return lambda line: kclpy_records_to_arrow(json.loads(line.decode(), object_hook=hook).records)
 
 
-PEERS: dict[str, Callable[[bytes], pa.RecordBatch]] = {
-    "fastkcl": fastkcl,
-    "msgspec (typed)": msgspec_typed,
-    "pysimdjson + pybase64": pysimdjson_pybase64,
-    "orjson + pybase64": orjson_pybase64,
-    "json + base64": stdlib,
-    KCLPY_NAME: kclpy,
-}
-"""By name; the first is what the ratios are for."""
+def installed() -> dict[str, Decode]:
+    """All peers that can be imported, by name; the first one is ours."""
+    ways: dict[str, Callable[[], Decode]] = {
+        OURS: _fastkcl,
+        FRESH: _fastkcl_fresh,
+        "msgspec (typed)": _msgspec,
+        "pysimdjson + pybase64": _pysimdjson,
+        "orjson + pybase64": _orjson,
+        "polars": _polars,
+        "duckdb": _duckdb,
+        STDLIB: _stdlib,
+        original.name(): _kclpy,
+    }
+    found = {}
+    for name, make in ways.items():
+        try:
+            found[name] = make()
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] == "fastkcl":
+                raise
+    return found

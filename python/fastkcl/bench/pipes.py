@@ -1,12 +1,11 @@
-"""What the benches with a real child share: the child between two pipes, the daemon's half, and where they run.
+"""A child between two pipes, the daemon's half of its conversation, and where the two run.
 
-Lines go out in 8 KiB pieces, as the daemon's BufferedWriter writes them. Writer and child are pinned, both to one
-core or to two: unpinned runs jump between the two placements.
+Lines go out in pieces: 8 KiB, as the daemon's BufferedWriter writes them, or what the caller says. Writer and child are
+pinned, both to one core or to two: unpinned runs jump between the two placements.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import subprocess
@@ -15,13 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fastkcl import _core
-from fastkcl.replay import profiles
 
-PROFILES = ("iot", "clickstream", "logs", "blob")
-BARE = "bare read (decodes nothing)"
-"""A child that only reads: the floor. Its program is `BARE_PROGRAM`."""
-PROGRAMS = Path(__file__).parent / "children"
-BARE_PROGRAM = PROGRAMS / "bare_child.py"
+__all__ = ["BARE", "CHECK_VARIABLE", "CPUS", "INITIALIZE", "PLACEMENTS", "PROGRAMS", "WRITE_SIZE", "Child"]
+
+PROGRAMS = Path(__file__).parent / "programs"
+BARE = "bare reader"
+"""A child that only reads: the floor. Its program is ``bare.py``; it decodes nothing."""
 CHECK_VARIABLE = "FASTKCL_BENCH_CHECK"
 """Environment variable: where a child writes what its first batch came to."""
 CPUS = sorted(os.sched_getaffinity(0))
@@ -33,12 +31,6 @@ INITIALIZE = (
 )
 
 
-@functools.cache
-def line(profile: str) -> bytes:
-    """A batch of the profile's own size."""
-    return profiles.line(profiles.PROFILES[profile])
-
-
 class Child:
     """A child process between two pipes, and the daemon's half of the conversation.
 
@@ -46,21 +38,30 @@ class Child:
         command: interpreter, program and arguments.
         cpu: the core it runs on.
         check: what `CHECK_VARIABLE` says.
+        write_size: bytes of a write(2).
+        environment: added to this process's.
     """
 
-    def __init__(self, command: Sequence[str | Path], cpu: int, check: Path | None = None) -> None:
-        environment = dict(os.environ)
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        cpu: int,
+        check: Path | None = None,
+        write_size: int = WRITE_SIZE,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        variables = dict(os.environ) | (environment or {})
         if check is not None:
-            environment[CHECK_VARIABLE] = str(check)
+            variables[CHECK_VARIABLE] = str(check)
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environment
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=variables
         )
         os.sched_setaffinity(self.process.pid, {cpu})
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self._stdin = self.process.stdin.fileno()
         self._stdout = self.process.stdout
-        self.last_byte_to_status: list[float] = []
+        self._write_size = write_size
 
     def __enter__(self) -> Child:
         return self
@@ -74,13 +75,52 @@ class Child:
             pipe.close()
 
     def ask(self, message: bytes, action: str) -> None:
-        """Write a line, wait for its status."""
-        _core.write_all(self._stdin, message, write_size=WRITE_SIZE)
-        written = time.perf_counter()
+        """Write a line, wait for its status.
+
+        Raises:
+            RuntimeError: the child has ended, or answered something else.
+        """
+        self.write(message)
+        self.await_status(action)
+
+    def write(self, content: bytes) -> None:
+        """Write to the child, in pieces.
+
+        Raises:
+            RuntimeError: the child has ended.
+        """
+        try:
+            _core.write_all(self._stdin, content, write_size=self._write_size)
+        except BrokenPipeError:
+            raise RuntimeError(f"the child ended with {self.process.wait(10)} while it was written to") from None
+
+    def await_status(self, action: str) -> None:
+        """Read up to the status for `action`.
+
+        Raises:
+            RuntimeError: the child has ended, or answered something else.
+        """
         while not (answer := self._stdout.readline()).strip():
-            assert answer, f"the child ended with {self.process.wait(10)}"
-        self.last_byte_to_status.append(time.perf_counter() - written)
-        assert json.loads(answer) == {"action": "status", "responseFor": action}
+            if not answer:
+                raise RuntimeError(f"the child ended with {self.process.wait(10)} before it answered {action}")
+        if json.loads(answer) != {"action": "status", "responseFor": action}:
+            raise RuntimeError(f"the child answered {action} with {answer!r}")
+
+    def measure(self, content: bytes) -> dict[str, float]:
+        """One batch, from the first byte written to the status read: "seconds", and the child's "cpu_seconds"."""
+        cpu = self.cpu_seconds()
+        start = time.perf_counter()
+        self.ask(content, "processRecords")
+        seconds = time.perf_counter() - start
+        return {"seconds": seconds, "cpu_seconds": self.cpu_seconds() - cpu}
+
+    def measure_last_byte(self, content: bytes, pause: float) -> dict[str, float]:
+        """One batch, whose last byte is written `pause` seconds after the others: "seconds" from it to the status."""
+        self.write(content[:-1])
+        time.sleep(pause)
+        start = time.perf_counter()
+        self.ask(content[-1:], "processRecords")
+        return {"seconds": time.perf_counter() - start}
 
     def cpu_seconds(self) -> float:
         """Time on a CPU so far, of all threads (proc(5), schedstat: ns; stat would count in ticks of 10 ms)."""
@@ -92,27 +132,13 @@ class Child:
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def end(self) -> None:
-        """Lease lost, end of input, a clean exit."""
+        """Lease lost, end of input, a clean exit.
+
+        Raises:
+            RuntimeError: it did not end cleanly.
+        """
         self.ask(b'{"action":"leaseLost"}\n', "leaseLost")
         assert self.process.stdin is not None
         self.process.stdin.close()
-        assert self.process.wait(20) == 0
-
-
-def measure(benchmark, child: Child, content: bytes, rounds: int) -> dict[str, float]:
-    """Time round trips of a batch, from the first byte written to the status read.
-
-    Returns:
-        What is noted beside the time: bytes of the line, the child's CPU for a GB of it, and the time from the last
-        byte to the status (median).
-    """
-    child.last_byte_to_status.clear()
-    cpu = child.cpu_seconds()
-    benchmark.pedantic(child.ask, (content, "processRecords"), rounds=rounds)
-    asked = len(child.last_byte_to_status)
-    used = child.cpu_seconds() - cpu
-    return {
-        "line_bytes": len(content),
-        "cpu_seconds_per_gb": used / (asked * len(content) / 1e9),
-        "last_byte_to_status": sorted(child.last_byte_to_status)[asked // 2],
-    }
+        if (code := self.process.wait(20)) != 0:
+            raise RuntimeError(f"the child ended with {code} after the end of its input")

@@ -1,27 +1,37 @@
-"""A child of the pipe bench: fastkcl.run, each batch as a pyarrow.RecordBatch."""
+"""fastkcl's child: each batch as a pyarrow.RecordBatch, or, with the argument ``nothing``, no batch looked at."""
 
 import os
+import sys
 
 import fastkcl
-import pyarrow as pa
 
 CHECK = os.environ.get("FASTKCL_BENCH_CHECK")
+
+
+class Nothing(fastkcl.BatchProcessor):
+    """What a child costs before anybody does anything with it."""
+
+    def process_batch(self, batch: fastkcl.RecordBatch, checkpointer: fastkcl.Checkpointer) -> None:
+        """Take the batch over, and let it go."""
 
 
 class Columns(fastkcl.BatchProcessor):
     """Takes each batch into pyarrow; the first one is written to FASTKCL_BENCH_CHECK for comparison."""
 
     def __init__(self) -> None:
+        import pyarrow as pa
+
+        self._pyarrow = pa
         self._unchecked = CHECK
 
     def process_batch(self, batch: fastkcl.RecordBatch, checkpointer: fastkcl.Checkpointer) -> None:
         """Import the batch, without a copy."""
-        columns = pa.record_batch(batch)
+        columns = self._pyarrow.record_batch(batch)
         if self._unchecked:
-            with pa.ipc.new_file(self._unchecked, columns.schema) as file:
+            with self._pyarrow.ipc.new_file(self._unchecked, columns.schema) as file:
                 file.write(columns)
             self._unchecked = None
 
 
 if __name__ == "__main__":
-    fastkcl.run(Columns(), stream="bench")
+    fastkcl.run(Nothing() if sys.argv[1:] == ["nothing"] else Columns(), stream="bench")

@@ -1,20 +1,16 @@
-"""The other child of the pipe bench: amazon_kclpy's loop, each batch as a pyarrow.RecordBatch.
+"""The other child: amazon_kclpy's loop, each batch as a pyarrow.RecordBatch.
 
-With amazon_kclpy installed this is its own KCLProcess; without it, the same loop over bench/kclpy_steps.py:
+With amazon_kclpy installed this is its own KCLProcess; without it, the same loop over `fastkcl.bench.kclpy_steps`:
 read a line of text, decode, call the processor, write the status with a line feed before and after, flush.
 """
 
 import json
 import os
 import sys
-from pathlib import Path
 
 import pyarrow as pa
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-import arrow_columns
-import kclpy_steps
+from fastkcl.bench import arrow_columns, kclpy_steps
+from fastkcl.bench.original import import_original
 
 CHECK = os.environ.get("FASTKCL_BENCH_CHECK")
 
@@ -57,9 +53,9 @@ def run_steps(processor: Columns) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        from amazon_kclpy import kcl
-    except ImportError:
+    if import_original() is None:
         run_steps(Columns())
     else:
+        from amazon_kclpy import kcl
+
         kcl.KCLProcess(Columns()).run()

@@ -1,0 +1,91 @@
+"""What the suites share: ways that take turns under pytest-benchmark, cores, and the record of what was measured.
+
+Each test notes one `extra_info` for the report: suite, profile, bytes and records of the line, and the samples of each
+way (`fastkcl.bench.turns`). pytest-benchmark's own time is that of a whole round.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fastkcl.bench.pipes import CPUS
+from fastkcl.bench.turns import Call as Way
+from fastkcl.bench.turns import Turns
+from fastkcl.replay import profiles
+
+__all__ = ["CHILDREN", "PIPE_PROFILES", "Way", "drop_in", "line", "line_of_15_mb", "one_core", "take_turns", "timed"]
+
+CHILDREN = Path(__file__).parent / "children"
+PIPE_PROFILES = ("iot", "clickstream", "logs", "blob")
+_QUICK_RECORDS = {"iot": 1000, "clickstream": 1000, "logs": 40, "blob": 1}
+_RECORDS_OF_15_MB = {"iot": 47_000, "clickstream": 17_230, "logs": 882, "blob": 11}
+_Argument = TypeVar("_Argument")
+
+
+def take_turns(benchmark: Any, suite: str, profile: str, ways: Mapping[str, Way], rounds: int, **noted: int) -> None:
+    """Measure, unless only results count, and note it for the report.
+
+    Args:
+        benchmark: pytest-benchmark's fixture.
+        suite: what the report calls it.
+        profile: the payloads.
+        ways: by name.
+        rounds: how many count; one more comes before them.
+        noted: beside the samples, e.g. `line_bytes`.
+    """
+    turns = Turns(ways)
+    benchmark.group = f"{suite}, {profile}"
+    if benchmark.enabled:
+        turns.round()
+        turns.forget()
+    benchmark.pedantic(turns.round, rounds=rounds)
+    benchmark.extra_info |= {"suite": suite, "profile": profile, "samples": turns.samples} | noted
+
+
+def timed(function: Callable[[_Argument], object], argument: _Argument) -> Way:
+    """The time of a call. What it returns is dropped after that, as a consumer drops it after its work."""
+
+    def call() -> dict[str, float]:
+        start = time.perf_counter()
+        result = function(argument)
+        seconds = time.perf_counter() - start
+        del result
+        return {"seconds": seconds}
+
+    return call
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """This thread on the first core."""
+    os.sched_setaffinity(0, {CPUS[0]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, CPUS)
+
+
+@cache
+def line(profile: str, quick: bool) -> bytes:
+    """A batch of the profile's own size, or a small one where only results count."""
+    return profiles.line(profile, records=_QUICK_RECORDS[profile] if quick else None)
+
+
+@cache
+def line_of_15_mb(profile: str, quick: bool) -> bytes:
+    """The largest batch that a daemon sends."""
+    return profiles.line(profile, records=(_QUICK_RECORDS if quick else _RECORDS_OF_15_MB)[profile])
+
+
+def drop_in(folder: Path) -> list[str | Path]:
+    """Interpreter and program: the one for amazon_kclpy, with that name replaced by ours in `folder`."""
+    program = folder / "fastkcl_kclpy_child.py"
+    program.write_text((CHILDREN / "amazon_kclpy_child.py").read_text().replace("amazon_kclpy", "fastkcl.kclpy"))
+    return [sys.executable, program]

@@ -1,0 +1,191 @@
+"""The targets of this project's speed, as data: what is compared with what, and what it has to reach.
+
+A value is a ratio of medians of one run, or a median; its spread is that of the same ratio round by round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+from results import Result, Results
+
+__all__ = ["TARGETS", "Outcome", "Side", "Target"]
+
+PROFILES = ("iot", "clickstream", "logs", "blob")
+
+
+@dataclass(frozen=True)
+class Side:
+    """Of what a figure is taken. Without `profile` the one that the bound is for."""
+
+    suite: str
+    peer: str
+    profile: str | None = None
+
+
+@dataclass(frozen=True)
+class Target:
+    """One line of the table.
+
+    Attributes:
+        what: for people; ends with what the number is.
+        ours: what is measured.
+        figure: a key of `results.FIGURES`.
+        bounds: by profile.
+        at_least: or at most.
+        against: what it is divided by; with `difference` what is taken off.
+        scale: of the value, e.g. 1e3 for milliseconds.
+        unit: behind the value.
+    """
+
+    what: str
+    ours: Side
+    figure: str
+    bounds: dict[str, float]
+    at_least: bool = True
+    against: Side | None = None
+    difference: bool = False
+    scale: float = 1.0
+    unit: str = ""
+
+    def outcomes(self, results: Results) -> dict[str, Outcome]:
+        """By profile; the result is None where something was not measured."""
+        return {profile: Outcome(self, bound, self._result(results, profile)) for profile, bound in self.bounds.items()}
+
+    def _figures(self, results: Results, side: Side, profile: str) -> list[float]:
+        row = results.rows.get((side.suite, side.profile or profile))
+        return [] if row is None else row.figures(side.peer, self.figure)
+
+    def _result(self, results: Results, profile: str) -> Result | None:
+        ours = [value * self.scale for value in self._figures(results, self.ours, profile)]
+        if self.against is None or not ours:
+            return Result.of(ours) if ours else None
+        others = [value * self.scale for value in self._figures(results, self.against, profile)]
+        if not others:
+            return None
+        pairs = list(zip(ours, others, strict=False))
+        if self.difference:
+            return Result.of([a - b for a, b in pairs], median(ours) - median(others))
+        return Result.of([a / b for a, b in pairs], median(ours) / median(others))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A target for one profile, and what was measured."""
+
+    target: Target
+    bound: float
+    result: Result | None
+
+    @property
+    def met(self) -> bool | None:
+        """None where nothing was measured."""
+        if self.result is None:
+            return None
+        return self.result.median >= self.bound if self.target.at_least else self.result.median <= self.bound
+
+
+def _all(*bounds: float) -> dict[str, float]:
+    return dict(zip(PROFILES, bounds, strict=True))
+
+
+_DECODE = Side("decode", "fastkcl")
+_TWO = "pipe, two cores, 8 KiB writes"
+_ONE = "pipe, one core, 1 MiB writes"
+_WARM, _COLD = "codec, warm", "codec, cold"
+_CODEC = "codec avx512"
+_ANY_ORDER = dict.fromkeys(("iot-shuffled", "clickstream-shuffled", "iot-spaced", "clickstream-spaced"), 1.0)
+_SIMDJSON, _SIMDJSON_ANY = "simdjson, fixed order", "simdjson, any order"
+
+TARGETS = (
+    Target(
+        "line to pyarrow.RecordBatch: speed, of msgspec's",
+        _DECODE, "speed", _all(18, 18, 20, 22), against=Side("decode", "msgspec"),
+    ),
+    Target(
+        "line to pyarrow.RecordBatch: speed, of amazon_kclpy's",
+        _DECODE, "speed", _all(60, 80, 80, 80), against=Side("decode", "amazon_kclpy"),
+    ),
+    Target(
+        "codec alone: speed, of simdjson On-Demand (fixed order) + simdutf",
+        Side(_WARM, _CODEC), "speed", _all(2, 2, 2, 2.5), against=Side(_WARM, _SIMDJSON),
+    ),
+    Target(
+        "codec alone, input not in cache: speed, of memcpy's",
+        Side(_COLD, _CODEC), "speed", _all(0.4, 0.7, 0.9, 1.0), against=Side(_COLD, "memcpy"),
+    ),
+    Target(
+        "codec alone: speed, of a scanner that checks nothing",
+        Side(_WARM, _CODEC), "speed", _all(0.8, 0.85, 0.9, 0.9), against=Side(_WARM, "unchecked"),
+    ),
+    Target(
+        "child on a pipe, two cores, 8 KiB writes: speed, of the bare reader's",
+        Side(_TWO, "fastkcl"), "speed", _all(0.5, 0.7, 0.9, 0.9), against=Side(_TWO, "bare reader"),
+    ),
+    Target(
+        "child on a pipe, one core, 1 MiB writes: speed, of the bare reader's",
+        Side(_ONE, "fastkcl"), "speed", _all(0.53, 0.67, 0.75, 0.75), against=Side(_ONE, "bare reader"),
+    ),
+    Target(
+        "CPU for a GB in that child, of the bare reader's",
+        Side(_ONE, "fastkcl"), "cpu", _all(2.4, 1.9, 1.6, 1.6), at_least=False, against=Side(_ONE, "bare reader"),
+    ),
+    Target(
+        "CPU for a GB in that child, of amazon_kclpy's",
+        Side(_ONE, "fastkcl"), "cpu", _all(1 / 30, 1 / 25, 1 / 18, 1 / 18), at_least=False,
+        against=Side(_ONE, "amazon_kclpy"),
+    ),
+    Target(
+        "codec alone, escaped and non-ASCII keys: speed, of clickstream's",
+        Side(_WARM, _CODEC), "speed", {"keys": 0.4}, against=Side(_WARM, _CODEC, "clickstream"),
+    ),
+    Target("codec alone, tiny records", Side(_WARM, _CODEC), "nanoseconds", {"tiny": 40}, at_least=False, unit=" ns"),
+    Target(
+        "codec alone, other key orders and white space: speed, of simdjson (any order) + simdutf",
+        Side(_WARM, _CODEC), "speed", _ANY_ORDER, against=Side(_WARM, _SIMDJSON_ANY),
+    ),
+    Target(
+        "codec alone, AVX2: speed, of AVX-512's",
+        Side(_WARM, "codec avx2"), "speed", {"clickstream": 0.5}, against=Side(_WARM, _CODEC),
+    ),
+    Target(
+        "codec alone, portable: speed, of AVX-512's",
+        Side(_WARM, "codec portable"), "speed", {"clickstream": 0.12}, against=Side(_WARM, _CODEC),
+    ),
+    Target(
+        "last byte of a 15 MB line to its status, two cores",
+        Side("last byte to status, two cores", "fastkcl"), "seconds", _all(0.3, 0.3, 0.3, 0.3), at_least=False,
+        scale=1e3, unit=" ms",
+    ),
+    Target(
+        "last byte of a 15 MB line to its status, one core",
+        Side("last byte to status, one core", "fastkcl"), "seconds", _all(0.3, 0.3, 0.3, 0.3), at_least=False,
+        scale=1e3, unit=" ms",
+    ),
+    Target(
+        "exec to the answer to initialize: time, of amazon_kclpy's",
+        Side("start-up", "fastkcl"), "seconds", {"until initialized": 1.5}, at_least=False,
+        against=Side("start-up", "amazon_kclpy"),
+    ),
+    Target(
+        "the same for the drop-in",
+        Side("start-up", "fastkcl.kclpy"), "seconds", {"until initialized": 1.5}, at_least=False,
+        against=Side("start-up", "amazon_kclpy"),
+    ),
+    Target(
+        "memory after a 15 MB batch and 5 s idle: more than amazon_kclpy's",
+        Side("memory", "fastkcl"), "idle_resident_bytes", _all(2, 2, 2, 2), at_least=False,
+        against=Side("memory", "amazon_kclpy"), difference=True, scale=1e-6, unit=" MB",
+    ),
+    Target(
+        "CPU of 200 idle children together over 60 s, of one core",
+        Side("idle children", "fastkcl"), "core_share", {"200 children": 0.1}, at_least=False, scale=1e2, unit=" %",
+    ),
+    Target(
+        "drop-in, per-record loop on one core: speed, of amazon_kclpy's",
+        Side("payloads, one core", "fastkcl.kclpy"), "speed", _all(10, 10, 10, 10),
+        against=Side("payloads, one core", "amazon_kclpy"),
+    ),
+)  # fmt: skip
+"""All of them, in the order of the table."""
