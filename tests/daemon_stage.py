@@ -1,4 +1,4 @@
-"""A pytest plugin: real daemons between a stream and a table, for the tests of what dies between them.
+"""Real daemons between a stream and a table, for the tests of what dies between them.
 
 The children write by tests/sink_child.py, which needs no Spark. What is in the stream is read from the stream itself,
 and compared with what a reader of the table sees: stream, shard, positions and payload of each record.

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 from daemon_stage import SHARD, Make, daemons, jvm_of
+from daemon_stage import stage as stage
 from fastkcl.daemon.keys import Generation
 from fastkcl.daemon.processes import group_members
 from fastkcl.local_aws.leases import checkpoints

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from daemon_stage import SHARD, Make, daemons
+from daemon_stage import stage as stage
 from fastkcl.daemon.keys import Generation
 from fastkcl.local_aws import Fault
 from fastkcl.local_aws.leases import steal_lease
