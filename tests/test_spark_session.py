@@ -197,3 +197,14 @@ def test_what_java_says_without_its_frames() -> None:
         " Could not parse Master URL: 'l'"
     )
     assert in_one_line(OSError()) == "OSError"
+
+
+def test_what_java_cannot_say_any_more() -> None:
+    """py4j asks the JVM for an exception's text when it is wanted."""
+
+    class Py4JJavaError(Exception):
+        def __str__(self) -> str:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+    told = "Py4JJavaError, whose text cannot be had: ConnectionRefusedError: [Errno 111] Connection refused"
+    assert without_frames(Py4JJavaError()) == told

@@ -84,7 +84,11 @@ def apply_settings(session: SparkSession, settings: Mapping[str, str]) -> SparkS
 
 def without_frames(error: BaseException | str) -> str:
     """What Java says, without where in Java it was said."""
-    return re.sub(r"\s+(at \S+\(|JVM stacktrace:).*", "", str(error), flags=re.DOTALL)
+    try:
+        text = str(error)
+    except Exception as failure:  # an exception of py4j asks the JVM for its text, which may have died of it
+        text = f"{type(error).__name__}, whose text cannot be had: {reports.describe(failure)}"
+    return re.sub(r"\s+(at \S+\(|JVM stacktrace:).*", "", text, flags=re.DOTALL)
 
 
 def in_one_line(error: BaseException) -> str:
