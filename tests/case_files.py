@@ -54,7 +54,6 @@ KINDS: dict[str, frozenset[str]] = {
 
 SYSTEMS_TO_COME: dict[str, str] = {
     "aggregators": "the Kinesis client's aggregators",
-    "dkb-frames": "the DKB stream protocol",
     "kpl": "KPL aggregation of the Kinesis client",
     "processv1-args": "the ProcessV1 protocol",
     "processv1-frames": "the ProcessV1 protocol",

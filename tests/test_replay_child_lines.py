@@ -5,7 +5,8 @@ from typing import Any
 import case_files
 import pytest
 from fastkcl import _core
-from fastkcl.replay.child_lines import LINE_LIMIT, LineSplitter, ReplayDialect, read_child_line
+from fastkcl.replay.child_lines import ReplayDialect, read_child_line
+from fastkcl.stdio.lines import LINE_LIMIT, LineSplitter
 from hypothesis import given
 from hypothesis import strategies as st
 

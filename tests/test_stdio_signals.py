@@ -66,7 +66,7 @@ def test_a_graceful_stop_goes_through(number: int) -> None:
         child.daemon.start()
         child.process.send_signal(number)
         child.await_stderr(
-            f"fastkcl: {signal.Signals(number).name}: noted; going on until the daemon ends the shard, 30 s"
+            f"fastkcl: {signal.Signals(number).name}: noted; going on until the daemon ends the dialogue, 30 s"
         )
         child.daemon.ask(process_records(1), DONE)
         child.daemon.ask(process_records(1, 2), checkpoint(), DONE)

@@ -62,6 +62,22 @@ def an_open_descriptor_reader() -> _core.Reader:
     return _core.Reader(sys.__stderr__.fileno())
 
 
+def marker_events() -> list[_core.MarkerEvent]:
+    """One of each kind."""
+    decoder = _core.MarkerDecoder(end_of_message=b"\n", end_of_process=b"\0", at_boundary=b"B")
+    decoder.feed(b"a\nb\0B")
+    events = list(decoder)
+    decoder.collect(1)
+    decoder.feed(b"c\nrest")
+    events += [*decoder]
+    decoder.finish()
+    return [*events, *decoder]
+
+
+def a_marker_reader() -> _core.MarkerReader:
+    return _core.MarkerReader(sys.__stderr__.fileno(), end_of_message=b"\n")
+
+
 # For each class, objects that between them show every property with each type that it can have.
 SAMPLES = {
     "Position": lambda: [_core.Position("1"), _core.Position("1", 2)],
@@ -78,6 +94,9 @@ SAMPLES = {
         _core.Checkpoint(sequence_number="1", sub_sequence_number=2, error="ThrottlingException"),
     ],
     "Reader": lambda: [an_open_descriptor_reader()],
+    "MessageBatch": lambda: [_core.message_batch([b"a"])],
+    "MarkerEvent": marker_events,
+    "MarkerReader": lambda: [a_marker_reader()],
     "PayloadReader": lambda: [a_payload_reader()],
     "OpenedPayloads": lambda: [a_payload_reader().open(decoded(FULL_LINE).batch, 0, 1000)],
     "KclpyRecordBase": lambda: [
@@ -183,7 +202,7 @@ def test_docstrings(value):
     assert value.__doc__ == value.__doc__.strip()
 
 
-@pytest.mark.parametrize("name", ["Record", "RecordBatch", "ProcessRecords"])
+@pytest.mark.parametrize("name", ["MarkerEvent", "MessageBatch", "Record", "RecordBatch", "ProcessRecords"])
 def test_only_the_decoder_makes(name):
     with pytest.raises(TypeError, match="cannot create|No constructor defined"):
         getattr(_core, name)()

@@ -12,12 +12,17 @@ from typing_extensions import Buffer, disjoint_base  # typing only; the runtime 
 
 __all__ = [
     "DEFAULT_MAX_LINE_BYTES",
+    "DEFAULT_MAX_MESSAGE_BYTES",
     "Checkpoint",
     "DecodeError",
     "Decoder",
     "Initialize",
     "KclpyRecordBase",
     "LeaseLost",
+    "MarkerDecoder",
+    "MarkerEvent",
+    "MarkerReader",
+    "MessageBatch",
     "OpenedPayloads",
     "PayloadReader",
     "Position",
@@ -38,6 +43,7 @@ __all__ = [
     "isa",
     "kclpy_detach",
     "kclpy_records",
+    "message_batch",
     "pool_stats",
     "supported_isas",
     "write_all",
@@ -48,11 +54,14 @@ _KclpyRecord = TypeVar("_KclpyRecord", bound="KclpyRecordBase")
 
 Compression: TypeAlias = Literal["none", "gzip", "auto"]
 Dialect: TypeAlias = Literal["legacy", "modern"]
+MarkerEventKind: TypeAlias = Literal["message", "collected", "end_of_process", "at_boundary", "truncated"]
 ShutdownReason: TypeAlias = Literal["TERMINATE", "ZOMBIE"]
 
 __version__: Final[str]
 DEFAULT_MAX_LINE_BYTES: Final[int]
 """256 MiB, the default bound of one line."""
+DEFAULT_MAX_MESSAGE_BYTES: Final[int]
+"""64 MiB, the default bound of one message between markers."""
 
 class DecodeError(ValueError):
     """A line that is no valid message. Nothing of the line has been handed out.
@@ -62,7 +71,7 @@ class DecodeError(ValueError):
     """
 
     kind: str
-    """line_too_long, utf8, json, depth, not_an_object, missing_field, wrong_type, out_of_range,
+    """line_too_long, message_too_long, utf8, json, depth, not_an_object, missing_field, wrong_type, out_of_range,
     lone_surrogate, base64, unknown_action or unknown_reason."""
     field: str | None
     """Wire name of the field, e.g. ``partitionKey``."""
@@ -413,6 +422,135 @@ class Reader:
     @property
     def bytes_read(self) -> int: ...
 
+@final
+class MessageBatch:
+    """Messages in a row as Arrow columns, of a protocol without positions. Immutable.
+
+    Any Arrow library imports it without a copy, e.g. ``pyarrow.record_batch(batch)``. Columns: data (binary) and
+    number (int64) for DKB.
+    """
+
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the column buffers in use, offsets and validity included."""
+    @property
+    def capacity_bytes(self) -> int:
+        """Bytes that holding this batch keeps allocated (at least nbytes)."""
+    def __len__(self) -> int: ...
+    def slice(self, offset: int, length: int | None = None) -> MessageBatch:
+        """Rows [offset, offset + length) without a copy.
+
+        Raises:
+            IndexError: the range is outside the batch.
+        """
+    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+
+@final
+class MarkerEvent:
+    """What has come out of a DKB stream: a message or a marker."""
+
+    @property
+    def kind(self) -> MarkerEventKind:
+        """EOP is end_of_process; at_boundary is EOB or BNC; truncated is what was left at the end of input."""
+    @property
+    def data(self) -> bytes | None:
+        """The bytes of a message, or of what was left; None for everything else."""
+    @property
+    def terminated(self) -> bool:
+        """False for a message that EOP has ended in the place of EOM, and for what was left."""
+    @property
+    def count(self) -> int:
+        """Messages that this event stands for."""
+
+@final
+class MarkerDecoder:
+    """Incremental decoder of a DKB stream: feed bytes cut anywhere, iterate over what they hold.
+
+    Not for several threads at once. After a DecodeError (a message is too long) there is nothing more.
+
+    Args:
+        end_of_message: EOM, behind each message; like every marker 1 to 16 bytes, and no prefix of another.
+        end_of_process: EOP, looked for everywhere; may equal EOM.
+        at_boundary: looked for where a message could begin: EOB for a worker, BNC for a supervisor.
+        max_message_bytes: bound of one message.
+
+    Raises:
+        ValueError: markers that cannot be told apart, or a bound out of range.
+    """
+
+    def __new__(
+        cls,
+        *,
+        end_of_message: Buffer,
+        end_of_process: Buffer | None = None,
+        at_boundary: Buffer | None = None,
+        max_message_bytes: int = ...,
+    ) -> MarkerDecoder: ...
+    def feed(self, data: Buffer) -> None: ...
+    def finish(self) -> None:
+        """No more input comes: iterating once more gives what is left."""
+    def collect(self, most: int) -> None:
+        """Let the next `most` messages go to the columns, with one event for all of them. 0: one by one again."""
+    def take_batch(self) -> MessageBatch:
+        """The messages in the columns; they begin anew, and their numbers go on."""
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> MarkerEvent: ...
+
+@final
+class MarkerReader:
+    """Reads a DKB stream from a file descriptor; reads and frames with the GIL released.
+
+    The descriptor is not closed. Not for several threads at once.
+
+    Args:
+        fd: readable descriptor: pipe, socket or file. A pipe's size is raised to 256 KiB where allowed.
+        end_of_message: as the other markers and the bound, see `MarkerDecoder`.
+        wakeup_fd: descriptor to watch besides, see `Reader`.
+
+    Raises:
+        ValueError: markers that cannot be told apart, or a bound out of range.
+    """
+
+    def __new__(
+        cls,
+        fd: int,
+        *,
+        end_of_message: Buffer,
+        end_of_process: Buffer | None = None,
+        at_boundary: Buffer | None = None,
+        wakeup_fd: int | None = None,
+        max_message_bytes: int = ...,
+    ) -> MarkerReader: ...
+    def read(self) -> MarkerEvent | None:
+        """Wait for the next message or marker; None at end of input.
+
+        Raises:
+            DecodeError: a message is longer than max_message_bytes.
+            OSError: read failed.
+            TimeoutError: the deadline has passed.
+        """
+    def read_run(self, most: int) -> MarkerEvent | None:
+        """Wait until `most` messages, or a marker, have come; None at end of input. The messages go to the columns.
+
+        A message that does not fit into the columns any more (2 GiB) comes alone: take the batch before it.
+
+        Raises:
+            DecodeError: a message is longer than max_message_bytes.
+            OSError: read failed.
+            TimeoutError: the deadline has passed.
+            ValueError: `most` is 0.
+        """
+    @property
+    def collected(self) -> int:
+        """Messages in the columns."""
+    def take_batch(self) -> MessageBatch:
+        """The messages in the columns; they begin anew, and their numbers go on."""
+    def set_deadline(self, seconds: float | None) -> None:
+        """As `Reader.set_deadline`."""
+
 @disjoint_base
 class KclpyRecordBase:
     """What a record of amazon_kclpy knows; `fastkcl.kclpy.messages.Record` is made of it.
@@ -535,6 +673,13 @@ def isa() -> str:
 
 def supported_isas() -> list[str]:
     """The ones that this build has and this CPU can run, best first."""
+
+def message_batch(messages: Sequence[Buffer], *, first_number: int = 0) -> MessageBatch:
+    """Messages that are at hand as Arrow columns, numbered from `first_number` on.
+
+    Raises:
+        ValueError: they have more than 2 GiB together.
+    """
 
 def pool_stats() -> dict[str, int]:
     """Column buffers at rest in the pools of this process: {"buffers": …, "bytes": …}; for tests and monitoring."""

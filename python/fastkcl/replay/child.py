@@ -1,29 +1,18 @@
-"""A child process as the daemon holds it: three pipes, lines with the time they came, and an end that is waited for.
+"""A child process as the daemon holds it: a `ChildProcess` whose output is lines with the time they came.
 
     player thread ── write ──▶ stdin │       │ stdout ──▶ reader thread ──▶ queue of lines ──▶ player thread
                                      │ child │
                                      │       │ stderr ──▶ pump thread ──▶ relay ──▶ our stderr
 
-The daemon writes a line and reads the child's lines at the same time (two threads in KCL as well): a child that
-prints much while it reads must not block both. A child's standard error is always drained, and passed on by one
-relay that drops lines, and says so, rather than make a child wait for a terminal that nobody reads.
-
-Rules: a child is a process group of its own, so that what it leaves behind can be ended with it. Every wait has a
-bound, and `abandon` ends it at once, also where a process that has left the group holds a pipe. What a child writes
-takes bounded memory. `Child` never raises for what the child does: a broken pipe is the False of `write`.
+The daemon writes a line and reads the child's lines at the same time (two threads in KCL as well). A child's standard
+error is passed on by one relay that drops lines, and says so, rather than make a child wait for a terminal that nobody
+reads. What a child writes takes bounded memory.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
-import select
-import signal
-import subprocess
-import sys
-import termios
 import threading
 import time
 from collections import deque
@@ -31,17 +20,14 @@ from collections.abc import Callable, Mapping, Sequence
 from queue import Full, Queue
 from typing import NamedTuple
 
-from fastkcl import _core
-from fastkcl.replay.child_lines import LineSplitter, ReplayDialect, read_child_line
+from fastkcl.replay.child_lines import ReplayDialect, read_child_line
+from fastkcl.stdio.child import ChildProcess
+from fastkcl.stdio.lines import LineSplitter
 
 __all__ = ["Child", "ChildTimeoutError", "Line", "StderrRelay"]
 
-_CHUNK = 64 * 1024
-_WRITE_SIZE = 1024 * 1024
 _RELAY_LINES = 10_000
 _LINES = 100
-_LAST_WAIT = 10.0  # seconds for a process to go after SIGKILL, which the system may put off
-_TURN_MILLIS = 250  # how long a thread that waits for output does not look whether anybody still wants it
 
 
 class ChildTimeoutError(Exception):
@@ -156,7 +142,7 @@ class StderrRelay:
                 rest = rest[os.write(2, rest) :]
 
 
-class Child:
+class Child(ChildProcess):
     """A running child process.
 
     Args:
@@ -176,57 +162,23 @@ class Child:
         on_stderr: Callable[[bytes], None] = lambda _line: None,
         dialect: ReplayDialect = "modern",
     ) -> None:
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            env=dict(env),
-            process_group=0,
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
-        self._stdin = self._process.stdin
-        self._stdout = self._process.stdout
-        self._stderr = self._process.stderr
-        # Only so can a write be given up that nobody reads; the child's end of the pipe does not know of it.
-        os.set_blocking(self._stdin.fileno(), False)
-        self._abandoned = threading.Event()
-        self._discarded = False
-        self._stdin_lock = threading.Lock()  # for what its number stands for: `abandon` runs in other threads
+        self._splitter = LineSplitter()
         self._lines = _Lines()
         self._dialect: ReplayDialect = dialect
-        self._on_stderr = on_stderr
-        self._reader = threading.Thread(target=self._read_stdout, name=f"stdout-{self.pid}", daemon=True)
-        self._pump = threading.Thread(target=self._read_stderr, name=f"stderr-{self.pid}", daemon=True)
-        try:
-            self._reader.start()
-            self._pump.start()
-        except RuntimeError as error:  # too many threads
-            self._discarded = True
-            self._kill()
-            self._process.wait()
-            raise OSError(errno.EAGAIN, str(error)) from error
+        super().__init__(command, env, self._take_output, on_stderr)
 
-    @property
-    def pid(self) -> int:
-        """Its process id, and that of its group."""
-        return self._process.pid
-
-    def _read_stdout(self) -> None:
-        splitter = LineSplitter()
-        fd = self._stdout.fileno()
-        wanted = True
-        while wanted and (data := self._read(fd)):
-            at = time.monotonic()
-            for text in splitter.feed(data):
+    def _take_output(self, data: bytes) -> bool:
+        at = time.monotonic()
+        if data:
+            wanted = True
+            for text in self._splitter.feed(data):
                 wanted = self._take_line(text, at)
-        last = splitter.finish()
+            return wanted
+        last = self._splitter.finish()
         if last is not None:
-            self._take_line(last, time.monotonic())
+            self._take_line(last, at)
         self._lines.end()
+        return False
 
     def _take_line(self, text: bytes, at: float) -> bool:
         if not text:  # children put a blank line before each message
@@ -236,60 +188,6 @@ class Child:
             return True
         return self._lines.put(text, at, message=read.verdict != "skip")
 
-    def _read_stderr(self) -> None:
-        splitter = LineSplitter()
-        fd = self._stderr.fileno()
-        while data := self._read(fd):
-            for line in splitter.feed(data):
-                self._on_stderr(line)
-        last = splitter.finish()
-        if last is not None:
-            self._on_stderr(last)
-
-    def _read(self, fd: int) -> bytes:
-        """What there is; nothing at the end, or when the child is discarded: somebody else may hold the other end."""
-        ready = select.poll()
-        ready.register(fd, select.POLLIN)
-        while not self._discarded:
-            if ready.poll(_TURN_MILLIS):
-                return os.read(fd, _CHUNK)
-        return b""
-
-    def write(self, data: bytes | memoryview, *, write_size: int | None = None, pause: float = 0.0) -> bool:
-        """Write all of `data` to its standard input.
-
-        Args:
-            data: what to write.
-            write_size: bytes of one write(2), as many as a pipe can hold without it.
-            pause: seconds before each write.
-
-        Returns:
-            False if the child has closed its input, or was abandoned.
-        """
-        rest = memoryview(data)
-        size = write_size or _WRITE_SIZE
-        step = size if pause else max(len(rest), 1)
-        try:
-            for start in range(0, len(rest), step):
-                if pause and self._abandoned.wait(pause):
-                    return False
-                _core.write_all(self._stdin.fileno(), rest[start : start + step], write_size=size)
-        except OSError as error:
-            if not self._abandoned.is_set() and not isinstance(error, BrokenPipeError | ConnectionResetError):
-                raise
-            return False
-        return True
-
-    def unread(self) -> int:
-        """Bytes that were written and that nobody has read yet; 0 where the system does not tell."""
-        if self._abandoned.is_set():
-            return 0
-        try:
-            count = fcntl.ioctl(self._stdin.fileno(), termios.FIONREAD, bytes(4))
-        except (OSError, ValueError):
-            return 0
-        return int.from_bytes(count, sys.byteorder)
-
     def next_line(self, timeout: float) -> Line | None:
         """The next line of its standard output; None at the end of it.
 
@@ -298,55 +196,12 @@ class Child:
         """
         return self._lines.take(timeout)
 
-    def close_stdin(self) -> None:
-        """End of its input. Harmless when called twice."""
-        with self._stdin_lock, contextlib.suppress(OSError):
-            self._stdin.close()
-
-    def wait(self, timeout: float) -> int | None:
-        """Its exit code, negative for a signal; None if it is still there after `timeout` seconds."""
-        try:
-            return self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return None
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process itself (not its group). Harmless when it has ended."""
-        self._process.send_signal(number)
-
     def discard(self) -> None:
         """End whatever is left of it, also processes that it started and that hold its output open."""
-        self.close_stdin()
         self._lines.end(drop=True)
-        if self._process.poll() is None or self._reader.is_alive() or self._pump.is_alive():
-            self._kill()
-        self.wait(_LAST_WAIT)
-        # What it wrote before its end is still read; a process that left the group may hold the other ends for ever.
-        self._reader.join(timeout=1.0)
-        self._pump.join(timeout=1.0)
-        self._discarded = True
-        self._reader.join()
-        self._pump.join()
-        self._stdout.close()
-        self._stderr.close()
-
-    def kill_group(self) -> None:
-        """SIGKILL to the process and all of its group, from any thread."""
-        if self._process.poll() is None:
-            self._kill()
-
-    def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self._process.kill()  # it may have moved to another group
+        super().discard()
 
     def abandon(self) -> None:
         """End it, and every wait for it, from any thread: writing gives False, and its output has ended."""
-        self._abandoned.set()
-        self.kill_group()
         self._lines.end(drop=True)
-        with self._stdin_lock:
-            if not self._stdin.closed:
-                # A process outside of the group may hold the other end, and not read. So a pipe takes the place of
-                # ours that cannot be written to; it takes no descriptor more, of which there may be none.
-                os.dup2(self._stdout.fileno(), self._stdin.fileno(), inheritable=False)
+        super().abandon()

@@ -26,7 +26,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-__all__ = ["ChildLine", "LineSplitter", "ReplayDialect", "Verdict", "read_child_line"]
+__all__ = ["ChildLine", "ReplayDialect", "Verdict", "read_child_line"]
 
 ReplayDialect: TypeAlias = Literal["legacy", "transitional", "modern"]
 """legacy: KCL up to 1.7.1; transitional: 1.7.2 to 1.15; modern: 2.x and 3.x."""
@@ -47,46 +47,6 @@ class ChildLine:
     verdict: Verdict
     message: dict[str, Any] | None = None
     why: str = ""
-
-
-LINE_LIMIT = 1024 * 1024
-"""Bytes of a line that are kept."""
-
-
-class LineSplitter:
-    """Cuts a byte stream into lines as `BufferedReader.readLine` does, however the bytes arrive.
-
-    What a line has beyond `LINE_LIMIT` bytes is left out.
-    """
-
-    __slots__ = ("_open", "_skip_line_feed")
-
-    _ENDS = re.compile(rb"\r\n|\n|\r")
-
-    def __init__(self) -> None:
-        self._open = bytearray()
-        self._skip_line_feed = False
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """The lines that `data` completes, without their ends."""
-        if self._skip_line_feed and data:
-            data = data.removeprefix(b"\n")
-            self._skip_line_feed = False
-        # A CR at the end of what is known already ends the line; an LF that follows it belongs to it.
-        self._skip_line_feed = data.endswith(b"\r")
-        first, *rest = self._ENDS.split(data)
-        self._open += first[: LINE_LIMIT - len(self._open)]
-        if not rest:
-            return []
-        lines = [bytes(self._open), *(line[:LINE_LIMIT] for line in rest)]
-        self._open = bytearray(lines.pop())
-        return lines
-
-    def finish(self) -> bytes | None:
-        """The last line when it has no end, None if nothing is open."""
-        last = bytes(self._open)
-        self._open.clear()
-        return last or None
 
 
 class _Number(str):

@@ -9,6 +9,7 @@ a signal to the process group must not break a dialogue, and the process must re
     signals      the first SIGTERM or SIGINT is noted, the second stops
     reports      lines and tracebacks for fd 2, exit codes
     log          the logger "fastkcl", imported when there is something to log
+    child, lines the other side: a child process as its parent holds it; no child imports them
 
 Nothing here knows a message. A protocol (`fastkcl.kcl`, later others) is a function that takes the descriptors
 and the signal watch, and returns at the end of its dialogue.

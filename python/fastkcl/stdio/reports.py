@@ -19,7 +19,7 @@ METRICS_VARIABLE = "FASTKCL_METRICS_DIR"
 """Environment variable with the folder for files of `fastkcl.monitoring`, a module that most children never import."""
 _EXIT_SIGNAL = 128
 _CONTEXT_LIMIT = 200
-_OWN_MODULES = ("fastkcl.kcl.", "fastkcl.stdio.")
+_OWN_MODULES = ("fastkcl.kcl.", "fastkcl.dkb.", "fastkcl.stdio.")
 
 
 def exit_code_of_signal(number: int) -> int:
@@ -40,7 +40,7 @@ def as_report(text: str) -> str:
 
 def line(text: str) -> None:
     """Write a report to fd 2. A standard error that is gone is no reason to fail."""
-    _write(f"{as_report(text)}\n")
+    write(f"{as_report(text)}\n")
 
 
 def traceback_text(error: BaseException) -> str:
@@ -66,10 +66,11 @@ def describe(error: BaseException) -> str:
 
 def traceback_lines(text: str) -> None:
     """Write a traceback of `traceback_text` to fd 2."""
-    _write(text)
+    write(text)
 
 
-def _write(text: str) -> None:
+def write(text: str) -> None:
+    """Write text to fd 2 as ASCII. A standard error that is gone is no reason to fail."""
     data = text.encode("ascii", "backslashreplace")
     try:
         while data:

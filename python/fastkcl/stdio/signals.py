@@ -167,7 +167,7 @@ class SignalWatch:
             self._deadline = time.monotonic() + self._grace
             self._bound_reads()
             reports.line(
-                f"{_name(number)}: noted; going on until the daemon ends the shard, {self._grace:g} s at most;"
+                f"{_name(number)}: noted; going on until the daemon ends the dialogue, {self._grace:g} s at most;"
                 " a second signal stops at once"
             )
         elif not self._stopping:

@@ -41,7 +41,7 @@ fn pieces(isa: Isa) -> Peer {
     let mut decoder = Decoder::with_isa(isa, DEFAULT_MAX_LINE_BYTES);
     Box::new(move |line| {
         let mut message = None;
-        for piece in line.chunks(fastkcl_codec::kcl::READ_BYTES) {
+        for piece in line.chunks(fastkcl_codec::framing::READ_BYTES) {
             // In small steps: glibc copies 2 KiB and more by `rep movsb`, which takes Zen 4 five times as long here.
             for (to, from) in decoder.space().chunks_mut(1024).zip(piece.chunks(1024)) {
                 to[..from.len()].copy_from_slice(from);

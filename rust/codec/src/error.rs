@@ -6,11 +6,13 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// What is wrong. The names are those of the KCL multi-language protocol page.
+/// What is wrong. The names are those of the protocols' pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The line is longer than `max_line_bytes`.
     LineTooLong,
+    /// A message between markers is longer than `max_message_bytes`.
+    MessageTooLong,
     /// Bytes that are no UTF-8.
     Utf8,
     /// No JSON, more than one value, a byte order mark, or the input ended inside a value.
@@ -41,6 +43,7 @@ impl ErrorKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::LineTooLong => "line_too_long",
+            Self::MessageTooLong => "message_too_long",
             Self::Utf8 => "utf8",
             Self::Json => "json",
             Self::Depth => "depth",

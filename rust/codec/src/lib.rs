@@ -20,11 +20,13 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`framing`] | where a message ends: lines |
+//! | [`framing`] | where a message ends: lines, markers |
 //! | [`base64`] | encoding; decoding by instruction set; the exact slow path |
 //! | `json` | a cursor over strict RFC 8259, and nothing like a value tree |
 //! | [`kcl`] | messages, the incremental decoder, what a child and a daemon write |
+//! | [`dkb`] | messages between markers, as they come or as columns |
 //! | `columns`, [`batch`] | column builders, the finished batch, positions |
+//! | [`messages`] | a finished batch of messages without positions |
 //! | [`payload`] | payloads opened: gzip, JSON objects to typed columns |
 //! | [`pool`] | where column buffers rest between batches |
 //! | [`ipc`] | Arrow IPC files, for dead letters |
@@ -35,6 +37,7 @@ pub mod base64;
 pub mod batch;
 mod columns;
 pub mod cpu;
+pub mod dkb;
 mod error;
 pub mod framing;
 #[cfg(test)]
@@ -44,8 +47,10 @@ mod input;
 pub mod ipc;
 mod json;
 pub mod kcl;
+pub mod messages;
 pub mod payload;
 pub mod pool;
 
 pub use batch::{Position, RecordBatch};
 pub use error::{Base64Reason, Error, ErrorKind};
+pub use messages::MessageBatch;

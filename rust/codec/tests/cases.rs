@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use fastkcl_codec::cpu::{self, Isa};
+use fastkcl_codec::dkb;
+use fastkcl_codec::framing::markers::Markers;
 use fastkcl_codec::kcl::{self, Decoder, Message};
 use fastkcl_codec::{Error, RecordBatch};
 use serde_json::{Value, json};
@@ -37,6 +39,8 @@ const KINDS: &[(&str, &[&str])] = &[
             "white_space",
         ],
     ),
+    // Kinds dialogue and options are about a whole worker: Python's tests play them.
+    ("dkb-frames", &["decode", "dialogue", "options"]),
     ("json-grammar", &["accept", "reject", "either"]),
     ("kcl-modern", &["decode", "decode_error", "child_line", "dialogue"]),
     ("kcl-legacy", &["decode", "decode_error", "child_line", "dialogue"]),
@@ -542,4 +546,61 @@ fn end_of_input() {
     let error = decoder.finish().unwrap().unwrap_err();
     assert_eq!((error.kind().name(), error.offset()), ("json", Some(51)));
     assert!(error.to_string().contains("input ended inside a message"), "{error}");
+}
+
+/// The events of a stream, as its cases write them.
+fn dkb_events(markers: &Markers, names: [&str; 2], pieces: &[&[u8]]) -> Vec<Value> {
+    let mut decoder = dkb::Decoder::new(markers.clone(), dkb::DEFAULT_MAX_MESSAGE_BYTES).expect("markers of a case");
+    let text = |bytes: Vec<u8>| match String::from_utf8(bytes) {
+        Ok(text) => ("message", text),
+        Err(error) => ("message_b64", STANDARD.encode(error.into_bytes())),
+    };
+    let mut events = Vec::new();
+    for piece in pieces.iter().copied().map(Some).chain([None]) {
+        match piece {
+            Some(piece) => decoder.feed(piece),
+            None => decoder.finish(),
+        }
+        while let Some(event) = decoder.next_event() {
+            events.push(match event.expect("no message is too long") {
+                dkb::Event::Message(bytes, _) if bytes.is_empty() && names[0] == "EOP" => continue,
+                dkb::Event::Message(bytes, terminated) => {
+                    let (key, text) = text(bytes);
+                    if terminated { json!({key: text}) } else { json!({key: text, "unterminated": true}) }
+                }
+                dkb::Event::EndOfProcess => json!({"marker": names[0]}),
+                dkb::Event::AtBoundary => json!({"marker": names[1]}),
+                dkb::Event::Truncated(bytes) => json!({"truncated": text(bytes).1}),
+                dkb::Event::Collected(_) => unreachable!("nothing was to be collected"),
+            });
+        }
+    }
+    assert!(decoder.is_at_start());
+    events.push(json!({"end": true}));
+    events
+}
+
+#[test]
+fn dkb_cases() {
+    for case in cases("dkb-frames", "decode") {
+        let name = &case["name"];
+        let marker = |key: &str| case["markers"][key].as_str().map(|text| text.as_bytes().to_vec());
+        let worker = case["role"] == "worker";
+        let (process, boundary, names) =
+            if worker { (None, marker("eob"), ["", "EOB"]) } else { (marker("eop"), marker("bnc"), ["EOP", "BNC"]) };
+        let markers = Markers {
+            end_of_message: marker("eom").expect("a case has an EOM"),
+            end_of_process: process,
+            at_boundary: boundary.filter(|_| !worker || case["batch_size"] != 1),
+        };
+        let chunks = case["chunks_b64"].as_array().expect("chunks").iter();
+        let chunks: Vec<Vec<u8>> = chunks.map(|chunk| STANDARD.decode(chunk.as_str().unwrap()).unwrap()).collect();
+        let whole = chunks.concat();
+        let given: Vec<&[u8]> = chunks.iter().map(Vec::as_slice).collect();
+        let bytes: Vec<&[u8]> = whole.chunks(1).collect();
+        for pieces in [given, vec![&whole[..]], bytes] {
+            let events = dkb_events(&markers, names, &pieces);
+            assert_eq!(Value::from(events), case["events"], "{name}, in {} pieces", pieces.len());
+        }
+    }
 }

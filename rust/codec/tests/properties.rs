@@ -1,9 +1,13 @@
 //! Properties that hold for any input, against oracles that share no code with the decoder: `serde_json`, the `base64`
 //! crate, and a slow path written once more from the protocol's table.
 
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use fastkcl_codec::cpu::{self, Isa};
+use fastkcl_codec::dkb;
+use fastkcl_codec::framing::markers::Markers;
 use fastkcl_codec::kcl::write::{LineDialect, RecordToWrite, process_records};
 use fastkcl_codec::kcl::{self, Decoder, Message};
 use fastkcl_codec::{Base64Reason, Error, RecordBatch};
@@ -309,5 +313,119 @@ proptest! {
         prop_assume!(!text.contains("\\u"));
         let is_json = serde_json::from_str::<Value>(&line).map_or_else(|e| e.to_string().contains("out of range"), |_| true);
         prop_assert_eq!(accepted, is_json, "{}", line);
+    }
+}
+
+/// The rules for markers on a whole stream, byte by byte: 'm' a message, 'u' an unterminated one, 'p' EOP, 'b' a marker
+/// at a boundary, 't' what is left.
+fn marker_events(markers: &Markers, stream: &[u8]) -> Vec<(char, Vec<u8>)> {
+    let (mut events, mut at, mut start) = (Vec::new(), 0, 0);
+    let (eom, eop) = (&markers.end_of_message[..], markers.end_of_process.as_deref());
+    while at < stream.len() {
+        let rest = &stream[at..];
+        if let Some(marker) = markers.at_boundary.as_deref().filter(|marker| at == start && rest.starts_with(marker)) {
+            events.push(('b', Vec::new()));
+            (at, start) = (at + marker.len(), at + marker.len());
+        } else if rest.starts_with(eom) {
+            events.push(('m', stream[start..at].to_vec()));
+            events.extend((eop == Some(eom)).then(|| ('p', Vec::new())));
+            (at, start) = (at + eom.len(), at + eom.len());
+        } else if let Some(marker) = eop.filter(|marker| rest.starts_with(marker)) {
+            events.extend((at > start).then(|| ('u', stream[start..at].to_vec())));
+            events.push(('p', Vec::new()));
+            (at, start) = (at + marker.len(), at + marker.len());
+        } else {
+            at += 1;
+        }
+    }
+    events.extend((at > start).then(|| ('t', stream[start..].to_vec())));
+    events
+}
+
+fn marker_events_in_pieces(markers: &Markers, stream: &[u8], cuts: &[usize]) -> Vec<(char, Vec<u8>)> {
+    let mut decoder = dkb::Decoder::new(markers.clone(), stream.len().max(1)).expect("checked by the caller");
+    let (mut events, mut rest, mut cuts) = (Vec::new(), stream, cuts.iter().cycle());
+    loop {
+        while let Some(event) = decoder.next_event() {
+            events.push(match event.expect("no message is longer than the stream") {
+                dkb::Event::Message(bytes, terminated) => (if terminated { 'm' } else { 'u' }, bytes),
+                dkb::Event::EndOfProcess => ('p', Vec::new()),
+                dkb::Event::AtBoundary => ('b', Vec::new()),
+                dkb::Event::Truncated(bytes) => ('t', bytes),
+                dkb::Event::Collected(_) => unreachable!("nothing was to be collected"),
+            });
+        }
+        if rest.is_empty() {
+            decoder.finish();
+            events.extend(std::iter::from_fn(|| decoder.next_event()).map(|event| match event {
+                Ok(dkb::Event::Message(bytes, terminated)) => (if terminated { 'm' } else { 'u' }, bytes),
+                Ok(dkb::Event::EndOfProcess) => ('p', Vec::new()),
+                Ok(dkb::Event::AtBoundary) => ('b', Vec::new()),
+                Ok(dkb::Event::Truncated(bytes)) => ('t', bytes),
+                other => unreachable!("{other:?}"),
+            }));
+            return events;
+        }
+        let (piece, more) = rest.split_at(rest.len().min(*cuts.next().expect("at least one")));
+        decoder.feed(piece);
+        rest = more;
+    }
+}
+
+proptest! {
+    /// Few letters, so that markers overlap, stand inside each other and begin without going on.
+    #[test]
+    fn markers_in_any_pieces_are_what_the_rules_say(
+        eom in "[abc]{1,4}",
+        eop in proptest::option::of("[abc]{1,4}"),
+        at_boundary in proptest::option::of("[abc]{1,4}"),
+        stream in "[abcd]{0,60}",
+        cuts in vec(1_usize..9, 1..6),
+    ) {
+        let markers = Markers {
+            end_of_message: eom.into_bytes(),
+            end_of_process: eop.map(String::into_bytes),
+            at_boundary: at_boundary.map(String::into_bytes),
+        };
+        prop_assume!(dkb::Decoder::new(markers.clone(), 1).is_ok());
+        let expected = marker_events(&markers, stream.as_bytes());
+        for cuts in [&cuts[..], &[1], &[usize::MAX]] {
+            prop_assert_eq!(&marker_events_in_pieces(&markers, stream.as_bytes(), cuts), &expected);
+        }
+    }
+
+    /// The columns of a run hold what comes message by message, numbers included.
+    #[test]
+    fn a_run_of_messages_as_columns(
+        messages in vec(vec(0_u8..=255, 0..9), 0..40),
+        cuts in vec(1_usize..30, 1..4),
+        most in 1_usize..9,
+    ) {
+        let messages: Vec<Vec<u8>> =
+            messages.into_iter().map(|message| message.into_iter().filter(|byte| *byte != b'\n').collect()).collect();
+        let stream: Vec<u8> = messages.iter().flat_map(|message| [&message[..], b"\n"].concat()).collect();
+        let markers = Markers { end_of_message: b"\n".to_vec(), end_of_process: None, at_boundary: None };
+        let mut decoder = dkb::Decoder::new(markers, 100).unwrap();
+        let (mut rest, mut cuts, mut found, mut numbers) = (&stream[..], cuts.iter().cycle(), Vec::<Vec<u8>>::new(), Vec::<i64>::new());
+        decoder.collect(most);
+        while !rest.is_empty() {
+            let (piece, more) = rest.split_at(rest.len().min(*cuts.next().unwrap()));
+            decoder.feed(piece);
+            rest = more;
+            while let Some(event) = decoder.next_event() {
+                prop_assert_eq!(event.unwrap(), dkb::Event::Collected(most));
+                prop_assert_eq!(decoder.collected(), most);
+                let batch = decoder.take_batch();
+                found.extend(batch.as_arrow().column(0).as_binary::<i32>().iter().map(|data| data.unwrap().to_vec()));
+                numbers.extend(batch.as_arrow().column(1).as_primitive::<Int64Type>().values());
+                decoder.collect(most);
+            }
+        }
+        let batch = decoder.take_batch();
+        prop_assert_eq!(batch.len(), messages.len() % most);
+        found.extend(batch.as_arrow().column(0).as_binary::<i32>().iter().map(|data| data.unwrap().to_vec()));
+        numbers.extend(batch.as_arrow().column(1).as_primitive::<Int64Type>().values());
+        prop_assert_eq!(numbers, (0..i64::try_from(messages.len()).unwrap()).collect::<Vec<_>>());
+        prop_assert_eq!(found, messages);
     }
 }

@@ -12,6 +12,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyCapsule, PyDateTime, PyDelta, PyIterator, PyTuple, PyTzInfo};
 
 use crate::arrow;
+use crate::message_batch::rows_of_slice;
 
 /// A place in a shard: (sequence number, sub-sequence number). Compares as integers, then sub numbers.
 ///
@@ -154,17 +155,7 @@ impl RecordBatch {
     ///     IndexError: the range is outside the batch.
     #[pyo3(signature = (offset, length=None))]
     fn slice(&self, offset: i64, length: Option<i64>) -> PyResult<Self> {
-        let rows = self.0.len();
-        let range = || {
-            let offset = usize::try_from(offset).ok()?;
-            let rest = rows.checked_sub(offset)?;
-            let length = length.map_or(Some(rest), |length| usize::try_from(length).ok())?;
-            (length <= rest).then_some((offset, length))
-        };
-        let (offset, length) = range().ok_or_else(|| {
-            let length = length.map_or_else(String::new, |length| format!(", length {length}"));
-            PyIndexError::new_err(format!("slice at {offset}{length} is outside of a batch of {rows} records"))
-        })?;
+        let (offset, length) = rows_of_slice(self.0.len(), offset, length, "records")?;
         Ok(Self(self.0.slice(offset, length)))
     }
 

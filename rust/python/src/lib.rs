@@ -10,6 +10,8 @@
 //! | `reader` | `Reader`: a KCL daemon's messages from one |
 //! | `message` | a class for each message |
 //! | `batch`, `arrow` | `RecordBatch`, `Record`, `Position`; Arrow PyCapsules |
+//! | `message_batch` | `MessageBatch`: messages without positions as columns |
+//! | `dkb` | `MarkerDecoder`, `MarkerReader`: messages between markers |
 //! | `payload` | `PayloadReader`: gzip unpacked, JSON in typed columns |
 //! | `kclpy` | the records of the amazon_kclpy drop-in |
 //! | `write` | what a child and a daemon write; `write_all` |
@@ -28,10 +30,12 @@ mod batch;
 mod bytes;
 mod decoder;
 mod descriptor;
+mod dkb;
 mod errors;
 mod ipc;
 mod kclpy;
 mod message;
+mod message_batch;
 mod payload;
 mod reader;
 mod source;
@@ -75,11 +79,15 @@ mod _core {
     #[pymodule_export]
     use crate::decoder::{Decoder, decode_line};
     #[pymodule_export]
+    use crate::dkb::{MarkerDecoder, MarkerEvent, MarkerReader, message_batch};
+    #[pymodule_export]
     use crate::ipc::write_ipc_file;
     #[pymodule_export]
     use crate::kclpy::{RecordBase, kclpy_detach, kclpy_records};
     #[pymodule_export]
     use crate::message::{Checkpoint, Initialize, LeaseLost, ProcessRecords, ShardEnded, Shutdown, ShutdownRequested};
+    #[pymodule_export]
+    use crate::message_batch::MessageBatch;
     #[pymodule_export]
     use crate::payload::{OpenedPayloads, PayloadReader};
     #[pymodule_export]
@@ -97,6 +105,9 @@ mod _core {
 
     #[pymodule_export]
     const DEFAULT_MAX_LINE_BYTES: usize = fastkcl_codec::kcl::DEFAULT_MAX_LINE_BYTES;
+
+    #[pymodule_export]
+    const DEFAULT_MAX_MESSAGE_BYTES: usize = fastkcl_codec::dkb::DEFAULT_MAX_MESSAGE_BYTES;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -155,6 +155,11 @@ impl<I: Input> Source<I> {
         }
     }
 
+    /// Uses the decoder between two reads.
+    pub(crate) fn with_input<T>(&self, class: &str, work: impl FnOnce(&mut I) -> T) -> PyResult<T> {
+        Ok(work(&mut try_lock(&self.state, class)?.input))
+    }
+
     /// From now, until when `next` may wait; None for no limit.
     pub(crate) fn set_deadline(&self, seconds: Option<f64>) -> PyResult<()> {
         if seconds.is_some_and(f64::is_nan) {

@@ -3,10 +3,15 @@
 //! | module | rule | whose |
 //! |---|---|---|
 //! | [`line`] | a line feed ends a line | KCL |
+//! | [`markers`] | byte strings end messages and stand between them | DKB |
 //! | [`buffer`] | what all framers stand on: input read into one place, taken from its front | |
 
 pub mod buffer;
 pub mod line;
+pub mod markers;
 
 pub use buffer::Buffer;
 pub use line::{LineEnd, is_blank};
+
+/// What one read should ask for: above it a pipe gives no more at once, and what was read is still in the cache.
+pub const READ_BYTES: usize = 256 * 1024;

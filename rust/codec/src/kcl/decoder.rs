@@ -21,12 +21,9 @@ use crate::base64::Kernels;
 use crate::columns::Columns;
 use crate::cpu::Isa;
 use crate::error::Result;
-use crate::framing::is_blank;
+use crate::framing::{READ_BYTES, is_blank};
 use crate::input::{Padded, SLACK, pad};
 use crate::pool::memory;
-
-/// What one read should ask for: above it a pipe gives no more at once, and what was read is still in the cache.
-pub const READ_BYTES: usize = 256 * 1024;
 
 const PAGE: usize = 4096;
 

@@ -27,7 +27,7 @@ mod record;
 mod stream;
 pub mod write;
 
-pub use decoder::{Decoder, READ_BYTES, decode_line};
+pub use decoder::{Decoder, decode_line};
 pub use message::{Checkpoint, Dialect, Initialize, Message, ShutdownReason};
 
 /// Default bound of a line: 256 MiB.

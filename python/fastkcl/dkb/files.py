@@ -1,0 +1,99 @@
+"""Input files and output files of a stage.
+
+Each input file is a stream of its own: what ends with it is answered into its own output file, the input's stem and the
+extension of the output type. An output file appears under its name when all of it is there, and never in the place of
+one that exists.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from fastkcl.dkb.errors import StageError
+
+__all__ = ["OutputFile", "input_files", "output_path"]
+
+
+def input_files(directory: str, names: Sequence[str], extension: str) -> list[Path]:
+    """The input files: those named, or all of the extension in the directory, by name.
+
+    Raises:
+        StageError: kind ``file``: the directory or one of the files is not there.
+    """
+    folder = Path(directory)
+    if not names:
+        if not folder.is_dir():
+            raise StageError("file", f"{folder}: no such directory; name one with --input-dir")
+        return sorted(path for path in folder.iterdir() if path.suffix == extension and path.is_file())
+    paths = [folder / name for name in names]
+    for path in paths:
+        if not path.is_file():
+            raise StageError("file", f"{path}: no such file; names are relative to --input-dir {folder}")
+    return paths
+
+
+def output_path(directory: str, source: Path | None, extension: str) -> Path:
+    """Where the results of an input file go; of a stream, under the seconds since the epoch.
+
+    Args:
+        directory: as given: absolute, relative to the working directory if it starts with ./ or ../, else to the input.
+        source: the input file, None for a stream.
+        extension: of the output type.
+    """
+    folder = Path(directory)
+    if source is None:
+        return folder / f"{int(time.time())}{extension}"
+    if not folder.is_absolute() and not directory.startswith(("./", "../")):
+        folder = source.parent / folder
+    return folder / f"{source.stem}{extension}"
+
+
+class OutputFile:
+    """A file that gets its name when it is complete.
+
+    Raises:
+        StageError: kind ``file``: it exists, or cannot be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+        if path.exists():
+            raise self._exists()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._partial.open("wb")
+        except OSError as error:
+            raise StageError("file", f"{path}: cannot be written: {error.strerror}") from None
+
+    def write(self, data: bytes) -> None:
+        """Add to it."""
+        self._file.write(data)
+
+    def finish(self) -> None:
+        """Give it its name.
+
+        Raises:
+            StageError: kind ``file``: there is one of that name by now.
+            OSError: it cannot be written.
+        """
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        try:
+            os.link(self._partial, self._path)  # fails where the name is taken, which rename does not
+        except FileExistsError:
+            raise self._exists() from None
+        finally:
+            self._partial.unlink()
+
+    def discard(self) -> None:
+        """Leave nothing of it. Harmless when it is finished."""
+        self._file.close()
+        self._partial.unlink(missing_ok=True)
+
+    def _exists(self) -> StageError:
+        return StageError("file", f"{self._path}: exists already; move it away or choose another --output-dir")

@@ -1,0 +1,47 @@
+"""A stage for tests. Its own first three arguments: message type, what process does, batch size or "-"."""
+
+import sys
+
+from fastkcl import dkb
+from fastkcl._core import MessageBatch
+
+TYPE, BEHAVIOUR, BATCH_SIZE, *ARGUMENTS = sys.argv[1:]
+
+
+def contents_of(request):
+    if isinstance(request, MessageBatch):
+        import pyarrow as pa
+
+        return pa.record_batch(request)["data"].to_pylist()
+    return [message.content() for message in (request if isinstance(request, list) else [request])]
+
+
+class Stage(dkb.ProcessorStage):
+    extract = BEHAVIOUR == "extract"
+
+    def process(self, request):
+        print("printed")
+        if BEHAVIOUR == "extract" and request is None:
+            self.output([{"n": number} for number in range(3)])
+            return True
+        for content in contents_of(request):
+            if BEHAVIOUR == "raise":
+                self.output(content)
+                raise RuntimeError("process raises")
+            if BEHAVIOUR == "emit_eom":
+                self.output("a\nb")
+            elif BEHAVIOUR == "derive":
+                message = request if not isinstance(request, list) else request[0]
+                self.output(dkb.JSONMessage({"derived": content}, incomplete=message.incomplete()))
+            elif BEHAVIOUR != "none":
+                self.output([content] * (2 if BEHAVIOUR == "twice" else 1))
+        return BEHAVIOUR != "false"
+
+
+stage = Stage("a stage for tests")
+stage.set_input_message_type(TYPE)
+stage.set_output_message_type("bytes" if TYPE == "arrow" else TYPE)
+if BATCH_SIZE != "-":
+    stage.set_batch_size(int(BATCH_SIZE))
+stage.configure(ARGUMENTS)
+sys.exit(stage.run())
