@@ -74,15 +74,14 @@ test-daemon-long: $(VENV)/.built
 test-chaos: $(VENV)/.built
 	FASTKCL_CHAOS_RUNS=50 $(BIN)/python -m pytest tests/test_spark_chaos.py tests/test_spark_chaos_connect.py
 
+# All suites, some half an hour; some of them: make bench BENCH="decode pipe". The figures into docs/performance.md too:
+# make bench BENCH=--write.
 bench: $(VENV)/.built
-	mkdir -p .benchmarks
-	$(BIN)/python -m pytest bench --benchmark-only --benchmark-json=.benchmarks/result.json
-	$(BIN)/python bench/report.py .benchmarks/result.json
+	$(BIN)/python bench/run.py $(BENCH)
 
-# The codec alone, beside memcpy and a scanner that checks nothing.
-bench-codec: $(VENV)/.built
-	$(BIN)/python rust/bench/lines.py target/bench/lines
-	cargo run --quiet --release --manifest-path rust/bench/Cargo.toml --target-dir target/bench -- target/bench/lines
+# The codec alone, beside other ways in Rust and C++.
+bench-codec: BENCH = codec
+bench-codec: bench
 
 # Equal results only, no times.
 bench-quick: $(VENV)/.built

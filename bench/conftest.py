@@ -26,6 +26,10 @@ from original_kclpy import original_python as original_python  # a fixture: amaz
 PACKAGES = ("fastkcl", "pyarrow", *peers.LIBRARIES, "pyspark")
 
 
+LOAD = os.getloadavg()
+"""Of others, before anything is measured."""
+
+
 def versions() -> dict[str, str]:
     """Versions of what is measured; "absent" for what is not installed."""
     found = {"Python": platform.python_version()}
@@ -62,4 +66,5 @@ def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: di
     """The same in the result file."""
     machine_info["isa"] = _core.isa()
     machine_info["cpus"] = len(CPUS)
+    machine_info["load"] = LOAD
     machine_info["versions"] = versions()

@@ -1,150 +1,204 @@
-"""Print the figures of one bench run: machine, versions, MB/s, and how many times fastkcl is faster.
+"""Print the figures of one bench run, and the table of targets; write them into a page, and draw them.
 
-    python bench/report.py RESULT.json
+    python bench/report.py [--markdown PAGE] [--plots FOLDER] RESULT.json...
 
-RESULT.json is what ``pytest bench --benchmark-only --benchmark-json=RESULT.json`` wrote. Every ratio is one of
-medians from this one run; figures of different runs or machines are not to be compared. Speeds are bytes of the
-line (base64, keys and all) for a second, MB = 10**6.
+Each RESULT.json comes from ``pytest bench --benchmark-json=RESULT.json`` or from fastkcl-bench; ``make bench`` runs
+both. Ratios are those of medians of one run; figures of different runs or machines are not to be compared. Speeds are
+bytes of the line (base64, keys and all) for a second, MB = 10**6. In brackets: 10th and 90th percentile of the rounds.
 """
 
-import json
+from __future__ import annotations
+
+import argparse
 import sys
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from report_spark import spark_tables
+from results import Result, Results, Row, read
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from targets import PROFILES, TARGETS, Outcome
 
-OURS = ("fastkcl", "fastkcl.kclpy")
-Runs = dict[tuple[str, str], dict[str, Any]]
-"""(peer, profile) to a benchmark."""
-
-
-def table(title: str, rows: dict[str, dict[str, str]]) -> None:
-    """A table with a row a peer and a column a profile."""
-    columns = list(dict.fromkeys(name for row in rows.values() for name in row))
-    widths = [max(len(name), *(len(row.get(name, "")) for row in rows.values())) for name in columns]
-    first = max(len(name) for name in (title, *rows))
-    print(f"\n{title:{first}}  " + "  ".join(f"{name:>{width}}" for name, width in zip(columns, widths, strict=True)))
-    for name, row in rows.items():
-        cells = (f"{row.get(column, '-'):>{width}}" for column, width in zip(columns, widths, strict=True))
-        print(f"{name:{first}}  " + "  ".join(cells))
+BEGIN, END = "<!-- make bench: begin -->", "<!-- make bench: end -->"
+"""What `--markdown` writes between."""
+MISSING = "–"
 
 
-def rows(runs: Runs, show: Callable[[dict[str, Any]], str]) -> dict[str, dict[str, str]]:
-    """`show(run)` by peer and profile."""
-    found: dict[str, dict[str, str]] = {}
-    for (peer, profile), run in runs.items():
-        found.setdefault(peer, {})[profile] = show(run)
-    return found
+@dataclass(frozen=True)
+class Sheet:
+    """A table of texts, for a terminal and for a page. The first column is the rows' names."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+
+    def show(self, console: Console) -> None:
+        """To a terminal."""
+        table = Table(*self.columns, title=self.title, title_justify="left", box=box.SIMPLE_HEAD)
+        for column in table.columns[1:]:
+            column.justify = "right"
+        for row in self.rows:
+            table.add_row(*row)
+        console.print(table)
+
+    def markdown(self) -> str:
+        """To a page."""
+        lines = [self.columns, ["---"] + ["---:"] * (len(self.columns) - 1), *self.rows]
+        return f"**{self.title}**\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def ratios(runs: Runs, value: Callable[[dict[str, Any]], float]) -> dict[str, dict[str, str]]:
-    """How many times fastkcl's value each peer's is, where both ran; not for the bare reader."""
-    found: dict[str, dict[str, str]] = {}
-    for (peer, profile), run in runs.items():
-        ours = next((runs[name, profile] for name in OURS if (name, profile) in runs), None)
-        if ours is not None and peer not in OURS and not is_bare(peer):
-            found.setdefault(peer, {})[profile] = times(value(run) / value(ours))
-    return found
+def number(value: float) -> str:
+    """Three digits that count, at least."""
+    magnitude = abs(value)
+    digits = 0 if magnitude >= 100 or not value else 1 if magnitude >= 10 else 2 if magnitude >= 0.2 else 3
+    return f"{value:,.{digits}f}"
 
 
-def times(ratio: float) -> str:
-    """E.g. 12.3x; two places where it is near 1."""
-    return f"{ratio:.1f}x" if ratio >= 3 else f"{ratio:.2f}x"
+def with_spread(result: Result, scale: float = 1.0) -> str:
+    """E.g. ``21.3 (19.8-23.1)``."""
+    low, high = number(result.low * scale), number(result.high * scale)
+    return f"{number(result.median * scale)} ({low}–{high})" if low != high else number(result.median * scale)
 
 
-def is_bare(peer: str) -> bool:
-    """Whether it only reads, and so is the floor."""
-    return peer.startswith("bare read")
+# Suites.
+
+_SECONDS = [("seconds", "ms", 1e3)]
+_FIGURES = {
+    "record size": [("nanoseconds", "ns a record, by bytes of its payload", 1.0)],
+    "memory": [
+        ("start_resident_bytes", "MB of a fresh child", 1e-6),
+        ("idle_resident_bytes", "MB after a batch of 15 MB and 5 s of silence", 1e-6),
+    ],
+    "idle children": [("core_share", "% of one core", 1e2)],
+    "start-up": _SECONDS,
+    "last byte to status": _SECONDS,
+    "typed payloads": [*_SECONDS, ("cpu_seconds_of_all", "CPU of all, ms", 1e3)],
+}
+"""What is shown of a suite whose name begins so: figure, title, scale."""
+_SPEEDS = [("speed", "MB/s", 1e-6), ("cpu", "the child's CPU, s/GB", 1.0)]
 
 
-def shares(runs: Runs) -> dict[str, dict[str, str]]:
-    """What part of the bare reader's speed each peer reaches."""
-    bare = {profile: median(run) for (peer, profile), run in runs.items() if is_bare(peer)}
-    found: dict[str, dict[str, str]] = {}
-    for (peer, profile), run in runs.items():
-        if profile in bare and not is_bare(peer):
-            found.setdefault(peer, {})[profile] = f"{bare[profile] / median(run):.2f}"
-    return found
+def suite_sheets(results: Results) -> list[Sheet]:
+    """All figures of all suites."""
+    sheets = []
+    for suite in results.suites():
+        rows = results.suite(suite)
+        figures = next((found for name, found in _FIGURES.items() if suite.startswith(name)), _SPEEDS)
+        for figure, title, scale in figures:
+            if any(row.figures(peer, figure) for row in rows.values() for peer in row.samples):
+                sheets.append(_sheet(f"{suite}: {title}", rows, figure, scale))
+    return sheets
 
 
-def median(run: dict[str, Any]) -> float:
-    """Seconds."""
-    return run["stats"]["median"]
+def _sheet(title: str, rows: dict[str, Row], figure: str, scale: float) -> Sheet:
+    peers = list(dict.fromkeys(peer for row in rows.values() for peer in row.samples))
+
+    def cell(row: Row, peer: str) -> str:
+        values = row.figures(peer, figure)
+        return with_spread(Result.of(values), scale) if values else MISSING
+
+    return Sheet(title, ["", *rows], [[peer, *(cell(row, peer) for row in rows.values())] for peer in peers])
 
 
-def quickest(run: dict[str, Any]) -> float:
-    """Seconds of the round that others disturbed least."""
-    return run["stats"]["min"]
+# Targets.
 
 
-def extra(run: dict[str, Any], name: str, scale: float) -> float:
-    """A figure that the bench noted beside the time."""
-    return run["extra_info"][name] * scale
+def target_sheet(results: Results) -> Sheet:
+    """Every target of which something was measured; those for other profiles have their cells in the last column."""
+    rows = []
+    for target in TARGETS:
+        outcomes = target.outcomes(results)
+        if all(outcome.result is None for outcome in outcomes.values()):
+            continue
+        by_profile = set(outcomes) == set(PROFILES)
+        cells = [_outcome(outcomes[profile]) if by_profile else "" for profile in PROFILES]
+        named = [f"{profile}: {_outcome(outcome)}" for profile, outcome in outcomes.items() if not by_profile]
+        rows.append([target.what, *cells, "; ".join(named)])
+    return Sheet("Targets (✓ met, ✗ missed)", ["what", *PROFILES, "other"], rows)
 
 
-def suite_tables(suite: str, runs: Runs) -> None:
-    """What there is to say about one suite."""
+def not_measured(results: Results) -> list[str]:
+    """Targets of suites that have not run, or of peers that are not there."""
+    return [
+        target.what
+        for target in TARGETS
+        if all(outcome.result is None for outcome in target.outcomes(results).values())
+    ]
 
-    def all_have(name: str) -> bool:
-        return all(name in run["extra_info"] for run in runs.values())
 
-    if all_have("line_bytes"):
-        table(f"{suite}: MB/s", rows(runs, lambda run: f"{extra(run, 'line_bytes', 1e-6) / median(run):,.0f}"))
-    else:
-        table(f"{suite}: ms", rows(runs, lambda run: f"{median(run) * 1e3:.1f}"))
-    if compared := ratios(runs, median):
-        table(f"{suite}: fastkcl is faster by", compared)
-        table(f"{suite}: quickest rounds, by", ratios(runs, quickest))
-    if part := shares(runs):
-        table(f"{suite}: share of the bare reader's speed", part)
-    if all_have("cpu_seconds_per_gb"):
-        table(f"{suite}: child's CPU, s/GB", rows(runs, lambda run: f"{extra(run, 'cpu_seconds_per_gb', 1):.2f}"))
-        if compared := ratios(runs, lambda run: extra(run, "cpu_seconds_per_gb", 1)):
-            table(f"{suite}: fastkcl needs less CPU by", compared)
-    if all_have("cpu_seconds"):
-        table(f"{suite}: CPU of all, ms", rows(runs, lambda run: f"{extra(run, 'cpu_seconds', 1e3):,.0f}"))
-        table(f"{suite}: of it, the child's", rows(runs, lambda run: f"{extra(run, 'client_cpu_seconds', 1e3):,.0f}"))
-        if compared := ratios(runs, lambda run: extra(run, "cpu_seconds", 1)):
-            table(f"{suite}: fastkcl needs less CPU by", compared)
-    if all_have("last_byte_to_status"):
-        table(
-            f"{suite}: last byte to status, ms", rows(runs, lambda run: f"{extra(run, 'last_byte_to_status', 1e3):.2f}")
-        )
-    if all_have("start_resident_bytes"):
-        table(f"{suite}: before it, MB", rows(runs, lambda run: f"{extra(run, 'start_resident_bytes', 1e-6):.1f}"))
-    if all_have("idle_resident_bytes"):
-        table(f"{suite}: idle child, MB", rows(runs, lambda run: f"{extra(run, 'idle_resident_bytes', 1e-6):.1f}"))
+def _outcome(outcome: Outcome) -> str:
+    target = outcome.target
+    bound = f"{'≥' if target.at_least else '≤'} {outcome.bound:g}{target.unit}"
+    if outcome.result is None:
+        return f"{bound}: not measured"
+    return f"{with_spread(outcome.result)} {'✓' if outcome.met else '✗'} {bound}"
+
+
+def machine(results: Results) -> str:
+    """What all this was measured on and with."""
+    found = results.machine
+    if not found:
+        return "machine: not told (no result of pytest-benchmark)"
+    cpu = found["cpu"].get("brand_raw", found["machine"])
+    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    load = ", ".join(f"{value:.1f}" for value in found.get("load", ()))
+    return (
+        f"{cpu}, {found['cpus']} CPUs, {found['system']} {found['release']}; codec backend {found['isa']}; {versions}; "
+        f"{results.when[:16]}" + (f"; load average at the start {load}" if load else "")
+    )
+
+
+# Output.
+
+
+def write_page(page: Path, results: Results, plots: list[Path]) -> None:
+    """Put the figures between the page's marks.
+
+    Raises:
+        OSError, ValueError: it cannot be read or written, or has no marks.
+    """
+    text = page.read_text()
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{page} has no marks {BEGIN} and {END}")
+    parts = [f"{machine(results)}.\n", target_sheet(results).markdown()]
+    parts += [f"Not measured in this run: {name}.\n" for name in not_measured(results)]
+    parts += [f"![{path.stem.replace('-', ' ')}]({path.relative_to(page.parent)})\n" for path in plots]
+    parts += [sheet.markdown() for sheet in suite_sheets(results)]
+    page.write_text(f"{before}{begin}\n\n" + "\n".join(parts) + f"\n{end}{after}")
 
 
 def main(arguments: list[str]) -> int:
-    """Print everything; the exit status."""
-    if len(arguments) != 1:
-        print(__doc__, file=sys.stderr)
-        return 2
+    """Print everything; the exit status, which is 0 also where a target is missed."""
+    parser = argparse.ArgumentParser(prog="report.py", description=__doc__.partition("\n")[0])
+    parser.add_argument("--markdown", type=Path, metavar="PAGE", help="write the figures between this page's marks")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw SVG files into this folder")
+    parser.add_argument("results", type=Path, nargs="+", metavar="RESULT.json")
+    options = parser.parse_args(arguments)
     try:
-        result = json.loads(Path(arguments[0]).read_text())
-        machine, benchmarks = result["machine_info"], result["benchmarks"]
-        versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+        results = read(options.results)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        print(f"report: {arguments[0]} is no result of this bench: {error!r}", file=sys.stderr)
+        print(f"report: not a result of this bench: {error!r}", file=sys.stderr)
         return 1
-    cpu = machine["cpu"].get("brand_raw", machine["machine"])
-    print(f"{cpu}, {machine['cpus']} CPUs, {machine['system']} {machine['release']}")
-    print(f"codec backend {machine['isa']}; Python {machine['python_version']}; {versions}")
-    print(f"{result['datetime']}")
-    suites: dict[str, Runs] = {}
-    for run in benchmarks:
-        info = run["extra_info"]
-        if "spark" in info:
-            continue
-        suites.setdefault(info["suite"], {})[info["peer"], info["profile"]] = run
-    for suite, runs in suites.items():
-        suite_tables(suite, runs)
-    for run in benchmarks:
-        if "spark" in run["extra_info"]:
-            spark_tables(run["extra_info"], table)
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    console.print(machine(results))
+    for sheet in suite_sheets(results):
+        sheet.show(console)
+    for info in results.spark:
+        spark_tables(info)
+    target_sheet(results).show(console)
+    if missing := not_measured(results):
+        console.print(f"Not measured in this run: {'; '.join(missing)}.")
+    plots = []
+    if options.plots is not None:
+        from plots import draw
+
+        plots = draw(results, machine(results), options.plots)
+    if options.markdown is not None:
+        write_page(options.markdown, results, plots)
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from statistics import median
 from typing import Any
 
@@ -14,13 +13,19 @@ BEST = "pa.Table in memory"
 Table = dict[str, dict[str, str]]
 
 
-def spark_tables(info: dict[str, Any], table: Callable[[str, Table], None]) -> None:
-    """Print what one test has measured.
+def table(title: str, rows: Table) -> None:
+    """A table with a row a peer and a column a figure."""
+    columns = list(dict.fromkeys(name for row in rows.values() for name in row))
+    widths = [max(len(name), *(len(row.get(name, "")) for row in rows.values())) for name in columns]
+    first = max(len(name) for name in (title, *rows))
+    print(f"\n{title:{first}}  " + "  ".join(f"{name:>{width}}" for name, width in zip(columns, widths, strict=True)))
+    for name, row in rows.items():
+        cells = (f"{row.get(column, '-'):>{width}}" for column, width in zip(columns, widths, strict=True))
+        print(f"{name:{first}}  " + "  ".join(cells))
 
-    Args:
-        info: its extra_info.
-        table: prints a title and rows of columns.
-    """
+
+def spark_tables(info: dict[str, Any]) -> None:
+    """Print what one test has measured: its extra_info."""
     runs: dict[str, list[dict[str, Any]]] = info["spark"]
     arrow, payload = info["arrow_bytes"], info["payload_bytes"]
     lines = runs[OURS][0]["line_bytes"]

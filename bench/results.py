@@ -20,6 +20,7 @@ FIGURES = {
     "speed": "bytes of line a second",
     "nanoseconds": "ns a record",
     "cpu": "CPU s of the child for a GB of line",
+    "cpu_seconds_of_all": "CPU s of all processes",
     "start_resident_bytes": "bytes",
     "idle_resident_bytes": "bytes",
     "core_share": "of a core",
@@ -48,6 +49,8 @@ class Row:
             return [seconds / self.records * 1e9 for seconds in found.get("seconds", ())]
         if figure == "cpu":
             return [seconds / self.line_bytes * 1e9 for seconds in found.get("cpu_seconds", ())]
+        if figure == "cpu_seconds_of_all":
+            return found.get("cpu_seconds", []) if "client_cpu_seconds" in found else []
         return found.get(figure, [])
 
 
@@ -88,7 +91,6 @@ class Results:
     machine: dict[str, Any] = field(default_factory=dict)
     when: str = ""
     spark: list[dict[str, Any]] = field(default_factory=list)
-    other: list[dict[str, Any]] = field(default_factory=list)
 
     def suite(self, name: str) -> dict[str, Row]:
         """The rows of a suite by profile."""
@@ -119,9 +121,7 @@ def read(paths: Iterable[Path]) -> Results:
             info = run["extra_info"]
             if "spark" in info:
                 results.spark.append(info)
-            elif "samples" in info:
+            else:
                 row = Row(info.get("line_bytes", 0), info.get("records", 0), info["samples"])
                 results.rows[info["suite"], info["profile"]] = row
-            else:
-                results.other.append(run)
     return results

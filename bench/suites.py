@@ -29,7 +29,16 @@ _RECORDS_OF_15_MB = {"iot": 47_000, "clickstream": 17_230, "logs": 882, "blob": 
 _Argument = TypeVar("_Argument")
 
 
-def take_turns(benchmark: Any, suite: str, profile: str, ways: Mapping[str, Way], rounds: int, **noted: int) -> None:
+def take_turns(
+    benchmark: Any,
+    suite: str,
+    profile: str,
+    ways: Mapping[str, Way],
+    rounds: int,
+    *,
+    warm_up: bool = True,
+    **noted: int,
+) -> None:
     """Measure, unless only results count, and note it for the report.
 
     Args:
@@ -37,12 +46,13 @@ def take_turns(benchmark: Any, suite: str, profile: str, ways: Mapping[str, Way]
         suite: what the report calls it.
         profile: the payloads.
         ways: by name.
-        rounds: how many count; one more comes before them.
+        rounds: how many count.
+        warm_up: one more before them.
         noted: beside the samples, e.g. `line_bytes`.
     """
     turns = Turns(ways)
     benchmark.group = f"{suite}, {profile}"
-    if benchmark.enabled:
+    if benchmark.enabled and warm_up:
         turns.round()
         turns.forget()
     benchmark.pedantic(turns.round, rounds=rounds)

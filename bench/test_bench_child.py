@@ -87,7 +87,7 @@ def test_memory(benchmark, profile: str, commands: dict[str, list[str | Path]]) 
         return {"seconds": seconds, "start_resident_bytes": start, "idle_resident_bytes": idle}
 
     ways = {name: lambda command=command: remember(command) for name, command in commands.items()}
-    take_turns(benchmark, "memory", profile, ways, MEMORY_ROUNDS, line_bytes=len(content))
+    take_turns(benchmark, "memory", profile, ways, MEMORY_ROUNDS, warm_up=False, line_bytes=len(content))
 
 
 @pytest.mark.timeout(600)

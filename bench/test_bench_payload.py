@@ -9,9 +9,9 @@ from __future__ import annotations
 import io
 import os
 import resource
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from fastkcl.spark.session import Session
 from fastkcl.spark.sinks.rows import ShardRows
 from pyarrow import json as pyarrow_json
 from pyspark.sql.types import BinaryType, StructField, StructType
+from suites import take_turns
 
 PROFILES = {
     "clickstream": (EVENT_SCHEMA, 30_000),
@@ -136,34 +137,25 @@ def cpu_seconds(pid: int) -> tuple[float, float]:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("peer", PEERS)
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("target", TARGETS)
 def test_payload(
-    benchmark, target: str, profile: str, peer: str, way: str, session: Any, spark: LocalSpark, tmp_path: Path
+    benchmark, target: str, profile: str, way: str, session: Any, spark: LocalSpark, tmp_path: Path
 ) -> None:
-    """The first two rounds warm up."""
+    """Equal tables first, which warms the JVM up as well."""
     records = Records(profile, PROFILES[profile][1] if benchmark.enabled else QUICK_RECORDS, session)
-    if peer != "no parsing":
-        expected, found = (PEERS[name](records).toArrow() for name in ("from_json", peer))
-        assert found.num_rows == len(records.batch)
-        assert found.equals(expected)
-        del expected, found
-    used: list[tuple[float, float]] = []
+    expected = PEERS["from_json"](records).toArrow()
+    assert expected.num_rows == len(records.batch)
+    for peer in ("fastkcl", "pyarrow.json"):
+        assert PEERS[peer](records).toArrow().equals(expected), peer
+    del expected
 
-    def work() -> None:
-        before = cpu_seconds(spark.pid)
-        write(PEERS[peer], records, target, tmp_path / "table")
-        after = cpu_seconds(spark.pid)
-        used.append((after[0] - before[0], after[1] - before[1]))
+    def work(peer: str) -> dict[str, float]:
+        before, start = cpu_seconds(spark.pid), time.perf_counter()
+        write(PEERS[peer], records, target, tmp_path / peer)
+        seconds, after = time.perf_counter() - start, cpu_seconds(spark.pid)
+        client, jvm = after[0] - before[0], after[1] - before[1]
+        return {"seconds": seconds, "client_cpu_seconds": client, "cpu_seconds": client + jvm}
 
-    benchmark.pedantic(work, rounds=ROUNDS, warmup_rounds=2 if benchmark.enabled else 0)
-    child, jvm = (median(values) for values in zip(*used[-ROUNDS:], strict=True))
-    benchmark.extra_info |= {
-        "suite": f"typed payloads, {way}, {target}",
-        "peer": peer,
-        "profile": profile,
-        "payload_bytes": sum(len(record.data or b"") for record in records.batch),
-        "client_cpu_seconds": child,
-        "cpu_seconds": child + jvm,
-    }
+    ways = {peer: lambda peer=peer: work(peer) for peer in PEERS}
+    take_turns(benchmark, f"typed payloads, {way}, {target}", profile, ways, ROUNDS)

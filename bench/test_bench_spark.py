@@ -21,7 +21,7 @@ SHARDS = 8
 RECORDS_OF_500_MB = 124_000
 QUICK_SHARDS = 2
 QUICK_RECORDS = 12_000  # more than one batch of the daemon
-ROUNDS = 5
+ROUNDS = 4
 SLOW_ROUNDS = 2
 BEST_PIECES = (16, 32)
 """MiB; smaller and larger ones are slower."""

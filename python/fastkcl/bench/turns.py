@@ -4,7 +4,7 @@
     round 2:  A (A A A)  B (B B B)  C        in brackets: measured; the call before them warms caches up
     ...
 
-A slow way (20 ms and more a call) is measured by its one call: what warming up would win is little beside it.
+A slow way (20 ms and more for its quickest call) is measured by one call: warming up would win little beside it.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Turns:
 
     def __init__(self, ways: Mapping[str, Call]) -> None:
         self._ways = ways
+        self._quickest = dict.fromkeys(ways, float("inf"))
         self.samples: Samples = {}
         self.forget()
 
@@ -47,7 +48,9 @@ class Turns:
         """Each way once, in turn."""
         for name, call in self._ways.items():
             first = call()
-            measured = [first] if first["seconds"] >= SLOW_SECONDS else [call() for _ in range(MEASURED_CALLS)]
+            self._quickest[name] = min(self._quickest[name], first["seconds"])
+            slow = self._quickest[name] >= SLOW_SECONDS
+            measured = [first] if slow else [call() for _ in range(MEASURED_CALLS)]
             for figure in first:
                 values = self.samples[name].setdefault(figure, [])
                 values.append(statistics.median(one[figure] for one in measured))
