@@ -62,7 +62,8 @@ fuzz fuzz-quick:
 test-python: $(VENV)/.built
 	$(BIN)/python -m pytest
 
-# Java daemons of three generations against local AWS. Needs Maven for the jars of KCL 1.
+# Java daemons of three generations against local AWS, with native, drop-in and Spark children. Needs Maven for the jars
+# of KCL 1, once; a Java of the machine's own is needed by Maven alone. (`make test` runs the daemon of KCL 3 once.)
 test-daemon: $(VENV)/.built
 	$(BIN)/python -m pytest -m 'daemon and not daemon_long'
 

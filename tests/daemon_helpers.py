@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -47,11 +48,15 @@ QUICK = {
 
 def jars_of(generation: Generation, request: pytest.FixtureRequest) -> Path:
     """The jars of a daemon: KCL 3's of an installed amazon_kclpy, others through Maven, both only once."""
-    if generation is not Generation.KCL_3:
-        return find_jars(generation, environ={}).folder
-    python: Path = request.getfixturevalue("original_python")
-    (folder,) = python.parent.parent.glob("lib/python3*/site-packages/amazon_kclpy/jars")
-    return folder
+    if generation is Generation.KCL_3:
+        try:
+            python: Path = request.getfixturevalue("original_python")
+        except pytest.skip.Exception:
+            pass  # no amazon_kclpy is no reason to run no daemon
+        else:
+            (folder,) = python.parent.parent.glob("lib/python3*/site-packages/amazon_kclpy/jars")
+            return folder
+    return find_jars(generation, environ={}).folder
 
 
 class Daemon:
@@ -61,13 +66,14 @@ class Daemon:
         aws: the AWS.
         jars: of the daemon.
         generation: theirs.
-        stream: the stream, which is also the application's name.
+        stream: the stream; None where a properties file among `arguments` names it, and the application.
         child: the child's command.
         folder: where it runs.
         arguments: more of the command line.
         environment: more variables; None takes one away.
         seed: write the lease table ahead, which spares the daemon a long wait.
         properties: instead of those that make it quick.
+        application: its name, if it is not the stream's.
     """
 
     def __init__(
@@ -75,23 +81,27 @@ class Daemon:
         aws: LocalAws,
         jars: Path,
         generation: Generation,
-        stream: str,
+        stream: str | None,
         child: list[str],
         folder: Path,
         *arguments: str,
         environment: dict[str, str | None] | None = None,
         seed: bool = True,
         properties: dict[str, str] | None = None,
+        application: str | None = None,
     ) -> None:
-        if seed and generation is not Generation.KCL_1_7:
-            seed_leases(aws.client("kinesis"), aws.client("dynamodb"), application=stream, stream=stream)
+        application = application or stream
+        names = [] if stream is None else [f"--stream={stream}", f"--application={application}"]
+        if seed and stream is not None and generation is not Generation.KCL_1_7:
+            seed_leases(aws.client("kinesis"), aws.client("dynamodb"), application=application, stream=stream)
         quick = QUICK[generation] if properties is None else properties
         variables: dict[str, str | None] = {**os.environ, **aws.environment, **(environment or {})}
         self.lines: list[str] = []
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "fastkcl", "daemon", "--kcl", generation.value, "--jars", str(jars)),
-                *("--stream", stream, "--application", stream),
+                *names,
+                "--jvm-option=-XX:TieredStopAtLevel=1",  # short lives: the quick compiler only
                 *(f"--set={key}={value}" for key, value in quick.items()),
                 *(*arguments, "--", *child),
             ],
@@ -157,9 +167,9 @@ def calls(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def data(folder: Path) -> list[str]:
-    """The data of all records that native children got, in the order of shards."""
+    """The data of all records that native children got, as text, in the order of shards."""
     return [
-        record[3]
+        base64.b64decode(record[3] or "").decode()
         for rows in calls(folder).values()
         for row in rows
         if row["call"] == "batch"

@@ -160,6 +160,7 @@ def test_check(invoke: Invoke) -> None:
     lines = result.stdout.splitlines()
     assert lines[0].startswith("KCL 3.1.3, jars of --jars three: ")
     assert any(line.split() == ["maxRecords", "500", "(--max-records)"] for line in lines)
+    assert any(line.split() == ["streamName", "clicks", "(--stream)"] for line in lines)
     assert any(line.startswith("timeoutInSeconds is not set: a child that hangs") for line in lines)
     assert lines[-1] == "It could be started."
 

@@ -3,6 +3,7 @@
 daemon_child.py OUT      a file of JSON lines for each shard in the folder OUT; a file named after each fault
 """
 
+import base64
 import json
 import os
 import signal
@@ -31,7 +32,16 @@ class Processor(fastkcl.BatchProcessor):
             file.write(json.dumps({"call": call, **facts}) + "\n")
 
     def process_batch(self, batch, checkpointer):
-        records = [[r.sequence_number, r.sub_sequence_number, r.partition_key, (r.data or b"").decode()] for r in batch]
+        records = [
+            [
+                record.sequence_number,
+                record.sub_sequence_number,
+                record.partition_key,
+                None if record.data is None else base64.b64encode(record.data).decode(),
+                record.timestamp_millis,
+            ]
+            for record in batch
+        ]
         for record in batch:
             fault = FAULTS.get(record.data)
             mark = OUT / (record.data or b"").decode().strip("!") if fault else None

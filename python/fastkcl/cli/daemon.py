@@ -264,7 +264,8 @@ def _command_line(given: dict[str, Any]) -> Iterator[Source]:
     for name, value in given.items():
         key = name.removeprefix("key_")
         if key != name and value is not None:
-            yield Source(key, value, _option_name(key))
+            short, _ = _MAIN_KEYS.get(key, (None, None))
+            yield Source(key, value, short or _option_name(key))
     for pair in given["pairs"]:
         key, equals, value = pair.partition("=")
         if not equals or not key:
