@@ -26,6 +26,7 @@ COMMANDS = {
     "run": _Entry("fastkcl.cli.run", "run", "Run an unchanged amazon_kclpy program, decoded in Rust."),
     "daemon": _Entry("fastkcl.cli.daemon", "daemon", "Start the Java daemon for a stream, and live with it."),
     "inspect": _Entry("fastkcl.cli.inspect", "inspect", "Show or convert captured lines of the protocol."),
+    "bench": _Entry("fastkcl.cli.bench", "bench", "Measure it on your payloads, beside other ways to decode."),
     "sink": _Entry("fastkcl.cli.sink", "sink", "Look into a table that a sink has written."),
     "local-aws": _Entry("fastkcl.cli.local_aws", "local_aws", "Kinesis, DynamoDB and CloudWatch on one loopback port."),
     "put": _Entry("fastkcl.cli.put", "put", "Fill a Kinesis stream, local or real, with records."),
