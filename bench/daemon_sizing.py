@@ -2,10 +2,10 @@
 
     python bench/daemon_sizing.py --shards 1,4,8 --megabytes 100 -- --jvm-option=-Xmx512m
 
-For each number of shards: local AWS with a stream of so many MB of 1 kB records, and `fastkcl daemon` (KCL 3) over it,
-with a child for each shard that receives and checkpoints. When all is checkpointed, /proc says what each process has
-used; then once more after some quiet seconds. Local AWS is on the same cores, so how long all takes says nothing.
-What follows ``--`` is for `fastkcl daemon`.
+For each number of shards: local AWS with an empty stream, and `fastkcl daemon` (KCL 3) over it, with a child for each
+shard that receives and checkpoints. /proc says what each process has used at three times: when all children are there,
+when so many MB of 1 kB records have been put into each shard and are checkpointed, and after some quiet seconds. Local
+AWS is on the same cores, so how long all takes says nothing. What follows ``--`` is for `fastkcl daemon`.
 """
 
 from __future__ import annotations
@@ -118,26 +118,29 @@ def measure(shards: int, megabytes: float, arguments: list[str]) -> None:
     stream = f"s{shards}"
     with LocalAws(streams={stream: shards}) as aws, tempfile.TemporaryDirectory() as folder:
         kinesis, dynamodb = aws.client("kinesis"), aws.client("dynamodb")
-        last = fill(kinesis, stream, megabytes)
         seed_leases(kinesis, dynamodb, application=stream, stream=stream)
         with daemon(aws, stream, arguments, Path(folder)) as supervisor:
+            log = Path(folder, "log")
+            wait_for(lambda: log.read_text().count("child ready") == shards, supervisor)
+            jvm, guard, children = processes(supervisor.pid)
+            groups = {"`fastkcl daemon`": (supervisor.pid,), "guard": (guard,), "JVM": (jvm,), "child": (*children,)}
+            start = {name: Usage.of(*pids) for name, pids in groups.items()}
+            last = fill(kinesis, stream, megabytes)
 
             def done() -> bool:
                 stored = checkpoints(dynamodb, application=stream)
                 return {shard: stored[shard][0] for shard in last} == last
 
             wait_for(done, supervisor)
-            jvm, guard, children = processes(supervisor.pid)
-            groups = {"`fastkcl daemon`": (supervisor.pid,), "guard": (guard,), "JVM": (jvm,), "child": (*children,)}
             busy = {name: Usage.of(*pids) for name, pids in groups.items()}
             time.sleep(QUIET_SECONDS)
             quiet = {name: Usage.of(*pids) for name, pids in groups.items()}
     for name, usage in busy.items():
         idle = (quiet[name].cpu - usage.cpu) / QUIET_SECONDS
-        per_gb = usage.cpu / (shards * megabytes / 1e3)
+        per_gb = (usage.cpu - start[name].cpu) / (shards * megabytes / 1e3)
         print(
-            f"| {shards} | {name} | {usage.resident:.0f} ({usage.private:.0f}) | {usage.peak:.0f} |"
-            f" {usage.cpu:.1f} | {per_gb:.1f} | {idle:.1%} |",
+            f"| {shards} | {name} | {quiet[name].resident:.0f} ({quiet[name].private:.0f}) | {usage.peak:.0f} |"
+            f" {start[name].cpu:.1f} | {per_gb:.1f} | {idle:.1%} |",
             flush=True,
         )
 
@@ -149,7 +152,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float, default=50, help="in each shard  [default: %(default)s]")
     parser.add_argument("arguments", nargs="*", help="of fastkcl daemon")
     given = parser.parse_args()
-    print("| shards | process | MB (its own) | most MB | CPU, s | CPU, s/GB | quiet: of a core, all of its kind |")
+    print("| shards | process | MB (its own) | most MB | start, s of CPU | load, s/GB | quiet, of a core |")
     print("|---|---|---|---|---|---|---|")
     for shards in given.shards.split(","):
         measure(int(shards), given.megabytes, given.arguments)
