@@ -37,4 +37,4 @@ def test_case_errata_are_still_needed() -> None:
         for case in map(json.loads, path.read_text().splitlines())
     }
     for key, erratum in case_files.ERRATA.items():
-        assert {name: published[key].get(name) for name in erratum.published} == erratum.published, key
+        assert {path: case_files.value_at(published[key], path) for path in erratum.published} == erratum.published, key

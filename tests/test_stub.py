@@ -1,13 +1,16 @@
 """The contract `_core.pyi` against the extension as it is: names, signatures, types, docstrings, frozenness."""
 
 import ast
+import base64
 import datetime
+import hashlib
 import inspect
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, get_args, get_origin
 
 import pytest
 from fastkcl import _core
@@ -58,6 +61,28 @@ def a_payload_reader() -> _core.PayloadReader:
     return _core.PayloadReader(json=True, max_payload_bytes=1000)
 
 
+AGGREGATE = bytes.fromhex("f3899ac20a01611201351a07080010001a0178")
+AGGREGATE += hashlib.md5(AGGREGATE[4:]).digest()
+
+
+def answer(*, full: bool) -> _core.GetRecordsAnswer:
+    """With everything that an answer can have, or without."""
+    record = {"Data": base64.b64encode(AGGREGATE).decode(), "PartitionKey": "k", "SequenceNumber": "1"}
+    child = {
+        "ShardId": "s",
+        "ParentShards": ["p"],
+        "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "1"},
+    }
+    others = {"NextShardIterator": "next", "MillisBehindLatest": 1, "ChildShards": [child]} if full else {}
+    return _core.decode_get_records(json.dumps({"Records": [{**record, "EncryptionType": "KMS"}], **others}).encode())
+
+
+def an_aggregate() -> _core.Aggregate:
+    aggregate = _core.Aggregate()
+    aggregate.add("k", b"", "5")
+    return aggregate
+
+
 def an_open_descriptor_reader() -> _core.Reader:
     return _core.Reader(sys.__stderr__.fileno())
 
@@ -81,7 +106,15 @@ def a_marker_reader() -> _core.MarkerReader:
 # For each class, objects that between them show every property with each type that it can have.
 SAMPLES = {
     "Position": lambda: [_core.Position("1"), _core.Position("1", 2)],
-    "Record": lambda: [decoded(FULL_LINE).batch[0], decoded(BARE_LINE).batch[0]],
+    "Record": lambda: [
+        decoded(FULL_LINE).batch[0],
+        decoded(BARE_LINE).batch[0],
+        *_core.deaggregate(answer(full=True).batch).batch,
+    ],
+    "ChildShard": lambda: [*answer(full=True).child_shards],
+    "GetRecordsAnswer": lambda: [answer(full=True), answer(full=False)],
+    "Deaggregated": lambda: [_core.deaggregate(answer(full=True).batch)],
+    "Aggregate": lambda: [_core.Aggregate(), an_aggregate()],
     "RecordBatch": lambda: [batch_in_a_shard(), decoded(FULL_LINE).batch, decoded(EMPTY_LINE).batch],
     "Initialize": lambda: [
         _core.Initialize(shard_id="s", dialect="legacy"),
@@ -107,12 +140,13 @@ SAMPLES = {
 
 
 def alternatives(annotation: str) -> list[object]:
-    """The types or literal values that an annotation of the stub allows."""
+    """The types or literal values that an annotation of the stub allows; of a generic type the type alone."""
     names = {**vars(_core), "datetime": datetime.datetime, "Literal": Literal}
     allowed: list[object] = []
     for part in ALIASES.get(annotation, annotation).split(" | "):
         value = eval(part, names)  # the stub is ours
-        allowed += list(get_args(value)) or [value]
+        is_generic = isinstance(get_origin(value), type)
+        allowed += [get_origin(value)] if is_generic else list(get_args(value)) or [value]
     return allowed
 
 
@@ -202,7 +236,19 @@ def test_docstrings(value):
     assert value.__doc__ == value.__doc__.strip()
 
 
-@pytest.mark.parametrize("name", ["MarkerEvent", "MessageBatch", "Record", "RecordBatch", "ProcessRecords"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ChildShard",
+        "Deaggregated",
+        "GetRecordsAnswer",
+        "MarkerEvent",
+        "MessageBatch",
+        "Record",
+        "RecordBatch",
+        "ProcessRecords",
+    ],
+)
 def test_only_the_decoder_makes(name):
     with pytest.raises(TypeError, match="cannot create|No constructor defined"):
         getattr(_core, name)()

@@ -13,9 +13,13 @@ from typing_extensions import Buffer, disjoint_base  # typing only; the runtime 
 __all__ = [
     "DEFAULT_MAX_LINE_BYTES",
     "DEFAULT_MAX_MESSAGE_BYTES",
+    "Aggregate",
     "Checkpoint",
+    "ChildShard",
+    "Deaggregated",
     "DecodeError",
     "Decoder",
+    "GetRecordsAnswer",
     "Initialize",
     "KclpyRecordBase",
     "LeaseLost",
@@ -34,7 +38,9 @@ __all__ = [
     "Shutdown",
     "ShutdownRequested",
     "__version__",
+    "deaggregate",
     "decode_base64",
+    "decode_get_records",
     "decode_line",
     "encode_base64",
     "encode_checkpoint",
@@ -45,6 +51,8 @@ __all__ = [
     "kclpy_records",
     "message_batch",
     "pool_stats",
+    "split_aggregate",
+    "split_netstrings",
     "supported_isas",
     "write_all",
     "write_ipc_file",
@@ -64,21 +72,21 @@ DEFAULT_MAX_MESSAGE_BYTES: Final[int]
 """64 MiB, the default bound of one message between markers."""
 
 class DecodeError(ValueError):
-    """A line that is no valid message. Nothing of the line has been handed out.
+    """A line that is no valid message, or an answer that is none. Nothing of it has been handed out.
 
     `str()` is one line: ``<kind>: <what> (record i, byte n)``. Kinds and precedence: the KCL
     multi-language protocol, docs/protocol-errors.md.
     """
 
     kind: str
-    """line_too_long, message_too_long, utf8, json, depth, not_an_object, missing_field, wrong_type, out_of_range,
+    """line_too_long, message_too_long, utf8, json, cbor, depth, not_an_object, missing_field, wrong_type, out_of_range,
     lone_surrogate, base64, unknown_action or unknown_reason."""
     field: str | None
     """Wire name of the field, e.g. ``partitionKey``."""
     record: int | None
-    """Index in `records`, from 0."""
+    """Index among the records, from 0."""
     offset: int | None
-    """Bytes from the start of the line."""
+    """Bytes from the start of the line or answer."""
     reason: str | None
     """For base64: invalid_character, bad_padding or truncated."""
     context: bytes
@@ -135,14 +143,24 @@ class Record:
     @property
     def timestamp_millis(self) -> int | None:
         """Milliseconds since the epoch."""
+    @property
+    def encryption_type(self) -> str | None:
+        """NONE or KMS, as the service says; None where nobody did."""
+    @property
+    def explicit_hash_key(self) -> str | None:
+        """Of a user record of an aggregate that has one: decimal digits."""
+    @property
+    def aggregated(self) -> bool | None:
+        """Whether it comes out of an aggregate; None in a batch that `deaggregate` did not make."""
 
 @final
 class RecordBatch:
-    """The records of one processRecords line as Arrow columns. Immutable.
+    """The records of one processRecords line, or of one GetRecords answer, as Arrow columns. Immutable.
 
     Columns (all nullable in the schema, as Spark compares schemas literally): data binary,
     partitionKey string, sequenceNumber string, subSequenceNumber int64,
-    approximateArrivalTimestamp timestamp[us, UTC].
+    approximateArrivalTimestamp timestamp[us, UTC]. A GetRecords answer has encryptionType string, too, and
+    `deaggregate` adds explicitHashKey string and aggregated bool; `canonical` leaves them out.
 
     Any Arrow library imports it without a copy through the Arrow PyCapsule interface, e.g.
     ``pyarrow.record_batch(batch)``. Its buffers stay valid while anyone holds them.
@@ -158,7 +176,7 @@ class RecordBatch:
         """Bytes that holding this batch keeps allocated (at least `nbytes`)."""
     @property
     def shard_id(self) -> str | None:
-        """Shard of the initialize message that this decoder has seen; None before one."""
+        """Shard of the initialize message that this decoder has seen, or that was named; None without one."""
     @property
     def millis_behind_latest(self) -> int | None: ...
     @property
@@ -176,6 +194,8 @@ class RecordBatch:
         Raises:
             IndexError: the range is outside the batch.
         """
+    def canonical(self) -> RecordBatch:
+        """The same records in the five columns that every batch has, without a copy: what Spark's sinks take."""
     def __arrow_c_schema__(self) -> object: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
 
@@ -611,6 +631,148 @@ def kclpy_detach(records: tuple[KclpyRecordBase, ...]) -> int:
 
     Returns:
         How many are held.
+    """
+
+@final
+class ChildShard:
+    """A shard that follows the one that was read to its end. Only made by the decoder."""
+
+    __match_args__: ClassVar[tuple[str, str, str]] = ("shard_id", "parent_shards", "hash_range")
+
+    @property
+    def shard_id(self) -> str: ...
+    @property
+    def parent_shards(self) -> tuple[str, ...]:
+        """One id after a split, two after a merge."""
+    @property
+    def hash_range(self) -> tuple[int, int]:
+        """The lowest and the highest hash key that it owns, 0 to 2**128 - 1."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class GetRecordsAnswer:
+    """What GetRecords answered. Immutable."""
+
+    @property
+    def batch(self) -> RecordBatch:
+        """The records: the canonical columns, and encryptionType. subSequenceNumber is null.
+
+        Its `millis_behind_latest` is the answer's, its `shard_id` what was named.
+        """
+    @property
+    def next_shard_iterator(self) -> str | None:
+        """Where to go on; None at the end of a closed shard."""
+    @property
+    def millis_behind_latest(self) -> int | None:
+        """How far the answer is behind the shard's tip; None when the service did not say."""
+    @property
+    def child_shards(self) -> tuple[ChildShard, ...]:
+        """The shards that follow, at the end of a closed shard; else none."""
+    @property
+    def records_span(self) -> tuple[int, int]:
+        """Where the value of Records stands in the body: its first byte, and the one behind it."""
+
+def decode_get_records(
+    body: Buffer, content_type: str = "application/x-amz-json-1.1", *, shard_id: str | None = None
+) -> GetRecordsAnswer:
+    """Decode the body of a GetRecords answer; the GIL is released.
+
+    Of a record, ApproximateArrivalTimestamp and EncryptionType may be missing or null, and Data null. Everything beside
+    the records may be missing or null.
+
+    Args:
+        body: of an answer of status 200.
+        content_type: its header: application/x-amz-json-1.1 (base64 data, seconds with a fraction).
+        shard_id: noted in the batch.
+
+    Raises:
+        DecodeError: the body is no such answer.
+        ValueError: no answer is written in this content type.
+    """
+
+@final
+class Deaggregated:
+    """User records, and what became of the aggregates that they were in. Immutable."""
+
+    @property
+    def batch(self) -> RecordBatch:
+        """The user records and the plain records, in order: the batch's columns, then explicitHashKey and aggregated.
+
+        User records carry the sequence number, arrival time and encryption type of their aggregate, their own keys, and
+        subSequenceNumber 0, 1, 2…; plain records have subSequenceNumber 0.
+        """
+    @property
+    def aggregates(self) -> int:
+        """Aggregates that were taken apart; one without user records is one of them."""
+    @property
+    def dropped_aggregates(self) -> int:
+        """Aggregates that were dropped, as one of their user records does not belong to the shard."""
+    @property
+    def dropped_records(self) -> int:
+        """User records in the aggregates that were dropped."""
+    @property
+    def fallbacks(self) -> dict[str, int]:
+        """Records that begin as aggregates and are plain ones, by reason: those that occurred.
+
+        digest, protobuf, missing_field, utf8, index, explicit_hash_key, or too_large: keys that take more than 256 MiB,
+        each written out.
+        """
+
+def deaggregate(batch: RecordBatch, hash_range: tuple[int, int] | None = None) -> Deaggregated:
+    """Take the KPL aggregates of a batch apart; the GIL is released. A batch that was taken apart stays as it is.
+
+    A record that is no sound aggregate stays as it came. An aggregate with a user record outside of `hash_range` is
+    dropped, all of it: the shard that owns it has received it, too.
+
+    Args:
+        batch: of a GetRecords answer. (A daemon has done this before its batches arrive.)
+        hash_range: the lowest and the highest hash key that the shard owns; None for all.
+
+    Raises:
+        OverflowError: the user records do not fit into one batch (2**31 - 1 bytes of keys); take slices. A batch of
+            one record always fits.
+    """
+
+def split_aggregate(data: Buffer) -> list[bytes]:
+    """The data of the user records in one record's data: its own, if it is no sound KPL aggregate."""
+
+@final
+class Aggregate:
+    """A KPL aggregate that is being filled, byte for byte as aws-kinesis-agg makes it.
+
+    It has no bound: `size_with` tells what would become of it. Not for several threads at once.
+    """
+
+    def __new__(cls) -> Aggregate: ...
+    def __len__(self) -> int:
+        """User records in it."""
+    @property
+    def size(self) -> int:
+        """What its record counts against the limits of the service, in bytes: data and partition key."""
+    def size_with(self, partition_key: str, data_size: int, explicit_hash_key: str | None = None) -> int:
+        """The size with one more user record, of `data_size` bytes."""
+    def add(self, partition_key: str, data: Buffer, explicit_hash_key: str | None = None) -> None:
+        """Add a user record, whatever the size becomes.
+
+        Raises:
+            ValueError: a partition key that has not 1 to 256 characters; an explicit hash key that is no decimal number
+                from 0 to 2**128 - 1. Nothing is added.
+        """
+    @property
+    def partition_key(self) -> str | None:
+        """Of the record: that of the first user record. None while there is none."""
+    @property
+    def explicit_hash_key(self) -> str | None:
+        """Of the record: that of the first user record, if it has one."""
+    def encode(self) -> bytes:
+        """The data of the record."""
+
+def split_netstrings(data: Buffer) -> list[bytes]:
+    """The items of netstrings: ``<decimal length>:<bytes>,`` one after the other. No data, no items.
+
+    Raises:
+        ValueError: anything else, leading zeros included; the message names item and byte.
     """
 
 def encode_status(response_for: str) -> bytes:

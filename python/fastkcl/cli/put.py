@@ -92,8 +92,6 @@ def put(
         import boto3  # noqa: F401 - only to see whether the extra is there
         from botocore.exceptions import BotoCoreError, ClientError
 
-        if aggregate:
-            import aws_kinesis_agg.aggregator  # noqa: F401
         from fastkcl.kinesis import Filler, PutError, PutOptions, PutReport
 
     source = _source(records_file, profile, records, seed)

@@ -1,12 +1,72 @@
-"""Kinesis Data Streams without a daemon: for now, what fills a stream.
+"""Kinesis Data Streams without a daemon.
 
+    processors ── aggregator + serializer ─▶ what a record holds
     put ──▶ aggregate ──▶ shards          PutRecords in batches, KPL aggregates, which shard a key belongs to
+    decode_get_records ──▶ deaggregate    answers and aggregates into Arrow columns, in Rust
 
 Rules: needs the extra ``kinesis``.
 """
 
+from fastkcl._core import ChildShard, Deaggregated, GetRecordsAnswer, deaggregate, decode_get_records
 from fastkcl.kinesis.aggregate import Aggregator, Entry, UserRecord
+from fastkcl.kinesis.aggregators import (
+    BaseAggregator,
+    KPLAggregator,
+    ListAggregator,
+    NetstringAggregator,
+    NewlineAggregator,
+    OutputItem,
+    SimpleAggregator,
+)
+from fastkcl.kinesis.exceptions import DeserializeError, ExceededPutLimit, ValidationError
+from fastkcl.kinesis.processors import (
+    JsonLineProcessor,
+    JsonListProcessor,
+    JsonProcessor,
+    KPLJsonProcessor,
+    KPLStringProcessor,
+    MsgpackProcessor,
+    Processor,
+    StringProcessor,
+)
 from fastkcl.kinesis.put import Filler, PutError, PutOptions, PutReport
+from fastkcl.kinesis.serializers import JsonSerializer, MsgpackSerializer, Serializer, StringSerializer
 from fastkcl.kinesis.shards import ShardMap
 
-__all__ = ["Aggregator", "Entry", "Filler", "PutError", "PutOptions", "PutReport", "ShardMap", "UserRecord"]
+__all__ = [
+    "Aggregator",
+    "BaseAggregator",
+    "ChildShard",
+    "Deaggregated",
+    "DeserializeError",
+    "Entry",
+    "ExceededPutLimit",
+    "Filler",
+    "GetRecordsAnswer",
+    "JsonLineProcessor",
+    "JsonListProcessor",
+    "JsonProcessor",
+    "JsonSerializer",
+    "KPLAggregator",
+    "KPLJsonProcessor",
+    "KPLStringProcessor",
+    "ListAggregator",
+    "MsgpackProcessor",
+    "MsgpackSerializer",
+    "NetstringAggregator",
+    "NewlineAggregator",
+    "OutputItem",
+    "Processor",
+    "PutError",
+    "PutOptions",
+    "PutReport",
+    "Serializer",
+    "ShardMap",
+    "SimpleAggregator",
+    "StringProcessor",
+    "StringSerializer",
+    "UserRecord",
+    "ValidationError",
+    "deaggregate",
+    "decode_get_records",
+]

@@ -8,19 +8,20 @@ open aggregate for each shard, and a key goes to the aggregate of the shard that
                                 └─▶ shard 1: [key table | records ...]
 
 Rules: the order of a shard's user records is kept. A user record that does not fit into an aggregate becomes a record
-by itself, after those before it. The bytes are made by aws-kinesis-agg.
+by itself, after those before it.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from fastkcl import _core
 from fastkcl.kinesis.shards import ShardMap
 
 __all__ = ["AGGREGATE_BYTES", "Aggregator", "Entry", "UserRecord"]
 
 AGGREGATE_BYTES = 51_200
-"""Most bytes of an aggregate: the KPL's own default."""
+"""Most bytes of an aggregate, its partition key included: the KPL's own default."""
 
 
 class UserRecord(NamedTuple):
@@ -49,22 +50,22 @@ class Entry(NamedTuple):
 
 
 class _OpenAggregate:
-    def __init__(self, max_bytes: int) -> None:
-        from aws_kinesis_agg.aggregator import AggRecord
-
-        self._record: Any = AggRecord(max_bytes)
+    def __init__(self) -> None:
+        self._record = _core.Aggregate()
         self._users: list[UserRecord] = []
 
-    def add(self, user: UserRecord) -> bool:
-        """Whether there is room for it; ValueError if there would be none in an empty one."""
-        if not self._record.add_user_record(user.partition_key, user.data):
+    def add(self, user: UserRecord, max_bytes: int) -> bool:
+        """Whether there is room for it."""
+        if self._record.size_with(user.partition_key, len(user.data)) > max_bytes:
             return False
+        self._record.add(user.partition_key, user.data)
         self._users.append(user)
         return True
 
     def close(self) -> Entry:
-        partition_key, _, data = self._record.get_contents()
-        return Entry(partition_key, data, tuple(self._users))
+        partition_key = self._record.partition_key
+        assert partition_key is not None
+        return Entry(partition_key, self._record.encode(), tuple(self._users))
 
 
 class Aggregator:
@@ -72,7 +73,7 @@ class Aggregator:
 
     Args:
         shards: of the stream.
-        max_bytes: of an aggregate.
+        max_bytes: of an aggregate, its partition key included.
     """
 
     def __init__(self, shards: ShardMap, max_bytes: int = AGGREGATE_BYTES) -> None:
@@ -81,20 +82,21 @@ class Aggregator:
         self._open: dict[str, _OpenAggregate] = {}
 
     def add(self, user: UserRecord) -> list[Entry]:
-        """Take a user record, and give what is complete by it."""
+        """Take a user record, and give what is complete by it.
+
+        Raises:
+            ValueError: its partition key has not 1 to 256 characters.
+        """
         shard_id = self._shards.owner(user.partition_key)
-        aggregate = self._open.get(shard_id) or _OpenAggregate(self._max_bytes)
-        try:
-            if aggregate.add(user):
-                self._open[shard_id] = aggregate
-                return []
-            following = _OpenAggregate(self._max_bytes)
-            following.add(user)
-        except ValueError:  # there is no room for it in any
-            before = self._open.pop(shard_id, None)
-            return [Entry.plain(user)] if before is None else [before.close(), Entry.plain(user)]
+        aggregate = self._open.get(shard_id)
+        if aggregate is not None and aggregate.add(user, self._max_bytes):
+            return []
+        complete = [] if aggregate is None else [self._open.pop(shard_id).close()]
+        following = _OpenAggregate()
+        if not following.add(user, self._max_bytes):  # there is no room for it in any
+            return [*complete, Entry.plain(user)]
         self._open[shard_id] = following
-        return [aggregate.close()]
+        return complete
 
     def drain(self) -> list[Entry]:
         """Give what is open."""

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
-use arrow_array::{Array, RecordBatch as ArrowBatch};
+use arrow_array::{Array, ArrayRef, RecordBatch as ArrowBatch};
 
-use crate::columns::{Columns, SCHEMA};
+use crate::columns::{ANSWERED, CANONICAL, Columns, DEAGGREGATED, schema};
 
-/// The records of one `processRecords` line in the canonical schema. Clones share the columns.
+/// The records of one `processRecords` line in the canonical schema, or of one GetRecords answer, with the columns that
+/// only the service or aggregates have behind it. Clones share the columns.
 ///
 /// The columns' memory stays valid while anyone holds it, also an Arrow consumer that imported it, and returns to the
 /// decoder's pool when the last one lets go.
@@ -30,12 +31,28 @@ impl RecordBatch {
         millis_behind_latest: Option<i64>,
     ) -> Self {
         let finished = columns.finish();
-        let arrow = ArrowBatch::try_new(SCHEMA.clone(), finished.columns)
-            .expect("the builders' columns are of the schema's types and equal length");
+        let arrow = Self::arrow(finished.columns);
         Self { arrow, capacity: finished.capacity, shard_id, millis_behind_latest }
     }
 
-    /// The columns data, partitionKey, sequenceNumber, subSequenceNumber, approximateArrivalTimestamp.
+    fn arrow(columns: Vec<ArrayRef>) -> ArrowBatch {
+        ArrowBatch::try_new(schema(columns.len()).clone(), columns)
+            .expect("the builders' columns are of the schema's types and equal length")
+    }
+
+    /// Other columns for a batch of the same shard, which hold `capacity` bytes.
+    pub(crate) fn with_columns(&self, columns: Vec<ArrayRef>, capacity: usize) -> Self {
+        Self { arrow: Self::arrow(columns), capacity, ..self.clone() }
+    }
+
+    /// Without the columns that the canonical schema does not have. Nothing is copied.
+    #[must_use]
+    pub fn canonical(&self) -> Self {
+        Self { arrow: Self::arrow(self.arrow.columns()[..CANONICAL].to_vec()), ..self.clone() }
+    }
+
+    /// The columns data, partitionKey, sequenceNumber, subSequenceNumber, approximateArrivalTimestamp; then, of a
+    /// GetRecords answer, encryptionType; then, with its aggregates taken apart, explicitHashKey and aggregated.
     #[must_use]
     pub fn as_arrow(&self) -> &ArrowBatch {
         &self.arrow
@@ -119,6 +136,30 @@ impl RecordBatch {
     #[must_use]
     pub fn timestamp_micros(&self, row: usize) -> Option<i64> {
         let column = self.arrow.column(4).as_primitive::<TimestampMicrosecondType>();
+        column.is_valid(row).then(|| column.value(row))
+    }
+
+    /// How row `row` was encrypted; `None` where that was not said.
+    #[must_use]
+    pub fn encryption_type(&self, row: usize) -> Option<&str> {
+        self.text(ANSWERED - 1, row)
+    }
+
+    /// The explicit hash key of row `row`, a user record of an aggregate.
+    #[must_use]
+    pub fn explicit_hash_key(&self, row: usize) -> Option<&str> {
+        self.text(DEAGGREGATED - 2, row)
+    }
+
+    /// Whether row `row` comes out of an aggregate; `None` in a batch that may still hold aggregates.
+    #[must_use]
+    pub fn aggregated(&self, row: usize) -> Option<bool> {
+        let column = self.arrow.columns().get(DEAGGREGATED - 1)?.as_boolean();
+        Some(column.value(row))
+    }
+
+    fn text(&self, column: usize, row: usize) -> Option<&str> {
+        let column = self.arrow.columns().get(column)?.as_string::<i32>();
         column.is_valid(row).then(|| column.value(row))
     }
 }

@@ -21,17 +21,34 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 
 use crate::pool::{Buf, Lane, Pool, give, lend};
 
-/// The canonical record schema. All fields are nullable: Spark compares schemas literally.
-pub(crate) static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
+/// Columns of the canonical record schema.
+pub(crate) const CANONICAL: usize = 5;
+/// The same with encryptionType, as the service answers GetRecords.
+pub(crate) const ANSWERED: usize = 6;
+/// The same with explicitHashKey and aggregated, once aggregates are taken apart.
+pub(crate) const DEAGGREGATED: usize = 8;
+
+/// The record schema of each number of columns: each begins with those before it. All fields are nullable: Spark
+/// compares schemas literally.
+static SCHEMAS: LazyLock<[SchemaRef; DEAGGREGATED + 1]> = LazyLock::new(|| {
     let utc = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
-    Arc::new(Schema::new(vec![
+    let fields = [
         Field::new("data", DataType::Binary, true),
         Field::new("partitionKey", DataType::Utf8, true),
         Field::new("sequenceNumber", DataType::Utf8, true),
         Field::new("subSequenceNumber", DataType::Int64, true),
         Field::new("approximateArrivalTimestamp", utc, true),
-    ]))
+        Field::new("encryptionType", DataType::Utf8, true),
+        Field::new("explicitHashKey", DataType::Utf8, true),
+        Field::new("aggregated", DataType::Boolean, true),
+    ];
+    std::array::from_fn(|columns| Arc::new(Schema::new(fields[..columns].to_vec())))
 });
+
+/// The record schema of `columns` columns: [`CANONICAL`], [`ANSWERED`] or [`DEAGGREGATED`].
+pub(crate) fn schema(columns: usize) -> &'static SchemaRef {
+    &SCHEMAS[columns]
+}
 
 /// A column of values of any length.
 #[derive(Debug)]
@@ -73,6 +90,13 @@ impl Variable {
     }
 }
 
+/// A column of texts of which some, or all, are null.
+#[derive(Debug)]
+pub(crate) struct Nullable {
+    pub(crate) text: Variable,
+    nulls: NullBufferBuilder,
+}
+
 /// All columns of the batch at work.
 #[derive(Debug)]
 pub(crate) struct Columns {
@@ -84,6 +108,8 @@ pub(crate) struct Columns {
     data_nulls: NullBufferBuilder,
     sub_nulls: NullBufferBuilder,
     timestamp_nulls: NullBufferBuilder,
+    /// Only where answers of the service are read.
+    encryption_types: Option<Nullable>,
     rows: usize,
     pool: Arc<Pool>,
 }
@@ -92,6 +118,7 @@ pub(crate) struct Columns {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fixed {
     pub(crate) data_is_null: bool,
+    pub(crate) has_encryption_type: bool,
     pub(crate) sub_sequence_number: Option<i64>,
     pub(crate) timestamp_micros: Option<i64>,
 }
@@ -113,9 +140,22 @@ impl Columns {
             data_nulls: NullBufferBuilder::new(0),
             sub_nulls: NullBufferBuilder::new(0),
             timestamp_nulls: NullBufferBuilder::new(0),
+            encryption_types: None,
             rows: 0,
             pool: Arc::new(Pool::default()),
         }
+    }
+
+    /// With a column for the encryption type.
+    pub(crate) fn of_answers() -> Self {
+        let encryption_types = Nullable { text: Variable::new(), nulls: NullBufferBuilder::new(0) };
+        Self { encryption_types: Some(encryption_types), ..Self::new() }
+    }
+
+    /// Where the open record's encryption type is written, if there is a column for it.
+    #[inline]
+    pub(crate) fn encryption_type(&mut self) -> Option<&mut Variable> {
+        self.encryption_types.as_mut().map(|types| &mut types.text)
     }
 
     /// Records committed.
@@ -140,6 +180,19 @@ impl Columns {
                 *buf = self.pool.take(lane);
             }
         }
+        if let Some(Nullable { text, .. }) = &mut self.encryption_types
+            && text.values.capacity() == 0
+        {
+            text.values = self.pool.take(Lane::EncryptionTypes);
+            text.offsets = self.pool.take(Lane::EncryptionTypeOffsets);
+        }
+    }
+
+    /// Bytes of the column of the longest values.
+    pub(crate) fn longest(&self) -> usize {
+        let texts = [&self.data, &self.keys, &self.sequences].map(|column| column.values.len());
+        let types = self.encryption_types.as_ref().map_or(0, |types| types.text.values.len());
+        texts.into_iter().fold(types, usize::max)
     }
 
     /// Drops all records, keeps the memory.
@@ -152,14 +205,26 @@ impl Columns {
         self.data_nulls = NullBufferBuilder::new(0);
         self.sub_nulls = NullBufferBuilder::new(0);
         self.timestamp_nulls = NullBufferBuilder::new(0);
+        if let Some(types) = &mut self.encryption_types {
+            types.text.clear();
+            types.nulls = NullBufferBuilder::new(0);
+        }
         self.rows = 0;
     }
 
     /// Cuts off what was written for a record that is not committed.
     pub(crate) fn reopen(&mut self) {
         self.data.reopen();
+        self.reopen_texts();
+    }
+
+    /// Cuts off what was written of it but its data.
+    pub(crate) fn reopen_texts(&mut self) {
         self.keys.reopen();
         self.sequences.reopen();
+        if let Some(types) = &mut self.encryption_types {
+            types.text.reopen();
+        }
     }
 
     /// Commits the open record, whose data, key and sequence number are behind their columns.
@@ -173,6 +238,10 @@ impl Columns {
         self.data_nulls.append(!fixed.data_is_null);
         self.sub_nulls.append(fixed.sub_sequence_number.is_some());
         self.timestamp_nulls.append(fixed.timestamp_micros.is_some());
+        if let Some(types) = &mut self.encryption_types {
+            types.text.commit();
+            types.nulls.append(fixed.has_encryption_type);
+        }
         self.rows += 1;
     }
 
@@ -190,19 +259,27 @@ impl Columns {
         );
         let subs = ScalarBuffer::new(seal(&mut self.subs, Lane::SubSequences), 0, self.rows);
         let timestamps = ScalarBuffer::new(seal(&mut self.timestamps, Lane::Timestamps), 0, self.rows);
-        let nulls =
+        let encryption_types = self.encryption_types.as_mut().map(|types| {
+            let ends = offsets(seal(&mut types.text.offsets, Lane::EncryptionTypeOffsets));
+            (ends, seal(&mut types.text.values, Lane::EncryptionTypes))
+        });
+        let encryption_type_nulls = self.encryption_types.as_mut().and_then(|types| types.nulls.finish());
+        let [data_nulls, sub_nulls, timestamp_nulls] =
             [&mut self.data_nulls, &mut self.sub_nulls, &mut self.timestamp_nulls].map(NullBufferBuilder::finish);
-        capacity += nulls.iter().flatten().map(|nulls| nulls.buffer().capacity()).sum::<usize>();
-        let [data_nulls, sub_nulls, timestamp_nulls] = nulls;
+        let nulls = [&data_nulls, &sub_nulls, &timestamp_nulls, &encryption_type_nulls];
+        capacity += nulls.into_iter().flatten().map(|nulls| nulls.buffer().capacity()).sum::<usize>();
         let timestamps =
             PrimitiveArray::<TimestampMicrosecondType>::new(timestamps, timestamp_nulls).with_timezone("UTC");
-        let columns: Vec<ArrayRef> = vec![
+        let mut columns: Vec<ArrayRef> = vec![
             Arc::new(BinaryArray::new(data.0, data.1, data_nulls)),
-            Arc::new(strings(keys.0, keys.1)),
-            Arc::new(strings(sequences.0, sequences.1)),
+            Arc::new(strings(keys.0, keys.1, None)),
+            Arc::new(strings(sequences.0, sequences.1, None)),
             Arc::new(PrimitiveArray::<Int64Type>::new(subs, sub_nulls)),
             Arc::new(timestamps),
         ];
+        if let Some((ends, values)) = encryption_types {
+            columns.push(Arc::new(strings(ends, values, encryption_type_nulls)));
+        }
         self.clear();
         Finished { columns, capacity }
     }
@@ -211,7 +288,8 @@ impl Columns {
     pub(crate) fn rest(&mut self) {
         self.pool.rest();
         let pool = Arc::clone(&self.pool);
-        *self = Self { pool, ..Self::new() };
+        let empty = if self.encryption_types.is_some() { Self::of_answers() } else { Self::new() };
+        *self = Self { pool, ..empty };
     }
 }
 
@@ -235,9 +313,9 @@ fn offsets(buffer: Buffer) -> OffsetBuffer<i32> {
     unsafe { OffsetBuffer::new_unchecked(ScalarBuffer::from(buffer)) }
 }
 
-fn strings(offsets: OffsetBuffer<i32>, values: Buffer) -> StringArray {
-    const NO_NULLS: Option<NullBuffer> = None;
+fn strings(offsets: OffsetBuffer<i32>, values: Buffer, nulls: Option<NullBuffer>) -> StringArray {
     // SAFETY: the offsets are those of `values` and lie between whole strings; each string comes from `json`, which
-    // validates UTF-8 and refuses half surrogate pairs, or is ASCII by `Kernel::plain_run`.
-    unsafe { StringArray::new_unchecked(offsets, values, NO_NULLS) }
+    // validates UTF-8 and refuses half surrogate pairs, or is ASCII by `Kernel::plain_run`, or is validated by `cbor`.
+    // There are as many nulls as strings: `commit` appends both.
+    unsafe { StringArray::new_unchecked(offsets, values, nulls) }
 }

@@ -1,4 +1,4 @@
-//! Everything that can be wrong with a line: what, which field, which record, which byte.
+//! Everything that can be wrong with a line, or an answer of the service: what, which field, which record, which byte.
 //!
 //! The first error in byte order is the one reported; at one byte `utf8` goes before `json`, and both before
 //! the rest. The parsers get this by looking at bytes in order and stopping at the first error.
@@ -17,6 +17,8 @@ pub enum ErrorKind {
     Utf8,
     /// No JSON, more than one value, a byte order mark, or the input ended inside a value.
     Json,
+    /// No CBOR that the service's protocols use, or more than one value, or the input ended inside a value.
+    Cbor,
     /// Nested deeper than 128 levels.
     Depth,
     /// The root is another JSON value than an object.
@@ -46,6 +48,7 @@ impl ErrorKind {
             Self::MessageTooLong => "message_too_long",
             Self::Utf8 => "utf8",
             Self::Json => "json",
+            Self::Cbor => "cbor",
             Self::Depth => "depth",
             Self::NotAnObject => "not_an_object",
             Self::MissingField => "missing_field",
@@ -87,7 +90,7 @@ impl Base64Reason {
     }
 }
 
-/// An invalid line. `Display` is one line: `<kind>: <what> (record i, byte n)`.
+/// An invalid line or answer. `Display` is one line: `<kind>: <what> (record i, byte n)`.
 #[derive(Clone, Debug)]
 pub struct Error(Box<Inner>);
 
@@ -192,13 +195,13 @@ impl Error {
         self.0.field
     }
 
-    /// Index in `records`, from 0.
+    /// Index among the records, from 0.
     #[must_use]
     pub fn record(&self) -> Option<usize> {
         self.0.record
     }
 
-    /// Bytes from the start of the line.
+    /// Bytes from the start of the line or answer.
     #[must_use]
     pub fn offset(&self) -> Option<usize> {
         self.0.offset

@@ -47,9 +47,11 @@ mod input;
 pub mod ipc;
 mod json;
 pub mod kcl;
+pub mod kinesis;
 pub mod messages;
 pub mod payload;
 pub mod pool;
+mod record;
 
 pub use batch::{Position, RecordBatch};
 pub use error::{Base64Reason, Error, ErrorKind};

@@ -278,9 +278,11 @@ pub(crate) enum Lane {
     SequenceOffsets,
     SubSequences,
     Timestamps,
+    EncryptionTypes,
+    EncryptionTypeOffsets,
 }
 
-const LANES: usize = 8;
+const LANES: usize = 10;
 /// Batches whose buffers can rest at the same time: one at work, one on its way, two with a slow consumer.
 const SLOTS: usize = 4;
 

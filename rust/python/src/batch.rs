@@ -72,10 +72,11 @@ impl Position {
     }
 }
 
-/// The records of one processRecords line as Arrow columns. Immutable.
+/// The records of one processRecords line, or of one GetRecords answer, as Arrow columns. Immutable.
 ///
 /// Any Arrow library imports it without a copy, e.g. pyarrow.record_batch(batch). Columns: data,
-/// partitionKey, sequenceNumber, subSequenceNumber, approximateArrivalTimestamp.
+/// partitionKey, sequenceNumber, subSequenceNumber, approximateArrivalTimestamp; of an answer encryptionType, too,
+/// and after deaggregate() explicitHashKey and aggregated.
 #[pyclass(module = "fastkcl._core", frozen, weakref)]
 pub(crate) struct RecordBatch(pub(crate) codec::RecordBatch);
 
@@ -113,7 +114,7 @@ impl RecordBatch {
         self.0.capacity_bytes()
     }
 
-    /// Shard of the initialize message that this decoder has seen; None before one.
+    /// Shard of the initialize message that this decoder has seen, or that was named; None without one.
     #[getter]
     fn shard_id(&self) -> Option<&str> {
         self.0.shard_id()
@@ -157,6 +158,11 @@ impl RecordBatch {
     fn slice(&self, offset: i64, length: Option<i64>) -> PyResult<Self> {
         let (offset, length) = rows_of_slice(self.0.len(), offset, length, "records")?;
         Ok(Self(self.0.slice(offset, length)))
+    }
+
+    /// The same records in the five columns that every batch has, without a copy.
+    fn canonical(&self) -> Self {
+        Self(self.0.canonical())
     }
 
     /// The schema as an arrow_schema capsule (Arrow PyCapsule interface).
@@ -263,6 +269,24 @@ impl Record {
     #[getter]
     fn timestamp_millis(&self) -> Option<i64> {
         timestamp_millis(&self.batch, self.row)
+    }
+
+    /// NONE or KMS, as the service says; None where nobody did.
+    #[getter]
+    fn encryption_type(&self) -> Option<&str> {
+        self.batch.encryption_type(self.row)
+    }
+
+    /// Of a user record of an aggregate that has one: decimal digits.
+    #[getter]
+    fn explicit_hash_key(&self) -> Option<&str> {
+        self.batch.explicit_hash_key(self.row)
+    }
+
+    /// Whether it comes out of an aggregate; None in a batch that deaggregate() did not make.
+    #[getter]
+    fn aggregated(&self) -> Option<bool> {
+        self.batch.aggregated(self.row)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

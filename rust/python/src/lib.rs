@@ -13,6 +13,7 @@
 //! | `message_batch` | `MessageBatch`: messages without positions as columns |
 //! | `dkb` | `MarkerDecoder`, `MarkerReader`: messages between markers |
 //! | `payload` | `PayloadReader`: gzip unpacked, JSON in typed columns |
+//! | `kinesis` | what the Kinesis client reads and writes |
 //! | `kclpy` | the records of the amazon_kclpy drop-in |
 //! | `write` | what a child and a daemon write; `write_all` |
 //! | `ipc` | Arrow IPC files that are whole or absent |
@@ -34,6 +35,7 @@ mod dkb;
 mod errors;
 mod ipc;
 mod kclpy;
+mod kinesis;
 mod message;
 mod message_batch;
 mod payload;
@@ -84,6 +86,11 @@ mod _core {
     use crate::ipc::write_ipc_file;
     #[pymodule_export]
     use crate::kclpy::{RecordBase, kclpy_detach, kclpy_records};
+    #[pymodule_export]
+    use crate::kinesis::{
+        Aggregate, ChildShard, Deaggregated, GetRecordsAnswer, deaggregate, decode_get_records, split_aggregate,
+        split_netstrings,
+    };
     #[pymodule_export]
     use crate::message::{Checkpoint, Initialize, LeaseLost, ProcessRecords, ShardEnded, Shutdown, ShutdownRequested};
     #[pymodule_export]

@@ -375,7 +375,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes the number here; false if it has a fraction or an exponent.
-    fn number(&mut self) -> Result<bool> {
+    pub(crate) fn number(&mut self) -> Result<bool> {
         if self.peek() == Some(b'-') {
             self.at += 1;
         }

@@ -5,14 +5,15 @@
 //! order of their bytes as far as one reader who goes from left to right can know them, and an error in a value that a
 //! later duplicate would replace is an error all the same. The last duplicate wins.
 
-use super::fast::{Records, Stop};
 use super::message::{Checkpoint, Dialect, Initialize, ShutdownReason};
-use super::record::Fields;
+use super::record::Kcl;
 use crate::base64::Kernels;
 use crate::columns::Columns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::Padded;
 use crate::json::Cursor;
+use crate::record::fast::{Records, Stop};
+use crate::record::general::record;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
@@ -270,13 +271,14 @@ impl Line<'_> {
             return Ok(());
         }
         loop {
-            let scanned = cursor.kernels.run(Records { input: cursor.input, at: cursor.at, columns: self.columns });
+            let records = Records { shape: Kcl, input: cursor.input, at: cursor.at, columns: self.columns };
+            let scanned = cursor.kernels.run(records);
             if let Stop::After(next) = scanned.stop {
                 cursor.at = next;
             } else {
                 cursor.at = scanned.record;
                 cursor.skip_space();
-                record(cursor, self.columns)?;
+                record(Kcl, Key::Records.name(), cursor, self.columns)?;
             }
             cursor.skip_space();
             match cursor.peek() {
@@ -341,14 +343,4 @@ fn reason(text: Option<crate::json::Text<'_>>, start: Cursor<'_>) -> Result<Shut
             Error::new(ErrorKind::UnknownReason, start.offset(), what).in_field("reason")
         },
     )
-}
-
-/// Takes one element of `records`.
-pub(crate) fn record(cursor: &mut Cursor<'_>, columns: &mut Columns) -> Result<()> {
-    if cursor.peek() != Some(b'{') {
-        return Err(cursor.wrong_type("an object").in_field_if_typed("records").in_record(columns.rows()));
-    }
-    columns.reopen();
-    cursor.at += 1;
-    Fields::default().members(cursor, columns, false)
 }

@@ -5,8 +5,7 @@
 //! | `message` | the messages, dialects |
 //! | `decoder` | [`Decoder`]: input of any cut, [`decode_line`] |
 //! | `stream` | the state machine: which line is this, where in it are we, what is missing |
-//! | `fast` | the scanner for records as a daemon writes them, once per instruction set |
-//! | `record` | any valid record |
+//! | `record` | how a daemon writes a record, for the parsers of [`crate::record`] |
 //! | `line` | any valid line, and the rest of a daemon's line behind its records |
 //! | [`write`] | statuses, checkpoints, and lines as a daemon writes them |
 //!
@@ -20,7 +19,6 @@
 //! ```
 
 mod decoder;
-mod fast;
 mod line;
 mod message;
 mod record;

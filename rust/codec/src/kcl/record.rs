@@ -1,129 +1,94 @@
-//! Any valid record into the columns: keys in any order, escaped, unknown, or twice.
+//! A record as a daemon writes it.
 
-use crate::base64::text::{Progress, Text};
+use crate::base64::Kernel;
 use crate::columns::{Columns, Fixed};
-use crate::error::{Error, ErrorKind, Result};
-use crate::json::Cursor;
+use crate::error::Result;
+use crate::input::Padded;
+use crate::json::{Cursor, Text};
+use crate::record::Shape;
+use crate::record::fast::{Seen, digits, digits_or_null, literal, named, take_once, text};
 
-/// Containers open around a record's members: the root, `records`, the record.
-const DEPTH: usize = 3;
+/// The shape of the multi-language protocol's records.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kcl;
 
-/// What of a record has been read. Its texts are behind their columns.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Fields {
-    data: bool,
-    key: bool,
-    sequence: bool,
-    fixed: Fixed,
-}
+impl Shape for Kcl {
+    const OPENING: &'static [u8; 9] = b"{\"data\":\"";
+    const DATA: &'static [u8; 6] = b"\"data\"";
+    const PARTITION_KEY: &'static [u8; 14] = b"\"partitionKey\"";
+    const SEQUENCE_NUMBER: &'static [u8; 16] = b"\"sequenceNumber\"";
+    const TIMESTAMP: &'static [u8; 29] = b"\"approximateArrivalTimestamp\"";
 
-impl Fields {
-    /// A record whose `data` has been decoded from its string already.
-    pub(crate) fn with_data() -> Self {
-        Self { data: true, ..Self::default() }
-    }
-
-    /// Takes the members from here to the closing brace, and commits the record. `after_value` says that a member has
-    /// just ended, so that a comma or the brace comes next.
-    pub(crate) fn members(self, cursor: &mut Cursor<'_>, columns: &mut Columns, after_value: bool) -> Result<()> {
-        let record = columns.rows();
-        self.read(cursor, columns, after_value).map_err(|error| error.in_record(record))
-    }
-
-    fn read(mut self, cursor: &mut Cursor<'_>, columns: &mut Columns, after_value: bool) -> Result<()> {
-        cursor.skip_space();
-        if after_value || cursor.peek() != Some(b'}') {
-            let mut more = !after_value || comma(cursor)?;
-            while more {
-                self.member(cursor, columns)?;
-                more = comma(cursor)?;
+    #[inline(always)]
+    fn usual_members<K: Kernel>(
+        kernel: K,
+        input: Padded<'_>,
+        at: usize,
+        columns: &mut Columns,
+    ) -> Option<(usize, Fixed)> {
+        let at = literal(input, at, b",\"partitionKey\":\"")?;
+        let at = text(kernel, input, at, &mut columns.keys)?;
+        let at = literal(input, at, b",\"sequenceNumber\":\"")?;
+        let at = text(kernel, input, at, &mut columns.sequences)?;
+        let at = literal(input, at, b",\"approximateArrivalTimestamp\":")?;
+        let (millis, at) = digits(input, at)?;
+        let timestamp_micros = Some(millis.checked_mul(1000)?);
+        let (sub_sequence_number, at) = match literal(input, at, b",\"subSequenceNumber\":") {
+            // Legacy daemons write neither this nor an action.
+            None => (None, literal(input, at, b"}")?),
+            Some(at) => {
+                let (value, at) = digits(input, at)?;
+                (Some(value), literal(input, at, b",\"action\":\"record\"}")?)
             }
-        }
-        let missing = [(self.data, "data"), (self.key, "partitionKey"), (self.sequence, "sequenceNumber")]
-            .into_iter()
-            .find_map(|(there, field)| (!there).then_some(field));
-        if let Some(field) = missing {
-            return Err(Error::new(ErrorKind::MissingField, cursor.offset(), "missing field").in_field(field));
-        }
-        cursor.at += 1;
-        columns.commit(self.fixed);
-        Ok(())
+        };
+        Some((at, Fixed { sub_sequence_number, timestamp_micros, ..Fixed::default() }))
     }
 
-    fn member(&mut self, cursor: &mut Cursor<'_>, columns: &mut Columns) -> Result<()> {
-        let name = cursor.name()?;
-        if name.is("data") {
-            self.fixed.data_is_null = data(cursor, columns).map_err(|error| error.in_field_if_typed("data"))?;
-            self.data = true;
-        } else if name.is("partitionKey") {
-            let text = kept(cursor, "partitionKey")?;
-            columns.keys.reopen();
-            text.append_to(&mut columns.keys.values);
-            self.key = true;
-        } else if name.is("sequenceNumber") {
-            let text = kept(cursor, "sequenceNumber")?;
-            columns.sequences.reopen();
-            text.append_to(&mut columns.sequences.values);
-            self.sequence = true;
-        } else if name.is("subSequenceNumber") {
-            let value = cursor.integer().map_err(|error| error.in_field_if_typed("subSequenceNumber"))?;
-            self.fixed.sub_sequence_number = value;
-        } else if name.is("approximateArrivalTimestamp") {
-            let value = micros(cursor).map_err(|error| error.in_field_if_typed("approximateArrivalTimestamp"))?;
-            self.fixed.timestamp_micros = value;
-        } else {
-            cursor.skip_value(DEPTH)?;
+    #[inline(always)]
+    fn own_member<K: Kernel>(
+        _kernel: K,
+        input: Padded<'_>,
+        at: usize,
+        _columns: &mut Columns,
+        fixed: &mut Fixed,
+        seen: &mut Seen,
+    ) -> Option<usize> {
+        let Some(value) = named(input, at, b"\"subSequenceNumber\"") else {
+            return literal(input, named(input, at, b"\"action\"")?, b"\"record\"");
+        };
+        take_once(&mut seen.own)?;
+        let (sub_sequence_number, at) = digits_or_null(input, value)?;
+        fixed.sub_sequence_number = sub_sequence_number;
+        Some(at)
+    }
+
+    #[inline(always)]
+    fn time(input: Padded<'_>, at: usize) -> Option<(Option<i64>, usize)> {
+        let (millis, at) = digits_or_null(input, at)?;
+        let micros = millis.map(|millis| millis.checked_mul(1000).ok_or(())).transpose().ok()?;
+        Some((micros, at))
+    }
+
+    fn any_own_member(
+        name: Text<'_>,
+        cursor: &mut Cursor<'_>,
+        _columns: &mut Columns,
+        fixed: &mut Fixed,
+    ) -> Result<bool> {
+        if !name.is("subSequenceNumber") {
+            return Ok(false);
         }
-        Ok(())
+        let value = cursor.integer().map_err(|error| error.in_field_if_typed("subSequenceNumber"))?;
+        fixed.sub_sequence_number = value;
+        Ok(true)
     }
-}
 
-/// Takes a comma and the space behind it; false at a closing brace.
-fn comma(cursor: &mut Cursor<'_>) -> Result<bool> {
-    cursor.skip_space();
-    match cursor.peek() {
-        Some(b',') => {
-            cursor.at += 1;
-            cursor.skip_space();
-            Ok(true)
+    /// Milliseconds since the epoch.
+    fn any_time(cursor: &mut Cursor<'_>) -> Result<Option<i64>> {
+        let start = *cursor;
+        match cursor.integer()? {
+            None => Ok(None),
+            Some(millis) => millis.checked_mul(1000).map(Some).ok_or_else(|| start.out_of_range()),
         }
-        Some(b'}') => Ok(false),
-        _ => Err(cursor.unexpected("a comma or }")),
-    }
-}
-
-/// Takes `data` into its column; true if it is null.
-fn data(cursor: &mut Cursor<'_>, columns: &mut Columns) -> Result<bool> {
-    columns.data.reopen();
-    match cursor.peek() {
-        Some(b'"') => {
-            let (input, base) = (cursor.input, cursor.base);
-            match Text::default().advance(cursor.kernels, input, base, cursor.at + 1, &mut columns.data.values)? {
-                Progress::Closed(at) => cursor.at = at,
-                Progress::Open(_) => return Err(Error::at_end(base.wrapping_add(input.end()))),
-            }
-            Ok(false)
-        }
-        Some(b'n') => cursor.literal(b"null").map(|()| true),
-        _ => Err(cursor.wrong_type("a base64 string or null")),
-    }
-}
-
-/// Takes a string that must be there.
-fn kept<'a>(cursor: &mut Cursor<'a>, field: &'static str) -> Result<crate::json::Text<'a>> {
-    let start = *cursor;
-    match cursor.text(false) {
-        Ok(Some(text)) => Ok(text),
-        Ok(None) => Err(start.wrong_type("a string").in_field(field)),
-        Err(error) => Err(error.in_field_if_typed(field)),
-    }
-}
-
-/// Takes milliseconds since the epoch, as microseconds.
-fn micros(cursor: &mut Cursor<'_>) -> Result<Option<i64>> {
-    let start = *cursor;
-    match cursor.integer()? {
-        None => Ok(None),
-        Some(millis) => millis.checked_mul(1000).map(Some).ok_or_else(|| start.out_of_range()),
     }
 }

@@ -18,10 +18,9 @@
 use std::sync::Arc;
 
 use super::LARGEST_MAX_LINE_BYTES;
-use super::fast::{Members, OPENING, Records, Stop};
 use super::line::{self, Parsed};
 use super::message::Message;
-use super::record::Fields;
+use super::record::Kcl;
 use crate::base64::Kernels;
 use crate::base64::text::{Progress, Text};
 use crate::batch::RecordBatch;
@@ -30,6 +29,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::framing::{LineEnd, is_blank};
 use crate::input::Padded;
 use crate::json::{self, BadUtf8, Cursor, End, Nesting, is_cut_value};
+use crate::record::Shape;
+use crate::record::fast::{Members, Records, Stop};
+use crate::record::general::{Fields, record};
 
 /// How every daemon begins a `processRecords` line.
 const PREFIX: &[u8] = b"{\"action\":\"processRecords\",\"records\":[";
@@ -193,12 +195,12 @@ impl Stream {
             State::Tail(_) => line::tail(self.kernels, input, self.base, at, &mut self.columns),
             State::Members(_) => {
                 let mut cursor = self.cursor(input, at);
-                Fields::with_data().members(&mut cursor, &mut self.columns, true)?;
+                Fields::with_data(Kcl).members(&mut cursor, &mut self.columns, true)?;
                 Err(Error::at_end(self.base.wrapping_add(input.end())))
             }
             State::Record(_) => {
                 let mut cursor = self.cursor(input, at);
-                line::record(&mut cursor, &mut self.columns)?;
+                record(Kcl, "records", &mut cursor, &mut self.columns)?;
                 Err(Error::at_end(self.base.wrapping_add(input.end())))
             }
             State::Data(mut text) => {
@@ -325,7 +327,7 @@ impl Stream {
 
     /// An element of `records` must begin at `at`.
     fn element(&mut self, input: Padded<'_>, at: &mut usize, first: bool) -> Result<Step> {
-        let stop = self.kernels.run(Records { input, at: *at, columns: &mut self.columns }).stop;
+        let stop = self.kernels.run(Records { shape: Kcl, input, at: *at, columns: &mut self.columns }).stop;
         let next = match stop {
             Stop::Element(next) | Stop::Data(next) | Stop::Members(next) | Stop::After(next) => next,
         };
@@ -341,12 +343,12 @@ impl Stream {
                 let more = skip_line_space(&mut cursor);
                 *at = cursor.at;
                 let rest = &input.input()[*at..];
-                if !more || (rest.len() < OPENING.len() && OPENING.starts_with(rest)) || is_cut_value(rest) {
+                if !more || (rest.len() < Kcl::OPENING.len() && Kcl::OPENING.starts_with(rest)) || is_cut_value(rest) {
                     return Ok(Step::Wait);
                 }
                 match rest[0] {
                     // Begins as a daemon's behind white space, or at the edge of the window: the scanner takes it.
-                    b'{' if rest.starts_with(OPENING) => self.state = State::Element { first: false },
+                    b'{' if rest.starts_with(Kcl::OPENING) => self.state = State::Element { first: false },
                     b'{' => {
                         self.columns.reopen();
                         self.state = State::Record(Nesting::inside(0));
@@ -370,15 +372,15 @@ impl Stream {
         let input = input.until(end);
         let mut cursor = self.cursor(input, *at);
         if matches!(self.state, State::Members(_)) {
-            let members = Members { input, at: *at, columns: &mut self.columns };
+            let members = Members { shape: Kcl, input, at: *at, columns: &mut self.columns };
             if let Some((next, fixed)) = self.kernels.run(members) {
                 self.columns.commit(fixed);
                 cursor.at = next;
             } else {
-                Fields::with_data().members(&mut cursor, &mut self.columns, true)?;
+                Fields::with_data(Kcl).members(&mut cursor, &mut self.columns, true)?;
             }
         } else {
-            line::record(&mut cursor, &mut self.columns)?;
+            record(Kcl, "records", &mut cursor, &mut self.columns)?;
         }
         *at = cursor.at;
         self.state = State::After;

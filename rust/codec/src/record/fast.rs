@@ -1,4 +1,5 @@
-//! The scanner for records as daemons and other writers usually write them, compiled once for each instruction set.
+//! The scanner for records as daemons and other writers usually write them, compiled once for each instruction set and
+//! each protocol.
 //!
 //! A daemon's record has a known shape, so there is no search for structure: the literal text between values is compared,
 //! the base64 kernel finds the end of `data` itself (a quote is no alphabet character), and keys are searched for their
@@ -11,9 +12,7 @@ use crate::base64::{Kernel, Routine, plain_run, string_run};
 use crate::columns::{Columns, Fixed, Variable};
 use crate::input::Padded;
 use crate::json::{escaped_character, simple_escape};
-
-/// How a record begins.
-pub(crate) const OPENING: &[u8; 9] = b"{\"data\":\"";
+use crate::record::Shape;
 
 /// Why the scanner stopped, and at which index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +28,8 @@ pub(crate) enum Stop {
 }
 
 /// Scans records from `at`, where one must begin.
-pub(crate) struct Records<'a> {
+pub(crate) struct Records<'a, S> {
+    pub(crate) shape: S,
     pub(crate) input: Padded<'a>,
     pub(crate) at: usize,
     pub(crate) columns: &'a mut Columns,
@@ -45,49 +45,56 @@ pub(crate) struct Scanned {
 /// At most this much input is scanned before the columns' room is looked at again.
 const WINDOW: usize = 256 * 1024;
 
-impl Routine for Records<'_> {
+impl<S: Shape> Routine for Records<'_, S> {
     type Output = Scanned;
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> Scanned {
         let window = self.input.until(self.input.end().min(self.at + WINDOW));
         let mut record = self.at;
-        let stop = scan(kernel, window, &mut record, self.columns);
+        let stop = scan(kernel, self.shape, window, &mut record, self.columns);
         Scanned { stop, record }
     }
 }
 
-/// Takes everything behind `data` of a record in a daemon's shape, its closing brace included: the index behind it, and
-/// the values that are not behind their columns.
-pub(crate) struct Members<'a> {
+/// Takes everything behind `data` of a record of known members, its closing brace included: the index behind it, and the
+/// values that are not behind their columns.
+pub(crate) struct Members<'a, S> {
+    pub(crate) shape: S,
     pub(crate) input: Padded<'a>,
     pub(crate) at: usize,
     pub(crate) columns: &'a mut Columns,
 }
 
-impl Routine for Members<'_> {
+impl<S: Shape> Routine for Members<'_, S> {
     type Output = Option<(usize, Fixed)>;
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> Option<(usize, Fixed)> {
-        members(kernel, self.input, self.at, self.columns)
+        members(kernel, self.shape, self.input, self.at, self.columns)
     }
 }
 
 #[inline(always)]
-fn scan<K: Kernel>(kernel: K, input: Padded<'_>, record: &mut usize, columns: &mut Columns) -> Stop {
+fn scan<K: Kernel, S: Shape>(
+    kernel: K,
+    shape: S,
+    input: Padded<'_>,
+    record: &mut usize,
+    columns: &mut Columns,
+) -> Stop {
     loop {
         let at = *record;
         columns.reopen();
-        let taken = if let Some(data) = literal(input, at, OPENING) {
+        let taken = if let Some(data) = literal(input, at, S::OPENING) {
             let here = match canonical(kernel, input, data, input.end(), &mut columns.data.values) {
                 Progress::Closed(next) => next,
                 Progress::Open(next) => return Stop::Data(next),
             };
-            members(kernel, input, here, columns).ok_or(Stop::Members(here))
+            members(kernel, shape, input, here, columns).ok_or(Stop::Members(here))
         } else {
             literal(input, skip_space(input, at), b"{")
-                .and_then(|at| kernel.run(KnownMembers { input, at, columns, seen: Seen::default() }))
+                .and_then(|at| kernel.run(KnownMembers { shape, input, at, columns, seen: Seen::default() }))
                 .ok_or(Stop::Element(at))
         };
         let (next, fixed) = match taken {
@@ -103,90 +110,76 @@ fn scan<K: Kernel>(kernel: K, input: Padded<'_>, record: &mut usize, columns: &m
 
 /// Takes what is behind `data`. If it returns none, nothing is left of it in the columns.
 #[inline(always)]
-fn members<K: Kernel>(kernel: K, input: Padded<'_>, at: usize, columns: &mut Columns) -> Option<(usize, Fixed)> {
-    let taken = daemons_members(kernel, input, at, columns).or_else(|| {
-        columns.keys.reopen();
-        columns.sequences.reopen();
-        let seen = Seen { data: true, ..Seen::default() };
-        let at = literal(input, skip_space(input, at), b",")?;
-        kernel.run(KnownMembers { input, at, columns, seen })
-    });
-    if taken.is_none() {
-        columns.keys.reopen();
-        columns.sequences.reopen();
-    }
-    taken
-}
-
-/// Takes what is behind `data` as a daemon writes it.
-#[inline(always)]
-fn daemons_members<K: Kernel>(
+fn members<K: Kernel, S: Shape>(
     kernel: K,
+    shape: S,
     input: Padded<'_>,
     at: usize,
     columns: &mut Columns,
 ) -> Option<(usize, Fixed)> {
-    let at = literal(input, at, b",\"partitionKey\":\"")?;
-    let at = text(kernel, input, at, &mut columns.keys)?;
-    let at = literal(input, at, b",\"sequenceNumber\":\"")?;
-    let at = text(kernel, input, at, &mut columns.sequences)?;
-    let at = literal(input, at, b",\"approximateArrivalTimestamp\":")?;
-    let (millis, at) = digits(input, at)?;
-    let timestamp_micros = Some(millis.checked_mul(1000)?);
-    let (sub_sequence_number, at) = match literal(input, at, b",\"subSequenceNumber\":") {
-        // Legacy daemons write neither this nor an action.
-        None => (None, literal(input, at, b"}")?),
-        Some(at) => {
-            let (value, at) = digits(input, at)?;
-            (Some(value), literal(input, at, b",\"action\":\"record\"}")?)
-        }
-    };
-    Some((at, Fixed { data_is_null: false, sub_sequence_number, timestamp_micros }))
+    let taken = S::usual_members(kernel, input, at, columns).or_else(|| {
+        columns.reopen_texts();
+        let seen = Seen { data: true, ..Seen::default() };
+        let at = literal(input, skip_space(input, at), b",")?;
+        kernel.run(KnownMembers { shape, input, at, columns, seen })
+    });
+    if taken.is_none() {
+        columns.reopen_texts();
+    }
+    taken
 }
 
 /// Which members of a record have been taken.
 #[expect(clippy::struct_excessive_bools, reason = "one for each member")]
 #[derive(Clone, Copy, Default)]
-struct Seen {
+pub(crate) struct Seen {
     data: bool,
     key: bool,
     sequence: bool,
-    sub: bool,
     timestamp: bool,
+    /// A member of [`Shape::own_member`] that may stand once.
+    pub(crate) own: bool,
+}
+
+/// Notes that a member has been taken; none if it has been before.
+#[inline(always)]
+pub(crate) fn take_once(seen: &mut bool) -> Option<()> {
+    (!std::mem::replace(seen, true)).then_some(())
 }
 
 /// Takes the members from `at`, where one must begin, up to the closing brace: any order and white space, but known names
 /// only, each of them once. What else may be valid is the general parser's.
-struct KnownMembers<'a> {
+struct KnownMembers<'a, S> {
+    shape: S,
     input: Padded<'a>,
     at: usize,
     columns: &'a mut Columns,
     seen: Seen,
 }
 
-impl Routine for KnownMembers<'_> {
+impl<S: Shape> Routine for KnownMembers<'_, S> {
     type Output = Option<(usize, Fixed)>;
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> Option<(usize, Fixed)> {
-        known_members(kernel, self.input, self.at, self.columns, self.seen)
+        known_members(kernel, self.shape, self.input, self.at, self.columns, self.seen)
     }
 }
 
 #[inline(always)]
-fn known_members<K: Kernel>(
+fn known_members<K: Kernel, S: Shape>(
     kernel: K,
+    _shape: S,
     input: Padded<'_>,
     mut at: usize,
     columns: &mut Columns,
     mut seen: Seen,
 ) -> Option<(usize, Fixed)> {
-    let first = |seen: &mut bool| (!std::mem::replace(seen, true)).then_some(());
     let mut fixed = Fixed::default();
     loop {
         at = skip_space(input, at);
-        if let Some(value) = named(input, at, b"\"data\"") {
-            first(&mut seen.data)?;
+        if let Some(value) = named(input, at, S::DATA) {
+            take_once(&mut seen.data)?;
             fixed.data_is_null = literal(input, value, b"null").is_some();
             at = if fixed.data_is_null {
                 value + 4
@@ -198,22 +191,17 @@ fn known_members<K: Kernel>(
                 };
                 next
             };
-        } else if let Some(value) = named(input, at, b"\"partitionKey\"") {
-            first(&mut seen.key)?;
+        } else if let Some(value) = named(input, at, S::PARTITION_KEY) {
+            take_once(&mut seen.key)?;
             at = text(kernel, input, literal(input, value, b"\"")?, &mut columns.keys)?;
-        } else if let Some(value) = named(input, at, b"\"sequenceNumber\"") {
-            first(&mut seen.sequence)?;
+        } else if let Some(value) = named(input, at, S::SEQUENCE_NUMBER) {
+            take_once(&mut seen.sequence)?;
             at = text(kernel, input, literal(input, value, b"\"")?, &mut columns.sequences)?;
-        } else if let Some(value) = named(input, at, b"\"subSequenceNumber\"") {
-            first(&mut seen.sub)?;
-            (fixed.sub_sequence_number, at) = digits_or_null(input, value)?;
-        } else if let Some(value) = named(input, at, b"\"approximateArrivalTimestamp\"") {
-            first(&mut seen.timestamp)?;
-            let (millis, next) = digits_or_null(input, value)?;
-            fixed.timestamp_micros = millis.map(|millis| millis.checked_mul(1000).ok_or(())).transpose().ok()?;
-            at = next;
+        } else if let Some(value) = named(input, at, S::TIMESTAMP) {
+            take_once(&mut seen.timestamp)?;
+            (fixed.timestamp_micros, at) = S::time(input, value)?;
         } else {
-            at = literal(input, named(input, at, b"\"action\"")?, b"\"record\"")?;
+            at = S::own_member(kernel, input, at, columns, &mut fixed, &mut seen)?;
         }
         at = skip_space(input, at);
         match input.input().get(at) {
@@ -227,7 +215,7 @@ fn known_members<K: Kernel>(
 
 /// The index of the value behind `name`, if that stands at `at`.
 #[inline(always)]
-fn named<const N: usize>(input: Padded<'_>, at: usize, name: &[u8; N]) -> Option<usize> {
+pub(crate) fn named<const N: usize>(input: Padded<'_>, at: usize, name: &[u8; N]) -> Option<usize> {
     let colon = literal(input, skip_space(input, literal(input, at, name)?), b":")?;
     Some(skip_space(input, colon))
 }
@@ -242,7 +230,7 @@ fn skip_space(input: Padded<'_>, mut at: usize) -> usize {
 }
 
 #[inline(always)]
-fn digits_or_null(input: Padded<'_>, at: usize) -> Option<(Option<i64>, usize)> {
+pub(crate) fn digits_or_null(input: Padded<'_>, at: usize) -> Option<(Option<i64>, usize)> {
     if let Some(end) = literal(input, at, b"null") {
         return Some((None, end));
     }
@@ -251,13 +239,13 @@ fn digits_or_null(input: Padded<'_>, at: usize) -> Option<(Option<i64>, usize)> 
 
 /// The index behind `expected`, if it stands at `at`.
 #[inline(always)]
-fn literal<const N: usize>(input: Padded<'_>, at: usize, expected: &[u8; N]) -> Option<usize> {
+pub(crate) fn literal<const N: usize>(input: Padded<'_>, at: usize, expected: &[u8; N]) -> Option<usize> {
     (input.input().get(at..)?.first_chunk::<N>()? == expected).then_some(at + N)
 }
 
 /// Takes a string's content into its column, and its closing quote.
 #[inline(always)]
-fn text<K: Kernel>(kernel: K, input: Padded<'_>, at: usize, column: &mut Variable) -> Option<usize> {
+pub(crate) fn text<K: Kernel>(kernel: K, input: Padded<'_>, at: usize, column: &mut Variable) -> Option<usize> {
     let end = at + plain_run(kernel, input, at);
     column.values.extend_from_input(input, at, end);
     if input.input().get(end) == Some(&b'"') {
@@ -310,7 +298,7 @@ fn special_text<K: Kernel>(kernel: K, input: Padded<'_>, mut at: usize, column: 
 /// A sub-sequence number nearly always has one digit, a time 13. Where the number ends must be known before anything
 /// behind it is looked at, so these two are guessed: a branch that is predicted costs no wait, a count does.
 #[inline(always)]
-fn digits(input: Padded<'_>, at: usize) -> Option<(i64, usize)> {
+pub(crate) fn digits(input: Padded<'_>, at: usize) -> Option<(i64, usize)> {
     let (words, _) = input.readable().get(at..)?.first_chunk::<16>()?.as_chunks::<8>();
     let [first, second] = [words[0], words[1]].map(|word| Digits::of(u64::from_le_bytes(word)));
     let (value, end) = if first.ends_at(1) {

@@ -1,0 +1,146 @@
+//! A GetRecords answer, and the way to it from any encoding.
+
+use std::ops::{Range, RangeInclusive};
+use std::sync::{Arc, Mutex};
+
+use super::get_records;
+use crate::base64::Kernels;
+use crate::batch::RecordBatch;
+use crate::columns::Columns;
+use crate::cpu::Isa;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The largest body: 32-bit offsets cannot overflow below it, as no value is longer decoded than encoded.
+pub const LARGEST_BODY_BYTES: usize = (1 << 31) - 1;
+
+/// How a body is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Encoding {
+    /// AWS JSON: base64 `Data`, times in seconds with a fraction.
+    Json,
+}
+
+impl Encoding {
+    /// The content types that have one.
+    pub const CONTENT_TYPES: [&'static str; 3] =
+        ["application/x-amz-json-1.1", "application/x-amz-json-1.0", "application/json"];
+
+    /// What a `Content-Type` header names, parameters aside; none if no answer is written so.
+    #[must_use]
+    pub fn of_content_type(content_type: &str) -> Option<Self> {
+        let media_type = content_type.split(';').next().unwrap_or_default().trim();
+        let is = |known: &str| media_type.eq_ignore_ascii_case(known);
+        Self::CONTENT_TYPES.into_iter().any(is).then_some(Self::Json)
+    }
+}
+
+/// A shard that follows the one that was read to its end.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ChildShard {
+    /// E.g. `shardId-000000000002`.
+    pub shard_id: String,
+    /// One after a split, two after a merge.
+    pub parent_shards: Vec<String>,
+    /// The hash keys that it owns.
+    pub hash_range: RangeInclusive<u128>,
+}
+
+/// What GetRecords answered.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The records, with the column encryptionType.
+    pub batch: RecordBatch,
+    /// Where to go on; none at the end of a closed shard.
+    pub next_shard_iterator: Option<String>,
+    /// The shards that follow, at the end of a closed shard.
+    pub child_shards: Vec<ChildShard>,
+    /// Where the value of `Records` stands in the body.
+    pub records_span: Range<usize>,
+}
+
+/// What an answer holds besides its records; what is not there is none.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    pub(super) next_shard_iterator: Option<String>,
+    pub(super) millis_behind_latest: Option<i64>,
+    pub(super) child_shards: Vec<ChildShard>,
+    pub(super) records_span: Option<Range<usize>>,
+}
+
+/// Decodes the body of a GetRecords answer. `shard_id` is noted in the batch.
+///
+/// # Errors
+/// `body` is no such answer.
+pub fn decode_get_records(body: &[u8], encoding: Encoding, shard_id: Option<Arc<str>>) -> Result<Answer> {
+    with_kernels(Kernels::active(), body, encoding, shard_id)
+}
+
+/// [`decode_get_records`] with the kernels of `isa`, for tests and benches.
+///
+/// # Errors
+/// The same.
+pub fn decode_get_records_with_isa(isa: Isa, body: &[u8], encoding: Encoding) -> Result<Answer> {
+    with_kernels(Kernels::of(isa), body, encoding, None)
+}
+
+fn with_kernels(kernels: Kernels, body: &[u8], encoding: Encoding, shard_id: Option<Arc<str>>) -> Result<Answer> {
+    if body.len() > LARGEST_BODY_BYTES {
+        let what = format!("an answer of more than {LARGEST_BODY_BYTES} bytes");
+        return Err(Error::new(ErrorKind::LineTooLong, LARGEST_BODY_BYTES, what));
+    }
+    let mut columns = Spare::take();
+    let parts = match encoding {
+        Encoding::Json => get_records::parse(kernels, body, &mut columns),
+    };
+    let parts = parts.map_err(|error| in_answer(error, body))?;
+    let batch = RecordBatch::from_columns(&mut columns, shard_id, parts.millis_behind_latest);
+    Spare::put(columns, body.len());
+    Ok(Answer {
+        batch,
+        next_shard_iterator: parts.next_shard_iterator,
+        child_shards: parts.child_shards,
+        records_span: parts.records_span.unwrap_or_default(),
+    })
+}
+
+/// Says what concerns lines of a daemon as it is for an answer, and adds the bytes around the place.
+#[cold]
+fn in_answer(error: Error, body: &[u8]) -> Error {
+    let offset = error.offset().unwrap_or_default();
+    let error = if error.is_at_end() && offset < body.len() {
+        error.with_what("no JSON: a line feed inside of a value")
+    } else if error.is_at_end() {
+        error.with_what("the answer ended inside a value")
+    } else if error.kind() == ErrorKind::Utf8 {
+        error.with_what("bytes that are no UTF-8")
+    } else {
+        error
+    };
+    error.with_context(body, offset)
+}
+
+/// The columns that were used last, so that their buffers serve again. Whoever finds them taken makes others.
+pub(super) struct Spare;
+
+/// Above this much their memory is given back. The service's answers have at most 10 MiB of data.
+const SPARE_BYTES: usize = 32 << 20;
+
+static SPARE: Mutex<Option<Columns>> = Mutex::new(None);
+
+impl Spare {
+    pub(super) fn take() -> Columns {
+        let spare = SPARE.try_lock().ok().and_then(|mut spare| spare.take());
+        let mut columns = spare.unwrap_or_else(Columns::of_answers);
+        columns.begin();
+        columns
+    }
+
+    pub(super) fn put(mut columns: Columns, bytes: usize) {
+        if bytes > SPARE_BYTES {
+            columns.rest();
+        }
+        if let Ok(mut spare) = SPARE.try_lock() {
+            *spare = Some(columns);
+        }
+    }
+}

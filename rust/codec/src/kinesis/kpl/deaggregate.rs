@@ -1,0 +1,177 @@
+//! A batch's aggregates taken apart, columns to columns.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use arrow_array::builder::{BooleanBuilder, StringBuilder};
+use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, StringArray};
+
+use super::message::{Fallback, Message, body};
+use crate::batch::RecordBatch;
+use crate::columns::{ANSWERED, CANONICAL, Columns, DEAGGREGATED, Fixed};
+use crate::kinesis::answer::Spare;
+
+/// User records, and what became of the records that they were in.
+#[derive(Clone, Debug)]
+pub struct Deaggregated {
+    /// The columns of the batch, then explicitHashKey and aggregated.
+    pub batch: RecordBatch,
+    /// Aggregates that were taken apart.
+    pub aggregates: usize,
+    /// Aggregates that were dropped, as the shard does not own all of their user records.
+    pub dropped_aggregates: usize,
+    /// How many user records were in these.
+    pub dropped_records: usize,
+    /// Records that begin as aggregates and were taken as plain ones, by [`Fallback::ALL`].
+    pub fallbacks: [usize; Fallback::ALL.len()],
+}
+
+/// The user records' values do not fit into the 32-bit offsets of one batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLarge;
+
+impl fmt::Display for TooLarge {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("the user records of these aggregates have more than 2^31 - 1 bytes of keys; take fewer at once")
+    }
+}
+
+impl std::error::Error for TooLarge {}
+
+/// Takes the aggregates of `batch` apart. `owned` is what the shard owns of the hash keys. A batch that was taken apart
+/// stays as it is.
+///
+/// # Errors
+/// [`TooLarge`]; a batch of one record never is.
+pub fn deaggregate(batch: &RecordBatch, owned: &RangeInclusive<u128>) -> Result<Deaggregated, TooLarge> {
+    let columns = batch.as_arrow().num_columns();
+    let begins_as_aggregate = |row: usize| batch.data(row).is_some_and(|data| body(data).is_some());
+    let mut result = Deaggregated {
+        batch: batch.clone(),
+        aggregates: 0,
+        dropped_aggregates: 0,
+        dropped_records: 0,
+        fallbacks: [0; Fallback::ALL.len()],
+    };
+    if columns == DEAGGREGATED {
+        return Ok(result);
+    }
+    result.batch = match (0..batch.len()).find(|row| begins_as_aggregate(*row)) {
+        None => plain(batch),
+        Some(first) => take_apart(batch, first, owned, &mut result)?,
+    };
+    Ok(result)
+}
+
+/// A batch without aggregates: its own columns.
+fn plain(batch: &RecordBatch) -> RecordBatch {
+    let rows = batch.len();
+    let mut columns = batch.as_arrow().columns().to_vec();
+    if columns.len() == CANONICAL {
+        columns.push(Arc::new(StringArray::new_null(rows)));
+    }
+    let subs = (0..rows).map(|row| batch.sub_sequence_number(row).unwrap_or_default());
+    columns[3] = Arc::new(Int64Array::from_iter_values(subs));
+    let added: [ArrayRef; 2] = [Arc::new(StringArray::new_null(rows)), Arc::new(BooleanArray::from(vec![false; rows]))];
+    let held = columns[3].get_buffer_memory_size() + added.iter().map(Array::get_buffer_memory_size).sum::<usize>();
+    columns.extend(added);
+    batch.with_columns(columns, batch.capacity_bytes() + held)
+}
+
+/// The rows of a batch of which row `first` is the first that begins as an aggregate.
+fn take_apart(
+    batch: &RecordBatch,
+    first: usize,
+    owned: &RangeInclusive<u128>,
+    result: &mut Deaggregated,
+) -> Result<RecordBatch, TooLarge> {
+    let mut users =
+        Users { columns: Spare::take(), hash_keys: StringBuilder::new(), aggregated: BooleanBuilder::new() };
+    for row in 0..batch.len() {
+        let aggregate = batch.data(row).filter(|_| row >= first).and_then(body);
+        match aggregate.map(|(body, digest)| Message::read(body, digest)) {
+            None => users.plain(batch, row)?,
+            Some(Err(fallback)) => {
+                result.fallbacks[fallback as usize] += 1;
+                users.plain(batch, row)?;
+            }
+            Some(Ok(message)) if message.belongs_to(owned) => {
+                result.aggregates += 1;
+                users.aggregate(batch, row, &message)?;
+            }
+            Some(Ok(message)) => {
+                result.dropped_aggregates += 1;
+                result.dropped_records += message.user_records().count();
+            }
+        }
+    }
+    Ok(users.finish(batch))
+}
+
+/// The columns at work.
+struct Users {
+    columns: Columns,
+    hash_keys: StringBuilder,
+    aggregated: BooleanBuilder,
+}
+
+impl Users {
+    fn plain(&mut self, batch: &RecordBatch, row: usize) -> Result<(), TooLarge> {
+        let (data, key) = (batch.data(row), batch.partition_key(row));
+        self.make_sure_of_room(data.map_or(0, <[u8]>::len).max(key.len()))?;
+        self.user_record(batch, row, key, data, batch.sub_sequence_number(row).unwrap_or_default());
+        self.hash_keys.append_null();
+        self.aggregated.append_value(false);
+        Ok(())
+    }
+
+    fn aggregate(&mut self, batch: &RecordBatch, row: usize, message: &Message<'_>) -> Result<(), TooLarge> {
+        let data = batch.data(row).map_or(0, <[u8]>::len);
+        let sequence_numbers = batch.sequence_number(row).len().saturating_mul(message.user_records().count());
+        let encryption_types = batch.encryption_type(row).map_or(0, str::len);
+        let encryption_types = encryption_types.saturating_mul(message.user_records().count());
+        self.make_sure_of_room(data.max(message.key_bytes).max(sequence_numbers).max(encryption_types))?;
+        for (sub_sequence_number, (key, hash_key, data)) in (0..).zip(message.user_records()) {
+            self.user_record(batch, row, key, Some(data), sub_sequence_number);
+            self.hash_keys.append_option(hash_key);
+            self.aggregated.append_value(true);
+        }
+        Ok(())
+    }
+
+    fn user_record(&mut self, batch: &RecordBatch, row: usize, key: &str, data: Option<&[u8]>, sub: i64) {
+        let columns = &mut self.columns;
+        columns.data.values.extend_from_slice(data.unwrap_or_default());
+        columns.keys.values.extend_from_slice(key.as_bytes());
+        columns.sequences.values.extend_from_slice(batch.sequence_number(row).as_bytes());
+        let encryption_type = batch.encryption_type(row);
+        if let (Some(column), Some(text)) = (columns.encryption_type(), encryption_type) {
+            column.values.extend_from_slice(text.as_bytes());
+        }
+        columns.commit(Fixed {
+            data_is_null: data.is_none(),
+            has_encryption_type: encryption_type.is_some(),
+            sub_sequence_number: Some(sub),
+            timestamp_micros: batch.timestamp_micros(row),
+        });
+    }
+
+    /// Whether each column takes `more` bytes.
+    fn make_sure_of_room(&self, more: usize) -> Result<(), TooLarge> {
+        let hash_keys = self.hash_keys.values_slice().len();
+        let longest = self.columns.longest().max(hash_keys);
+        if longest.saturating_add(more) > i32::MAX as usize { Err(TooLarge) } else { Ok(()) }
+    }
+
+    fn finish(mut self, batch: &RecordBatch) -> RecordBatch {
+        let finished = self.columns.finish();
+        let mut columns = finished.columns;
+        debug_assert_eq!(columns.len(), ANSWERED);
+        let added: [ArrayRef; 2] = [Arc::new(self.hash_keys.finish()), Arc::new(self.aggregated.finish())];
+        let held = added.iter().map(Array::get_buffer_memory_size).sum::<usize>();
+        columns.extend(added);
+        Spare::put(self.columns, finished.capacity);
+        batch.with_columns(columns, finished.capacity + held)
+    }
+}

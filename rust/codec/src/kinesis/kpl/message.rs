@@ -1,0 +1,214 @@
+//! An aggregate, read and checked: all that must hold before its user records are delivered.
+
+use std::ops::RangeInclusive;
+
+use md5::Digest;
+
+use super::protobuf::{Fields, Malformed, Value};
+use super::{DIGEST, MAGIC};
+use crate::kinesis::hash_key::hash_key;
+
+/// Why a record that begins as an aggregate is delivered as a plain one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fallback {
+    /// The MD5 at its end is another one.
+    Digest,
+    /// No protobuf.
+    Protobuf,
+    /// A user record without partition key index or data, or a tag without key.
+    MissingField,
+    /// A partition key that is no UTF-8.
+    Utf8,
+    /// An index beyond its table.
+    Index,
+    /// An explicit hash key that is no decimal integer.
+    ExplicitHashKey,
+    /// The keys of its user records, each written out, take more than 256 MiB.
+    TooLarge,
+}
+
+impl Fallback {
+    /// All, in the order in which they are looked for.
+    pub const ALL: [Self; 7] = [
+        Self::Digest,
+        Self::Protobuf,
+        Self::MissingField,
+        Self::Utf8,
+        Self::Index,
+        Self::ExplicitHashKey,
+        Self::TooLarge,
+    ];
+
+    /// The name in metrics and reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Digest => "digest",
+            Self::Protobuf => "protobuf",
+            Self::MissingField => "missing_field",
+            Self::Utf8 => "utf8",
+            Self::Index => "index",
+            Self::ExplicitHashKey => "explicit_hash_key",
+            Self::TooLarge => "too_large",
+        }
+    }
+}
+
+/// Six bytes of an aggregate can name a key of any length again: without a bound, 1 MB would be 100 GB of keys.
+const MAX_KEY_BYTES: usize = 256 << 20;
+
+/// The body of a record that is long enough for an aggregate and begins as one, and the digest behind it.
+pub(super) fn body(data: &[u8]) -> Option<(&[u8], &[u8; DIGEST])> {
+    let (body, digest) = data.strip_prefix(&MAGIC)?.split_last_chunk::<DIGEST>()?;
+    (!body.is_empty()).then_some((body, digest))
+}
+
+/// The data of the user records of one record, by itself and whatever shard it is from; none if it is a plain one.
+#[must_use]
+pub fn user_data(data: &[u8]) -> Option<Vec<&[u8]>> {
+    let (body, digest) = body(data)?;
+    let message = Message::read(body, digest).ok()?;
+    Some(message.records.iter().map(|record| record.data).collect())
+}
+
+/// A user record; its keys are entries of the tables.
+#[derive(Clone, Copy, Debug)]
+struct UserRecord<'a> {
+    partition_key: usize,
+    explicit_hash_key: Option<usize>,
+    data: &'a [u8],
+}
+
+/// A sound aggregate.
+#[derive(Debug)]
+pub(super) struct Message<'a> {
+    partition_keys: Vec<&'a str>,
+    explicit_hash_keys: Vec<&'a [u8]>,
+    records: Vec<UserRecord<'a>>,
+    /// Bytes of the keys of all user records, each written out.
+    pub(super) key_bytes: usize,
+}
+
+/// Indexes as they are written.
+#[derive(Default)]
+struct Indexed<'a> {
+    partition_key: Option<u64>,
+    explicit_hash_key: Option<u64>,
+    data: Option<&'a [u8]>,
+    tag_without_key: bool,
+}
+
+impl<'a> Message<'a> {
+    /// Reads what [`body`] gave.
+    pub(super) fn read(body: &'a [u8], digest: &[u8; DIGEST]) -> Result<Self, Fallback> {
+        if md5::Md5::digest(body).as_slice() != digest {
+            return Err(Fallback::Digest);
+        }
+        let mut partition_keys = Vec::new();
+        let mut explicit_hash_keys = Vec::new();
+        let mut indexed = Vec::new();
+        for field in Fields::of(body) {
+            match field.map_err(|Malformed| Fallback::Protobuf)? {
+                (1, Value::Bytes(key)) => partition_keys.push(key),
+                (2, Value::Bytes(key)) => explicit_hash_keys.push(key),
+                (3, Value::Bytes(record)) => {
+                    indexed.push(Indexed::read(record).map_err(|Malformed| Fallback::Protobuf)?);
+                }
+                _ => {}
+            }
+        }
+        let required = |record: Indexed<'a>| {
+            let there = record.partition_key.zip(record.data).filter(|_| !record.tag_without_key);
+            there.map(|(key, data)| (key, record.explicit_hash_key, data)).ok_or(Fallback::MissingField)
+        };
+        let indexed: Vec<_> = indexed.into_iter().map(required).collect::<Result<_, _>>()?;
+        let partition_keys: Vec<_> = partition_keys
+            .into_iter()
+            .map(|key| str::from_utf8(key).map_err(|_| Fallback::Utf8))
+            .collect::<Result<_, _>>()?;
+        let entry = |index: u64, table: usize| {
+            usize::try_from(index).ok().filter(|index| *index < table).ok_or(Fallback::Index)
+        };
+        let resolved = |(key, hash_key, data): (u64, Option<u64>, &'a [u8])| {
+            Ok(UserRecord {
+                partition_key: entry(key, partition_keys.len())?,
+                explicit_hash_key: hash_key.map(|key| entry(key, explicit_hash_keys.len())).transpose()?,
+                data,
+            })
+        };
+        let records: Vec<_> = indexed.into_iter().map(resolved).collect::<Result<_, _>>()?;
+        let mut message = Self { partition_keys, explicit_hash_keys, records, key_bytes: 0 };
+        message.check_keys()?;
+        Ok(message)
+    }
+
+    fn check_keys(&mut self) -> Result<(), Fallback> {
+        let mut key_bytes: usize = 0;
+        for record in &self.records {
+            key_bytes = key_bytes.saturating_add(self.partition_keys[record.partition_key].len());
+            if let Some(key) = record.explicit_hash_key.map(|key| self.explicit_hash_keys[key]) {
+                if !is_decimal(key) {
+                    return Err(Fallback::ExplicitHashKey);
+                }
+                key_bytes = key_bytes.saturating_add(key.len());
+            }
+        }
+        self.key_bytes = key_bytes;
+        if key_bytes > MAX_KEY_BYTES { Err(Fallback::TooLarge) } else { Ok(()) }
+    }
+
+    /// Whether the shard that owns `range` owns all of it.
+    pub(super) fn belongs_to(&self, range: &RangeInclusive<u128>) -> bool {
+        // Each key is hashed once.
+        let mut owned = vec![None; self.partition_keys.len()];
+        self.records.iter().all(|record| match record.explicit_hash_key {
+            // Beyond 128 bits, or below 0: in no range.
+            Some(key) => number(self.explicit_hash_keys[key]).is_some_and(|key| range.contains(&key)),
+            None => *owned[record.partition_key]
+                .get_or_insert_with(|| range.contains(&hash_key(self.partition_keys[record.partition_key]))),
+        })
+    }
+
+    /// Partition key, explicit hash key and data of each user record.
+    pub(super) fn user_records(&self) -> impl Iterator<Item = (&'a str, Option<&'a str>, &'a [u8])> {
+        self.records.iter().map(|record| {
+            let hash_key = record.explicit_hash_key.and_then(|key| str::from_utf8(self.explicit_hash_keys[key]).ok());
+            (self.partition_keys[record.partition_key], hash_key, record.data)
+        })
+    }
+}
+
+impl<'a> Indexed<'a> {
+    fn read(record: &'a [u8]) -> Result<Self, Malformed> {
+        let mut read = Self::default();
+        for field in Fields::of(record) {
+            match field? {
+                (1, Value::Varint(index)) => read.partition_key = Some(index),
+                (2, Value::Varint(index)) => read.explicit_hash_key = Some(index),
+                (3, Value::Bytes(data)) => read.data = Some(data),
+                (4, Value::Bytes(tag)) => {
+                    let mut key = false;
+                    for field in Fields::of(tag) {
+                        key |= matches!(field?, (1, Value::Bytes(_)));
+                    }
+                    read.tag_without_key |= !key;
+                }
+                _ => {}
+            }
+        }
+        Ok(read)
+    }
+}
+
+/// An integer in decimal digits, with or without a sign.
+fn is_decimal(text: &[u8]) -> bool {
+    let digits = text.strip_prefix(b"-").or_else(|| text.strip_prefix(b"+")).unwrap_or(text);
+    !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
+}
+
+/// The value of a decimal integer, if it is a hash key.
+fn number(text: &[u8]) -> Option<u128> {
+    // Minus zero is zero.
+    let text = str::from_utf8(text).ok()?;
+    text.strip_prefix('-').filter(|digits| digits.bytes().all(|digit| digit == b'0')).unwrap_or(text).parse().ok()
+}

@@ -1,0 +1,25 @@
+//! What the Kinesis service answers and what its producers pack: GetRecords answers and KPL aggregates, as columns.
+//!
+//! ```text
+//!  body of a GetRecords answer ── answer ─▶ RecordBatch ── kpl::deaggregate ─▶ RecordBatch of user records
+//!   JSON: get_records, the scanner of crate::record      │
+//!   CBOR: cbor                                           └─ beside it: next iterator, child shards, lag
+//! ```
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `answer` | [`decode_get_records`], [`Answer`], which encoding a content type means |
+//! | `get_records` | a JSON answer |
+//! | [`kpl`] | aggregates: taken apart, and made |
+//! | [`netstring`] | items of any bytes in one record |
+//! | `record`, `time` | how the service writes a record and a time in JSON |
+
+mod answer;
+mod get_records;
+mod hash_key;
+pub mod kpl;
+pub mod netstring;
+mod record;
+mod time;
+
+pub use answer::{Answer, ChildShard, Encoding, LARGEST_BODY_BYTES, decode_get_records, decode_get_records_with_isa};
