@@ -9,6 +9,7 @@
 Modules, from the protocol to Spark:
 
     processor   the BatchProcessor: which position is durable, when it is checkpointed
+    messages    the same for messages without positions, of other protocols: at least once
     buffer      collects and cuts batches, writes them in a thread; knows no protocol and no Spark
     shard_table how far a sink's table has the shard: what is dropped, what a failed write has stored all the same
     payload     gzip unpacked, JSON objects as typed columns
@@ -26,7 +27,8 @@ Importing this imports neither pyspark nor pyarrow: both are needed when the fir
 """
 
 from fastkcl.spark.local import LocalSpark
+from fastkcl.spark.messages import MessageContext, MessageWriter
 from fastkcl.spark.processor import SparkProcessor, WriteContext
 from fastkcl.spark.settings import SparkUnavailableError
 
-__all__ = ["LocalSpark", "SparkProcessor", "SparkUnavailableError", "WriteContext"]
+__all__ = ["LocalSpark", "MessageContext", "MessageWriter", "SparkProcessor", "SparkUnavailableError", "WriteContext"]

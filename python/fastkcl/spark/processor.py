@@ -378,9 +378,9 @@ class SparkProcessor(BatchProcessor):
             opened = opened.slice(0, run.rows)
         rows = ShardRows(run.batches, legacy=self._order.legacy, cancelled=lambda: self._buffer.closed, opened=opened)
         if self._table is not None:
-            self._progress.write(run, lambda: self._write_to_table(rows))
+            self._progress.write(run, lambda: self._write_to_table(rows), _millis_behind_latest)
         else:
-            self._progress.write(run, lambda: self._write_by_user(run, rows))
+            self._progress.write(run, lambda: self._write_by_user(run, rows), _millis_behind_latest)
 
     def _write_by_user(self, run: Run[RecordBatch, Position], rows: ShardRows) -> ShardRows:
         stream, user_write = self._stream, self._user_write
@@ -457,3 +457,7 @@ class SparkProcessor(BatchProcessor):
                 place(self._order.position(held[0], 0)),
                 place(self._order.position(held[-1], len(held[-1]) - 1)),
             )
+
+
+def _millis_behind_latest(batch: RecordBatch) -> int | None:
+    return batch.millis_behind_latest

@@ -1,35 +1,52 @@
-"""Tells how the writes of a shard go: a line in the log for each, and values for the monitor."""
+"""Tells how the writes of a shard, or of messages, go: a line in the log for each, and values for the monitor."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fastkcl.spark.settings import in_one_line
 from fastkcl.spark.sinks.base import WriteCancelledError
 from fastkcl.stdio.log import logger
 
 if TYPE_CHECKING:
-    from fastkcl import Position, RecordBatch
     from fastkcl.monitoring import Metrics
-    from fastkcl.spark.buffer import BatchBuffer, Run
-    from fastkcl.spark.sinks.rows import ShardRows
+    from fastkcl.spark.buffer import Batch, BatchBuffer, Run
 
 __all__ = ["WriteProgress"]
+
+
+class Written(Protocol):
+    """Rows that are stored."""
+
+    @property
+    def num_rows(self) -> int:
+        """How many."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the Arrow columns."""
+
+    @property
+    def corrupt_payloads(self) -> int:
+        """Payloads that could not be opened."""
+
+
+B = TypeVar("B", bound="Batch")
 
 
 class WriteProgress:
     """Counts writes; for the writer's thread.
 
     Args:
-        shard_id: for the log.
+        origin: for the log: the shard, or whatever the rows come from.
         metrics: where the values go.
         buffer: of which the values say what it holds.
     """
 
-    def __init__(self, shard_id: str, metrics: Metrics, buffer: BatchBuffer[RecordBatch, Position]) -> None:
-        self._shard_id = shard_id
+    def __init__(self, origin: str, metrics: Metrics, buffer: BatchBuffer[Any, Any]) -> None:
+        self._origin = origin
         self._buffer = buffer
         counter = metrics.counter
         self._writes = counter("writes", "Writes that have stored records.")
@@ -44,12 +61,18 @@ class WriteProgress:
         metrics.gauge("held_records", "Records taken over from the daemon and not written yet.", lambda: buffer.rows)
         metrics.gauge("held_bytes", "Memory that they keep allocated.", lambda: buffer.capacity_bytes)
 
-    def write(self, run: Run[RecordBatch, Position], write: Callable[[], ShardRows | None]) -> None:
+    def write(
+        self,
+        run: Run[B, Any],
+        write: Callable[[], Written | None],
+        millis_behind_latest: Callable[[B], int | None] = lambda _batch: None,
+    ) -> None:
         """Write, and tell how it went; a failure too, as the exception itself surfaces at the next request only.
 
         Args:
             run: what is to be written.
             write: does it, and returns the rows that are stored now, None if the table had all of them.
+            millis_behind_latest: of a batch, where it is known.
 
         Raises:
             BaseException: what `write` has raised.
@@ -64,7 +87,7 @@ class WriteProgress:
                 # The session is released while a write runs, and the process ends; what it raises says no more.
                 logger().info(
                     "%s: a write of %s rows was cut off after %.1f s, as its rows were not wanted any more: %s",
-                    self._shard_id,
+                    self._origin,
                     f"{run.rows:,}",
                     time.monotonic() - begun,
                     type(error).__name__,
@@ -73,7 +96,7 @@ class WriteProgress:
             self._failures.add()
             logger().warning(
                 "%s: write %d: %s rows (%s) failed after %.1f s, attempt %d: %s",
-                self._shard_id,
+                self._origin,
                 self._writes.value + 1,
                 f"{run.rows:,}",
                 _megabytes(run.nbytes),
@@ -86,20 +109,20 @@ class WriteProgress:
             seconds = max(0.0, time.monotonic() - begun)
             self._seconds.add(seconds)
         if rows is not None:
-            self._written(rows, seconds, run.batches[-1].millis_behind_latest)
+            self._written(rows, seconds, millis_behind_latest(run.batches[-1]))
 
     def dropped(self, rows: int) -> None:
         """Rows were in the table already."""
         self._dropped.add(rows)
 
-    def _written(self, rows: ShardRows, seconds: float, millis_behind_latest: int | None) -> None:
+    def _written(self, rows: Written, seconds: float, millis_behind_latest: int | None) -> None:
         self._writes.add()
         self._records.add(rows.num_rows)
         self._bytes.add(rows.nbytes)
         self._corrupt.add(rows.corrupt_payloads)
         logger().info(
             "%s: write %d: %s rows (%s) in %.1f s%s",
-            self._shard_id,
+            self._origin,
             self._writes.value,
             f"{rows.num_rows:,}",
             _megabytes(rows.nbytes),

@@ -18,9 +18,19 @@ shard):
 The commit needs no idea of who owns the lease: of two children that continue from the same position one succeeds.
 """
 
-from fastkcl.spark.sinks.base import Rows, Shard, Sink, SinkError, WriteCancelledError
+from fastkcl.spark.sinks.base import Frame, Rows, Shard, Sink, SinkError, WriteCancelledError
 from fastkcl.spark.sinks.delta import DeltaSink
 from fastkcl.spark.sinks.parquet import ParquetSink
 from fastkcl.spark.sinks.table import TableSink
 
-__all__ = ["DeltaSink", "ParquetSink", "Rows", "Shard", "Sink", "SinkError", "TableSink", "WriteCancelledError"]
+__all__ = [
+    "DeltaSink",
+    "Frame",
+    "ParquetSink",
+    "Rows",
+    "Shard",
+    "Sink",
+    "SinkError",
+    "TableSink",
+    "WriteCancelledError",
+]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from fastkcl import Position
 
-__all__ = ["Rows", "Shard", "Sink", "SinkError", "Transform", "WriteCancelledError", "place"]
+__all__ = ["Frame", "Rows", "Shard", "Sink", "SinkError", "Transform", "WriteCancelledError", "place"]
 
 Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
 """What a user makes of the DataFrame in the canonical schema before it is written."""
@@ -33,7 +33,21 @@ class Shard:
     shard_id: str
 
 
-class Rows(Protocol):
+class Frame(Protocol):
+    """Rows to be written, not empty."""
+
+    def data_frame(self, session: SparkSession) -> DataFrame:
+        """The rows; those of a shard in the canonical schema (`fastkcl.spark.schema.SCHEMA`)."""
+
+    def check_wanted(self) -> None:
+        """To be called right before the atomic step.
+
+        Raises:
+            WriteCancelledError: it must not be taken, as nobody wants the rows any more.
+        """
+
+
+class Rows(Frame, Protocol):
     """A contiguous run of a shard's records, not empty."""
 
     @property
@@ -44,18 +58,8 @@ class Rows(Protocol):
     def last_position(self) -> Position:
         """Of the last record."""
 
-    def data_frame(self, session: SparkSession) -> DataFrame:
-        """The records in the canonical schema (`fastkcl.spark.schema.SCHEMA`)."""
-
     def behind(self, position: Position) -> Rows | None:
         """The records behind a position, None if there are none."""
-
-    def check_wanted(self) -> None:
-        """To be called right before the atomic step.
-
-        Raises:
-            WriteCancelledError: it must not be taken, as the lease has gone meanwhile.
-        """
 
 
 class Sink(Protocol):

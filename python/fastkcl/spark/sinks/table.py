@@ -27,10 +27,11 @@ that ends first removes it: of 160 appends by four writers 54 failed and left a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from fastkcl import Position
-from fastkcl.spark.sinks.base import Rows, Shard, SinkError, Transform
+from fastkcl.spark.sinks.base import Frame, Rows, Shard, SinkError, Transform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,22 +87,35 @@ class TableSink:
             WriteCancelledError: the lease has gone before the append.
             Exception: what Spark or `transform` raised. The table may have some of the rows, or all.
         """
+        assert self._shard is not None
+        self._append(rows, session, dict(zip(_ADDED, (self._shard.stream, self._shard.shard_id), strict=True)))
+        return rows.last_position
+
+    def append(self, rows: Frame, session: SparkSession) -> None:
+        """Append rows of another schema than records, e.g. of messages, as they are: nothing is added to them.
+
+        Raises:
+            SinkError: the table is not there or not safe to append to.
+            WriteCancelledError: the rows are not wanted any more.
+            Exception: what Spark or `transform` raised. The table may have some of the rows, or all.
+        """
+        self._append(rows, session, {})
+
+    def _append(self, rows: Frame, session: SparkSession, origin: Mapping[str, str]) -> None:
         from pyspark.sql.functions import lit
 
-        assert self._shard is not None
         df = rows.data_frame(session)
         if self._transform is not None:
             df = self._transform(df)
-        if self._transform is not None or not self._checked:  # asking Connect costs as much as sending the rows
+        if origin and (self._transform is not None or not self._checked):  # asking Connect costs as much as sending
             self._check_columns(df)
-        for name, value in zip(_ADDED, (self._shard.stream, self._shard.shard_id), strict=True):
+        for name, value in origin.items():
             df = df.withColumn(name, lit(value))
         if not self._checked:
             self._check_table(session, df)
             self._checked = True
         rows.check_wanted()
         df.write.mode("append").saveAsTable(self._table)  # by name; insertInto goes by the columns' order
-        return rows.last_position
 
     def _check_columns(self, df: DataFrame) -> None:
         """See that the rows can be told apart.

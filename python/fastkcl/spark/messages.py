@@ -1,0 +1,271 @@
+"""Hands batches of messages without positions to Spark, whatever protocol they came by: at least once.
+
+    MessageBatch ─▶ add ─▶ BatchBuffer ─▶ writer's thread: pa.Table ─▶ createDataFrame ─▶ write(df, context), or a sink
+                    flush: returns when everything added is stored ◀───────────────────────────┘
+
+It is `SparkProcessor` without the shard: the same buffer, sessions and sinks, and no position that could be kept in a
+table. So nothing can drop what comes a second time: who sends a request again because its answer was lost gets its
+messages stored twice. A column of one's own, e.g. a number from the message's content, is what doubles are found by.
+
+How a protocol uses it:
+
+- A request with an answer (DKB's EOP): `add` and `flush`, then answer. What is answered is stored.
+- Messages without one (ProcessV1's Data): `add`, which writes behind; `flush` at the end. What was added and not
+  stored is lost with the process, or sent again by who keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Final, Protocol, Self, cast
+
+from fastkcl._core import MessageBatch
+from fastkcl.kcl.processor import refuse_deferred, refuse_deferred_result
+from fastkcl.monitoring import Metrics
+from fastkcl.spark.buffer import BatchBuffer, Run, Unordered
+from fastkcl.spark.processor import (
+    DEFAULT_HELD_TABLES,
+    DEFAULT_MAX_AGE,
+    DEFAULT_MAX_BYTES,
+    DEFAULT_MAX_RECORDS,
+    DEFAULT_MAX_TABLE_BYTES,
+)
+from fastkcl.spark.progress import WriteProgress
+from fastkcl.spark.session import DEFAULT_RECONNECT_TIMEOUT, Session
+from fastkcl.spark.settings import MAX_CONNECT_BYTES
+from fastkcl.spark.sinks.base import WriteCancelledError
+from fastkcl.stdio.log import logger
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from fastkcl.spark.session import Spark
+    from fastkcl.spark.sinks.base import Frame
+
+__all__ = ["MessageContext", "MessageRows", "MessageSink", "MessageWriter"]
+
+_JOIN_SECONDS: Final = 1.0  # for a writer that has nothing to do any more; one that hangs ends with the process
+
+
+@dataclass(frozen=True, slots=True)
+class MessageContext:
+    """What a DataFrame of messages holds and where it comes from."""
+
+    source: str
+    """As given to `MessageWriter`."""
+    attempt: int
+    """1 + the writes that have failed since the last one that did not."""
+    rows: int
+    bytes: int
+    """Of the Arrow columns."""
+    spark: SparkSession
+    """The session of the DataFrame."""
+
+
+class MessageSink(Protocol):
+    """A table that takes rows of any schema, e.g. `fastkcl.spark.sinks.TableSink`."""
+
+    def append(self, rows: Frame, session: SparkSession) -> None:
+        """Make rows durable.
+
+        Raises:
+            Exception: some of the rows may be stored, or all.
+        """
+
+
+class MessageRows:
+    """Messages as a sink takes them.
+
+    Args:
+        batches: of one schema, in order; none of them empty.
+        cancelled: whether the rows are not wanted any more; asked by the thread that writes them.
+    """
+
+    corrupt_payloads = 0
+
+    def __init__(self, batches: Sequence[MessageBatch], cancelled: Callable[[], bool]) -> None:
+        self._batches = tuple(batches)
+        self._cancelled = cancelled
+
+    @property
+    def num_rows(self) -> int:
+        """Messages, at least one."""
+        return sum(len(batch) for batch in self._batches)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the Arrow columns."""
+        return sum(batch.nbytes for batch in self._batches)
+
+    def data_frame(self, session: SparkSession) -> DataFrame:
+        """The messages' columns, without a copy up to the pa.Table."""
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        from fastkcl.spark.frame import data_frame
+
+        table = pa.Table.from_batches([pa.record_batch(batch) for batch in self._batches])
+        return data_frame(session, table, from_arrow_schema(table.schema))
+
+    def check_wanted(self) -> None:
+        """Stop a write before its atomic step.
+
+        Raises:
+            WriteCancelledError: the rows are not wanted any more.
+        """
+        if self._cancelled():
+            raise WriteCancelledError("the writer was closed; these messages are not stored")
+
+
+class MessageWriter:
+    """Writes batches of messages through Spark, each at least once. For one thread; a context manager.
+
+    Args:
+        sink: where messages go: a sink with ``append``, as `fastkcl.spark.sinks.TableSink`; or a function, called as
+            ``write(df, context)`` with a DataFrame of the batches' columns and a `MessageContext`, which stores them
+            before it returns. Either is called in a thread of its own, one call at a time.
+        spark: as for `fastkcl.spark.SparkProcessor`.
+        source: where the messages come from, for the log and the context.
+        max_bytes: write when the batches that are collected keep this many bytes allocated,
+        max_records: or when this many messages are collected,
+        max_age: or when the first of them has waited for this many seconds; or at a `flush`.
+        max_table_bytes: cut tables so that none is larger; at most `MAX_CONNECT_BYTES`.
+        max_held_bytes: when everything that is not written would keep more bytes allocated, `add` waits. By default
+            `DEFAULT_HELD_TABLES` times `max_bytes`.
+        reconnect_timeout: seconds in which a write whose Connect server has gone is repeated.
+
+    Raises:
+        TypeError: `sink` is neither, or `spark` is something else.
+        ValueError: a bound out of range, or a `spark` that is no URL.
+    """
+
+    def __init__(
+        self,
+        sink: MessageSink | Callable[[DataFrame, MessageContext], object],
+        *,
+        spark: Spark = None,
+        source: str = "messages",
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        max_records: int = DEFAULT_MAX_RECORDS,
+        max_age: float = DEFAULT_MAX_AGE,
+        max_table_bytes: int = DEFAULT_MAX_TABLE_BYTES,
+        max_held_bytes: int | None = None,
+        reconnect_timeout: float = DEFAULT_RECONNECT_TIMEOUT,
+    ) -> None:
+        self._sink: MessageSink | None = None
+        self._user_write: Callable[[DataFrame, MessageContext], object] | None = None
+        if isinstance(sink, type):
+            raise TypeError(f"sink must be an instance, not the class: {sink.__name__}(…)")
+        if callable(getattr(sink, "append", None)):
+            self._sink = cast("MessageSink", sink)
+        elif hasattr(sink, "write"):
+            raise TypeError(
+                f"{type(sink).__name__} goes by the positions of a shard's records, and messages have none: use"
+                " TableSink, or a function"
+            )
+        elif callable(sink):
+            refuse_deferred(sink)
+            self._user_write = sink
+        else:
+            raise TypeError(f"sink must be a sink, or a function of a DataFrame and a MessageContext, not {sink!r}")
+        if not 1 <= max_table_bytes <= MAX_CONNECT_BYTES:
+            raise ValueError(f"max_table_bytes={max_table_bytes}: must be 1 to {MAX_CONNECT_BYTES}")
+        self._source = source
+        self._session = Session(spark, reconnect_timeout=reconnect_timeout)
+        self._buffer: BatchBuffer[MessageBatch, None] = BatchBuffer(
+            self._write,
+            Unordered(),
+            max_bytes=max_bytes,
+            max_records=max_records,
+            max_run_bytes=max_table_bytes,
+            max_held_bytes=DEFAULT_HELD_TABLES * max_bytes if max_held_bytes is None else max_held_bytes,
+            max_age=max_age,
+            commit_interval=0.0,
+        )
+        self.metrics = Metrics({"source": source})
+        """Writes, messages and bytes written, failures, what is held; see `fastkcl.monitoring`."""
+        self._progress = WriteProgress(source, self.metrics, self._buffer)
+
+    def open(self) -> MessageWriter:
+        """Open the session now, so that what is wrong fails now; the first write does otherwise.
+
+        Raises:
+            SparkUnavailableError: there is no Spark, or it does not answer.
+        """
+        self._session.get()
+        return self
+
+    def add(self, batch: MessageBatch) -> None:
+        """Take a batch over, to be written behind; waits while too much is held.
+
+        Raises:
+            Exception: what a write of earlier batches has raised. The batch is not taken then, and calling again has
+                the failed write tried again first.
+        """
+        self._buffer.add(batch, lambda _position: True)
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Write everything that is held, and wait for it.
+
+        Args:
+            timeout: seconds to wait at most.
+
+        Returns:
+            Whether everything that was added is stored; False when the time was over, and the writer goes on.
+
+        Raises:
+            Exception: what a write has raised. What is not written stays held; calling again tries again.
+        """
+        return self._buffer.flush(at_end=True, timeout=timeout)
+
+    def close(self) -> int:
+        """Stop writing, and release the session. Harmless when done before.
+
+        Returns:
+            Messages that were added and are not stored; 0 after a `flush`.
+        """
+        left = sum(len(batch) for batch in self._buffer.discard())
+        self._buffer.join(_JOIN_SECONDS)
+        self._session.close()
+        if left:
+            logger().warning("%s: %d messages were taken over and are not stored", self._source, left)
+        return left
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self.flush()
+        finally:
+            self.close()
+
+    def _write(self, run: Run[MessageBatch, None]) -> None:
+        """Make a run durable; in the writer's thread."""
+        rows = MessageRows(run.batches, lambda: self._buffer.closed)
+        attempts = count(run.attempt)
+
+        def write(session: SparkSession) -> None:
+            if self._sink is not None:
+                self._sink.append(rows, session)
+                return
+            assert self._user_write is not None
+            context = MessageContext(
+                source=self._source, attempt=next(attempts), rows=run.rows, bytes=rows.nbytes, spark=session
+            )
+            df = rows.data_frame(session)
+            rows.check_wanted()
+            refuse_deferred_result("write", self._user_write(df, context))
+
+        def stored() -> MessageRows:
+            self._session.call(write, lambda: not self._buffer.closed)
+            return rows
+
+        self._progress.write(run, stored)
