@@ -9,6 +9,8 @@
     log         log lines as DKB writes them
     stage       ProcessorStage: a worker
     function    @processor: one function as a worker
+    supervisor  Supervisor: one stage's worker process, fed and restarted
+    pipeline    Pipeline: stages in a row, from a file; imported by who runs one, as supervisor is
 
 The protocol has no positions: a request that was not answered is sent again, so each message is processed at least
 once.

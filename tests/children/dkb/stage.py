@@ -1,6 +1,10 @@
 """A stage for tests. Its own first three arguments: message type, what process does, batch size or "-"."""
 
+import os
+import signal
 import sys
+import time
+from pathlib import Path
 
 from fastkcl import dkb
 from fastkcl._core import MessageBatch
@@ -25,6 +29,15 @@ class Stage(dkb.ProcessorStage):
             self.output([{"n": number} for number in range(3)])
             return True
         for content in contents_of(request):
+            if BEHAVIOUR.startswith("die-once=") and content == "die":
+                flag = Path(BEHAVIOUR.partition("=")[2])
+                if not flag.exists():
+                    flag.touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+            if BEHAVIOUR == "die" and content == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if BEHAVIOUR == "sleep" and content == "sleep":
+                time.sleep(600)
             if BEHAVIOUR == "raise":
                 self.output(content)
                 raise RuntimeError("process raises")

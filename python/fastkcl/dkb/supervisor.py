@@ -1,0 +1,484 @@
+"""`Supervisor`: one stage's worker process, fed with requests, restarted when it dies.
+
+    requests ─▶ SupervisorConnection ─▶ stdin │        │ stdout ─▶ MarkerDecoder ─▶ results of a request, at its EOP
+                                              │ worker │
+    on_log(level, line) ◀── read all the time │        │ stderr
+
+Ways to batch: ``single`` sends a message and waits for its EOP. ``worker`` sends one more at each BNC, or EOB when
+none is ready within `linger`. ``supervisor`` sends up to `batch_size` messages, then EOB. An extraction stage gets no
+requests (plain: its output is the messages, its end their end) or empty messages that trigger it (cyclic).
+
+Rules:
+- Results are held until the EOP of their request, so that a request is answered as a whole: nothing of it goes on
+  twice when the worker dies in between. What a dead worker had written is handed on marked `partial`, for who wants it.
+- A dead worker is restarted, `RetryPolicy.max` times in a row without any output. What becomes of the request that it
+  died of: ``retry`` sends it again each time, ``once`` once more and skips it then, ``skip`` skips it. What is skipped
+  is reported, never silent.
+- The worker may have done its work before it died, so a request is processed at least once.
+- It is written and read at the same time: a worker that answers while it still gets its request blocks nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, Protocol, TypeAlias
+
+from fastkcl import DecodeError, ProtocolError, RemoteProtocolError
+from fastkcl._core import MarkerDecoder
+from fastkcl.dkb.connection import Batching, SupervisorConnection
+from fastkcl.dkb.log import LineLevels
+from fastkcl.dkb.markers import Markers, escape
+from fastkcl.stdio.child import ChildProcess
+
+__all__ = ["Answer", "Inbox", "RetryPolicy", "Supervisor", "SupervisorError", "WorkerDiedError"]
+
+RetryName: TypeAlias = Literal["retry", "once", "skip"]
+OnLog: TypeAlias = Callable[[str, bytes], None]
+
+_TERMINATE_SECONDS: Final = 2.0
+_END_SECONDS: Final = 30.0  # for a worker to end by itself after the end of its input
+_ANSWER_WAIT: Final = 3600.0  # a bound of each single wait, not of a request
+_PIPE_BYTES: Final = 64 * 1024  # what a pipe takes without a reader
+
+
+class SupervisorError(Exception):
+    """A stage cannot go on. `str()` says which, why, and what to do."""
+
+
+class WorkerDiedError(Exception):
+    """The worker process has ended, or was ended, inside a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """What happens when a worker dies.
+
+    Raises:
+        ValueError: out of range, or another name.
+    """
+
+    max: int = 3
+    """Restarts in a row without any output, then `SupervisorError`."""
+    policy: RetryName = "once"
+    backoff: float = 3.0
+    """Seconds before a restart."""
+
+    def __post_init__(self) -> None:
+        if self.max < 0 or not self.backoff >= 0:
+            raise ValueError(f"max={self.max}, backoff={self.backoff}: must not be negative")
+        if self.policy not in ("retry", "once", "skip"):
+            raise ValueError(f"policy={self.policy!r}: choose retry, once or skip")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a worker has made of one request."""
+
+    requests: tuple[bytes, ...]
+    """The messages of the request; none for a plain extraction."""
+    results: tuple[bytes, ...]
+    partial: bool = False
+    """The worker died before its EOP: the results may come again, and others may be missing."""
+    skipped: bool = False
+    """The request is not sent again."""
+
+
+class Inbox(Protocol):
+    """Where a supervisor gets its messages."""
+
+    def take(self, timeout: float | None) -> bytes | None:
+        """The next message, None at the end.
+
+        Raises:
+            TimeoutError: none came for so many seconds.
+        """
+
+
+class Ready:
+    """An inbox of messages that are all at hand."""
+
+    def __init__(self, messages: Iterable[bytes]) -> None:
+        self._messages = iter(messages)
+
+    def take(self, timeout: float | None) -> bytes | None:
+        """The next one."""
+        del timeout
+        return next(self._messages, None)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a supervisor has done so far."""
+
+    messages: int = 0
+    """Sent and answered."""
+    requests: int = 0
+    results: int = 0
+    restarts: int = 0
+    skipped: int = 0
+    """Messages of requests that were given up."""
+    partial: int = 0
+    """Results of requests whose worker died."""
+
+
+class _Worker:
+    """A worker process and its dialogue. What it writes is taken down by a thread, events by the caller."""
+
+    def __init__(self, supervisor: Supervisor, *, extract: bool) -> None:
+        markers = supervisor.markers
+        self.connection = SupervisorConnection(markers, supervisor.batching, extract=extract)
+        self._decoder = MarkerDecoder(
+            end_of_message=markers.end_of_message,
+            end_of_process=markers.end_of_process or None,
+            at_boundary=markers.batch_not_complete or None,
+            max_message_bytes=supervisor.max_message_bytes,
+        )
+        self._events: queue.SimpleQueue[tuple[str, bytes | None] | Exception] = queue.SimpleQueue()
+        self._levels = LineLevels()
+        self._on_log = supervisor.on_log
+        self.has_answered = False
+        self.child = ChildProcess(supervisor.command, supervisor.env, self._take_output, self._take_error)
+
+    def _take_output(self, data: bytes) -> bool:
+        try:
+            if data:
+                self._decoder.feed(data)
+            else:
+                self._decoder.finish()
+            for event in self._decoder:
+                self._events.put((event.kind, event.data))
+        except DecodeError as error:
+            self._events.put(error)
+            return False
+        if not data:
+            self._events.put(("eof", None))
+        return True
+
+    def _take_error(self, line: bytes) -> None:
+        self._on_log(self._levels.level(line), line)
+
+    def write(self, data: bytes, timeout: float | None) -> None:
+        """Write all of it; a worker that does not take it in time is killed. Its output tells what has become of it."""
+        if timeout is None or len(data) <= _PIPE_BYTES:
+            self.child.write(data)
+            return
+        killer = threading.Timer(timeout, self.child.kill_group)
+        killer.start()
+        try:
+            self.child.write(data)
+        finally:
+            killer.cancel()
+
+    def is_gone(self) -> bool:
+        """Whether it has ended, although nobody has asked it for anything.
+
+        Raises:
+            ProtocolError: it has written something instead.
+        """
+        return not self._events.empty() and self.next_event(None)[0] == "eof"
+
+    def next_event(self, timeout: float | None) -> tuple[str, bytes | None]:
+        """What comes next; gives it to the connection.
+
+        Raises:
+            WorkerDiedError: the output has ended, inside a message maybe, or nothing came in time.
+            ProtocolError: not allowed here.
+            DecodeError: a message is too long.
+        """
+        while True:
+            try:
+                event = self._events.get(timeout=_ANSWER_WAIT if timeout is None else timeout)
+            except queue.Empty:
+                if timeout is None:
+                    continue
+                raise WorkerDiedError(f"no answer for {timeout:g} s") from None
+            if isinstance(event, Exception):
+                raise event
+            kind, data = event
+            self.has_answered = self.has_answered or kind != "eof"
+            if kind == "message" and not data:
+                continue  # discarded
+            if kind == "message":
+                self.connection.receive("message")
+            elif kind == "end_of_process":
+                self.connection.receive("end_of_process")
+            elif kind == "at_boundary":
+                self.connection.receive("batch_not_complete")
+            elif kind == "truncated":
+                continue  # the end follows
+            else:
+                self.connection.receive("eof")
+            return kind, data
+
+    def end(self, seconds: float) -> int | None:
+        """End its input, and wait for its end; then make it."""
+        self.child.close_stdin()
+        code = self.child.wait(seconds)
+        if code is None:
+            self.terminate()
+            code = self.child.wait(0)
+        self.child.discard()
+        return code
+
+    def terminate(self) -> None:
+        """SIGTERM, twice as a stage notes only the first, then SIGKILL."""
+        for _ in range(2):
+            self.child.signal(signal.SIGTERM)
+        if self.child.wait(_TERMINATE_SECONDS) is None:
+            self.child.kill_group()
+            self.child.wait(_TERMINATE_SECONDS)
+
+
+@dataclass(slots=True, kw_only=True)
+class Supervisor:
+    """Runs one stage. For one thread; `stop` may be called from another.
+
+    Args:
+        command: program and arguments; no shell.
+        name: for messages.
+        markers: those that the command uses.
+        batching: ``single``, ``worker`` or ``supervisor``.
+        batch_size: messages of a batch that the supervisor ends.
+        linger: seconds for which an open batch waits for its next message.
+        retry: what happens when the worker dies.
+        response_timeout: seconds without an answer after which a worker is ended and counts as dead; None for no limit.
+        on_log: called with the level and each line of the worker's standard error, from another thread.
+        env: the worker's whole environment; None for this process's.
+        max_message_bytes: bound of one result.
+
+    Raises:
+        StageError: markers that do not do for this way of batching.
+        ValueError: a number out of range.
+    """
+
+    command: Sequence[str]
+    name: str = "stage"
+    markers: Markers = field(default_factory=Markers)
+    batching: Batching = "single"
+    batch_size: int = 1
+    linger: float = 0.0
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    response_timeout: float | None = None
+    on_log: OnLog = lambda _level, _line: None  # noqa: E731
+    env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    max_message_bytes: int = 64 << 20
+    counts: Counts = field(default_factory=Counts, init=False)
+    """What was done so far; other threads may look."""
+    _worker: _Worker | None = field(default=None, init=False)
+    _deaths: int = field(default=0, init=False)
+    _stopped: threading.Event = field(default_factory=threading.Event, init=False)
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or not self.linger >= 0:
+            raise ValueError(f"batch_size={self.batch_size}, linger={self.linger}: must be 1 or more, 0 or more")
+
+    def run(self, inbox: Inbox, emit: Callable[[Answer], None]) -> None:
+        """Have everything processed that the inbox gives, in order.
+
+        Args:
+            inbox: the messages.
+            emit: gets each answer, in order; after a `partial` one the request comes again, unless it is skipped.
+
+        Raises:
+            SupervisorError: the worker died too often, broke the protocol or cannot be started; or a message holds a
+                marker.
+        """
+        SupervisorConnection(self.markers, self.batching)  # what is wrong with the markers
+        try:
+            while not self._stopped.is_set():
+                first = inbox.take(None)
+                if first is None:
+                    break
+                self._request([first], inbox, emit)
+        except BaseException:
+            self.stop()
+            raise
+        finally:
+            code = self._end_worker()
+        if code != 0 and code is not None and not self._stopped.is_set():
+            self.on_log("WARN", f"{self.name}: the worker had answered everything, and {_ended(code)}".encode())
+
+    def extract(self, emit: Callable[[Answer], None]) -> None:
+        """Run an extraction stage once: what it writes until its end are the messages, handed on as they come.
+
+        Raises:
+            SupervisorError: it failed. After its first message it is not started again, as all would come twice.
+        """
+        while True:
+            worker = self._start(extract=True)
+            try:
+                while True:
+                    kind, data = worker.next_event(self.response_timeout)
+                    if kind == "message":
+                        assert data is not None
+                        self._deaths = 0
+                        self.counts.results += 1
+                        emit(Answer((), (data,)))
+                    elif kind == "eof":
+                        break
+            except (ProtocolError, DecodeError) as error:
+                raise self._broken(error) from error
+            except WorkerDiedError as error:
+                worker.terminate()
+                reason = str(error)
+            else:
+                reason = ""
+            code = self._end_worker()
+            if self._stopped.is_set() or (code == 0 and not reason):
+                return
+            if self.counts.results:
+                raise SupervisorError(
+                    f"{self.name}: the extraction failed ({reason or _ended(code)}) after {self.counts.results}"
+                    " messages; it is not started again, as they would come twice"
+                )
+            self._died(reason or _ended(code))
+
+    def stop(self) -> None:
+        """End the worker and every wait for it, from any thread."""
+        self._stopped.set()
+        worker = self._worker
+        if worker is not None:
+            worker.child.abandon()
+
+    # One request, as often as it takes.
+
+    def _request(self, messages: list[bytes], inbox: Inbox, emit: Callable[[Answer], None]) -> None:
+        sent_again = False
+        while True:
+            results: list[bytes] = []
+            try:
+                if self._worker is not None and self._worker.is_gone():
+                    self._died(self._bury("it ended between two requests"))
+                self._play(self._worker or self._start(extract=False), messages, inbox, results)
+            except (ProtocolError, DecodeError) as error:
+                raise self._broken(error) from error
+            except WorkerDiedError as error:
+                reason = self._bury(str(error))
+            else:
+                self._deaths = 0
+                self.counts.requests += 1
+                self.counts.messages += len(messages)
+                self.counts.results += len(results)
+                emit(Answer(tuple(messages), tuple(results)))
+                return
+            if self._stopped.is_set():
+                return
+            skip = self.retry.policy == "skip" or (self.retry.policy == "once" and sent_again)
+            self.counts.partial += len(results)
+            if skip:
+                self.counts.skipped += len(messages)
+                text = f"{self.name}: skipped a request of {len(messages)} messages, as the worker died of it: {reason}"
+                self.on_log("WARN", text.encode())
+            if skip or results:
+                emit(Answer(tuple(messages), tuple(results), partial=True, skipped=skip))
+            self._died(reason)
+            if skip:
+                return
+            sent_again = True
+
+    def _play(self, worker: _Worker, messages: list[bytes], inbox: Inbox, results: list[bytes]) -> None:
+        """Send the request, more messages of its batch too, and take its results.
+
+        `messages` grows with what the inbox gives; those it has on entry are sent first.
+        """
+        connection = worker.connection
+        if self.batching == "supervisor":
+            self._fill(messages, inbox)
+            begin = b"".join(map(connection.send_message, messages)) + connection.send_end_of_batch()
+        else:
+            begin = connection.send_message(messages[0])
+        worker.write(begin, self.response_timeout)
+        sent = 1
+        while connection.state != "IDLE":
+            kind, data = worker.next_event(self.response_timeout)
+            if kind == "message":
+                assert data is not None
+                self._deaths = 0
+                results.append(data)
+            elif kind == "eof":
+                raise WorkerDiedError(_ended(worker.child.wait(_TERMINATE_SECONDS)))
+            elif connection.state == "ASKED":
+                if sent == len(messages):
+                    self._fill(messages, inbox, sent + 1)
+                if sent < len(messages):
+                    worker.write(connection.send_message(messages[sent]), self.response_timeout)
+                    sent += 1
+                else:
+                    worker.write(connection.send_end_of_batch(), self.response_timeout)
+
+    def _fill(self, messages: list[bytes], inbox: Inbox, size: int | None = None) -> None:
+        """Take messages until there are so many, or none is ready within `linger`."""
+        end = time.monotonic() + self.linger
+        while len(messages) < (size or self.batch_size):
+            try:
+                message = inbox.take(max(0.0, end - time.monotonic()))
+            except TimeoutError:
+                return
+            if message is None:
+                return
+            messages.append(message)
+
+    # The worker's life.
+
+    def _start(self, *, extract: bool) -> _Worker:
+        if self._stopped.is_set():
+            raise WorkerDiedError("stopped")
+        try:
+            self._worker = _Worker(self, extract=extract)
+        except OSError as error:
+            raise SupervisorError(f"{self.name}: {self.command[0]}: cannot be started: {error.strerror}") from None
+        return self._worker
+
+    def _end_worker(self) -> int | None:
+        worker, self._worker = self._worker, None
+        return None if worker is None else worker.end(_END_SECONDS)
+
+    def _bury(self, reason: str) -> str:
+        """See that the dead worker is; why it is."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            if worker.connection.state != "DEAD":
+                worker.terminate()
+            worker.child.discard()
+            if worker.has_answered:
+                self._deaths = 0
+        return reason
+
+    def _died(self, reason: str) -> None:
+        """Count a death, and wait before the restart.
+
+        Raises:
+            SupervisorError: there were too many.
+        """
+        self._deaths += 1
+        if self._deaths > self.retry.max:
+            raise SupervisorError(
+                f"{self.name}: the worker died {self._deaths} times in a row without any output, the last time:"
+                f" {reason}. Its own standard error says more"
+            )
+        self.counts.restarts += 1
+        self.on_log("WARN", f"{self.name}: the worker died: {reason}; restarting in {self.retry.backoff:g} s".encode())
+        self._stopped.wait(self.retry.backoff)
+
+    def _broken(self, error: Exception) -> SupervisorError:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.terminate()
+            worker.child.discard()
+        hint = ""
+        if isinstance(error, RemoteProtocolError):
+            eom, eop, eob, bnc = map(escape, self.markers)
+            hint = f"; see that the stage uses the markers EOM {eom!r}, EOP {eop!r}, EOB {eob!r}, BNC {bnc!r}"
+        return SupervisorError(f"{self.name}: {error}{hint}")
+
+
+def _ended(code: int | None) -> str:
+    if code is None:
+        return "closed its output"
+    return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
