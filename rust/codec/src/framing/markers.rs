@@ -80,7 +80,8 @@ pub struct TooLong {
 /// Searches for one marker, from where the search before has ended.
 #[derive(Clone, Debug)]
 struct Search {
-    finder: Finder<'static>,
+    /// In memory of its own: it is aligned for vectors, which an object of Python is not.
+    finder: Box<Finder<'static>>,
     /// Where the marker is, relative to the open input.
     found: Option<usize>,
     /// No occurrence begins before it.
@@ -89,7 +90,7 @@ struct Search {
 
 impl Search {
     fn new(marker: &[u8]) -> Self {
-        Self { finder: Finder::new(marker).into_owned(), found: None, searched: 0 }
+        Self { finder: Box::new(Finder::new(marker).into_owned()), found: None, searched: 0 }
     }
 
     fn marker(&self) -> &[u8] {
