@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from fastkcl.stdio.frozen import Frozen
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import NoReturn
 
     from fastkcl._core import Dialect, RecordBatch
     from fastkcl.kcl.checkpointer import Checkpointer
     from fastkcl.monitoring import Monitor
 
 
-class ShardContext:
+class ShardContext(Frozen):
     """The shard that this process works on. Immutable.
 
     Attributes:
@@ -41,47 +42,7 @@ class ShardContext:
         sub_sequence_number: int | None,
         dialect: Dialect,
     ) -> None:
-        values = (dialect, sequence_number, shard_id, stream, sub_sequence_number)
-        for name, value in zip(self.__slots__, values, strict=True):
-            object.__setattr__(self, name, value)
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"ShardContext is immutable: {name} cannot be set")
-
-    def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"ShardContext is immutable: {name} cannot be deleted")
-
-    def _values(self) -> tuple[object, ...]:
-        return tuple(getattr(self, name) for name in self.__slots__)
-
-    def __eq__(self, other: object) -> bool:
-        return self._values() == other._values() if isinstance(other, ShardContext) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._values())
-
-    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return _restore_context, self._values()
-
-    def __repr__(self) -> str:
-        values = ", ".join(f"{name}={value!r}" for name, value in zip(self.__slots__, self._values(), strict=True))
-        return f"ShardContext({values})"
-
-
-def _restore_context(
-    dialect: Dialect,
-    sequence_number: str | None,
-    shard_id: str,
-    stream: str | None,
-    sub_sequence_number: int | None,
-) -> ShardContext:
-    return ShardContext(
-        stream=stream,
-        shard_id=shard_id,
-        sequence_number=sequence_number,
-        sub_sequence_number=sub_sequence_number,
-        dialect=dialect,
-    )
+        self._freeze(dialect, sequence_number, shard_id, stream, sub_sequence_number)
 
 
 class BatchProcessor:

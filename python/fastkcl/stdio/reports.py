@@ -19,7 +19,7 @@ METRICS_VARIABLE = "FASTKCL_METRICS_DIR"
 """Environment variable with the folder for files of `fastkcl.monitoring`, a module that most children never import."""
 _EXIT_SIGNAL = 128
 _CONTEXT_LIMIT = 200
-_OWN_MODULES = ("fastkcl.kcl.", "fastkcl.dkb.", "fastkcl.stdio.")
+_OWN_MODULES = ("fastkcl.kcl.", "fastkcl.processv1.", "fastkcl.dkb.", "fastkcl.stdio.")
 
 
 def exit_code_of_signal(number: int) -> int:

@@ -141,10 +141,21 @@ class SignalWatch:
         """
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            if time.monotonic() >= self._deadline:
-                self.stop_after_grace("while waiting for a retry")
+            self.check_grace("while waiting for a retry")
             time.sleep(min(left, _LONGEST_SLEEP))
         self.check()
+
+    def check_grace(self, what: str) -> None:
+        """Stop if the grace time is over.
+
+        Args:
+            what: where the dialogue stands.
+
+        Raises:
+            SystemExit: 128 + n of the first signal.
+        """
+        if time.monotonic() >= self._deadline:
+            self.stop_after_grace(what)
 
     def stop_after_grace(self, what: str) -> NoReturn:
         """Report that the grace time is over and stop.

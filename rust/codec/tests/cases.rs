@@ -3,22 +3,19 @@
 //! Case files are read from `tests/data/cases`, or from the folder that `FASTKCL_CASES` names, which may hold some of
 //! them only. `FASTKCL_REQUIRE_ISA` (a comma list) makes it a failure that this machine lacks a level.
 
+mod case_files;
+
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use case_files::{all_cases, cases, folder};
 use fastkcl_codec::cpu::{self, Isa};
 use fastkcl_codec::dkb;
 use fastkcl_codec::framing::markers::Markers;
 use fastkcl_codec::kcl::{self, Decoder, Message};
 use fastkcl_codec::{Error, RecordBatch};
 use serde_json::{Value, json};
-
-fn folder() -> PathBuf {
-    std::env::var_os("FASTKCL_CASES")
-        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/cases")), PathBuf::from)
-}
 
 /// The files that this crate is about, and their kinds. Kind dialogue is about a whole child: Python's tests play it.
 const KINDS: &[(&str, &[&str])] = &[
@@ -44,21 +41,9 @@ const KINDS: &[(&str, &[&str])] = &[
     ("json-grammar", &["accept", "reject", "either"]),
     ("kcl-modern", &["decode", "decode_error", "child_line", "dialogue"]),
     ("kcl-legacy", &["decode", "decode_error", "child_line", "dialogue"]),
+    ("processv1-frames", &["frames", "write"]),
+    ("processv1-json", &["json", "json_either", "json_error"]),
 ];
-
-/// The cases of one file and kind; none if the folder does not hold the file.
-fn cases(file: &str, kind: &str) -> Vec<Value> {
-    all_cases(file).into_iter().filter(|case| case["kind"] == kind).collect()
-}
-
-fn all_cases(file: &str) -> Vec<Value> {
-    let path = folder().join(format!("{file}.jsonl"));
-    match std::fs::read_to_string(&path) {
-        Ok(text) => text.lines().map(|line| serde_json::from_str(line).expect("a case is a JSON object")).collect(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => panic!("{}: {error}", path.display()),
-    }
-}
 
 /// A case that no test knows must not pass for tested.
 #[test]

@@ -9,6 +9,7 @@ use std::io::Write as _;
 
 use super::message::Dialect;
 use crate::base64;
+use crate::json::write::{ascii_escape, integer_or_null, string, string_or_null};
 
 /// A message that cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,44 +36,6 @@ impl fmt::Display for WriteError {
 }
 
 impl std::error::Error for WriteError {}
-
-/// Appends a JSON string, ASCII only.
-fn string(text: &str, out: &mut Vec<u8>) {
-    out.push(b'"');
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => out.extend_from_slice(&[b'\\', character as u8]),
-            ' '..='~' => out.push(character as u8),
-            _ => {
-                for unit in character.encode_utf16(&mut [0; 2]) {
-                    unicode_escape(*unit, out);
-                }
-            }
-        }
-    }
-    out.push(b'"');
-}
-
-fn unicode_escape(unit: u16, out: &mut Vec<u8>) {
-    // Writing to a Vec cannot fail.
-    let _ = write!(out, "\\u{unit:04X}");
-}
-
-fn string_or_null(text: Option<&str>, out: &mut Vec<u8>) {
-    match text {
-        Some(text) => string(text, out),
-        None => out.extend_from_slice(b"null"),
-    }
-}
-
-fn integer_or_null(value: Option<i64>, out: &mut Vec<u8>) {
-    match value {
-        Some(value) => {
-            let _ = write!(out, "{value}");
-        }
-        None => out.extend_from_slice(b"null"),
-    }
-}
 
 /// The status that answers `response_for`.
 #[must_use]
@@ -139,18 +102,16 @@ pub struct RecordToWrite<'a> {
     pub timestamp_millis: Option<i64>,
 }
 
-/// A string as Jackson writes it: only `"`, `\` and control characters are escaped.
+/// A string as Jackson writes it: only `"`, `\` and control characters are escaped, with upper-case digits.
 fn jackson_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     for byte in text.bytes() {
         match byte {
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-            b'\x08' => out.extend_from_slice(b"\\b"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\x0c' => out.extend_from_slice(b"\\f"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            0..=0x1f => unicode_escape(u16::from(byte), out),
+            b'"' | b'\\' | 0x08..=b'\n' | 0x0c | b'\r' => ascii_escape(byte, out),
+            0..=0x1f => {
+                // Writing to a Vec cannot fail.
+                let _ = write!(out, "\\u{byte:04X}");
+            }
             _ => out.push(byte),
         }
     }
