@@ -126,6 +126,22 @@ SAMPLES = {
         _core.Checkpoint(),
         _core.Checkpoint(sequence_number="1", sub_sequence_number=2, error="ThrottlingException"),
     ],
+    "ToStitchMessage": lambda: [
+        _core.ToStitchMessage(),
+        _core.ToStitchMessage(id=1, channel_name="c", data="d", from_stitch_instance_id="s", node_id="n"),
+    ],
+    "FromStitchMessage": lambda: [
+        _core.FromStitchMessage(),
+        _core.FromStitchMessage(
+            command="data",
+            id=1,
+            data="d",
+            data_channel="c",
+            logs=["l"],
+            to_group_name="A.B",
+            to_stitch_instance_id="n:s",
+        ),
+    ],
     "Reader": lambda: [an_open_descriptor_reader()],
     "MessageBatch": lambda: [_core.message_batch([b"a"])],
     "MarkerEvent": marker_events,

@@ -11,6 +11,7 @@ from typing import ClassVar, Final, Literal, Self, TypeAlias, TypeVar, final
 from typing_extensions import Buffer, disjoint_base  # typing only; the runtime module imports nothing
 
 __all__ = [
+    "DEFAULT_MAX_FRAME_BYTES",
     "DEFAULT_MAX_LINE_BYTES",
     "DEFAULT_MAX_MESSAGE_BYTES",
     "Aggregate",
@@ -19,6 +20,8 @@ __all__ = [
     "Deaggregated",
     "DecodeError",
     "Decoder",
+    "EndLineFramer",
+    "FromStitchMessage",
     "GetRecordsAnswer",
     "Initialize",
     "KclpyRecordBase",
@@ -37,6 +40,8 @@ __all__ = [
     "ShardEnded",
     "Shutdown",
     "ShutdownRequested",
+    "StitchDecoder",
+    "ToStitchMessage",
     "__version__",
     "deaggregate",
     "decode_base64",
@@ -53,6 +58,7 @@ __all__ = [
     "pool_stats",
     "split_aggregate",
     "split_netstrings",
+    "stitch_batch",
     "supported_isas",
     "write_all",
     "write_ipc_file",
@@ -66,13 +72,15 @@ MarkerEventKind: TypeAlias = Literal["message", "collected", "end_of_process", "
 ShutdownReason: TypeAlias = Literal["TERMINATE", "ZOMBIE"]
 
 __version__: Final[str]
+DEFAULT_MAX_FRAME_BYTES: Final[int]
+"""16 MiB, the default bound of one frame of ProcessV1."""
 DEFAULT_MAX_LINE_BYTES: Final[int]
 """256 MiB, the default bound of one line."""
 DEFAULT_MAX_MESSAGE_BYTES: Final[int]
 """64 MiB, the default bound of one message between markers."""
 
 class DecodeError(ValueError):
-    """A line that is no valid message, or an answer that is none. Nothing of it has been handed out.
+    """A line or frame that is no valid message, or an answer that is none. Nothing of it has been handed out.
 
     `str()` is one line: ``<kind>: <what> (record i, byte n)``. Kinds and precedence: the KCL
     multi-language protocol, docs/protocol-errors.md.
@@ -80,7 +88,7 @@ class DecodeError(ValueError):
 
     kind: str
     """line_too_long, message_too_long, utf8, json, cbor, depth, not_an_object, missing_field, wrong_type, out_of_range,
-    lone_surrogate, base64, unknown_action or unknown_reason."""
+    lone_surrogate, base64, unknown_action, unknown_reason, frame_too_long or truncated_frame."""
     field: str | None
     """Wire name of the field, e.g. ``partitionKey``."""
     record: int | None
@@ -447,7 +455,7 @@ class MessageBatch:
     """Messages in a row as Arrow columns, of a protocol without positions. Immutable.
 
     Any Arrow library imports it without a copy, e.g. ``pyarrow.record_batch(batch)``. Columns: data (binary) and
-    number (int64) for DKB.
+    number (int64) for DKB; `stitch_batch` names ProcessV1's.
     """
 
     @property
@@ -773,6 +781,156 @@ def split_netstrings(data: Buffer) -> list[bytes]:
 
     Raises:
         ValueError: anything else, leading zeros included; the message names item and byte.
+    """
+
+@final
+class ToStitchMessage:
+    """A ProcessV1 message from a core to a stitch. Equal when all members are."""
+
+    __match_args__: ClassVar[tuple[str, str, str, str, str]] = (
+        "id",
+        "channel_name",
+        "data",
+        "from_stitch_instance_id",
+        "node_id",
+    )
+
+    def __new__(
+        cls,
+        *,
+        id: int = 0,
+        channel_name: str | None = None,
+        data: str | None = None,
+        from_stitch_instance_id: str | None = None,
+        node_id: str | None = None,
+    ) -> ToStitchMessage: ...
+    @property
+    def id(self) -> int:
+        """Of a heartbeat its number, of an exit the exit code, of data the message's id; 0 of data to a group."""
+    @property
+    def channel_name(self) -> str | None:
+        """_heartbeat, _exit, _error, or any name of data; None of data to a group."""
+    @property
+    def data(self) -> str | None: ...
+    @property
+    def from_stitch_instance_id(self) -> str | None:
+        """Who sent it."""
+    @property
+    def node_id(self) -> str | None:
+        """The sender's node."""
+    def to_frame(self) -> bytes:
+        """The frame: ASCII JSON on one line, and the line ``end``."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class FromStitchMessage:
+    """A ProcessV1 message from a stitch to its core. Equal when all members are."""
+
+    __match_args__: ClassVar[tuple[str, ...]] = (
+        "command",
+        "id",
+        "data",
+        "data_channel",
+        "logs",
+        "to_group_name",
+        "to_stitch_instance_id",
+    )
+
+    def __new__(
+        cls,
+        *,
+        command: str | None = None,
+        id: int = 0,
+        data: str | None = None,
+        data_channel: str | None = None,
+        logs: Sequence[str] | None = None,
+        to_group_name: str | None = None,
+        to_stitch_instance_id: str | None = None,
+    ) -> FromStitchMessage: ...
+    @property
+    def command(self) -> str | None:
+        """sync, ack, fail, logs or data; a core drops everything else without a word."""
+    @property
+    def id(self) -> int:
+        """Of what it answers."""
+    @property
+    def data(self) -> str | None: ...
+    @property
+    def data_channel(self) -> str | None:
+        """The channel that data is sent in."""
+    @property
+    def logs(self) -> tuple[str, ...] | None:
+        """Lines for the core's log."""
+    @property
+    def to_group_name(self) -> str | None:
+        """To all stitches of a group."""
+    @property
+    def to_stitch_instance_id(self) -> str | None:
+        """To one stitch."""
+    def to_frame(self) -> bytes:
+        """The frame: ASCII JSON on one line, and the line ``end``. Members that are None are left out."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class StitchDecoder:
+    """Incremental decoder of ProcessV1 frames: feed bytes cut anywhere, iterate over the complete messages.
+
+    Not for several threads at once. A DecodeError is of one frame; iterating goes on with the next. Blank frames and
+    null are no messages.
+
+    Raises:
+        ValueError: no such direction, or `max_frame_bytes` out of range.
+    """
+
+    def __new__(
+        cls, *, direction: Literal["to_stitch", "from_stitch"] = "to_stitch", max_frame_bytes: int = ...
+    ) -> StitchDecoder: ...
+    def feed(self, data: Buffer) -> None: ...
+    def __iter__(self) -> StitchDecoder: ...
+    def __next__(self) -> ToStitchMessage | FromStitchMessage:
+        """The next message; StopIteration when more bytes are needed.
+
+        Raises:
+            DecodeError: a frame that is no message.
+        """
+    def finish(self) -> ToStitchMessage | FromStitchMessage | None:
+        """End of input: a message whose frame has no line ``end`` is returned, None if nothing is open.
+
+        Raises:
+            DecodeError: the input ended inside a frame (kind truncated_frame).
+        """
+
+@final
+class EndLineFramer:
+    """The framer of ProcessV1 alone: feed bytes cut anywhere, iterate over (text, terminated) of the complete frames.
+
+    The text's lines are joined with a line feed. Not for several threads at once.
+    """
+
+    def __new__(cls, *, max_frame_bytes: int = ...) -> EndLineFramer: ...
+    def feed(self, data: Buffer) -> None: ...
+    def __iter__(self) -> EndLineFramer: ...
+    def __next__(self) -> tuple[bytes, bool]:
+        """The next frame; StopIteration when more bytes are needed.
+
+        Raises:
+            DecodeError: a frame that is too long (kind frame_too_long).
+        """
+    def finish(self) -> tuple[bytes, bool] | None:
+        """End of input: the frame that is open, None if there is none or it is blank.
+
+        Raises:
+            DecodeError: it is too long (kind frame_too_long).
+        """
+
+def stitch_batch(messages: Sequence[ToStitchMessage], *, data: Literal["base64", "text"] = "base64") -> MessageBatch:
+    """A run of messages as Arrow columns: id, channel, sender, node, data (binary of base64, or string of text).
+
+    Raises:
+        DecodeError: data that is no base64 (kind base64); `record` is the index of its message.
+        ValueError: `data` is neither "base64" nor "text".
     """
 
 def encode_status(response_for: str) -> bytes:

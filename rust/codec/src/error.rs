@@ -1,4 +1,4 @@
-//! Everything that can be wrong with a line, or an answer of the service: what, which field, which record, which byte.
+//! Everything that can be wrong with a line, a frame, or an answer of the service: what, which field, which record, which byte.
 //!
 //! The first error in byte order is the one reported; at one byte `utf8` goes before `json`, and both before
 //! the rest. The parsers get this by looking at bytes in order and stopping at the first error.
@@ -13,6 +13,10 @@ pub enum ErrorKind {
     LineTooLong,
     /// A message between markers is longer than `max_message_bytes`.
     MessageTooLong,
+    /// The frame is longer than `max_frame_bytes`.
+    FrameTooLong,
+    /// The input ended inside a frame, and what is there is no message.
+    TruncatedFrame,
     /// Bytes that are no UTF-8.
     Utf8,
     /// No JSON, more than one value, a byte order mark, or the input ended inside a value.
@@ -46,6 +50,8 @@ impl ErrorKind {
         match self {
             Self::LineTooLong => "line_too_long",
             Self::MessageTooLong => "message_too_long",
+            Self::FrameTooLong => "frame_too_long",
+            Self::TruncatedFrame => "truncated_frame",
             Self::Utf8 => "utf8",
             Self::Json => "json",
             Self::Cbor => "cbor",
@@ -90,7 +96,7 @@ impl Base64Reason {
     }
 }
 
-/// An invalid line or answer. `Display` is one line: `<kind>: <what> (record i, byte n)`.
+/// An invalid line, frame or answer. `Display` is one line: `<kind>: <what> (record i, byte n)`.
 #[derive(Clone, Debug)]
 pub struct Error(Box<Inner>);
 
@@ -201,7 +207,7 @@ impl Error {
         self.0.record
     }
 
-    /// Bytes from the start of the line or answer.
+    /// Bytes from the start of the line, frame or answer.
     #[must_use]
     pub fn offset(&self) -> Option<usize> {
         self.0.offset

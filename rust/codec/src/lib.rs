@@ -20,10 +20,11 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`framing`] | where a message ends: lines, markers |
+//! | [`framing`] | where a message ends: lines, markers, frames |
 //! | [`base64`] | encoding; decoding by instruction set; the exact slow path |
 //! | `json` | a cursor over strict RFC 8259, and nothing like a value tree |
 //! | [`kcl`] | messages, the incremental decoder, what a child and a daemon write |
+//! | [`processv1`] | frames and messages of CrossStitch ProcessV1 |
 //! | [`dkb`] | messages between markers, as they come or as columns |
 //! | `columns`, [`batch`] | column builders, the finished batch, positions |
 //! | [`messages`] | a finished batch of messages without positions |
@@ -51,6 +52,7 @@ pub mod kinesis;
 pub mod messages;
 pub mod payload;
 pub mod pool;
+pub mod processv1;
 mod record;
 
 pub use batch::{Position, RecordBatch};

@@ -14,6 +14,7 @@
 //! | `dkb` | `MarkerDecoder`, `MarkerReader`: messages between markers |
 //! | `payload` | `PayloadReader`: gzip unpacked, JSON in typed columns |
 //! | `kinesis` | what the Kinesis client reads and writes |
+//! | `processv1` | messages, decoder and framer of CrossStitch ProcessV1 |
 //! | `kclpy` | the records of the amazon_kclpy drop-in |
 //! | `write` | what a child and a daemon write; `write_all` |
 //! | `ipc` | Arrow IPC files that are whole or absent |
@@ -39,6 +40,7 @@ mod kinesis;
 mod message;
 mod message_batch;
 mod payload;
+mod processv1;
 mod reader;
 mod source;
 mod write;
@@ -98,6 +100,8 @@ mod _core {
     #[pymodule_export]
     use crate::payload::{OpenedPayloads, PayloadReader};
     #[pymodule_export]
+    use crate::processv1::{EndLineFramer, FromStitchMessage, StitchDecoder, ToStitchMessage, stitch_batch};
+    #[pymodule_export]
     use crate::reader::Reader;
     #[pymodule_export]
     use crate::write::{
@@ -115,6 +119,9 @@ mod _core {
 
     #[pymodule_export]
     const DEFAULT_MAX_MESSAGE_BYTES: usize = fastkcl_codec::dkb::DEFAULT_MAX_MESSAGE_BYTES;
+
+    #[pymodule_export]
+    const DEFAULT_MAX_FRAME_BYTES: usize = fastkcl_codec::processv1::DEFAULT_MAX_FRAME_BYTES;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -36,7 +36,7 @@ pub(crate) fn dialect_named(name: &str) -> PyResult<kcl::Dialect> {
 }
 
 /// `Class(name=value, …)` from what the class names in `__match_args__`.
-fn keyword_repr(message: &Bound<'_, PyAny>) -> PyResult<String> {
+pub(crate) fn keyword_repr(message: &Bound<'_, PyAny>) -> PyResult<String> {
     let class = message.get_type();
     let names = class.getattr("__match_args__")?.cast_into::<PyTuple>()?;
     let fields = names

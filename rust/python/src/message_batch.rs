@@ -9,7 +9,8 @@ use crate::arrow;
 
 /// Messages in a row as Arrow columns. Immutable.
 ///
-/// Any Arrow library imports it without a copy, e.g. pyarrow.record_batch(batch). Columns: data and number for DKB.
+/// Any Arrow library imports it without a copy, e.g. pyarrow.record_batch(batch). Columns: data and number for DKB; id,
+/// channel, sender, node and data for ProcessV1.
 #[pyclass(module = "fastkcl._core", frozen, weakref)]
 pub(crate) struct MessageBatch(pub(crate) codec::MessageBatch);
 

@@ -4,9 +4,11 @@
 //! |---|---|---|
 //! | [`line`] | a line feed ends a line | KCL |
 //! | [`markers`] | byte strings end messages and stand between them | DKB |
+//! | [`end_lines`] | a line `end` ends a frame | ProcessV1 |
 //! | [`buffer`] | what all framers stand on: input read into one place, taken from its front | |
 
 pub mod buffer;
+pub mod end_lines;
 pub mod line;
 pub mod markers;
 

@@ -1,0 +1,23 @@
+//! CrossStitch ProcessV1 as bytes: what a core writes to its stitches, and what they write to it.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | `message` | the messages of both directions, and how they are written |
+//! | `json` | a reader of what Newtonsoft.Json takes for JSON; KCL's stays strict |
+//! | `decoder` | [`Decoder`]: input of any cut, [`read`] |
+//! | `batch` | [`batch`]: a run of messages as Arrow columns |
+//!
+//! The framing is [`crate::framing::end_lines`]. An unreadable frame is an error of its own: the next one is read as if
+//! nothing had been.
+
+mod batch;
+mod decoder;
+mod json;
+mod message;
+
+pub use batch::{DataColumn, batch};
+pub use decoder::{Decoder, read, too_long};
+pub use message::{FromStitch, Message, ToStitch};
+
+/// Default bound of a frame: 16 MiB.
+pub const DEFAULT_MAX_FRAME_BYTES: usize = 16 << 20;
