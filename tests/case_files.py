@@ -53,9 +53,6 @@ KINDS: dict[str, frozenset[str]] = {
 """Known kinds by file name without ``.jsonl``."""
 
 SYSTEMS_TO_COME: dict[str, str] = {
-    "processv1-args": "the ProcessV1 protocol",
-    "processv1-frames": "the ProcessV1 protocol",
-    "processv1-json": "the ProcessV1 protocol",
 }
 """Files whose system does not exist yet, and the topic that brings it."""
 

@@ -1,0 +1,79 @@
+"""`run`: a function that is called with each message of data, acknowledged when it returns and failed when it raises.
+
+The counterpart of `fastkcl.run`, on the same outline of a process: descriptors, signals, the end of the process.
+"""
+
+from __future__ import annotations
+
+from fastkcl._core import DEFAULT_MAX_FRAME_BYTES
+from fastkcl.processv1.arguments import ArgumentError
+from fastkcl.processv1.connection import EXIT
+from fastkcl.processv1.errors import CoreGoneError
+from fastkcl.processv1.stitch import Stitch
+from fastkcl.stdio import process, reports
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fastkcl._core import ToStitchMessage
+    from fastkcl.stdio.descriptors import Descriptors
+    from fastkcl.stdio.signals import SignalWatch
+
+_TURN_SECONDS = 1.0  # how long a grace time may be overdrawn
+
+
+def run(
+    handler: Callable[[ToStitchMessage, Stitch], object],
+    argv: Sequence[str] | None = None,
+    *,
+    max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+    shutdown_grace: float = 30.0,
+) -> None:
+    """Serve the core that started this process, in the main thread, until it says ``_exit`` or is gone.
+
+    Args:
+        handler: called with each message of data, and the stitch to send by. Its message is acknowledged when it
+            returns; when it raises, the message is failed and the traceback goes to the core's log.
+        argv: the command line without the program; None for this program's.
+        max_frame_bytes: bound of one frame.
+        shutdown_grace: seconds that the core may take to say ``_exit`` after a first SIGTERM or SIGINT.
+
+    Raises:
+        SystemExit: always at the end: with the core's code, 1 where it is gone, 128 + n after signals, 2 where nobody
+            is there to be served.
+    """
+
+    def serve_core(descriptors: Descriptors, signals: SignalWatch) -> None:
+        try:
+            stitch = Stitch(argv, receive_exit=True, max_frame_bytes=max_frame_bytes, descriptors=descriptors)
+        except (ArgumentError, CoreGoneError) as error:
+            reports.line(str(error))
+            raise SystemExit(reports.EXIT_FAILURE) from None
+        with stitch:
+            serve(handler, stitch, signals)
+
+    process.run(serve_core, shutdown_grace)
+
+
+def serve(handler: Callable[[ToStitchMessage, Stitch], object], stitch: Stitch, signals: SignalWatch) -> None:
+    """Serve one core until it says ``_exit``.
+
+    Raises:
+        SystemExit: signals have stopped the program.
+    """
+    while True:
+        signals.check()
+        signals.check_grace("while waiting for the core's _exit")
+        message = stitch.next_message(_TURN_SECONDS)
+        if message is None:
+            continue
+        if message.channel_name == EXIT:
+            return
+        try:
+            handler(message, stitch)
+        except Exception as error:
+            stitch.fail(message)
+            stitch.log(*reports.traceback_text(error).splitlines())
+        else:
+            stitch.ack(message)

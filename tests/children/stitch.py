@@ -1,0 +1,114 @@
+"""A stitch for tests; its first custom argument says what it does."""
+
+import asyncio
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+from fastkcl.processv1 import Stitch, StitchBatch, ToStitchMessage, run
+
+
+def echo(stitch: Stitch) -> None:
+    print("printed: harmless")
+    os.write(1, b"written to fd 1: harmless\n")
+    for message in stitch:
+        stitch.respond(message, f"{message.channel_name}:{message.data}")
+        stitch.ack(message)
+
+
+def busy(stitch: Stitch) -> None:
+    stitch.next_message()
+    stitch.log("busy")
+    time.sleep(float(stitch.custom_arguments[1]))
+    stitch.log("not busy any more")
+    stitch.next_message(60)
+
+
+def cleanup(stitch: Stitch) -> None:
+    stitch.receive_exit = True
+    with stitch:
+        for message in stitch:
+            if message.channel_name == "_exit":
+                stitch.log(f"cleaning up for {message.id}")
+                time.sleep(float(stitch.custom_arguments[1]))
+                break
+
+
+def waiting(stitch: Stitch) -> None:
+    try:
+        for message in stitch:
+            stitch.ack(message)
+    finally:
+        Path(stitch.custom_arguments[1]).write_text("finally")
+
+
+def heartbeats(stitch: Stitch) -> None:
+    stitch.receive_heartbeats = True
+    for message in stitch:
+        stitch.log(f"{message.channel_name} {message.id}")
+        if message.id % 2:
+            stitch.sync(message.id)
+
+
+def logs(stitch: Stitch) -> None:
+    from fastkcl.processv1.logs import CoreLogHandler
+
+    logging.basicConfig(level=logging.INFO, handlers=[CoreLogHandler(stitch)])
+    logging.getLogger("a.b").warning("two\nlines")
+    stitch.next_message(60)
+
+
+def groups(stitch: Stitch) -> None:
+    for message in stitch:
+        if message.channel_name == "go":
+            stitch.send_to_group(stitch.parameters.groups[int(message.data or 0)], "to the group")
+        else:
+            stitch.log(f"{message.channel_name} {message.id} {message.data}")
+
+
+def batches(stitch: Stitch) -> None:
+    while True:
+        batch = stitch.next_batch(max_messages=100)
+        if isinstance(batch, StitchBatch):
+            import pyarrow
+
+            table = pyarrow.record_batch(batch.columns)
+            for row in table.to_pylist():
+                stitch.log(repr(row))
+            stitch.ack(*batch.messages)
+
+
+def asynchronous(stitch: Stitch) -> None:
+    async def main() -> None:
+        async def tick() -> None:
+            while True:
+                await asyncio.sleep(0.01)
+
+        ticking = asyncio.create_task(tick())
+        assert await stitch.next_message_async(0.05) is None
+        stitch.log("idle")
+        async for message in stitch:
+            stitch.respond(message, "async")
+        ticking.cancel()
+
+    asyncio.run(main())
+
+
+def handler(message: ToStitchMessage, stitch: Stitch) -> None:
+    if message.data == "fail":
+        raise ValueError("as asked")
+    stitch.respond(message, "handled")
+
+
+MODES = {
+    each.__name__: each for each in (echo, busy, cleanup, waiting, heartbeats, logs, groups, batches, asynchronous)
+}
+
+if __name__ == "__main__":
+    mode = sys.argv[sys.argv.index("--") + 1]
+    if mode == "handler":
+        run(handler)
+    else:
+        MODES[mode](Stitch())
