@@ -52,8 +52,7 @@ KINDS: dict[str, frozenset[str]] = {
 }
 """Known kinds by file name without ``.jsonl``."""
 
-SYSTEMS_TO_COME: dict[str, str] = {
-}
+SYSTEMS_TO_COME: dict[str, str] = {}
 """Files whose system does not exist yet, and the topic that brings it."""
 
 
