@@ -62,6 +62,23 @@ def placement(request: pytest.FixtureRequest) -> Iterator[str]:
     os.sched_setaffinity(0, CPUS)
 
 
+QUICK = {"placement": ("two cores",), "writes": ("1 MiB writes",), "target": ("noop",)}
+"""Parameters that change no result, and whose values are left out where only results count."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only makes a difference to times."""
+    if not config.getoption("benchmark_disable"):
+        return
+    quick, others = [], []
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        same = any(parameters.get(name) in values for name, values in QUICK.items())
+        (others if same else quick).append(item)
+    config.hook.pytest_deselected(items=others)
+    items[:] = quick
+
+
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
     """The same in the result file."""
     machine_info["isa"] = _core.isa()

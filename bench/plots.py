@@ -11,6 +11,7 @@ import matplotlib as mpl
 mpl.use("svg")
 
 import matplotlib.pyplot as plt
+from fastkcl.bench.pipes import BARE
 from results import Result, Results, Row
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def _peers(rows: Sequence[Row]) -> list[str]:
 def _bars(axes: Axes, rows: dict[str, Row], figure: str, scale: float, pattern: str) -> None:
     """Groups of bars: a group a profile, a bar a peer, its value at its end, its spread as a line."""
     names = _peers(list(rows.values()))
+    labels = {BARE: f"{BARE} (decodes nothing)"}
     height = 0.85 / len(names)
     colours = plt.get_cmap("tab10").colors  # type: ignore[attr-defined]
     for index, name in enumerate(names):
@@ -69,7 +71,7 @@ def _bars(axes: Axes, rows: dict[str, Row], figure: str, scale: float, pattern: 
             error = [[max(0.0, value - low)], [max(0.0, high - value)]]
             axes.barh(
                 place, value, height, xerr=error, color=colours[index % 10], ecolor="0.3",
-                label=name if group == 0 else None,
+                label=labels.get(name, name) if group == 0 else None,
             )  # fmt: skip
             axes.annotate(
                 pattern.format(value), (max(value, high), place), xytext=(3, 0), textcoords="offset points",
@@ -81,7 +83,10 @@ def _bars(axes: Axes, rows: dict[str, Row], figure: str, scale: float, pattern: 
 
 
 def _legend(axes: Axes) -> None:
-    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
+    title = "medians; lines and bands:\n10th to 90th percentile"
+    axes.legend(
+        title=title, title_fontsize=7, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0
+    )
 
 
 def _throughput(results: Results) -> Figure | None:
