@@ -79,8 +79,8 @@ impl ToStitchMessage {
     }
 
     /// Who sent it.
-    #[getter]
-    fn from_stitch_instance_id(&self) -> Option<&str> {
+    #[getter(from_stitch_instance_id)]
+    fn sender(&self) -> Option<&str> {
         self.0.from_stitch_instance_id.as_deref()
     }
 
