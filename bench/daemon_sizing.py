@@ -3,9 +3,10 @@
     python bench/daemon_sizing.py --shards 1,4,8 --megabytes 100 -- --jvm-option=-Xmx512m
 
 For each number of shards: local AWS with an empty stream, and `fastkcl daemon` (KCL 3) over it, with a child for each
-shard that receives and checkpoints. /proc says what each process has used at three times: when all children are there,
-when so many MB of 1 kB records have been put into each shard and are checkpointed, and after some quiet seconds. Local
-AWS is on the same cores, so how long all takes says nothing. What follows ``--`` is for `fastkcl daemon`.
+shard that receives and checkpoints. /proc says what each process has used: when all children are there, when so many MB
+of 1 kB records have been put into each shard and are checkpointed, when as many again have (the JVM has compiled its
+code by then), and after some quiet seconds. Local AWS is on the same cores, so how long all takes says nothing. What
+follows ``--`` is for `fastkcl daemon`.
 """
 
 from __future__ import annotations
@@ -124,23 +125,31 @@ def measure(shards: int, megabytes: float, arguments: list[str]) -> None:
             wait_for(lambda: log.read_text().count("child ready") == shards, supervisor)
             jvm, guard, children = processes(supervisor.pid)
             groups = {"`fastkcl daemon`": (supervisor.pid,), "guard": (guard,), "JVM": (jvm,), "child": (*children,)}
-            start = {name: Usage.of(*pids) for name, pids in groups.items()}
-            last = fill(kinesis, stream, megabytes)
 
-            def done() -> bool:
-                stored = checkpoints(dynamodb, application=stream)
-                return {shard: stored[shard][0] for shard in last} == last
+            def usage() -> dict[str, Usage]:
+                return {name: Usage.of(*pids) for name, pids in groups.items()}
 
-            wait_for(done, supervisor)
-            busy = {name: Usage.of(*pids) for name, pids in groups.items()}
+            def loaded() -> dict[str, Usage]:
+                last = fill(kinesis, stream, megabytes)
+
+                def done() -> bool:
+                    stored = checkpoints(dynamodb, application=stream)
+                    return {shard: stored[shard][0] for shard in last} == last
+
+                wait_for(done, supervisor)
+                return usage()
+
+            start, first, busy = usage(), loaded(), loaded()
             time.sleep(QUIET_SECONDS)
-            quiet = {name: Usage.of(*pids) for name, pids in groups.items()}
-    for name, usage in busy.items():
-        idle = (quiet[name].cpu - usage.cpu) / QUIET_SECONDS
-        per_gb = (usage.cpu - start[name].cpu) / (shards * megabytes / 1e3)
+            quiet = usage()
+    gigabytes = shards * megabytes / 1e3
+    for name, end in quiet.items():
+        per_gb = [
+            (later[name].cpu - earlier[name].cpu) / gigabytes for earlier, later in ((start, first), (first, busy))
+        ]
         print(
-            f"| {shards} | {name} | {quiet[name].resident:.0f} ({quiet[name].private:.0f}) | {usage.peak:.0f} |"
-            f" {start[name].cpu:.1f} | {per_gb:.1f} | {idle:.1%} |",
+            f"| {shards} | {name} | {end.resident:.0f} ({end.private:.0f}) | {end.peak:.0f} | {start[name].cpu:.1f} |"
+            f" {per_gb[0]:.1f} | {per_gb[1]:.1f} | {(end.cpu - busy[name].cpu) / QUIET_SECONDS:.1%} |",
             flush=True,
         )
 
@@ -152,8 +161,10 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float, default=50, help="in each shard  [default: %(default)s]")
     parser.add_argument("arguments", nargs="*", help="of fastkcl daemon")
     given = parser.parse_args()
-    print("| shards | process | MB (its own) | most MB | start, s of CPU | load, s/GB | quiet, of a core |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| shards | process | MB (its own) | most MB | start, s of CPU | first, s/GB | then, s/GB | quiet, of a core |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
     for shards in given.shards.split(","):
         measure(int(shards), given.megabytes, given.arguments)
 
