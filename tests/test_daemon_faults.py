@@ -38,6 +38,7 @@ def test_a_lease_table_that_is_throttled(stage: Make, generation: Generation, si
     at.aws.faults(Fault("UpdateItem", throttled, contains="checkpointSubSequenceNumber"))
     at.put()
     daemon = at.start()
+    daemon.wait_for("a write", lambda: "staging" in daemon.text)
     daemon.wait_for("a refusal", lambda: "refused: ThrottlingException" in daemon.text)
     at.aws.faults()
     at.put()
