@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +78,22 @@ class _VariableType(click.ParamType):  # type: ignore[type-arg]
 
 
 class _ReplayCommand(click.Command):
-    """Adds the profiles and faults, with their explanations, to the help."""
+    """Adds the profiles and faults, with their explanations, to the help; hands another protocol to its own command."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,  # noqa: ANN401 - click's own
+    ) -> click.Context:
+        """The context of the command that plays the protocol asked for."""
+        words = args[: args.index("--")] if "--" in args else args
+        if "--protocol=processv1" in words or ("--protocol", "processv1") in pairwise(words):
+            from fastkcl.cli.replay_processv1 import replay_processv1
+
+            return replay_processv1.make_context(info_name, args, parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
@@ -119,6 +135,14 @@ def _form(name: str) -> str:
 
 
 @click.command(cls=_ReplayCommand)
+@click.option(
+    "--protocol",
+    type=click.Choice(["kcl", "processv1"]),
+    default="kcl",
+    show_default=True,
+    expose_value=False,
+    help="Whose part to play; processv1 has options of its own: --protocol processv1 --help.",
+)
 @click.option(
     "--profile", type=click.Choice(list(PROFILES)), help="Generate records of this kind.  [default: clickstream]"
 )
