@@ -12,6 +12,7 @@ run under LANG=C, which must change no key.
 from __future__ import annotations
 
 import base64
+import re
 import signal
 import sys
 from collections import Counter
@@ -252,3 +253,18 @@ def test_the_dialect_is_found(life: Life) -> None:
 def test_the_stream_is_known_to_native_children(life: Life) -> None:
     rows = [row for rows in calls(life.folders["native"]).values() for row in rows if row["call"] == "initialize"]
     assert {row["stream"] for row in rows} == {life.stream}
+
+
+@kinds
+def test_the_log_says_what_happens_in_a_line_each(life: Life, kind: str) -> None:
+    text = life.daemons[kind].text
+    for shard in SHARDS:
+        assert f"{shard}  lease taken, from " in text
+        assert f"{shard}  checkpoint at " in text
+    for shard in (SHARDS[0], SHARDS[1], SHARDS[3]):
+        assert f"{shard}  shard ended" in text
+    assert f"{SHARDS[4]}  lease lost: another worker has it" in text
+    answered = sum(int(count.replace(",", "")) for count in re.findall(r"batch of ([\d,]+) record", text))
+    assert answered >= len(life.due(kind))
+    # What a child prints is no message.
+    assert bool(re.search(r"  taken \d+", text)) == (kind == "drop-in")
