@@ -149,7 +149,11 @@ class Stage:
 
     def caught_up(self) -> bool:
         """Whether the lease table has each shard at its end."""
-        places = checkpoints(self.aws.client("dynamodb"), application=self.stream)
+        dynamodb = self.aws.client("dynamodb")
+        try:
+            places = checkpoints(dynamodb, application=self.stream)
+        except dynamodb.exceptions.ResourceNotFoundException:  # a daemon that found no leases has made none yet
+            return False
         for shard in shards(self.kinesis, self.stream):
             records = self.due(shard)
             place = places.get(shard["ShardId"], (None, 0))[0]
