@@ -4,9 +4,9 @@ Private; the public names are re-exported by `fastkcl`. Every class here is froz
 from several threads unless its docstring says otherwise.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import ClassVar, Final, Literal, Self, TypeAlias, TypeVar, final
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar, final
 
 from typing_extensions import Buffer, disjoint_base  # typing only; the runtime module imports nothing
 
@@ -56,6 +56,7 @@ __all__ = [
     "kclpy_records",
     "message_batch",
     "pool_stats",
+    "record_dicts",
     "split_aggregate",
     "split_netstrings",
     "stitch_batch",
@@ -691,12 +692,22 @@ def decode_get_records(
 
     Args:
         body: of an answer of status 200.
-        content_type: its header: application/x-amz-json-1.1 (base64 data, seconds with a fraction).
+        content_type: its header: application/x-amz-json-1.1 (base64 data, seconds with a fraction),
+            application/x-amz-cbor-1.1 (the Java SDKs': byte strings, milliseconds) or application/cbor (Smithy RPC v2:
+            byte strings, seconds).
         shard_id: noted in the batch.
 
     Raises:
         DecodeError: the body is no such answer.
         ValueError: no answer is written in this content type.
+    """
+
+def record_dicts(batch: RecordBatch, time: Callable[[float], object]) -> list[dict[str, Any]]:
+    """The records of a GetRecords answer as dictionaries, as botocore has them; values that are null are not there.
+
+    Args:
+        batch: of an answer.
+        time: makes what stands for a number of seconds since the epoch.
     """
 
 @final

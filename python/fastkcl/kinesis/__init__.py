@@ -3,6 +3,7 @@
     processors ── aggregator + serializer ─▶ what a record holds
     put ──▶ aggregate ──▶ shards          PutRecords in batches, KPL aggregates, which shard a key belongs to
     decode_get_records ──▶ deaggregate    answers and aggregates into Arrow columns, in Rust
+    install_botocore                      the same for programs that use boto3 or aiobotocore
 
 Rules: needs the extra ``kinesis``.
 """
@@ -18,6 +19,7 @@ from fastkcl.kinesis.aggregators import (
     OutputItem,
     SimpleAggregator,
 )
+from fastkcl.kinesis.botocore_hook import BotocoreHook, GetRecordsResponse, install_botocore
 from fastkcl.kinesis.exceptions import DeserializeError, ExceededPutLimit, ValidationError
 from fastkcl.kinesis.processors import (
     JsonLineProcessor,
@@ -36,6 +38,7 @@ from fastkcl.kinesis.shards import ShardMap
 __all__ = [
     "Aggregator",
     "BaseAggregator",
+    "BotocoreHook",
     "ChildShard",
     "Deaggregated",
     "DeserializeError",
@@ -43,6 +46,7 @@ __all__ = [
     "ExceededPutLimit",
     "Filler",
     "GetRecordsAnswer",
+    "GetRecordsResponse",
     "JsonLineProcessor",
     "JsonListProcessor",
     "JsonProcessor",
@@ -69,4 +73,5 @@ __all__ = [
     "ValidationError",
     "deaggregate",
     "decode_get_records",
+    "install_botocore",
 ]

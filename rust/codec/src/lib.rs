@@ -13,7 +13,7 @@
 //!      │                   kcl::general (json::Cursor over the whole line)
 //!      ▼                       │
 //!  kcl::stream                 │
-//!   records ─ base64 kernel ───┤   (one kernel, chosen once: base64/<instruction set>)
+//!   record ── base64 kernel ───┤   (one kernel, chosen once: base64/<instruction set>)
 //!                              ▼
 //!                          columns ─▶ RecordBatch (Arrow; buffers from pool, back when let go)
 //! ```
@@ -26,13 +26,15 @@
 //! | [`kcl`] | messages, the incremental decoder, what a child and a daemon write |
 //! | [`processv1`] | frames and messages of CrossStitch ProcessV1 |
 //! | [`dkb`] | messages between markers, as they come or as columns |
+//! | [`kinesis`] | answers of the Kinesis service, KPL aggregates |
+//! | `record` | one record's JSON into the columns, for the protocols that have records |
 //! | `columns`, [`batch`] | column builders, the finished batch, positions |
 //! | [`messages`] | a finished batch of messages without positions |
 //! | [`payload`] | payloads opened: gzip, JSON objects to typed columns |
 //! | [`pool`] | where column buffers rest between batches |
 //! | [`ipc`] | Arrow IPC files, for dead letters |
 //! | [`cpu`] | which instruction set this process uses |
-//! | [`Error`] | everything that can be wrong with a line |
+//! | [`Error`] | everything that can be wrong with a line or an answer |
 
 pub mod base64;
 pub mod batch;

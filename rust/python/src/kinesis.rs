@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use fastkcl_codec::kinesis::kpl::{self, Fallback};
 use fastkcl_codec::kinesis::{self, Encoding, netstring};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
@@ -105,13 +106,44 @@ pub(crate) fn decode_get_records(
     let Some(encoding) = Encoding::of_content_type(content_type) else {
         return Err(PyValueError::new_err(format!(
             "no GetRecords answer is written as {content_type:?}; known are {}",
-            Encoding::CONTENT_TYPES.join(", ")
+            Encoding::CONTENT_TYPES.map(|(name, _)| name).join(", ")
         )));
     };
     let shard_id = shard_id.map(Arc::from);
     detach_for(py, body.len(), || kinesis::decode_get_records(&body, encoding, shard_id))
         .map(GetRecordsAnswer)
         .map_err(|error| decode_error(py, &error))
+}
+
+/// The records of a GetRecords answer as dictionaries, as botocore has them; values that are null are not there.
+///
+/// time makes what stands for a number of seconds since the epoch.
+#[pyfunction]
+pub(crate) fn record_dicts<'py>(
+    py: Python<'py>,
+    batch: &RecordBatch,
+    time: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyList>> {
+    let batch = &batch.0;
+    let records = PyList::empty(py);
+    for row in 0..batch.len() {
+        let record = PyDict::new(py);
+        record.set_item(intern!(py, "SequenceNumber"), batch.sequence_number(row))?;
+        if let Some(micros) = batch.timestamp_micros(row) {
+            #[expect(clippy::cast_precision_loss, reason = "botocore's numbers of seconds are doubles as well")]
+            let seconds = micros as f64 / 1e6;
+            record.set_item(intern!(py, "ApproximateArrivalTimestamp"), time.call1((seconds,))?)?;
+        }
+        if let Some(data) = batch.data(row) {
+            record.set_item(intern!(py, "Data"), PyBytes::new(py, data))?;
+        }
+        record.set_item(intern!(py, "PartitionKey"), batch.partition_key(row))?;
+        if let Some(encryption_type) = batch.encryption_type(row) {
+            record.set_item(intern!(py, "EncryptionType"), encryption_type)?;
+        }
+        records.append(record)?;
+    }
+    Ok(records)
 }
 
 /// User records, and what became of the aggregates that they were in. Immutable.

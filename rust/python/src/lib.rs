@@ -90,8 +90,8 @@ mod _core {
     use crate::kclpy::{RecordBase, kclpy_detach, kclpy_records};
     #[pymodule_export]
     use crate::kinesis::{
-        Aggregate, ChildShard, Deaggregated, GetRecordsAnswer, deaggregate, decode_get_records, split_aggregate,
-        split_netstrings,
+        Aggregate, ChildShard, Deaggregated, GetRecordsAnswer, deaggregate, decode_get_records, record_dicts,
+        split_aggregate, split_netstrings,
     };
     #[pymodule_export]
     use crate::message::{Checkpoint, Initialize, LeaseLost, ProcessRecords, ShardEnded, Shutdown, ShutdownRequested};

@@ -3,6 +3,7 @@
 use std::ops::{Range, RangeInclusive};
 use std::sync::{Arc, Mutex};
 
+use super::cbor::{self, TimeUnit};
 use super::get_records;
 use crate::base64::Kernels;
 use crate::batch::RecordBatch;
@@ -18,19 +19,28 @@ pub const LARGEST_BODY_BYTES: usize = (1 << 31) - 1;
 pub enum Encoding {
     /// AWS JSON: base64 `Data`, times in seconds with a fraction.
     Json,
+    /// CBOR as the Java SDKs speak it: times in milliseconds.
+    AmzCbor,
+    /// CBOR of Smithy RPC v2: times in seconds.
+    SmithyCbor,
 }
 
 impl Encoding {
     /// The content types that have one.
-    pub const CONTENT_TYPES: [&'static str; 3] =
-        ["application/x-amz-json-1.1", "application/x-amz-json-1.0", "application/json"];
+    pub const CONTENT_TYPES: [(&'static str, Self); 5] = [
+        ("application/x-amz-json-1.1", Self::Json),
+        ("application/x-amz-json-1.0", Self::Json),
+        ("application/json", Self::Json),
+        ("application/x-amz-cbor-1.1", Self::AmzCbor),
+        ("application/cbor", Self::SmithyCbor),
+    ];
 
     /// What a `Content-Type` header names, parameters aside; none if no answer is written so.
     #[must_use]
     pub fn of_content_type(content_type: &str) -> Option<Self> {
         let media_type = content_type.split(';').next().unwrap_or_default().trim();
-        let is = |known: &str| media_type.eq_ignore_ascii_case(known);
-        Self::CONTENT_TYPES.into_iter().any(is).then_some(Self::Json)
+        let mut known = Self::CONTENT_TYPES.into_iter();
+        known.find_map(|(name, encoding)| media_type.eq_ignore_ascii_case(name).then_some(encoding))
     }
 }
 
@@ -91,6 +101,8 @@ fn with_kernels(kernels: Kernels, body: &[u8], encoding: Encoding, shard_id: Opt
     let mut columns = Spare::take();
     let parts = match encoding {
         Encoding::Json => get_records::parse(kernels, body, &mut columns),
+        Encoding::AmzCbor => cbor::parse(body, TimeUnit::Milliseconds, &mut columns),
+        Encoding::SmithyCbor => cbor::parse(body, TimeUnit::Seconds, &mut columns),
     };
     let parts = parts.map_err(|error| in_answer(error, body))?;
     let batch = RecordBatch::from_columns(&mut columns, shard_id, parts.millis_behind_latest);

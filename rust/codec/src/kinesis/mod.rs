@@ -10,11 +10,13 @@
 //! |---|---|
 //! | `answer` | [`decode_get_records`], [`Answer`], which encoding a content type means |
 //! | `get_records` | a JSON answer |
+//! | `cbor` | a CBOR answer |
 //! | [`kpl`] | aggregates: taken apart, and made |
 //! | [`netstring`] | items of any bytes in one record |
 //! | `record`, `time` | how the service writes a record and a time in JSON |
 
 mod answer;
+mod cbor;
 mod get_records;
 mod hash_key;
 pub mod kpl;

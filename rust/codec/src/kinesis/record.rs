@@ -52,7 +52,7 @@ impl Shape for Answered {
         if let Some(at) = literal(input, at, b"null") {
             return Some((None, at));
         }
-        let (micros, length) = time::exact_micros(bytes)?;
+        let (micros, length) = time::usual_micros(bytes)?;
         // The number must end before the input does.
         (length < bytes.len()).then_some((Some(micros), at + length))
     }

@@ -12,10 +12,10 @@ const EXACT_SECONDS: u64 = 1 << 32;
 
 const MICROS: f64 = 1e6;
 
-/// The number at the start of `bytes` in microseconds, and its length: one of whole microseconds, not negative, below
-/// [`EXACT_SECONDS`], of few digits. Other numbers, and what is none, are for [`seconds`].
+/// The number at the start of `bytes` in microseconds, and its length: one that is not negative, below [`EXACT_SECONDS`], of
+/// few digits. Other numbers, and what is none, are for [`seconds`].
 #[inline(always)]
-pub(super) fn exact_micros(bytes: &[u8]) -> Option<(i64, usize)> {
+pub(super) fn usual_micros(bytes: &[u8]) -> Option<(i64, usize)> {
     const POWERS: [u64; 18] = {
         let mut powers = [1; 18];
         let mut at = 1;
@@ -56,7 +56,7 @@ pub(super) fn exact_micros(bytes: &[u8]) -> Option<(i64, usize)> {
     } else if mantissa.is_multiple_of(power) {
         mantissa / power
     } else {
-        return None;
+        return nearest_micros(str::from_utf8(&bytes[..at]).ok()?, false).map(|micros| (micros, at));
     };
     (micros < EXACT_SECONDS * 1_000_000).then_some((micros.cast_signed(), at))
 }
@@ -83,7 +83,7 @@ pub(super) fn seconds(cursor: &mut Cursor<'_>) -> Result<Option<i64>> {
         Some(b'-' | b'0'..=b'9') => {
             let integral = cursor.number()?;
             let text = &cursor.input.input()[start.at..cursor.at];
-            let micros = match exact_micros(text) {
+            let micros = match usual_micros(text) {
                 Some((micros, length)) if length == text.len() => Some(micros),
                 _ => str::from_utf8(text).ok().and_then(|text| nearest_micros(text, integral)),
             };
@@ -94,6 +94,7 @@ pub(super) fn seconds(cursor: &mut Cursor<'_>) -> Result<Option<i64>> {
 }
 
 /// A JSON number of seconds in microseconds, as Python reads both.
+#[cold]
 fn nearest_micros(text: &str, integral: bool) -> Option<i64> {
     if integral {
         return text.parse::<i64>().ok()?.checked_mul(1_000_000);
@@ -112,7 +113,7 @@ pub(super) fn micros_of_double(seconds: f64) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{exact_micros, nearest_micros};
+    use super::{nearest_micros, usual_micros};
 
     #[test]
     fn times_as_services_write_them() {
@@ -129,13 +130,13 @@ mod tests {
             ("0", 0),
             ("99999999999.5", 99_999_999_999_500_000),
         ] {
-            let exact = exact_micros(text.as_bytes());
+            let usual = usual_micros(text.as_bytes());
             let integral = !text.contains(['.', 'e', 'E']);
             assert_eq!(nearest_micros(text, integral), Some(micros), "{text}");
-            assert!(exact.is_none_or(|exact| exact == (micros, text.len())), "{text}: {exact:?}");
+            assert!(usual.is_none_or(|usual| usual == (micros, text.len())), "{text}: {usual:?}");
         }
         for text in ["", "-", "01", "1.", "1e", "1e+", ".5", "1E400", "1e99"] {
-            assert_eq!(exact_micros(text.as_bytes()), None, "{text}");
+            assert_eq!(usual_micros(text.as_bytes()), None, "{text}");
         }
     }
 }
