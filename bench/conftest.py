@@ -23,7 +23,7 @@ from fastkcl.bench import original, peers
 from fastkcl.bench.pipes import CPUS, PLACEMENTS
 from original_kclpy import original_python as original_python  # a fixture: amazon_kclpy in an environment of its own
 
-PACKAGES = ("fastkcl", "pyarrow", *peers.LIBRARIES, "pyspark")
+PACKAGES = ("fastkcl", "pyarrow", *peers.LIBRARIES, "pyspark", "botocore")
 
 
 LOAD = os.getloadavg()

@@ -21,6 +21,7 @@ PLOTS = ROOT / "docs" / "performance"
 SUITES = {
     "codec": "the codec alone, in Rust (the first build of its peers takes minutes)",
     "decode": "a line in memory to pyarrow, by profile and by size of a record",
+    "get_records": "a GetRecords answer in memory to pyarrow, beside botocore's parser",
     "pipe": "children on pipes",
     "child": "time to the status, start-up, memory, idle children",
     "kclpy": "the drop-in beside amazon_kclpy",
@@ -51,7 +52,7 @@ def run(suite: str, result: Path) -> bool:
 
 def main(arguments: list[str]) -> int:
     """Run, report, and say what failed."""
-    listed = "\n".join(f"  {name:8} {what}" for name, what in SUITES.items())
+    listed = "\n".join(f"  {name:11} {what}" for name, what in SUITES.items())
     parser = argparse.ArgumentParser(
         prog="bench/run.py", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=f"suites:\n{listed}"
     )

@@ -108,6 +108,10 @@ TARGETS = (
         _DECODE, "speed", _all(60, 80, 80, 80), against=Side("decode", "amazon_kclpy"),
     ),
     Target(
+        "GetRecords answer to pyarrow.RecordBatch: speed, of botocore's parser's",
+        Side("get_records", "fastkcl"), "speed", {"iot": 100, "logs": 20}, against=Side("get_records", "botocore"),
+    ),
+    Target(
         "codec alone: speed, of simdjson On-Demand (fixed order) + simdutf",
         Side(_WARM, _CODEC), "speed", _all(2, 2, 2, 2.5), against=Side(_WARM, _SIMDJSON),
     ),

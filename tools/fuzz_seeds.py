@@ -1,5 +1,6 @@
 """Writes the seeds of the fuzz targets from the case files: tools/fuzz_seeds.py FOLDER."""
 
+import base64
 import json
 import sys
 from pathlib import Path
@@ -11,23 +12,34 @@ PIECES = b"\x00\x06\x3f\x1e"
 
 def main() -> None:
     """One file a case: what the target expects in front, then the case's text."""
-    texts: dict[str, list[bytes]] = {"base64": [], "line": []}
+    texts: dict[str, list[bytes]] = {"base64": [], "line": [], "kpl": []}
     for path in sorted(CASES.glob("*.jsonl")):
         for row in path.read_text().splitlines():
             case = json.loads(row)
             if path.stem == "base64":
                 texts["base64"].append(str(case.get("text", case.get("json"))).encode())
+            elif path.stem == "kpl":
+                # Without magic number and digest, which the target adds.
+                texts["kpl"].append(base64.b64decode(case["data_b64"])[4:-16])
             elif isinstance(case.get("line"), str):
                 texts["line"].append(case["line"].encode() + b"\n")
     if not all(texts.values()):
-        sys.exit(f"no lines or no base64 among the cases in {CASES}")
-    prefixes = {"base64": b"", "line": LIMIT_AND_PIECES, "framing": PIECES}
+        sys.exit(f"no lines, base64 or aggregates among the cases in {CASES}")
+    texts["get_records"] = [_answer(line) for line in texts["line"] if b'"records"' in line]
+    prefixes = {"base64": b"", "line": LIMIT_AND_PIECES, "framing": PIECES, "kpl": b"", "get_records": b"j"}
     texts["framing"] = texts["line"]
     for target, prefix in prefixes.items():
         folder = Path(sys.argv[1]) / target
         folder.mkdir(parents=True, exist_ok=True)
         for index, text in enumerate(texts[target]):
             (folder / f"case-{index}").write_bytes(prefix + text)
+
+
+def _answer(line: bytes) -> bytes:
+    """A daemon's line with the names of a GetRecords answer."""
+    for name in (b"records", b"data", b"partitionKey", b"sequenceNumber", b"approximateArrivalTimestamp"):
+        line = line.replace(b'"%s"' % name, b'"%s"' % (name[:1].upper() + name[1:]))
+    return line
 
 
 main()

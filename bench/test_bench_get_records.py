@@ -1,0 +1,76 @@
+"""One GetRecords answer in memory to what a program gets: columns, or dictionaries as from botocore; by profile."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import pyarrow as pa
+import pytest
+from answer_helpers import by_botocore
+from botocore.utils import parse_timestamp
+from fastkcl import _core
+from fastkcl.replay import profiles
+from fastkcl.replay.positions import sequence_numbers
+from suites import Way, one_core, take_turns, timed
+
+PROFILES = ("iot", "clickstream", "logs", "blob", "tiny")
+QUICK_RECORDS = {"logs": 20, "blob": 1}
+ROUNDS = 7
+
+
+@cache
+def body(profile: str, records: int) -> bytes:
+    """An answer of the profile's payloads, written as local AWS writes it."""
+    payloads = profiles.PROFILES[profile]
+    second = profiles.EPOCH_MILLIS // 1000
+    rows = zip(
+        sequence_numbers(0, records, created=second, arrival=second),
+        payloads.payloads(records),
+        payloads.partition_keys(records),
+        strict=True,
+    )
+    answer = {
+        "Records": [
+            {
+                "SequenceNumber": sequence_number,
+                "ApproximateArrivalTimestamp": (profiles.EPOCH_MILLIS + index) / 1000,
+                "Data": _core.encode_base64(data).decode(),
+                "PartitionKey": key,
+            }
+            for index, (sequence_number, data, key) in enumerate(rows)
+        ],
+        "NextShardIterator": "A" * 224,
+        "MillisBehindLatest": 0,
+    }
+    return json.dumps(answer, separators=(",", ":")).encode()
+
+
+def columns(content: bytes) -> pa.RecordBatch:
+    """The answer's records in pyarrow."""
+    return pa.record_batch(_core.decode_get_records(content).batch)
+
+
+def dictionaries(content: bytes) -> list[dict[str, object]]:
+    """The list that a program with `install_botocore` gets when it looks at Records."""
+    return _core.record_dicts(_core.decode_get_records(content).batch, parse_timestamp)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_get_records(benchmark, profile: str) -> None:
+    """Equal to what botocore's own parser gives, then timed in turn."""
+    full = profiles.PROFILES[profile].records
+    records = full if benchmark.enabled else QUICK_RECORDS.get(profile, 500)
+    content = body(profile, records)
+    expected = by_botocore(content)["Records"]
+    assert dictionaries(content) == expected
+    found = columns(content)
+    for column, member in (("data", "Data"), ("partitionKey", "PartitionKey"), ("sequenceNumber", "SequenceNumber")):
+        assert found[column].equals(pa.array([record[member] for record in expected], found[column].type))
+    ways: dict[str, Way] = {
+        "fastkcl": timed(columns, content),
+        "fastkcl, dictionaries": timed(dictionaries, content),
+        "botocore": timed(by_botocore, content),
+    }
+    with one_core():
+        take_turns(benchmark, "get_records", profile, ways, ROUNDS, line_bytes=len(content), records=records)
