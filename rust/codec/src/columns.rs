@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A batch leaves by [`Columns::finish`]. Buffers that are at least half full go out as they are and come back to the
-//! pool later; of the others an exact copy goes out, so that holding a small batch holds little memory.
+//! pool later; of the others a copy goes out, in buffers that it fills, so that holding a small batch holds little memory.
 
 use std::sync::{Arc, LazyLock};
 
@@ -19,7 +19,7 @@ use arrow_array::{ArrayRef, BinaryArray, PrimitiveArray, StringArray};
 use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 
-use crate::pool::{Buf, Lane, Pool, give, lend};
+use crate::pool::{Buf, Lane, Pool, lend};
 
 /// Columns of the canonical record schema.
 pub(crate) const CANONICAL: usize = 5;
@@ -293,16 +293,19 @@ impl Columns {
     }
 }
 
-/// Takes a column's bytes out of its builder: as they are if they fill half of their buffer, else as an exact copy.
+/// Takes a column's bytes out of its builder: as they are if they fill half of their buffer, else as a copy in one that
+/// they do fill. That one comes from the pool if it can, as writing to fresh memory costs more than decoding.
 fn seal(buf: &mut Buf, lane: Lane, pool: &Arc<Pool>, capacity: &mut usize) -> Buffer {
-    if buf.len() < buf.capacity().div_ceil(2) {
-        let exact = Buf::exact(buf.as_slice());
-        *capacity += exact.capacity();
+    let sealed = if buf.len() < buf.capacity().div_ceil(2) {
+        let mut copy = pool.take_fitting(lane, buf.len());
+        copy.extend_from_slice(buf.as_slice());
         buf.truncate(0);
-        return give(exact);
-    }
-    *capacity += buf.capacity();
-    lend(std::mem::replace(buf, Buf::new()), lane, pool)
+        copy
+    } else {
+        std::mem::replace(buf, Buf::new())
+    };
+    *capacity += sealed.capacity();
+    lend(sealed, lane, pool)
 }
 
 fn offsets(buffer: Buffer) -> OffsetBuffer<i32> {

@@ -3,7 +3,7 @@
 //! Writing to fresh memory costs more than reading and decoding a line together (a page fault each 4 KiB). So the
 //! buffers of a batch come back here when the last Arrow consumer lets go, and the next batch of the same decoder takes
 //! them. Memory is what is held, not what was reserved: a column that fills less than half of its buffer leaves as an
-//! exact copy (see `columns`), and [`Pool::rest`] frees everything before a child goes idle.
+//! copy of its size (see `columns`), and [`Pool::rest`] frees everything before a child goes idle.
 //!
 //! Letting go can happen on any thread, in a forked child, or while the interpreter shuts down. So returning a buffer
 //! takes no lock and calls nothing but the allocator: a lane is a few atomic slots, a buffer moves in and out by one
@@ -48,6 +48,7 @@ impl Buf {
     }
 
     /// A buffer of exactly these bytes.
+    #[cfg(test)]
     pub(crate) fn exact(bytes: &[u8]) -> Self {
         let mut buf = Self::new();
         if !bytes.is_empty() {
@@ -320,6 +321,30 @@ impl Pool {
         buf
     }
 
+    /// A buffer for `len` bytes that is at most twice as large: one that has rested here, if it can be, or a new one of
+    /// exactly this size.
+    pub(crate) fn take_fitting(&self, lane: Lane, len: usize) -> Buf {
+        let mut fitting = Buf::new();
+        let mut others: [Option<Buf>; SLOTS] = Default::default();
+        for (slot, other) in self.slots[lane as usize].iter().zip(&mut others) {
+            match Self::take_slot(slot) {
+                Some(buf) if buf.capacity() <= 2 * len => {
+                    fitting = buf;
+                    break;
+                }
+                rejected => *other = rejected,
+            }
+        }
+        for other in others.into_iter().flatten() {
+            self.put(lane, other);
+        }
+        fitting.truncate(0);
+        if fitting.capacity() < len {
+            fitting.set_capacity(len);
+        }
+        fitting
+    }
+
     fn take_slot(slot: &AtomicPtr<Buf>) -> Option<Buf> {
         let boxed = slot.swap(ptr::null_mut(), Ordering::Acquire);
         if boxed.is_null() {
@@ -378,33 +403,23 @@ impl Drop for Pool {
     }
 }
 
-/// A buffer on loan to Arrow: back to its home, if it has one, when the last consumer lets go.
+/// A buffer on loan to Arrow: back to its home when the last consumer lets go.
 struct Loan {
     buf: Buf,
-    home: Option<(Lane, Arc<Pool>)>,
+    lane: Lane,
+    home: Arc<Pool>,
 }
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        if let Some((lane, pool)) = &self.home {
-            pool.put(*lane, mem::replace(&mut self.buf, Buf::new()));
-        }
+        self.home.put(self.lane, mem::replace(&mut self.buf, Buf::new()));
     }
 }
 
 /// Hands `buf` to Arrow without a copy; it comes back to its lane.
 pub(crate) fn lend(buf: Buf, lane: Lane, pool: &Arc<Pool>) -> Buffer {
-    hand_over(Loan { buf, home: Some((lane, Arc::clone(pool))) })
-}
-
-/// Hands `buf` to Arrow for good, without a copy.
-pub(crate) fn give(buf: Buf) -> Buffer {
-    hand_over(Loan { buf, home: None })
-}
-
-fn hand_over(loan: Loan) -> Buffer {
-    let (pointer, len) = (loan.buf.pointer, loan.buf.len());
-    let loan = Arc::new(loan);
+    let (pointer, len) = (buf.pointer, buf.len());
+    let loan = Arc::new(Loan { buf, lane, home: Arc::clone(pool) });
     // SAFETY: `pointer` is valid for reads of `len` initialised bytes for as long as `loan` lives: moving a `Buf` does
     // not move its allocation, nothing changes the buffer inside a `Loan`, and `Buffer` keeps the `Arc`.
     unsafe { Buffer::from_custom_allocation(pointer, len, loan) }
@@ -454,6 +469,21 @@ mod tests {
             kept += 1;
         }
         assert_eq!(kept, super::SLOTS);
+    }
+
+    #[test]
+    fn a_fitting_buffer_is_one_that_rested_and_at_most_twice_as_large() {
+        let pool = Pool::default();
+        for size in [1000, 300, 100] {
+            pool.put(Lane::Keys, Buf::exact(&vec![1; size]));
+        }
+        let capacities = [150, 150, 400, 501].map(|len| {
+            let buf = pool.take_fitting(Lane::Keys, len);
+            assert_eq!(buf.len(), 0);
+            buf.capacity()
+        });
+        assert_eq!(capacities, [300, 150, 400, 1000], "found; grown from 100; new; found");
+        assert_eq!(pool.take(Lane::Keys).capacity(), 0);
     }
 
     #[test]
