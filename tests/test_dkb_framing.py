@@ -183,6 +183,14 @@ def test_markers_that_cannot_be_told_apart(markers: dict[str, Any], says: str) -
         _core.MarkerDecoder(**markers)
 
 
+def test_decoders_wherever_they_are_in_memory() -> None:
+    """Vectors of a search are aligned to 32 bytes, and objects of Python to 16."""
+    decoders = [_core.MarkerDecoder(end_of_message=b"EOM") for _ in range(64)]
+    for decoder in decoders:
+        decoder.feed(b"x" * 1000 + b"EOM")
+        assert [len(event.data or b"") for event in decoder] == [1000]
+
+
 class TestColumns:
     def test_a_run_goes_to_columns(self) -> None:
         read_fd, write_fd = os.pipe()

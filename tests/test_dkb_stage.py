@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -202,6 +203,16 @@ class TestStream:
             stage.expect(b"b\n\0")
             stage.process.send_signal(signal.SIGTERM)
             assert stage.process.wait(30) == 128 + signal.SIGTERM
+
+    def test_a_terminal(self) -> None:
+        terminal, other = os.openpty()
+        try:
+            command = [sys.executable, str(STAGE), "json", "echo", "-", "-m", "s"]
+            done = subprocess.run(command, stdin=other, capture_output=True, text=True, timeout=60, check=False)
+        finally:
+            os.close(terminal)
+            os.close(other)
+        assert (done.returncode, "standard input is a terminal: pipe messages in" in done.stderr) == (2, True)
 
     def test_skip_marks_and_passes_on(self) -> None:
         with Stage("json", "raise", 5, "-m", "s", "--skip") as stage:

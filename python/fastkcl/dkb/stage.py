@@ -183,6 +183,10 @@ class ProcessorStage:
             if "s" in (self.ARGS.source, self.ARGS.dest):
                 if self.ARGS.source == "f":
                     _give_up_standard_input()
+                elif os.isatty(0):
+                    raise StageError(
+                        "arguments", "standard input is a terminal: pipe messages in, or read files with --mode f", 2
+                    )
                 process.run(self._serve, DEFAULT_SHUTDOWN_GRACE)
             else:
                 self._work()

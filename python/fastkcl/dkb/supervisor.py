@@ -44,6 +44,8 @@ OnLog: TypeAlias = Callable[[str, bytes], None]
 _TERMINATE_SECONDS: Final = 2.0
 _END_SECONDS: Final = 30.0  # for a worker to end by itself after the end of its input
 _ANSWER_WAIT: Final = 3600.0  # a bound of each single wait, not of a request
+_EXTRACTED: Final = 1000  # messages of an extraction that wait to be taken
+_TURN: Final = 0.25  # seconds after which a wait looks whether anybody still wants what it waits for
 _PIPE_BYTES: Final = 64 * 1024  # what a pipe takes without a reader
 
 
@@ -140,6 +142,9 @@ class _Worker:
             max_message_bytes=supervisor.max_message_bytes,
         )
         self._events: queue.SimpleQueue[tuple[str, bytes | None] | Exception] = queue.SimpleQueue()
+        # An extraction waits for who takes its messages. Who gets requests must not: we may be writing to it.
+        self._room = threading.Semaphore(_EXTRACTED) if extract else None
+        self._unwanted = threading.Event()
         self._levels = LineLevels()
         self._on_log = supervisor.on_log
         self.has_answered = False
@@ -152,6 +157,9 @@ class _Worker:
             else:
                 self._decoder.finish()
             for event in self._decoder:
+                while self._room is not None and not self._room.acquire(timeout=_TURN):
+                    if self._unwanted.is_set():
+                        return False
                 self._events.put((event.kind, event.data))
         except DecodeError as error:
             self._events.put(error)
@@ -201,6 +209,8 @@ class _Worker:
             if isinstance(event, Exception):
                 raise event
             kind, data = event
+            if self._room is not None:
+                self._room.release()
             self.has_answered = self.has_answered or kind != "eof"
             if kind == "message" and not data:
                 continue  # discarded
@@ -218,6 +228,7 @@ class _Worker:
 
     def end(self, seconds: float) -> int | None:
         """End its input, and wait for its end; then make it."""
+        self._unwanted.set()
         self.child.close_stdin()
         code = self.child.wait(seconds)
         if code is None:
@@ -226,8 +237,14 @@ class _Worker:
         self.child.discard()
         return code
 
+    def abandon(self) -> None:
+        """End it and every wait for it, from any thread."""
+        self._unwanted.set()
+        self.child.abandon()
+
     def terminate(self) -> None:
         """SIGTERM, twice as a stage notes only the first, then SIGKILL."""
+        self._unwanted.set()
         for _ in range(2):
             self.child.signal(signal.SIGTERM)
         if self.child.wait(_TERMINATE_SECONDS) is None:
@@ -310,41 +327,51 @@ class Supervisor:
         Raises:
             SupervisorError: it failed. After its first message it is not started again, as all would come twice.
         """
-        while True:
-            worker = self._start(extract=True)
-            try:
-                while True:
-                    kind, data = worker.next_event(self.response_timeout)
-                    if kind == "message":
-                        assert data is not None
-                        self._deaths = 0
-                        self.counts.results += 1
-                        emit(Answer((), (data,)))
-                    elif kind == "eof":
-                        break
-            except (ProtocolError, DecodeError) as error:
-                raise self._broken(error) from error
-            except WorkerDiedError as error:
-                worker.terminate()
-                reason = str(error)
-            else:
-                reason = ""
-            code = self._end_worker()
-            if self._stopped.is_set() or (code == 0 and not reason):
-                return
-            if self.counts.results:
-                raise SupervisorError(
-                    f"{self.name}: the extraction failed ({reason or _ended(code)}) after {self.counts.results}"
-                    " messages; it is not started again, as they would come twice"
-                )
-            self._died(reason or _ended(code))
+        try:
+            while not self._stopped.is_set() and not self._extract_once(emit):
+                pass
+        except BaseException:
+            self.stop()
+            raise
+        finally:
+            self._end_worker()
+
+    def _extract_once(self, emit: Callable[[Answer], None]) -> bool:
+        """Whether it is done."""
+        worker = self._start(extract=True)
+        reason = ""
+        try:
+            while True:
+                kind, data = worker.next_event(self.response_timeout)
+                if kind == "message":
+                    assert data is not None
+                    self._deaths = 0
+                    self.counts.results += 1
+                    emit(Answer((), (data,)))
+                elif kind == "eof":
+                    break
+        except (ProtocolError, DecodeError) as error:
+            raise self._broken(error) from error
+        except WorkerDiedError as error:
+            worker.terminate()
+            reason = str(error)
+        code = self._end_worker()
+        if self._stopped.is_set() or (code == 0 and not reason):
+            return True
+        if self.counts.results:
+            raise SupervisorError(
+                f"{self.name}: the extraction failed ({reason or _ended(code)}) after {self.counts.results} messages;"
+                " it is not started again, as they would come twice"
+            )
+        self._died(reason or _ended(code))
+        return False
 
     def stop(self) -> None:
         """End the worker and every wait for it, from any thread."""
         self._stopped.set()
         worker = self._worker
         if worker is not None:
-            worker.child.abandon()
+            worker.abandon()
 
     # One request, as often as it takes.
 
