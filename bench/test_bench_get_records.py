@@ -8,8 +8,8 @@ from functools import cache
 import pyarrow as pa
 import pytest
 from answer_helpers import by_botocore
-from botocore.utils import parse_timestamp
 from fastkcl import _core
+from fastkcl.kinesis import install_botocore
 from fastkcl.replay import profiles
 from fastkcl.replay.positions import sequence_numbers
 from suites import Way, one_core, take_turns, timed
@@ -52,8 +52,9 @@ def columns(content: bytes) -> pa.RecordBatch:
 
 
 def dictionaries(content: bytes) -> list[dict[str, object]]:
-    """The list that a program with `install_botocore` gets when it looks at Records."""
-    return _core.record_dicts(_core.decode_get_records(content).batch, parse_timestamp)
+    """What a program with `install_botocore` gets when it looks at Records."""
+    with install_botocore():
+        return by_botocore(content)["Records"]
 
 
 @pytest.mark.parametrize("profile", PROFILES)

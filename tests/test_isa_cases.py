@@ -21,6 +21,7 @@ CODEC_TESTS = (
     "test_decoder_isa.py",
     "test_json_grammar_cases.py",
     "test_kcl_decode_cases.py",
+    "test_kinesis_get_records.py",
     "test_property_base64.py",
     "test_property_messages.py",
 )

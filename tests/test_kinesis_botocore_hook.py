@@ -7,6 +7,7 @@ import io
 import json
 import pickle
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,9 @@ import boto3
 import botocore.awsrequest
 import botocore.parsers
 import botocore.session
+import cbor2
 import pytest
+from answer_helpers import by_botocore
 from botocore.exceptions import ClientError
 from fastkcl import DecodeError, RecordBatch
 from fastkcl.kinesis import install_botocore
@@ -197,6 +200,43 @@ def test_what_is_no_answer_is_an_error(body: bytes) -> None:
     """botocore's own parser gives an answer without records, or another one."""
     with install_botocore(), pytest.raises(DecodeError):
         get(answered(body))
+
+
+def test_smithy_cbor() -> None:
+    """The protocol that botocore speaks where a service's model has it."""
+    records = [
+        {"SequenceNumber": "1", "Data": b"1", "PartitionKey": "k", "ApproximateArrivalTimestamp": cbor2.CBORTag(1, 1.5)}
+    ]
+    body = cbor2.dumps({"Records": records, "MillisBehindLatest": 5, "NextShardIterator": "next"})
+    plain = by_botocore(body, "smithy-rpc-v2-cbor")
+    with install_botocore():
+        response = by_botocore(body, "smithy-rpc-v2-cbor")
+    assert response.pop("RecordBatch").num_rows == 1
+    assert response == plain
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Asia/Kathmandu"])
+def test_times_are_told_in_the_local_zone(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Around the changes of 2025, in steps that meet no quarter of an hour."""
+    moments = [change + step * 411.7 for change in (1743296400, 1761440400, 1743868800) for step in range(-40, 40)]
+    records = [{**RECORDS[0], "ApproximateArrivalTimestamp": moment} for moment in [*moments, 0, 0.000001, -1.5]]
+    client = answered(json.dumps({"Records": records}).encode())
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", zone)
+        time.tzset()
+        plain = get(client)["Records"]
+        with install_botocore():
+            found = get(client)["Records"]
+        shown = [
+            [
+                (str(moment), moment.fold, moment.utcoffset())
+                for moment in (each["ApproximateArrivalTimestamp"] for each in made)
+            ]
+            for made in (found, plain)
+        ]
+    time.tzset()
+    assert found == plain
+    assert shown[0] == shown[1]
 
 
 def test_other_operations_and_services_are_left_alone() -> None:

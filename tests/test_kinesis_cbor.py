@@ -5,9 +5,11 @@ import json
 from typing import Any
 
 import cbor2
+import local_aws_helpers
 import pytest
 from answer_helpers import as_botocore, by_botocore
 from fastkcl import DecodeError, _core
+from fastkcl.local_aws import LocalAws
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,6 +72,27 @@ def test_strings_in_pieces() -> None:
     body = b"\xa1\x67Records\x81\xa3\x64Data" + pieces + b"\x6cPartitionKey" + text + b"\x6eSequenceNumber\x611"
     (found,) = _core.decode_get_records(body, AMZ).batch
     assert (found.data, found.partition_key) == (b"ABC", "a\u00e9")
+
+
+def test_answers_of_local_aws_as_the_java_sdks_ask_for_them() -> None:
+    with LocalAws() as aws:
+        kinesis = local_aws_helpers.client(aws)
+        kinesis.create_stream(StreamName="s", ShardCount=1)
+        kinesis.get_waiter("stream_exists").wait(StreamName="s", WaiterConfig={"Delay": 1})
+        kinesis.put_records(StreamName="s", Records=[{"Data": b"%d" % n, "PartitionKey": "k"} for n in range(50)])
+        bodies = []
+        for content_type, write in (
+            (AMZ, cbor2.dumps),
+            (local_aws_helpers.JSON, lambda value: json.dumps(value).encode()),
+        ):
+            request = write({"ShardIterator": local_aws_helpers.iterator(kinesis, "s")})
+            headers = local_aws_helpers.headers("GetRecords", content_type)
+            status, answered, body = local_aws_helpers.post(aws.url, request, headers)
+            assert status == 200
+            bodies.append(_core.decode_get_records(body, answered["Content-Type"]))
+    by_cbor, by_json = (as_botocore(answer) for answer in bodies)
+    assert [record["Data"] for record in by_cbor["Records"]] == [b"%d" % n for n in range(50)]
+    assert by_cbor["Records"] == by_json["Records"]
 
 
 SOUND = encoded(

@@ -20,6 +20,7 @@ import functools
 import importlib.util
 import threading
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
@@ -56,12 +57,10 @@ class GetRecordsResponse(dict[str, Any]):
     def _made(self) -> Self:
         unmade: object = dict.get(self, _RECORDS)
         if isinstance(unmade, _Unmade):
-            from botocore.utils import parse_timestamp
-
             batch = unmade.batch
             with unmade.lock:
                 if dict.get(self, _RECORDS) is unmade:
-                    self[_RECORDS] = _core.record_dicts(batch, parse_timestamp)
+                    self[_RECORDS] = _core.record_dicts(batch, _moments())
         return self
 
     def __getitem__(self, key: str) -> Any:  # noqa: ANN401, D105
@@ -119,6 +118,26 @@ class GetRecordsResponse(dict[str, Any]):
 
     def __repr__(self) -> str:
         return dict.__repr__(self._made())
+
+
+def _moments() -> Callable[[float], datetime]:
+    """Seconds since the epoch as botocore's parser gives them: in the local zone, as dateutil knows it.
+
+    That takes most of the time of botocore's parser. Zones change at quarters of an hour, so each of these is asked for
+    once.
+    """
+    from botocore.utils import parse_timestamp
+
+    quarters: dict[float, datetime] = {}
+
+    def moment(seconds: float) -> datetime:
+        begin = seconds // 900 * 900
+        quarter = quarters.get(begin)
+        if quarter is None:
+            quarter = quarters[begin] = parse_timestamp(begin)
+        return (quarter + timedelta(seconds=seconds - begin)).replace(fold=quarter.fold)
+
+    return moment
 
 
 class BotocoreHook:
