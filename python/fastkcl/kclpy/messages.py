@@ -8,7 +8,6 @@ batch, and a `Record` makes them at each access.
 from __future__ import annotations
 
 import binascii
-from contextlib import suppress
 
 from fastkcl._core import DecodeError, KclpyRecordBase, decode_base64, kclpy_detach, kclpy_records
 from fastkcl.kclpy.checkpoint_error import CheckpointError
@@ -330,12 +329,19 @@ def _received_attributes(record: Record) -> dict[str, Any]:
         "_sub_sequence_number": fields["subSequenceNumber"],
         "_timestamp_millis": millis,
     }
-    with suppress(ValueError, OverflowError, OSError):  # beyond the range of datetime
-        made["_approximate_arrival_timestamp"] = _local_time(millis)
+    made |= _time_attribute(millis)
     made["_partition_key"] = fields["partitionKey"]
     made["_data"] = fields["data"]
     made["_json_dict"] = fields | {"action": "record"}
     return made
+
+
+def _time_attribute(millis: int | None) -> dict[str, Any]:
+    """The original's name for a record's time, and that time; nothing where it is beyond the range of datetime."""
+    try:
+        return {"_approximate_arrival_timestamp": _local_time(millis)}
+    except (ValueError, OverflowError, OSError):
+        return {}
 
 
 def _local_time(millis: int | None) -> datetime | None:
@@ -389,8 +395,7 @@ class Record(_WithAttributes):
             """The attributes, the original's private ones among them."""
             attributes = self._own_attributes()
             if "_timestamp_millis" in attributes and "_approximate_arrival_timestamp" not in attributes:
-                with suppress(ValueError, OverflowError, OSError):
-                    attributes["_approximate_arrival_timestamp"] = _local_time(attributes["_timestamp_millis"])
+                attributes.update(_time_attribute(attributes["_timestamp_millis"]))
             return attributes
 
     def _own_attributes(self) -> dict[str, Any]:
