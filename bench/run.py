@@ -50,13 +50,19 @@ def run(suite: str, result: Path) -> bool:
         return False
 
 
+def _suite(name: str) -> str:
+    if name not in SUITES:
+        raise argparse.ArgumentTypeError(f"there is no suite {name!r}; there are {', '.join(SUITES)}")
+    return name
+
+
 def main(arguments: list[str]) -> int:
     """Run, report, and say what failed."""
     listed = "\n".join(f"  {name:11} {what}" for name, what in SUITES.items())
     parser = argparse.ArgumentParser(
         prog="bench/run.py", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=f"suites:\n{listed}"
     )
-    parser.add_argument("suites", nargs="*", metavar="SUITE", choices=[*SUITES, []], help="all without one")
+    parser.add_argument("suites", nargs="*", metavar="SUITE", type=_suite, help="all without one")
     parser.add_argument("--write", action="store_true", help=f"put figures and plots into {PAGE.relative_to(ROOT)}")
     options = parser.parse_args(arguments)
     chosen = options.suites or list(SUITES)
