@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from daemon_stage import SHARD, Make, daemons, jvm_of
@@ -103,6 +104,22 @@ def test_a_fastkcl_daemon_that_is_killed(stage: Make, generation: Generation, si
     assert group_members(jvm) == []
     at.put()
     at.finish(second)
+
+
+@daemons((KCL_3, PARQUET))
+def test_everybody_is_asked_to_stop_at_once(stage: Make, generation: Generation, sink: str) -> None:
+    """As by systemd's default KillMode: the JVM is told twice, and children and guard pass over it."""
+    at = stage(generation, sink)
+    at.put()
+    daemon = at.start(seconds=1)
+    daemon.wait_for("a write", lambda: "staging" in daemon.text)
+    pid = daemon.process.pid
+    started = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    for each in {pid, *started, *group_members(jvm_of(daemon))}:
+        os.kill(each, signal.SIGTERM)
+    assert daemon.end(None) == 0, daemon.text
+    at.put()
+    at.finish(at.start())
 
 
 @daemons((KCL_3, PARQUET), (KCL_3, DELTA))

@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "guarantees.md"
-NAMED = sorted(set(re.findall(r"`(tests/\w+\.py(?:::\w+)+)`", PAGE.read_text())))
+PAGES = "".join(path.read_text() for path in sorted(ROOT.glob("docs/*.md")))
+NAMED = sorted(set(re.findall(r"`(tests/\w+\.py(?:::\w+)+)`", PAGES)))
 
 
 @pytest.mark.parametrize("name", NAMED)
