@@ -12,21 +12,26 @@ PIECES = b"\x00\x06\x3f\x1e"
 
 def main() -> None:
     """One file a case: what the target expects in front, then the case's text."""
-    texts: dict[str, list[bytes]] = {"base64": [], "line": [], "kpl": []}
+    texts: dict[str, list[bytes]] = {"base64": [], "line": [], "kpl": [], "frames": []}
     for path in sorted(CASES.glob("*.jsonl")):
         for row in path.read_text().splitlines():
             case = json.loads(row)
             if path.stem == "base64":
                 texts["base64"].append(str(case.get("text", case.get("json"))).encode())
+            elif path.stem == "processv1-frames":
+                texts["frames"].append(base64.b64decode(case.get("input_b64", "")) or case.get("bytes", "").encode())
+            elif path.stem == "processv1-json":
+                texts["frames"].append(case["text"].encode() + b"\nend\n")
             elif path.stem == "kpl":
                 # Without magic number and digest, which the target adds.
                 texts["kpl"].append(base64.b64decode(case["data_b64"])[4:-16])
             elif isinstance(case.get("line"), str):
                 texts["line"].append(case["line"].encode() + b"\n")
     if not all(texts.values()):
-        sys.exit(f"no lines, base64 or aggregates among the cases in {CASES}")
+        sys.exit(f"no lines, base64, aggregates or frames among the cases in {CASES}")
     texts["get_records"] = [_answer(line) for line in texts["line"] if b'"records"' in line]
-    prefixes = {"base64": b"", "line": LIMIT_AND_PIECES, "framing": PIECES, "kpl": b"", "get_records": b"j"}
+    prefixes = {"base64": b"", "line": LIMIT_AND_PIECES, "framing": PIECES, "frames": PIECES, "kpl": b""}
+    prefixes["get_records"] = b"j"
     texts["framing"] = texts["line"]
     for target, prefix in prefixes.items():
         folder = Path(sys.argv[1]) / target

@@ -1,8 +1,11 @@
 """A stitch that fills a Spark table: the base64 payloads of its messages, acknowledged when they are stored.
 
-Custom arguments: the table's name, and perhaps the URL of a Spark Connect server.
+Custom arguments: the name of a table that is there, and perhaps the URL of a Spark Connect server.
 
-A message is stored at least once: if this process dies between the write and the acknowledgement, who sent it cannot
+    CREATE TABLE db.messages (id bigint, channel string, sender string, node string, data binary) USING parquet
+
+Plain Parquet files take one writer; tables of a format with commits (Iceberg, Delta) take several stitches, without
+`only_writer`. A message is stored at least once: if this process dies between the write and the acknowledgement, who sent it cannot
 know.
 """
 
@@ -12,7 +15,7 @@ from fastkcl.spark.sinks import TableSink
 
 with Stitch(receive_exit=True) as stitch:
     table, *url = stitch.custom_arguments
-    with MessageWriter(TableSink(table), spark=url[0] if url else None) as writer:
+    with MessageWriter(TableSink(table, only_writer=True), spark=url[0] if url else None) as writer:
         while True:
             batch = stitch.next_batch(max_messages=100_000)
             if isinstance(batch, StitchBatch):
