@@ -30,8 +30,8 @@ def main() -> None:
     if not all(texts.values()):
         sys.exit(f"no lines, base64, aggregates or frames among the cases in {CASES}")
     texts["get_records"] = [_answer(line) for line in texts["line"] if b'"records"' in line]
-    prefixes = {"base64": b"", "line": LIMIT_AND_PIECES, "framing": PIECES, "frames": PIECES, "kpl": b""}
-    prefixes["get_records"] = b"j"
+    prefixes = {"base64": b"", "line": LIMIT_AND_PIECES, "framing": PIECES, "kpl": b"", "get_records": b"j"}
+    prefixes["frames"] = PIECES
     texts["framing"] = texts["line"]
     for target, prefix in prefixes.items():
         folder = Path(sys.argv[1]) / target

@@ -4,9 +4,9 @@ Custom arguments: the name of a table that is there, and perhaps the URL of a Sp
 
     CREATE TABLE db.messages (id bigint, channel string, sender string, node string, data binary) USING parquet
 
-Plain Parquet files take one writer; tables of a format with commits (Iceberg, Delta) take several stitches, without
-`only_writer`. A message is stored at least once: if this process dies between the write and the acknowledgement, who sent it cannot
-know.
+Plain Parquet files take one writer. A table of a format with commits (Iceberg, Delta) takes several stitches, without
+`only_writer`. A message is stored at least once: if this process dies between the write and the acknowledgement, who
+sent it cannot know.
 """
 
 from fastkcl.processv1 import Stitch, StitchBatch

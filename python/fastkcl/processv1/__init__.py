@@ -1,6 +1,6 @@
 """CrossStitch ProcessV1: workers (stitches) of a core, and the core itself.
 
-    errors      LocalProtocolError, CoreGoneError
+    errors      ArgumentError, CoreGoneError
     arguments   the command line that a core gives a stitch
     groups      names of groups, addresses of stitches
     connection  Connection: the state table, sans-IO; what may come, what may be written
@@ -15,11 +15,12 @@ Core and stitch write when they like, and nobody waits for a reply: heartbeats a
 The messages are the frozen classes of `fastkcl._core`, the frames its decoder's.
 """
 
+from fastkcl import LocalProtocolError
 from fastkcl._core import FromStitchMessage, MessageBatch, StitchDecoder, ToStitchMessage
-from fastkcl.processv1.arguments import ArgumentError, Arguments, Parameters
+from fastkcl.processv1.arguments import Arguments, Parameters
 from fastkcl.processv1.batch import StitchBatch
 from fastkcl.processv1.connection import Connection
-from fastkcl.processv1.errors import CoreGoneError, LocalProtocolError
+from fastkcl.processv1.errors import ArgumentError, CoreGoneError
 from fastkcl.processv1.groups import AddressError, GroupName, InstanceAddress
 from fastkcl.processv1.runner import run
 from fastkcl.processv1.stitch import Stitch

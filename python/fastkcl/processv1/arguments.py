@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from fastkcl.processv1.errors import ArgumentError
 from fastkcl.processv1.groups import GroupName
 from fastkcl.stdio.frozen import Frozen
 
@@ -20,22 +21,6 @@ if TYPE_CHECKING:
 _SEPARATOR = "--"
 _PID_LIMIT = 1 << 31
 _SPACE = " \t\n\v\f\r"
-
-
-class ArgumentError(ValueError):
-    """A command line that no stitch can start with. `str()` is ``<kind>: <what>``.
-
-    Args:
-        kind: ``duplicate_argument``, ``channel`` or ``corepid``.
-        what: what is wrong.
-    """
-
-    def __init__(self, kind: str, what: str) -> None:
-        super().__init__(kind, what)
-        self.kind = kind
-
-    def __str__(self) -> str:
-        return f"{self.args[0]}: {self.args[1]}"
 
 
 class Parameters(Frozen):

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from collections import deque
 
+from fastkcl import LocalProtocolError
 from fastkcl._core import DEFAULT_MAX_FRAME_BYTES, DecodeError, FromStitchMessage, StitchDecoder, ToStitchMessage
-from fastkcl.processv1.errors import LocalProtocolError
 from fastkcl.stdio.frozen import Frozen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Literal, TypeAlias
+    from typing import Literal, NoReturn, TypeAlias
 
     State: TypeAlias = Literal["STARTING", "RUNNING", "STOPPING", "EXITED"]
     Kind: TypeAlias = Literal["heartbeat", "data", "error", "exit"]
@@ -155,7 +155,7 @@ class Connection:
             LocalProtocolError: it has started before.
         """
         if self._state != "STARTING":
-            raise LocalProtocolError("a start", self._state)
+            self.not_allowed("a start")
         self._state = "RUNNING"
 
     def receive_data(self, data: bytes) -> None:
@@ -204,12 +204,20 @@ class Connection:
             LocalProtocolError: before `start`, or when the process has to end.
         """
         if self._state not in ("RUNNING", "STOPPING"):
-            raise LocalProtocolError(f"a message ({message.command})", self._state)
+            self.not_allowed(f"a message ({message.command})")
         return message.to_frame()
+
+    def not_allowed(self, what: str) -> NoReturn:
+        """Refuse what our own side may not do here.
+
+        Raises:
+            LocalProtocolError: always.
+        """
+        raise LocalProtocolError("not_allowed", f"{what} is not allowed in state {self._state}", self._state)
 
     def _check_started(self, what: str) -> None:
         if self._state == "STARTING":
-            raise LocalProtocolError(what, self._state)
+            self.not_allowed(what)
 
     def _take_next(self) -> bool:
         try:

@@ -1,26 +1,25 @@
-"""Errors of a stitch: its own mistakes, and a core that is gone."""
+"""What is wrong around a stitch: its command line, a core that is gone. Its own mistakes are `LocalProtocolError`s."""
 
 from __future__ import annotations
 
+from fastkcl import ConfigurationError
 
-class LocalProtocolError(Exception):
-    """This side did what the state does not allow. `str()` is ``not_allowed: <what>``.
+
+class ArgumentError(ConfigurationError):
+    """A command line that no stitch can start with. `str()` is ``<kind>: <what>``.
 
     Args:
-        what: what was done.
-        state: state of the connection when it happened.
+        kind: ``duplicate_argument`` or ``channel``.
+        what: what is wrong.
     """
 
-    kind = "not_allowed"
-
-    def __init__(self, what: str, state: str) -> None:
-        super().__init__(what, state)
-        self.what = what
-        self.state = state
+    def __init__(self, kind: str, what: str) -> None:
+        super().__init__(kind, what)
+        self.kind = kind
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.what} is not allowed in state {self.state}"
+        return f"{self.args[0]}: {self.args[1]}"
 
 
-class CoreGoneError(Exception):
+class CoreGoneError(ConfigurationError):
     """There is no process of the id that the core gave as its own."""

@@ -5,10 +5,9 @@ The counterpart of `fastkcl.run`, on the same outline of a process: descriptors,
 
 from __future__ import annotations
 
+from fastkcl import ConfigurationError
 from fastkcl._core import DEFAULT_MAX_FRAME_BYTES
-from fastkcl.processv1.arguments import ArgumentError
 from fastkcl.processv1.connection import EXIT
-from fastkcl.processv1.errors import CoreGoneError
 from fastkcl.processv1.stitch import Stitch
 from fastkcl.stdio import process, reports
 
@@ -47,7 +46,7 @@ def run(
     def serve_core(descriptors: Descriptors, signals: SignalWatch) -> None:
         try:
             stitch = Stitch(argv, receive_exit=True, max_frame_bytes=max_frame_bytes, descriptors=descriptors)
-        except (ArgumentError, CoreGoneError) as error:
+        except ConfigurationError as error:
             reports.line(str(error))
             raise SystemExit(reports.EXIT_FAILURE) from None
         with stitch:

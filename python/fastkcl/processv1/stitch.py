@@ -21,10 +21,10 @@ import time
 from collections import deque
 
 from fastkcl._core import DEFAULT_MAX_FRAME_BYTES, FromStitchMessage
-from fastkcl.processv1.arguments import ArgumentError, Arguments
+from fastkcl.processv1.arguments import Arguments
 from fastkcl.processv1.batch import batch_of
 from fastkcl.processv1.connection import ERROR, EXIT, HEARTBEAT, Connection, Deliver, Write
-from fastkcl.processv1.errors import LocalProtocolError
+from fastkcl.processv1.errors import ArgumentError
 from fastkcl.processv1.groups import GroupName, InstanceAddress
 from fastkcl.processv1.watch import CoreWatch
 from fastkcl.stdio import reports
@@ -353,7 +353,7 @@ class Stitch:
     def _check(self) -> None:
         """Refuse what comes too late; the caller has the lock."""
         if self._closed:
-            raise LocalProtocolError("anything after close()", self._connection.state)
+            self._connection.not_allowed("anything after close()")
         if self._exit_code is not None:
             raise SystemExit(self._exit_code)
 

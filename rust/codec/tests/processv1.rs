@@ -244,6 +244,7 @@ fn a_batch() {
     let messages: Vec<ToStitch> = std::iter::from_fn(|| decoder.next_message()).map(Result::unwrap).collect();
     let messages: Vec<&ToStitch> = messages.iter().collect();
     let base64 = batch(&messages, DataColumn::Base64).unwrap();
+    let base64 = base64.as_arrow();
     let names: Vec<&str> = base64.schema_ref().fields().iter().map(|field| field.name().as_str()).collect();
     assert_eq!(names, ["id", "channel", "sender", "node", "data"]);
     assert_eq!(base64.column(0).as_primitive::<Int64Type>().values(), &[i64::MAX, 0]);
@@ -253,11 +254,12 @@ fn a_batch() {
     assert_eq!(base64.column(4).as_binary::<i32>().value(0), b"hi");
     assert!(base64.column(4).is_null(1));
     let text = batch(&messages, DataColumn::Text).unwrap();
+    let text = text.as_arrow();
     assert_eq!(text.column(4).as_string::<i32>().value(0), "aGk=");
     let bad = ToStitch { data: Some("aGk".into()), ..ToStitch::default() };
     let error = batch(&[messages[0], &bad], DataColumn::Base64).unwrap_err();
     assert_eq!((error.kind(), error.record(), error.field()), (ErrorKind::Base64, Some(1), Some("Data")));
-    assert_eq!(batch(&[], DataColumn::Base64).unwrap().num_rows(), 0);
+    assert_eq!(batch(&[], DataColumn::Base64).unwrap().len(), 0);
 }
 
 /// Text that is likely to hold terminators, and what almost is one.

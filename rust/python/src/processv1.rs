@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
+use fastkcl_codec::Error;
 use fastkcl_codec::framing::end_lines::{Frame, Framer, joined_lines};
 use fastkcl_codec::processv1::{self, DataColumn, FromStitch, Message as _, ToStitch};
-use fastkcl_codec::{self as codec, Error};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
@@ -347,6 +347,6 @@ pub(crate) fn stitch_batch(
     let messages: Vec<&ToStitch> = messages.iter().map(|message| &message.0).collect();
     let bytes = messages.iter().filter_map(|message| message.data.as_ref()).map(String::len).sum();
     detach_for(py, bytes, || processv1::batch(&messages, column))
-        .map(|columns| MessageBatch(codec::MessageBatch::new(columns)))
+        .map(MessageBatch)
         .map_err(|error| decode_error(py, &error))
 }

@@ -9,6 +9,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use super::message::ToStitch;
 use crate::base64;
 use crate::error::{Error, ErrorKind, Result};
+use crate::messages::MessageBatch;
 
 /// What the data of messages is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ static TEXT: LazyLock<SchemaRef> = LazyLock::new(|| schema(DataType::Utf8));
 ///
 /// # Errors
 /// Data that is no base64, or a column of 2 GiB and more; the record is the message's index.
-pub fn batch(messages: &[&ToStitch], data: DataColumn) -> Result<RecordBatch> {
+pub fn batch(messages: &[&ToStitch], data: DataColumn) -> Result<MessageBatch> {
     let texts = |value: fn(&ToStitch) -> &Option<String>| -> Result<ArrayRef> {
         let mut bytes = 0;
         for (row, message) in messages.iter().enumerate() {
@@ -58,6 +59,7 @@ pub fn batch(messages: &[&ToStitch], data: DataColumn) -> Result<RecordBatch> {
         data,
     ];
     RecordBatch::try_new(Arc::clone(schema), columns)
+        .map(MessageBatch::new)
         .map_err(|error| Error::new(ErrorKind::WrongType, 0, error.to_string()))
 }
 
