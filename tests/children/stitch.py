@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -28,6 +29,7 @@ def busy(stitch: Stitch) -> None:
 
 def cleanup(stitch: Stitch) -> None:
     stitch.receive_exit = True
+    stitch.log("ready")
     with stitch:
         for message in stitch:
             if message.channel_name == "_exit":
@@ -37,6 +39,12 @@ def cleanup(stitch: Stitch) -> None:
 
 
 def waiting(stitch: Stitch) -> None:
+    def tell() -> None:
+        while not stitch._waiting:
+            time.sleep(0.01)
+        stitch.log("waits")
+
+    threading.Thread(target=tell, daemon=True).start()
     try:
         for message in stitch:
             stitch.ack(message)
@@ -46,6 +54,7 @@ def waiting(stitch: Stitch) -> None:
 
 def heartbeats(stitch: Stitch) -> None:
     stitch.receive_heartbeats = True
+    stitch.log("ready")
     for message in stitch:
         stitch.log(f"{message.channel_name} {message.id}")
         if message.id % 2:
