@@ -182,6 +182,15 @@ def test_data_that_is_null(aws: LocalAws, tmp_path: Path) -> None:
     assert done.stderr == "Error: record 0: its data is null, which no stream can hold\n"
 
 
+def test_data_that_is_null_behind_what_was_put(aws: LocalAws, tmp_path: Path) -> None:
+    rows = [{"partitionKey": f"k{n}", "data": "aGk="} for n in range(2500)]
+    path = record_file(tmp_path / "r.jsonl", [*rows, {"partitionKey": "k", "data": None}])
+    done = put("partly", "--input", str(path), "--endpoint-url", aws.url, "--create", "1", "--json")
+    assert (done.returncode, done.stderr) == (1, "Error: record 2500: its data is null, which no stream can hold\n")
+    there = len(stored(aws, "partly"))
+    assert 0 < json.loads(done.stdout)["user_records"] == there < 2500
+
+
 def test_no_such_stream(aws: LocalAws) -> None:
     done = put("nowhere", "--profile", "tiny", "--endpoint-url", aws.url)
     assert (done.returncode, done.stdout) == (2, "")

@@ -115,7 +115,10 @@ def put(
         click.echo(f"Error: {printable(str(error))}", err=True)
         code = 1
     except SourceError as error:
-        raise _InputError(str(error)) from None
+        if filler is None or not filler.report.calls:
+            raise _InputError(str(error)) from None
+        click.echo(f"Error: {error}", err=True)
+        code = 1
     except (BotoCoreError, ClientError) as error:
         message = _explain(error, stream, endpoint_url)
         if filler is None:
