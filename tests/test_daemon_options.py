@@ -243,6 +243,14 @@ class TestCommand:
         program.chmod(0o755)
         (problem,) = problems(KCL_3, {"executableName": f"{program} --fast"})
         assert f"{str(program)!r} is there, but the daemon splits the command at spaces" in problem
+        (problem,) = problems(KCL_3, {"executableName": f"sh -x {program} --fast"})
+        assert problem.startswith(f"command line: executableName: {str(program)!r} is there, but the daemon splits")
+
+    def test_words_that_are_files_of_their_own(self, tmp_path: Path) -> None:
+        for name in ("one", "one two"):
+            (tmp_path / name).touch()
+        command = f"{sys.executable} {tmp_path}/one two  none {'x' * 5000} {'x' * 5000}"
+        assert options(KCL_3, {"executableName": command}).get("executableName") == command
 
 
 class TestDefaults:

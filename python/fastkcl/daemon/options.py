@@ -17,6 +17,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -286,6 +287,8 @@ def _check_values(options: Options, problems: list[str]) -> None:
             )
         elif shutil.which(program) is None:
             problems.append(_no_program(executable.strip(" "), program, options.settings[EXECUTABLE].origin))
+        elif split := _split_path(executable.strip(" ").split(" "), after=1):
+            problems.append(f"{options.settings[EXECUTABLE].origin}: {EXECUTABLE}: {split}")
     for key in ("kinesisEndpoint", "dynamoDBEndpoint"):
         url = options.get(key)
         if url and not re.match(r"https?://[^/]", url):
@@ -295,16 +298,34 @@ def _check_values(options: Options, problems: list[str]) -> None:
 def _no_program(command: str, program: str, origin: str) -> str:
     text = f"{origin}: the child's program {program} cannot be run: "
     text += "it is not on PATH" if "/" not in program else "there is no such program"
-    # Perhaps a path with spaces: its first words name a file when put together again.
-    words = command.split(" ")
-    for end in range(2, len(words) + 1):
-        whole = " ".join(words[:end])
-        if Path(whole).is_file():
-            return (
-                f"{text}. {whole!r} is there, but the daemon splits the command at spaces and knows no quotes:"
-                " no path in it can have a space"
-            )
-    return text
+    split = _split_path(command.split(" "))
+    return f"{text}. {split}" if split else text
+
+
+def _split_path(words: list[str], *, after: int = 0) -> str | None:
+    """Why a command does not start what was meant, if some of its words name a file only when put together again.
+
+    Args:
+        words: of the command, at each space.
+        after: how many are right as they are.
+    """
+    for begin in range(after, len(words)):
+        if not words[begin] or _is_there(words[begin]):
+            continue
+        for end in range(begin + 2, len(words) + 1):
+            whole = " ".join(words[begin:end])
+            if _is_there(whole):
+                return (
+                    f"{whole!r} is there, but the daemon splits the command at spaces and knows no quotes: no path in"
+                    " it can have a space"
+                )
+    return None
+
+
+def _is_there(path: str) -> bool:
+    with suppress(OSError):  # too long for a path
+        return Path(path).exists()
+    return False
 
 
 def _check_required(options: Options, problems: list[str]) -> None:
