@@ -27,6 +27,7 @@ generation = Generation(extra.pop("kcl", "3"))
 if not generation.is_1:
     given["shutdownGraceMillis"] = "0"
 restart = extra.pop("restart", False)
+patience = extra.pop("patience", 1.0)  # what a test waits for to pass has little, what must not pass has much
 options = collect(
     generation, environ=CREDENTIALS, command_line=[Source(k, v, "test") for k, v in {**given, **extra}.items()]
 )
@@ -43,8 +44,8 @@ supervisor = Supervisor(
     on_event=lambda event: say(f"{event.kind.value}: {event.text}"),
     on_line=lambda line: say(line) if line.startswith(("ready", "told")) else None,
     on_message=lambda text: say(f"we: {text}"),
-    grace_margin=1.0,
-    orphan_seconds=1.0,
+    grace_margin=patience,
+    orphan_seconds=patience,
     back_off=0.1,
 )
 outcome = supervisor.run(restart=restart)

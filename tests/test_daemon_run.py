@@ -247,18 +247,20 @@ class TestStopping:
 
 class TestIfWeAreKilled:
     def test_the_daemon_is_told_and_its_children_may_finish(self, start: Start, tmp_path: Path) -> None:
-        finish = WORKS_ON + "time.sleep(0.3); open('done', 'w')"
-        run = start(f"c = child({finish!r})", "raw(f'ready {os.getpid()} {c.pid}')", "until_stopped()")
+        finish = WORKS_ON + "import pathlib\nwhile not pathlib.Path('go').exists(): time.sleep(0.01)\nopen('done', 'w')"
+        run = start(f"c = child({finish!r})", "raw(f'ready {os.getpid()} {c.pid}')", "until_stopped()", patience=LIVES)
         _, jvm, child = run.until("ready").split()
         run.signal(signal.SIGKILL)
+        assert run.process.stderr is not None
+        assert [run.process.stderr.readline() for _ in range(2)] == [
+            "fastkcl daemon: it was killed; the JVM is asked to stop, and has 60 s for it\n",
+            "fastkcl daemon: waiting for a child to finish\n",
+        ]
         assert gone(int(jvm))
+        (tmp_path / "go").touch()
+        assert run.errors() == ["fastkcl daemon: nothing of it is left"]
         assert gone(int(child))
         assert (tmp_path / "done").exists()
-        assert run.errors() == [
-            "fastkcl daemon: it was killed; the JVM is asked to stop, and has 1 s for it",
-            "fastkcl daemon: waiting for a child to finish",
-            "fastkcl daemon: nothing of it is left",
-        ]
 
     def test_those_that_do_not_end_are_ended(self, start: Start) -> None:
         """A JVM and a child that pass over SIGTERM."""
@@ -303,7 +305,7 @@ class TestIfWeAreKilled:
 class TestChildrenThatAreLeft:
     def test_one_that_finishes_is_waited_for(self, start: Start, tmp_path: Path) -> None:
         finish = WORKS_ON + "time.sleep(0.3); open('done', 'w')"
-        run = start("lease()", f"child({finish!r})", "until_stopped()")
+        run = start("lease()", f"child({finish!r})", "until_stopped()", patience=LIVES)
         run.until("ready")
         run.signal(signal.SIGTERM)
         assert run.end()["exit"] == "STOPPED"
