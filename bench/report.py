@@ -36,11 +36,12 @@ class Sheet:
 
     def show(self, console: Console) -> None:
         """To a terminal."""
-        table = Table(*self.columns, title=self.title, title_justify="left", box=box.SIMPLE_HEAD)
+        table = Table(*self.columns, box=box.SIMPLE_HEAD)
         for column in table.columns[1:]:
             column.justify = "right"
         for row in self.rows:
             table.add_row(*row)
+        console.print(self.title)  # as the table's own it would be wrapped to its width
         console.print(table)
 
     def markdown(self) -> str:
@@ -189,7 +190,8 @@ def main(arguments: list[str]) -> int:
         sheet.show(console)
     for info in results.spark:
         spark_tables(info)
-    target_sheet(results).show(console)
+    if (sheet := target_sheet(results)).rows:
+        sheet.show(console)
     if missing := not_measured(results):
         console.print(f"Not measured in this run: {'; '.join(missing)}.")
     plots = []

@@ -212,7 +212,7 @@ def _show(report: Report) -> None:
         pipe = any(figures.cpu_seconds is not None for figures in suite.figures.values())
         heads = ["", "MB/s of line", "p10–p90", "fastkcl is faster by", "ns a record"]
         heads += ["CPU s/GB", "idle child, MB"] if pipe else []
-        table = Table(*heads, title=suite.name, title_justify="left", box=box.SIMPLE_HEAD)
+        table = Table(*heads, box=box.SIMPLE_HEAD)
         for column in table.columns[1:]:
             column.justify = "right"
         for name, figures in suite.figures.items():
@@ -227,6 +227,7 @@ def _show(report: Report) -> None:
             if pipe:
                 cells += [f"{row['cpu_seconds_per_gb']:.2f}", f"{(row['idle_resident_bytes'] or 0) / 1e6:.1f}"]
             table.add_row(name, *cells)
+        console.print(suite.name)
         console.print(table)
         for name, wrong in suite.unequal.items():
             console.print(f"{name} was not measured: {printable(wrong)}", markup=False)
