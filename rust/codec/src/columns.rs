@@ -78,15 +78,33 @@ impl Variable {
         self.values.truncate(self.committed);
     }
 
-    #[inline(always)]
-    fn commit(&mut self) {
-        if self.offsets.len() == 0 {
+    /// Room for `room` more offsets behind those of `rows` records.
+    fn make_room(&mut self, rows: usize, room: usize) {
+        self.settle(rows);
+        if rows == 0 {
             self.offsets.extend_from_slice(&0_i32.to_ne_bytes());
         }
+        self.offsets.reserve(room * OFFSET);
+    }
+
+    /// Makes the offsets as long as those of `rows` records, all of which have been committed.
+    fn settle(&mut self, rows: usize) {
+        let offsets = if rows == 0 { 0 } else { rows + 1 };
+        // SAFETY: `make_room` wrote the first offset, and made room for those behind it, which `commit` wrote.
+        unsafe { self.offsets.set_len(offsets * OFFSET) };
+    }
+
+    /// Writes the offset behind the record of `row`.
+    ///
+    /// # Safety
+    /// There is room for it.
+    #[inline(always)]
+    unsafe fn commit(&mut self, row: usize) {
         self.committed = self.values.len();
-        // A line has at most 2^31 - 1 bytes and its values are no longer than it is.
-        let end = i32::try_from(self.committed).expect("a column is no longer than its line");
-        self.offsets.extend_from_slice(&end.to_ne_bytes());
+        #[expect(clippy::cast_possible_truncation, reason = "checked for all columns at once")]
+        let end = self.committed as u32;
+        // SAFETY: the caller's promise.
+        unsafe { self.offsets.write_at((row + 1) * OFFSET, end.to_ne_bytes()) };
     }
 }
 
@@ -96,6 +114,13 @@ pub(crate) struct Nullable {
     pub(crate) text: Variable,
     nulls: NullBufferBuilder,
 }
+
+/// Bytes of an offset.
+const OFFSET: usize = size_of::<i32>();
+/// Bytes of a number or a time.
+const NUMBER: usize = size_of::<i64>();
+/// Rows that room is first made for.
+const FIRST_ROWS: usize = 128;
 
 /// All columns of the batch at work.
 #[derive(Debug)]
@@ -111,6 +136,9 @@ pub(crate) struct Columns {
     /// Only where answers of the service are read.
     encryption_types: Option<Nullable>,
     rows: usize,
+    /// Rows for which the offsets, the numbers and the times have room: one look for all of them at each record. Their
+    /// buffers' lengths are right after `settle` only.
+    room: usize,
     pool: Arc<Pool>,
 }
 
@@ -142,6 +170,7 @@ impl Columns {
             timestamp_nulls: NullBufferBuilder::new(0),
             encryption_types: None,
             rows: 0,
+            room: 0,
             pool: Arc::new(Pool::default()),
         }
     }
@@ -209,7 +238,7 @@ impl Columns {
             types.text.clear();
             types.nulls = NullBufferBuilder::new(0);
         }
-        self.rows = 0;
+        (self.rows, self.room) = (0, 0);
     }
 
     /// Cuts off what was written for a record that is not committed.
@@ -230,25 +259,74 @@ impl Columns {
     /// Commits the open record, whose data, key and sequence number are behind their columns.
     #[inline(always)]
     pub(crate) fn commit(&mut self, fixed: Fixed) {
-        self.data.commit();
-        self.keys.commit();
-        self.sequences.commit();
-        self.subs.extend_from_slice(&fixed.sub_sequence_number.unwrap_or_default().to_ne_bytes());
-        self.timestamps.extend_from_slice(&fixed.timestamp_micros.unwrap_or_default().to_ne_bytes());
-        self.data_nulls.append(!fixed.data_is_null);
-        self.sub_nulls.append(fixed.sub_sequence_number.is_some());
-        self.timestamp_nulls.append(fixed.timestamp_micros.is_some());
-        if let Some(types) = &mut self.encryption_types {
-            types.text.commit();
-            types.nulls.append(fixed.has_encryption_type);
+        if self.rows == self.room {
+            self.make_room();
+        }
+        let row = self.rows;
+        // A line has at most 2^31 - 1 bytes and its values are no longer than it is.
+        let ends = self.data.values.len() | self.keys.values.len() | self.sequences.values.len();
+        assert!(i32::try_from(ends).is_ok(), "a column is no longer than its line");
+        // SAFETY: `row < self.room`, for which `make_room` has made room.
+        unsafe {
+            self.data.commit(row);
+            self.keys.commit(row);
+            self.sequences.commit(row);
+            self.subs.write_at(row * NUMBER, fixed.sub_sequence_number.unwrap_or_default().to_ne_bytes());
+            self.timestamps.write_at(row * NUMBER, fixed.timestamp_micros.unwrap_or_default().to_ne_bytes());
+            if let Some(types) = &mut self.encryption_types {
+                assert!(i32::try_from(types.text.values.len()).is_ok(), "a column is no longer than its answer");
+                types.text.commit(row);
+                types.nulls.append(fixed.has_encryption_type);
+            }
+        }
+        for (null, nulls) in [
+            (fixed.data_is_null, &mut self.data_nulls),
+            (fixed.sub_sequence_number.is_none(), &mut self.sub_nulls),
+            (fixed.timestamp_micros.is_none(), &mut self.timestamp_nulls),
+        ] {
+            if null {
+                nulls.append_n_non_nulls(row - nulls.len());
+                nulls.append_null();
+            }
         }
         self.rows += 1;
+    }
+
+    #[cold]
+    fn make_room(&mut self) {
+        let more = self.rows.max(FIRST_ROWS);
+        self.settle();
+        for column in [&mut self.data, &mut self.keys, &mut self.sequences] {
+            column.make_room(self.rows, more);
+        }
+        if let Some(types) = &mut self.encryption_types {
+            types.text.make_room(self.rows, more);
+        }
+        self.subs.reserve(more * NUMBER);
+        self.timestamps.reserve(more * NUMBER);
+        self.room = self.rows + more;
+    }
+
+    /// Makes the buffers of what is written by row as long as the committed rows.
+    fn settle(&mut self) {
+        for column in [&mut self.data, &mut self.keys, &mut self.sequences] {
+            column.settle(self.rows);
+        }
+        if let Some(types) = &mut self.encryption_types {
+            types.text.settle(self.rows);
+        }
+        // SAFETY: `make_room` made room for the rows, and `commit` wrote them.
+        unsafe {
+            self.subs.set_len(self.rows * NUMBER);
+            self.timestamps.set_len(self.rows * NUMBER);
+        }
     }
 
     /// The committed records as Arrow arrays; the builder begins anew.
     pub(crate) fn finish(&mut self) -> Finished {
         self.pool.wake();
         self.reopen();
+        self.settle();
         let mut capacity = 0;
         let mut seal = |buf: &mut Buf, lane: Lane| seal(buf, lane, &self.pool, &mut capacity);
         let data = (offsets(seal(&mut self.data.offsets, Lane::DataOffsets)), seal(&mut self.data.values, Lane::Data));
@@ -265,7 +343,10 @@ impl Columns {
         });
         let encryption_type_nulls = self.encryption_types.as_mut().and_then(|types| types.nulls.finish());
         let [data_nulls, sub_nulls, timestamp_nulls] =
-            [&mut self.data_nulls, &mut self.sub_nulls, &mut self.timestamp_nulls].map(NullBufferBuilder::finish);
+            [&mut self.data_nulls, &mut self.sub_nulls, &mut self.timestamp_nulls].map(|nulls| {
+                nulls.append_n_non_nulls(self.rows - nulls.len());
+                nulls.finish()
+            });
         let nulls = [&data_nulls, &sub_nulls, &timestamp_nulls, &encryption_type_nulls];
         capacity += nulls.into_iter().flatten().map(|nulls| nulls.buffer().capacity()).sum::<usize>();
         let timestamps =
@@ -312,13 +393,15 @@ fn offsets(buffer: Buffer) -> OffsetBuffer<i32> {
     if buffer.is_empty() {
         return OffsetBuffer::new_empty();
     }
-    // SAFETY: `Variable::commit` writes 0 first and then the column's length after each record, which only grows.
+    // SAFETY: `Variable::make_room` writes 0 first, and `Variable::commit` the column's length after each record, which only
+    // grows.
     unsafe { OffsetBuffer::new_unchecked(ScalarBuffer::from(buffer)) }
 }
 
 fn strings(offsets: OffsetBuffer<i32>, values: Buffer, nulls: Option<NullBuffer>) -> StringArray {
     // SAFETY: the offsets are those of `values` and lie between whole strings; each string comes from `json`, which
-    // validates UTF-8 and refuses half surrogate pairs, or is ASCII by `Kernel::plain_run`, or is validated by `cbor`.
+    // validates UTF-8 and refuses half surrogate pairs, or is ASCII by `Kernel::plain_run`, or UTF-8 by
+    // `Kernel::unescape`, or is validated by `cbor`.
     // There are as many nulls as strings: `commit` appends both.
     unsafe { StringArray::new_unchecked(offsets, values, nulls) }
 }

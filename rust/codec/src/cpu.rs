@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 /// An instruction set that has kernels in this build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Isa {
-    /// x86-64 with AVX-512 F, BW, VL and VBMI (from Ice Lake and Zen 4 on), and all of [`Isa::Avx2`].
+    /// x86-64 with AVX-512 F, BW, VL, VBMI and VBMI2 (from Ice Lake and Zen 4 on), and all of [`Isa::Avx2`].
     #[cfg(target_arch = "x86_64")]
     Avx512,
     /// x86-64 with AVX2, BMI and LZCNT.
@@ -62,6 +62,8 @@ impl Isa {
                     && std::arch::is_x86_feature_detected!("avx512bw")
                     && std::arch::is_x86_feature_detected!("avx512vl")
                     && std::arch::is_x86_feature_detected!("avx512vbmi")
+                    && std::arch::is_x86_feature_detected!("avx512vbmi2")
+                    && std::arch::is_x86_feature_detected!("popcnt")
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => {

@@ -1,5 +1,7 @@
 //! Input that kernels may read past the end of: a slice, and how much of it is input.
 //!
+//! One unsafe block lives here, on the one invariant: SLACK bytes behind `end` can be read.
+//!
 //! Vector loads take whole blocks. Instead of checking bounds for every load, the scanners work on bytes that are
 //! followed by [`SLACK`] readable ones. What those hold never matters: no result depends on a byte at or after `end`.
 
@@ -33,6 +35,23 @@ impl<'a> Padded<'a> {
     #[inline]
     pub(crate) fn readable(self) -> &'a [u8] {
         self.bytes
+    }
+
+    /// The bytes from `at` on, of which those before `end` are input; none if `at` is behind it.
+    #[inline(always)]
+    pub(crate) fn block(self, at: usize) -> Option<&'a [u8; SLACK]> {
+        if at > self.end {
+            return None;
+        }
+        // SAFETY: SLACK bytes behind `end` are in `bytes`: `new` makes sure, and `until` only brings `end` forward.
+        Some(unsafe { &*self.bytes.as_ptr().add(at).cast() })
+    }
+
+    /// The index behind `expected`, if it stands at `at`.
+    #[inline(always)]
+    pub(crate) fn literal<const N: usize>(self, at: usize, expected: &[u8; N]) -> Option<usize> {
+        let block = self.block(at)?;
+        (self.end - at >= N && block.first_chunk() == Some(expected)).then_some(at + N)
     }
 
     #[inline]

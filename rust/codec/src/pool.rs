@@ -109,6 +109,17 @@ impl Buf {
         self.len = len;
     }
 
+    /// Writes `bytes` from index `at` on, and leaves `len` as it is.
+    ///
+    /// # Safety
+    /// `at + N <= capacity`.
+    #[inline]
+    pub(crate) unsafe fn write_at<const N: usize>(&mut self, at: usize, bytes: [u8; N]) {
+        debug_assert!(at + N <= self.capacity);
+        // SAFETY: the caller's promise keeps the write inside of the allocation.
+        unsafe { ptr::write_unaligned(self.pointer.as_ptr().add(at).cast(), bytes) };
+    }
+
     #[inline]
     pub(crate) fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
@@ -130,12 +141,16 @@ impl Buf {
     /// Appends `input[from..to]`. Short pieces are copied as one block of fixed size, which needs no call.
     #[inline(always)]
     pub(crate) fn extend_from_input(&mut self, input: Padded<'_>, from: usize, to: usize) {
-        let len = to - from;
-        if len > SLACK {
-            self.extend_from_slice(&input.input()[from..to]);
-            return;
+        match input.block(from) {
+            Some(block) if to - from <= SLACK => self.extend_from_block(block, to - from),
+            _ => self.extend_from_slice(&input.input()[from..to]),
         }
-        let block = input.readable()[from..].first_chunk::<SLACK>().expect("SLACK bytes follow any input");
+    }
+
+    /// Appends the first `len` bytes of `block`.
+    #[inline(always)]
+    pub(crate) fn extend_from_block(&mut self, block: &[u8; SLACK], len: usize) {
+        assert!(len <= SLACK);
         self.reserve(SLACK);
         // SAFETY: `reserve` made room for the whole block, of which `len` bytes count; `block` cannot overlap memory that
         // `self` owns alone.

@@ -9,8 +9,8 @@
 //!
 //! ```text
 //! base64/
-//!   portable.rs       tables, any CPU        ┐
-//!   x86_64/avx2.rs    32 characters a turn   ├ Kernel: decode_run, plain_run, string_run
+//!   portable.rs       tables, any CPU        ┐ Kernel: decode_run, and what the scanner needs for strings:
+//!   x86_64/avx2.rs    32 characters a turn   ├ plain_run, string_run, unescape
 //!   x86_64/avx512.rs  64 characters a turn   │
 //!   aarch64/neon.rs   64 characters a turn   ┘
 //!   slow.rs           one character at a time, resumable, all errors
@@ -69,18 +69,18 @@ pub(crate) trait Kernel: Copy {
     /// does not overlap `source`.
     unsafe fn decode_run(self, source: *const u8, limit: usize, destination: *mut u8) -> usize;
 
-    /// How many of the first `limit` bytes at `source` come before the first `"`, `\`, control character or non-ASCII
-    /// byte.
-    ///
-    /// # Safety
-    /// `source` is readable for `limit + SLACK` bytes.
-    unsafe fn plain_run(self, source: *const u8, limit: usize) -> usize;
+    /// How many bytes of the block come before its first `"`, `\`, control character or non-ASCII byte.
+    fn plain_run(self, block: &[u8; SLACK]) -> usize;
 
     /// How many of the first `limit` bytes at `source` come before the first `"`, `\` or control character.
     ///
     /// # Safety
     /// `source` is readable for `limit + SLACK` bytes.
     unsafe fn string_run(self, source: *const u8, limit: usize) -> usize;
+
+    /// Takes the rest of a JSON string from `at`, its escapes replaced, appended to `out`: the index behind its closing quote.
+    /// None if it is not all there, or has an error; what `out` then has behind its length before is the caller's to cut off.
+    fn unescape(self, input: Padded<'_>, at: usize, out: &mut Buf) -> Option<usize>;
 }
 
 /// Code that is written once, generic over the kernel, and compiled once for each instruction set.
@@ -141,7 +141,7 @@ impl Kernels {
 
 /// How many whole bytes a run of alphabet characters makes.
 pub(crate) const fn bytes_of(run: usize) -> usize {
-    run / 4 * 3 + run % 4 * 3 / 4
+    run * 3 / 4
 }
 
 /// [`Kernel::decode_run`] on checked memory: the run at `input[from..to]`, its whole bytes appended to `out`.
@@ -157,14 +157,6 @@ pub(crate) fn decode_run<K: Kernel>(kernel: K, input: Padded<'_>, from: usize, t
         out.set_len(out.len() + bytes_of(run));
         run
     }
-}
-
-/// [`Kernel::plain_run`] on checked memory: the length of the plain run at `input[from..]`.
-#[inline(always)]
-pub(crate) fn plain_run<K: Kernel>(kernel: K, input: Padded<'_>, from: usize) -> usize {
-    assert!(from <= input.end());
-    // SAFETY: SLACK readable bytes follow `end`.
-    unsafe { kernel.plain_run(input.readable().as_ptr().add(from), input.end() - from) }
 }
 
 /// [`Kernel::string_run`] on checked memory: the length of the run without quote, backslash or control character at `input[from..]`.

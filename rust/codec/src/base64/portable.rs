@@ -3,6 +3,9 @@
 use std::ptr;
 
 use super::{Kernel, NONE, Routine, VALUES};
+use crate::input::{Padded, SLACK};
+use crate::json::unescape::by_runs;
+use crate::pool::Buf;
 
 /// Any CPU.
 #[derive(Clone, Copy, Debug)]
@@ -61,9 +64,9 @@ impl Kernel for Portable {
     }
 
     #[inline(always)]
-    unsafe fn plain_run(self, source: *const u8, limit: usize) -> usize {
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { run::<true>(source, limit) }
+    fn plain_run(self, block: &[u8; SLACK]) -> usize {
+        // SAFETY: a block is SLACK bytes, and that is whole loads.
+        unsafe { run::<true>(block.as_ptr(), SLACK) }
     }
 
     #[inline(always)]
@@ -71,17 +74,22 @@ impl Kernel for Portable {
         // SAFETY: the caller's promises are the callee's.
         unsafe { run::<false>(source, limit) }
     }
+
+    #[inline(always)]
+    fn unescape(self, input: Padded<'_>, at: usize, out: &mut Buf) -> Option<usize> {
+        by_runs(self, input, at, out, |text| str::from_utf8(text).is_ok())
+    }
 }
 
 /// # Safety
-/// As [`Kernel::plain_run`].
+/// `source` is readable for `limit` bytes, rounded up to whole loads.
 #[inline(always)]
 unsafe fn run<const ASCII: bool>(source: *const u8, limit: usize) -> usize {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const HIGHS: u64 = u64::from_ne_bytes([0x80; 8]);
     let mut read = 0;
     while read < limit {
-        // SAFETY: `read < limit`, and SLACK bytes behind `limit` are readable.
+        // SAFETY: the caller's promise.
         let block = u64::from_le_bytes(unsafe { ptr::read_unaligned(source.add(read).cast()) });
         // The lowest flagged byte is right; a borrow can only flag bytes above it (Bit Twiddling Hacks, "haszero").
         let zero = |word: u64| word.wrapping_sub(ONES) & !word;

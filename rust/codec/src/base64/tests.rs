@@ -29,11 +29,25 @@ impl Routine for Call<'_> {
         unsafe {
             [
                 kernel.decode_run(source, self.limit, self.destination.as_mut_ptr()),
-                kernel.plain_run(source, self.limit),
+                plain_run(kernel, self.source, self.limit),
                 kernel.string_run(source, self.limit),
             ]
         }
     }
+}
+
+/// The plain run of the first `limit` bytes, block by block.
+#[inline(always)]
+fn plain_run<K: Kernel>(kernel: K, source: &[u8], limit: usize) -> usize {
+    let mut run = 0;
+    while run < limit {
+        let here = kernel.plain_run(source[run..].first_chunk().unwrap());
+        run += here;
+        if here < SLACK {
+            break;
+        }
+    }
+    run.min(limit)
 }
 
 /// The longest text of the sweeps.

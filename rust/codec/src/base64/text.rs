@@ -48,7 +48,7 @@ pub(crate) fn canonical<K: Kernel>(kernel: K, input: Padded<'_>, from: usize, to
         words
     };
     let run = decode_run(kernel, input, from, to, out);
-    let next = input.readable()[from + run..].first_chunk().expect("SLACK bytes follow any input");
+    let next = input.block(from + run).and_then(|block| block.first_chunk()).expect("a run is input");
     let (word, mask) = WORDS[run % 4];
     // As long as ENDS says, without a look-up that everything behind it would wait for.
     let end = from + run + 1 + run.wrapping_neg() % 4;

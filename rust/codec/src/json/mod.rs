@@ -3,6 +3,7 @@
 //! Bytes are looked at in order and the first error stops, so the error reported is the first in byte order. What a
 //! value is shows at its first byte, and so does a value of the wrong type.
 
+pub(crate) mod unescape;
 pub(crate) mod write;
 
 use crate::base64::{Kernels, StringRun};

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::input::Padded;
 use crate::json::{Cursor, Text};
 use crate::record::Shape;
-use crate::record::fast::{Seen, digits, digits_or_null, literal, named, take_once, text};
+use crate::record::fast::{Seen, digits, digits_or_null, named, take_once, text};
 
 /// The shape of the multi-language protocol's records.
 #[derive(Clone, Copy, Debug)]
@@ -26,19 +26,17 @@ impl Shape for Kcl {
         at: usize,
         columns: &mut Columns,
     ) -> Option<(usize, Fixed)> {
-        let at = literal(input, at, b",\"partitionKey\":\"")?;
-        let at = text(kernel, input, at, &mut columns.keys)?;
-        let at = literal(input, at, b",\"sequenceNumber\":\"")?;
-        let at = text(kernel, input, at, &mut columns.sequences)?;
-        let at = literal(input, at, b",\"approximateArrivalTimestamp\":")?;
+        let at = input.literal(at, b",\"partitionKey\":\"")?;
+        let at = text(kernel, input, at, &mut columns.keys, b"\",\"sequenceNumber\":\"")?;
+        let at = text(kernel, input, at, &mut columns.sequences, b"\",\"approximateArrivalTimestamp\":")?;
         let (millis, at) = digits(input, at)?;
         let timestamp_micros = Some(millis.checked_mul(1000)?);
-        let (sub_sequence_number, at) = match literal(input, at, b",\"subSequenceNumber\":") {
+        let (sub_sequence_number, at) = match input.literal(at, b",\"subSequenceNumber\":") {
             // Legacy daemons write neither this nor an action.
-            None => (None, literal(input, at, b"}")?),
+            None => (None, input.literal(at, b"}")?),
             Some(at) => {
                 let (value, at) = digits(input, at)?;
-                (Some(value), literal(input, at, b",\"action\":\"record\"}")?)
+                (Some(value), input.literal(at, b",\"action\":\"record\"}")?)
             }
         };
         Some((at, Fixed { sub_sequence_number, timestamp_micros, ..Fixed::default() }))
@@ -54,7 +52,7 @@ impl Shape for Kcl {
         seen: &mut Seen,
     ) -> Option<usize> {
         let Some(value) = named(input, at, b"\"subSequenceNumber\"") else {
-            return literal(input, named(input, at, b"\"action\"")?, b"\"record\"");
+            return input.literal(named(input, at, b"\"action\"")?, b"\"record\"");
         };
         take_once(&mut seen.own)?;
         let (sub_sequence_number, at) = digits_or_null(input, value)?;

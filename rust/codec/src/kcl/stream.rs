@@ -373,8 +373,7 @@ impl Stream {
         let mut cursor = self.cursor(input, *at);
         if matches!(self.state, State::Members(_)) {
             let members = Members { shape: Kcl, input, at: *at, columns: &mut self.columns };
-            if let Some((next, fixed)) = self.kernels.run(members) {
-                self.columns.commit(fixed);
+            if let Some(next) = self.kernels.run(members) {
                 cursor.at = next;
             } else {
                 Fields::with_data(Kcl).members(&mut cursor, &mut self.columns, true)?;

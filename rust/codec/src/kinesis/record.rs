@@ -6,7 +6,7 @@ use crate::columns::{Columns, Fixed};
 use crate::error::Result;
 use crate::input::Padded;
 use crate::json::{Cursor, Text};
-use crate::record::fast::{Seen, literal, named, take_once, text};
+use crate::record::fast::{Seen, named, take_once, text};
 use crate::record::{Shape, unquoted};
 
 /// The shape of the records of a GetRecords answer.
@@ -39,17 +39,17 @@ impl Shape for Answered {
     ) -> Option<usize> {
         let value = named(input, at, ENCRYPTION_TYPE)?;
         take_once(&mut seen.own)?;
-        if let Some(at) = literal(input, value, b"null") {
+        if let Some(at) = input.literal(value, b"null") {
             return Some(at);
         }
         fixed.has_encryption_type = true;
-        text(kernel, input, literal(input, value, b"\"")?, columns.encryption_type()?)
+        text(kernel, input, input.literal(value, b"\"")?, columns.encryption_type()?, b"\"")
     }
 
     #[inline(always)]
     fn time(input: Padded<'_>, at: usize) -> Option<(Option<i64>, usize)> {
         let bytes = input.input().get(at..)?;
-        if let Some(at) = literal(input, at, b"null") {
+        if let Some(at) = input.literal(at, b"null") {
             return Some((None, at));
         }
         let (micros, length) = time::usual_micros(bytes)?;

@@ -8,10 +8,9 @@
 //! goes on from there with the same columns.
 
 use crate::base64::text::{Progress, canonical};
-use crate::base64::{Kernel, Routine, plain_run, string_run};
+use crate::base64::{Kernel, Routine};
 use crate::columns::{Columns, Fixed, Variable};
 use crate::input::Padded;
-use crate::json::{escaped_character, simple_escape};
 use crate::record::Shape;
 
 /// Why the scanner stopped, and at which index.
@@ -57,8 +56,8 @@ impl<S: Shape> Routine for Records<'_, S> {
     }
 }
 
-/// Takes everything behind `data` of a record of known members, its closing brace included: the index behind it, and the
-/// values that are not behind their columns.
+/// Takes everything behind `data` of a record of known members, its closing brace included, and commits the record: the
+/// index behind it.
 pub(crate) struct Members<'a, S> {
     pub(crate) shape: S,
     pub(crate) input: Padded<'a>,
@@ -67,10 +66,10 @@ pub(crate) struct Members<'a, S> {
 }
 
 impl<S: Shape> Routine for Members<'_, S> {
-    type Output = Option<(usize, Fixed)>;
+    type Output = Option<usize>;
 
     #[inline(always)]
-    fn run<K: Kernel>(self, kernel: K) -> Option<(usize, Fixed)> {
+    fn run<K: Kernel>(self, kernel: K) -> Option<usize> {
         members(kernel, self.shape, self.input, self.at, self.columns)
     }
 }
@@ -83,32 +82,29 @@ fn scan<K: Kernel, S: Shape>(
     record: &mut usize,
     columns: &mut Columns,
 ) -> Stop {
+    columns.reopen();
     loop {
         let at = *record;
-        columns.reopen();
-        let taken = if let Some(data) = literal(input, at, S::OPENING) {
+        let taken = if let Some(data) = input.literal(at, S::OPENING) {
             let here = match canonical(kernel, input, data, input.end(), &mut columns.data.values) {
                 Progress::Closed(next) => next,
                 Progress::Open(next) => return Stop::Data(next),
             };
             members(kernel, shape, input, here, columns).ok_or(Stop::Members(here))
         } else {
-            literal(input, skip_space(input, at), b"{")
-                .and_then(|at| kernel.run(KnownMembers { shape, input, at, columns, seen: Seen::default() }))
-                .ok_or(Stop::Element(at))
+            kernel.run(OtherRecord { shape, input, at, columns }).ok_or(Stop::Element(at))
         };
-        let (next, fixed) = match taken {
-            Ok(taken) => taken,
+        let next = match taken {
+            Ok(next) => next,
             Err(stop) => return stop,
         };
-        columns.commit(fixed);
         let comma = if input.input().get(next) == Some(&b',') { next } else { skip_space(input, next) };
-        let Some(behind) = literal(input, comma, b",") else { return Stop::After(next) };
+        let Some(behind) = input.literal(comma, b",") else { return Stop::After(next) };
         *record = behind;
     }
 }
 
-/// Takes what is behind `data`. If it returns none, nothing is left of it in the columns.
+/// Takes and commits what is behind `data`. If it returns none, nothing is left of it in the columns.
 #[inline(always)]
 fn members<K: Kernel, S: Shape>(
     kernel: K,
@@ -116,17 +112,12 @@ fn members<K: Kernel, S: Shape>(
     input: Padded<'_>,
     at: usize,
     columns: &mut Columns,
-) -> Option<(usize, Fixed)> {
-    let taken = S::usual_members(kernel, input, at, columns).or_else(|| {
-        columns.reopen_texts();
-        let seen = Seen { data: true, ..Seen::default() };
-        let at = literal(input, skip_space(input, at), b",")?;
-        kernel.run(KnownMembers { shape, input, at, columns, seen })
-    });
-    if taken.is_none() {
-        columns.reopen_texts();
+) -> Option<usize> {
+    if let Some((next, fixed)) = S::usual_members(kernel, input, at, columns) {
+        columns.commit(fixed);
+        return Some(next);
     }
-    taken
+    kernel.run(OtherMembers { shape, input, at, columns })
 }
 
 /// Which members of a record have been taken.
@@ -147,25 +138,56 @@ pub(crate) fn take_once(seen: &mut bool) -> Option<()> {
     (!std::mem::replace(seen, true)).then_some(())
 }
 
-/// Takes the members from `at`, where one must begin, up to the closing brace: any order and white space, but known names
-/// only, each of them once. What else may be valid is the general parser's.
-struct KnownMembers<'a, S> {
+/// Takes and commits a record of known members that does not begin as usual.
+struct OtherRecord<'a, S> {
     shape: S,
     input: Padded<'a>,
     at: usize,
     columns: &'a mut Columns,
-    seen: Seen,
 }
 
-impl<S: Shape> Routine for KnownMembers<'_, S> {
-    type Output = Option<(usize, Fixed)>;
+impl<S: Shape> Routine for OtherRecord<'_, S> {
+    type Output = Option<usize>;
 
     #[inline(always)]
-    fn run<K: Kernel>(self, kernel: K) -> Option<(usize, Fixed)> {
-        known_members(kernel, self.shape, self.input, self.at, self.columns, self.seen)
+    fn run<K: Kernel>(self, kernel: K) -> Option<usize> {
+        let Self { shape, input, at, columns } = self;
+        let first = input.literal(skip_space(input, at), b"{")?;
+        let taken = known_members(kernel, shape, input, first, columns, Seen::default());
+        if taken.is_none() {
+            columns.reopen();
+        }
+        taken
     }
 }
 
+/// Takes and commits what is behind `data` where that is not as usual.
+struct OtherMembers<'a, S> {
+    shape: S,
+    input: Padded<'a>,
+    at: usize,
+    columns: &'a mut Columns,
+}
+
+impl<S: Shape> Routine for OtherMembers<'_, S> {
+    type Output = Option<usize>;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> Option<usize> {
+        let Self { shape, input, at, columns } = self;
+        columns.reopen_texts();
+        let taken = input.literal(skip_space(input, at), b",").and_then(|first| {
+            known_members(kernel, shape, input, first, columns, Seen { data: true, ..Seen::default() })
+        });
+        if taken.is_none() {
+            columns.reopen_texts();
+        }
+        taken
+    }
+}
+
+/// Takes the members from `at`, where one must begin, up to the closing brace, and commits the record: any order and white
+/// space, but known names only, each of them once. What else may be valid is the general parser's.
 #[inline(always)]
 fn known_members<K: Kernel, S: Shape>(
     kernel: K,
@@ -174,17 +196,17 @@ fn known_members<K: Kernel, S: Shape>(
     mut at: usize,
     columns: &mut Columns,
     mut seen: Seen,
-) -> Option<(usize, Fixed)> {
+) -> Option<usize> {
     let mut fixed = Fixed::default();
     loop {
         at = skip_space(input, at);
         if let Some(value) = named(input, at, S::DATA) {
             take_once(&mut seen.data)?;
-            fixed.data_is_null = literal(input, value, b"null").is_some();
+            fixed.data_is_null = input.literal(value, b"null").is_some();
             at = if fixed.data_is_null {
                 value + 4
             } else {
-                let data = literal(input, value, b"\"")?;
+                let data = input.literal(value, b"\"")?;
                 let Progress::Closed(next) = canonical(kernel, input, data, input.end(), &mut columns.data.values)
                 else {
                     return None;
@@ -193,10 +215,10 @@ fn known_members<K: Kernel, S: Shape>(
             };
         } else if let Some(value) = named(input, at, S::PARTITION_KEY) {
             take_once(&mut seen.key)?;
-            at = text(kernel, input, literal(input, value, b"\"")?, &mut columns.keys)?;
+            at = text(kernel, input, input.literal(value, b"\"")?, &mut columns.keys, b"\"")?;
         } else if let Some(value) = named(input, at, S::SEQUENCE_NUMBER) {
             take_once(&mut seen.sequence)?;
-            at = text(kernel, input, literal(input, value, b"\"")?, &mut columns.sequences)?;
+            at = text(kernel, input, input.literal(value, b"\"")?, &mut columns.sequences, b"\"")?;
         } else if let Some(value) = named(input, at, S::TIMESTAMP) {
             take_once(&mut seen.timestamp)?;
             (fixed.timestamp_micros, at) = S::time(input, value)?;
@@ -210,13 +232,16 @@ fn known_members<K: Kernel, S: Shape>(
             _ => return None,
         }
     }
-    (seen.data && seen.key && seen.sequence).then_some((at + 1, fixed))
+    (seen.data && seen.key && seen.sequence).then(|| {
+        columns.commit(fixed);
+        at + 1
+    })
 }
 
 /// The index of the value behind `name`, if that stands at `at`.
 #[inline(always)]
 pub(crate) fn named<const N: usize>(input: Padded<'_>, at: usize, name: &[u8; N]) -> Option<usize> {
-    let colon = literal(input, skip_space(input, literal(input, at, name)?), b":")?;
+    let colon = input.literal(skip_space(input, input.literal(at, name)?), b":")?;
     Some(skip_space(input, colon))
 }
 
@@ -231,31 +256,32 @@ fn skip_space(input: Padded<'_>, mut at: usize) -> usize {
 
 #[inline(always)]
 pub(crate) fn digits_or_null(input: Padded<'_>, at: usize) -> Option<(Option<i64>, usize)> {
-    if let Some(end) = literal(input, at, b"null") {
+    if let Some(end) = input.literal(at, b"null") {
         return Some((None, end));
     }
     digits(input, at).map(|(value, end)| (Some(value), end))
 }
 
-/// The index behind `expected`, if it stands at `at`.
+/// Takes a string's content into its column, and `behind`, which begins with the closing quote.
 #[inline(always)]
-pub(crate) fn literal<const N: usize>(input: Padded<'_>, at: usize, expected: &[u8; N]) -> Option<usize> {
-    (input.input().get(at..)?.first_chunk::<N>()? == expected).then_some(at + N)
-}
-
-/// Takes a string's content into its column, and its closing quote.
-#[inline(always)]
-pub(crate) fn text<K: Kernel>(kernel: K, input: Padded<'_>, at: usize, column: &mut Variable) -> Option<usize> {
-    let end = at + plain_run(kernel, input, at);
-    column.values.extend_from_input(input, at, end);
-    if input.input().get(end) == Some(&b'"') {
-        Some(end + 1)
-    } else {
-        kernel.run(SpecialText { input, at: end, column })
+pub(crate) fn text<K: Kernel, const N: usize>(
+    kernel: K,
+    input: Padded<'_>,
+    at: usize,
+    column: &mut Variable,
+    behind: &[u8; N],
+) -> Option<usize> {
+    let block = input.block(at)?;
+    let run = kernel.plain_run(block);
+    if let Some(next) = input.literal(at + run, behind) {
+        column.values.extend_from_block(block, run);
+        return Some(next);
     }
+    let closed = kernel.run(SpecialText { input, at, column })?;
+    input.literal(closed - 1, behind)
 }
 
-/// Goes on with a string from its first character that is not plain: escapes and non-ASCII, valid ones only.
+/// Takes a string that is long, or has escapes or non-ASCII characters, valid ones only.
 struct SpecialText<'a> {
     input: Padded<'a>,
     at: usize,
@@ -267,29 +293,7 @@ impl Routine for SpecialText<'_> {
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> Option<usize> {
-        special_text(kernel, self.input, self.at, self.column)
-    }
-}
-
-#[inline(always)]
-fn special_text<K: Kernel>(kernel: K, input: Padded<'_>, mut at: usize, column: &mut Variable) -> Option<usize> {
-    loop {
-        let end = at + string_run(kernel, input, at);
-        let run = &input.input()[at..end];
-        str::from_utf8(run).ok()?;
-        column.values.extend_from_input(input, at, end);
-        let rest = &input.input()[end..];
-        if rest.first() == Some(&b'"') {
-            return Some(end + 1);
-        }
-        at = if let Some(character) = rest.get(1).copied().and_then(simple_escape).filter(|_| rest[0] == b'\\') {
-            column.values.extend_from_slice(&[character]);
-            end + 2
-        } else {
-            let (character, length) = escaped_character(rest)?;
-            column.values.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-            end + length
-        };
+        kernel.unescape(self.input, self.at, &mut self.column.values)
     }
 }
 
@@ -299,7 +303,7 @@ fn special_text<K: Kernel>(kernel: K, input: Padded<'_>, mut at: usize, column: 
 /// behind it is looked at, so these two are guessed: a branch that is predicted costs no wait, a count does.
 #[inline(always)]
 pub(crate) fn digits(input: Padded<'_>, at: usize) -> Option<(i64, usize)> {
-    let (words, _) = input.readable().get(at..)?.first_chunk::<16>()?.as_chunks::<8>();
+    let (words, _) = input.block(at)?.first_chunk::<16>()?.as_chunks::<8>();
     let [first, second] = [words[0], words[1]].map(|word| Digits::of(u64::from_le_bytes(word)));
     let (value, end) = if first.ends_at(1) {
         (first.value(1), at + 1)

@@ -18,8 +18,13 @@
 #[allow(clippy::wildcard_imports, reason = "the intrinsics' names are their own namespace")]
 use std::arch::aarch64::*;
 
+use simdutf8::basic::imp::aarch64::neon::validate_utf8;
+
 use super::super::{Kernel, Routine, VALUES};
 use crate::cpu::Isa;
+use crate::input::{Padded, SLACK};
+use crate::json::unescape::by_runs;
+use crate::pool::Buf;
 
 /// Proof that this CPU has NEON, and that its lanes are in memory's order.
 #[derive(Clone, Copy, Debug)]
@@ -68,15 +73,23 @@ impl Kernel for Neon {
     }
 
     #[inline(always)]
-    unsafe fn plain_run(self, source: *const u8, limit: usize) -> usize {
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { run::<true>(self, source, limit) }
+    fn plain_run(self, block: &[u8; SLACK]) -> usize {
+        // SAFETY: a block is SLACK bytes, and that is whole loads.
+        unsafe { run::<true>(self, block.as_ptr(), SLACK) }
     }
 
     #[inline(always)]
     unsafe fn string_run(self, source: *const u8, limit: usize) -> usize {
         // SAFETY: the caller's promises are the callee's.
         unsafe { run::<false>(self, source, limit) }
+    }
+
+    #[inline(always)]
+    fn unescape(self, input: Padded<'_>, at: usize, out: &mut Buf) -> Option<usize> {
+        by_runs(self, input, at, out, |text| {
+            // SAFETY: `self` proves the instructions.
+            unsafe { validate_utf8(text) }.is_ok()
+        })
     }
 }
 
@@ -97,11 +110,11 @@ fn first_flagged(flags: [uint8x16_t; 4]) -> usize {
 }
 
 /// # Safety
-/// As [`Kernel::plain_run`].
+/// `source` is readable for `limit` bytes, rounded up to whole loads.
 #[inline(always)]
 unsafe fn run<const ASCII: bool>(_proof: Neon, source: *const u8, limit: usize) -> usize {
-    // SAFETY: `_proof` proves the instructions. Loads: `read < limit`, 16 bytes each, and SLACK bytes behind `limit` are
-    // readable.
+    // SAFETY: `_proof` proves the instructions. Loads: `read < limit`, 16 bytes each: the caller's
+    // promise.
     unsafe {
         let mut read = 0;
         while read < limit {

@@ -12,8 +12,13 @@
 #[allow(clippy::wildcard_imports, reason = "the intrinsics' names are their own namespace")]
 use std::arch::x86_64::*;
 
+use simdutf8::basic::imp::x86::avx2::validate_utf8;
+
 use super::super::{Kernel, Routine};
 use crate::cpu::Isa;
+use crate::input::{Padded, SLACK};
+use crate::json::unescape::by_runs;
+use crate::pool::Buf;
 
 /// Proof that this CPU has AVX2, BMI and LZCNT.
 #[derive(Clone, Copy, Debug)]
@@ -86,9 +91,9 @@ impl Kernel for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn plain_run(self, source: *const u8, limit: usize) -> usize {
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { run::<true>(self, source, limit) }
+    fn plain_run(self, block: &[u8; SLACK]) -> usize {
+        // SAFETY: a block is SLACK bytes, and that is whole loads.
+        unsafe { run::<true>(self, block.as_ptr(), SLACK) }
     }
 
     #[inline(always)]
@@ -96,14 +101,22 @@ impl Kernel for Avx2 {
         // SAFETY: the caller's promises are the callee's.
         unsafe { run::<false>(self, source, limit) }
     }
+
+    #[inline(always)]
+    fn unescape(self, input: Padded<'_>, at: usize, out: &mut Buf) -> Option<usize> {
+        by_runs(self, input, at, out, |text| {
+            // SAFETY: `self` proves the instructions.
+            unsafe { validate_utf8(text) }.is_ok()
+        })
+    }
 }
 
 /// # Safety
-/// As [`Kernel::plain_run`].
+/// `source` is readable for `limit` bytes, rounded up to whole loads.
 #[inline(always)]
 unsafe fn run<const ASCII: bool>(_proof: Avx2, source: *const u8, limit: usize) -> usize {
-    // SAFETY: `_proof` proves the instructions. Loads: `read < limit`, 32 bytes each, and SLACK bytes behind `limit` are
-    // readable.
+    // SAFETY: `_proof` proves the instructions. Loads: `read < limit`, 32 bytes each: the caller's
+    // promise.
     unsafe {
         let quote = _mm256_set1_epi8(0x22);
         let backslash = _mm256_set1_epi8(0x5c);

@@ -21,8 +21,11 @@ use std::arch::x86_64::*;
 use super::super::{Kernel, Routine, VALUES};
 use super::avx2::Avx2;
 use crate::cpu::Isa;
+use crate::input::{Padded, SLACK};
+use crate::json::unescape::avx512;
+use crate::pool::Buf;
 
-/// Proof that this CPU has AVX-512 F, BW, VL and VBMI, AVX2, BMI and LZCNT.
+/// Proof that this CPU has AVX-512 F, BW, VL, VBMI and VBMI2, AVX2, BMI, LZCNT and POPCNT.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Avx512 {
     avx2: Avx2,
@@ -36,7 +39,7 @@ impl Avx512 {
 
 /// A register's bytes in memory.
 #[repr(align(64))]
-struct Block([u8; 64]);
+pub(crate) struct Block(pub(crate) [u8; 64]);
 
 /// The values of the first and second 64 ASCII characters; the top bit is set where there is none.
 static LOW: Block = Block(*VALUES.first_chunk().expect("256 entries"));
@@ -63,7 +66,7 @@ impl Kernel for Avx512 {
     #[inline]
     fn run<R: Routine>(self, routine: R) -> R::Output {
         #[inline(never)]
-        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx2,bmi1,bmi2,lzcnt")]
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2,avx2,bmi1,bmi2,lzcnt,popcnt")]
         fn compiled<R: Routine>(kernel: Avx512, routine: R) -> R::Output {
             routine.run(kernel)
         }
@@ -107,14 +110,18 @@ impl Kernel for Avx512 {
     // Keys and sequence numbers are shorter than a block: half a block at a time finds their quote sooner.
 
     #[inline(always)]
-    unsafe fn plain_run(self, source: *const u8, limit: usize) -> usize {
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { self.avx2.plain_run(source, limit) }
+    fn plain_run(self, block: &[u8; SLACK]) -> usize {
+        self.avx2.plain_run(block)
     }
 
     #[inline(always)]
     unsafe fn string_run(self, source: *const u8, limit: usize) -> usize {
         // SAFETY: the caller's promises are the callee's.
         unsafe { self.avx2.string_run(source, limit) }
+    }
+
+    #[inline(always)]
+    fn unescape(self, input: Padded<'_>, at: usize, out: &mut Buf) -> Option<usize> {
+        avx512::unescape(self, input, at, out)
     }
 }

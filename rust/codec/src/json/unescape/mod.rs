@@ -1,0 +1,52 @@
+//! The content of a JSON string with its escapes replaced, for strings that are taken as the scanner goes.
+//!
+//! A string that is not good through and through is none here: what is wrong with it, and where, is the general parser's to
+//! find. So whether it is UTF-8 can be asked once for the whole of it, escapes included: they are ASCII, and no character of
+//! several bytes reaches over one.
+//!
+//! [`by_runs`] copies what stands between escapes. With AVX-512 a block of 64 characters is copied and its escapes closed up in
+//! a few instructions ([`avx512`]), however many there are.
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
+#[cfg(test)]
+mod tests;
+
+use super::{escaped_character, simple_escape};
+use crate::base64::{Kernel, string_run};
+use crate::input::Padded;
+use crate::pool::Buf;
+
+/// Takes the rest of a string from `start`, appended to `out`: the index behind its closing quote.
+#[inline(always)]
+pub(crate) fn by_runs<K: Kernel>(
+    kernel: K,
+    input: Padded<'_>,
+    start: usize,
+    out: &mut Buf,
+    is_utf8: impl FnOnce(&[u8]) -> bool,
+) -> Option<usize> {
+    let mut at = start;
+    loop {
+        let end = at + string_run(kernel, input, at);
+        out.extend_from_input(input, at, end);
+        let rest = &input.input()[end..];
+        if rest.first() == Some(&b'"') {
+            return is_utf8(&input.input()[start..end]).then_some(end + 1);
+        }
+        at = end + append_escape(rest, out)?;
+    }
+}
+
+/// Appends the character of the escape at the start of `bytes`, which may be two for a pair of surrogates: its length.
+#[inline(always)]
+fn append_escape(bytes: &[u8], out: &mut Buf) -> Option<usize> {
+    let letter = *bytes.get(1).filter(|_| bytes[0] == b'\\')?;
+    if let Some(character) = simple_escape(letter) {
+        out.extend_from_slice(&[character]);
+        return Some(2);
+    }
+    let (character, length) = escaped_character(bytes)?;
+    out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+    Some(length)
+}
