@@ -129,6 +129,17 @@ fn record() -> impl Strategy<Value = Record> {
         .prop_map(|(data, key, sequence, sub, millis)| Record { data, key, sequence, sub, millis })
 }
 
+/// How a line begins, in tokens, with the white space that a writer may put between them.
+const OPENING: &str = "{\"action\":\"processRecords\",\"records\":[";
+
+fn opening() -> impl Strategy<Value = Vec<u8>> {
+    let space = prop_oneof![8 => Just(""), 4 => Just(" "), 1 => Just("\t\r"), 1 => Just("          ")];
+    vec(space, 8).prop_map(|spaces| {
+        let tokens = ["{", "\"action\"", ":", "\"processRecords\"", ",", "\"records\"", ":", "["];
+        spaces.into_iter().zip(tokens).flat_map(|(space, token)| [space, token]).collect::<String>().into_bytes()
+    })
+}
+
 /// Things that a cut or a limit can fall into.
 const PIECES: &[&str] = &[
     "\u{e9}",
@@ -285,9 +296,10 @@ proptest! {
     #[test]
     fn broken_lines_agree(
         records in vec(record(), 1..4), dialect in dialect(), changes in vec((any::<prop::sample::Index>(), piece(), 0..3_u8), 1..4),
-        cuts in vec(1..99_usize, 1..9), limit in proptest::option::weighted(0.4, any::<prop::sample::Index>()),
+        opening in opening(), cuts in vec(1..99_usize, 1..9), limit in proptest::option::weighted(0.4, any::<prop::sample::Index>()),
     ) {
         let mut line = line(&records, dialect);
+        line.splice(..OPENING.len(), opening);
         for (index, piece, how) in changes {
             let at = index.index(line.len());
             match how {

@@ -33,8 +33,37 @@ use crate::record::Shape;
 use crate::record::fast::{Members, Records, Stop};
 use crate::record::general::{Fields, record};
 
-/// How every daemon begins a `processRecords` line.
-const PREFIX: &[u8] = b"{\"action\":\"processRecords\",\"records\":[";
+/// How every daemon begins a `processRecords` line. Other writers put white space between.
+const OPENING_TOKENS: [&[u8]; 8] = [b"{", b"\"action\"", b":", b"\"processRecords\"", b",", b"\"records\"", b":", b"["];
+
+/// From this length on white space is not waited for the end of: each wait looks at it again.
+const LONGEST_OPENING: usize = 256;
+
+/// Whether a line begins as `processRecords` lines do.
+enum Opening {
+    /// Its length.
+    Whole(usize),
+    /// What is there may become one.
+    Cut,
+    Other,
+}
+
+impl Opening {
+    fn of(line: &[u8]) -> Self {
+        let mut rest = line;
+        for token in OPENING_TOKENS {
+            while let [b' ' | b'\t' | b'\r', behind @ ..] = rest {
+                rest = behind;
+            }
+            rest = match rest.strip_prefix(token) {
+                Some(behind) => behind,
+                None if token.starts_with(rest) && line.len() < LONGEST_OPENING => return Self::Cut,
+                None => return Self::Other,
+            };
+        }
+        Self::Whole(line.len() - rest.len())
+    }
+}
 
 #[derive(Clone, Copy, Debug)]
 enum State {
@@ -246,14 +275,14 @@ impl Stream {
         match &mut self.state {
             State::LineStart => {
                 self.base = 0_usize.wrapping_sub(*at);
-                if rest.starts_with(PREFIX) {
-                    self.columns.begin();
-                    *at += PREFIX.len();
-                    self.state = State::Element { first: true };
-                } else if PREFIX.starts_with(rest) {
-                    return Ok(Step::Wait);
-                } else {
-                    self.state = State::Collect(LineEnd::default());
+                match Opening::of(rest) {
+                    Opening::Whole(length) => {
+                        self.columns.begin();
+                        *at += length;
+                        self.state = State::Element { first: true };
+                    }
+                    Opening::Cut => return Ok(Step::Wait),
+                    Opening::Other => self.state = State::Collect(LineEnd::default()),
                 }
                 Ok(Step::On)
             }
