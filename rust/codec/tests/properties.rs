@@ -234,6 +234,41 @@ fn untidy(value: &Value, coins: &mut impl Iterator<Item = u8>, out: &mut Vec<u8>
     space(coins, out);
 }
 
+/// Lines of several windows, whose edges fall into records of all lengths, and into shapes that the scanner leaves.
+#[test]
+fn long_lines() {
+    let noise: Vec<u8> = (0..60_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24).to_be_bytes()[3]).collect();
+    for longest in [90, 3000, 30_000] {
+        let (mut line, mut expected) = (OPENING.as_bytes().to_vec(), Vec::new());
+        while line.len() < 2_000_000 {
+            let row = expected.len();
+            let data = &noise[row % 97..][..row * 7919 % longest];
+            let key = ["plain", "\u{e9}\u{20ac}\n\"\\", "and a long one ".repeat(9).as_str()][row % 3].to_owned();
+            let unknown = if row % 101 == 7 { ",\"x\":[{}]" } else { "" };
+            let before = if row % 103 == 5 { "\"action\":\"record\", " } else { "" };
+            let text = STANDARD.encode(data);
+            let shown = serde_json::to_string(&key).unwrap();
+            let separator = if row == 0 { "" } else { "," };
+            line.extend_from_slice(
+                format!("{separator}{{{before}\"data\":\"{text}\",\"partitionKey\":{shown},\"sequenceNumber\":\"{row}\"{unknown}}}").as_bytes(),
+            );
+            expected.push(json!([data, key, row.to_string(), null, null]));
+        }
+        line.extend_from_slice(b"],\"millisBehindLatest\":1}\n");
+        let expected = vec![Ok(json!([expected, 1]))];
+        for isa in cpu::supported() {
+            for cut in [usize::MAX, 300_001, 4099] {
+                // Not by assert_eq, which would print megabytes.
+                assert!(
+                    results(isa, &line, &[cut], MAX) == expected,
+                    "{} cut every {cut}, up to {longest}",
+                    isa.name()
+                );
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 

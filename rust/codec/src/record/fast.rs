@@ -44,15 +44,25 @@ pub(crate) struct Scanned {
 /// At most this much input is scanned before the columns' room is looked at again.
 const WINDOW: usize = 256 * 1024;
 
+/// A record that a window cuts is taken again in the next one if no more of it than this has been looked at. A longer one
+/// is gone on with where the window ends.
+const TAKEN_AGAIN: usize = WINDOW / 16;
+
 impl<S: Shape> Routine for Records<'_, S> {
     type Output = Scanned;
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> Scanned {
-        let window = self.input.until(self.input.end().min(self.at + WINDOW));
         let mut record = self.at;
-        let stop = scan(kernel, self.shape, window, &mut record, self.columns);
-        Scanned { stop, record }
+        loop {
+            let window = self.input.until(self.input.end().min(record + WINDOW));
+            let stop = scan(kernel, self.shape, window, &mut record, self.columns);
+            // What stands behind the last record of a window may be the window's end only.
+            let cut = window.end() < self.input.end() && !matches!(stop, Stop::After(_));
+            if !cut || window.end() - record > TAKEN_AGAIN {
+                return Scanned { stop, record };
+            }
+        }
     }
 }
 
