@@ -22,6 +22,7 @@ SUITES = {
     "codec": "the codec alone, in Rust (the first build of its peers takes minutes)",
     "decode": "a line in memory to pyarrow, by profile and by size of a record",
     "get_records": "a GetRecords answer in memory to pyarrow, beside botocore's parser",
+    "frames": "frames of ProcessV1 to objects of Python",
     "pipe": "children on pipes",
     "child": "time to the status, start-up, memory, idle children",
     "kclpy": "the drop-in beside amazon_kclpy",
@@ -39,6 +40,7 @@ def run(suite: str, result: Path) -> bool:
         commands = [
             [sys.executable, ROOT / "rust" / "bench" / "lines.py", lines],
             [*cargo, "--target-dir", ROOT / "target" / "bench", "--", "--json", result, lines],
+            [*cargo, "--target-dir", ROOT / "target" / "bench", "--bin", "framing"],
         ]
     else:
         options = ["--benchmark-only", "--benchmark-quiet", f"--benchmark-json={result}", "--verbose", "--no-header"]

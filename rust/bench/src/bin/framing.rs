@@ -10,8 +10,8 @@ use fastkcl_codec::framing::end_lines::{Frame, Framer};
 
 const MESSAGES: usize = 256;
 const MESSAGE_BYTES: usize = 1024;
-const TURNS: usize = 200;
-const ROUNDS: usize = 41;
+const TURNS: usize = 8;
+const ROUNDS: usize = 1001;
 
 /// One way through the input; gives the number of its messages.
 type Peer<'a> = (&'static str, Box<dyn FnMut() -> usize + 'a>);
