@@ -45,7 +45,7 @@ test-asan:
 
 # Fuzz targets of rust/fuzz, under AddressSanitizer, from the case files on: an hour each, or a minute. What one finds is
 # in target/fuzz/artifacts, and becomes a case.
-FUZZ_TARGETS := line base64 framing frames get_records kpl
+FUZZ_TARGETS := line base64 framing frames get_records kpl markers
 FUZZ_SECONDS ?= 3600
 fuzz-quick: FUZZ_SECONDS = 60
 fuzz fuzz-quick:

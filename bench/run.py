@@ -26,6 +26,7 @@ SUITES = {
     "pipe": "children on pipes",
     "child": "time to the status, start-up, memory, idle children",
     "kclpy": "the drop-in beside amazon_kclpy",
+    "framing": "messages between markers, in Python",
     "payload": "typed payloads into Spark",
     "spark": "eight shards into one Spark Connect server (the longest)",
 }

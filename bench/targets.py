@@ -96,6 +96,7 @@ _ONE = "pipe, one core, 1 MiB writes"
 _WARM, _COLD = "codec, warm", "codec, cold"
 _CODEC = "codec avx512"
 _ANY_ORDER = dict.fromkeys(("iot-shuffled", "clickstream-shuffled", "iot-spaced", "clickstream-spaced"), 1.0)
+_MARKERS = ("EOM of 1 byte", "EOM of 3 bytes")
 _SIMDJSON, _SIMDJSON_ANY = "simdjson, fixed order", "simdjson, any order"
 
 TARGETS = (
@@ -189,6 +190,11 @@ TARGETS = (
         "drop-in, per-record loop on one core: speed, of amazon_kclpy's",
         Side("payloads, one core", "fastkcl.kclpy"), "speed", _all(10, 10, 10, 10),
         against=Side("payloads, one core", "amazon_kclpy"),
+    ),
+    Target(
+        "DKB messages of 1 KiB to Arrow columns: speed, of a framer in pure Python",
+        Side("framing in Python", "fastkcl, columns"), "speed", dict.fromkeys(_MARKERS, 50.0),
+        against=Side("framing in Python", "pure Python"),
     ),
 )  # fmt: skip
 """All of them, in the order of the table."""

@@ -12,7 +12,7 @@ PIECES = b"\x00\x06\x3f\x1e"
 
 def main() -> None:
     """One file a case: what the target expects in front, then the case's text."""
-    texts: dict[str, list[bytes]] = {"base64": [], "line": [], "kpl": [], "frames": []}
+    texts: dict[str, list[bytes]] = {"base64": [], "line": [], "kpl": [], "frames": [], "markers": []}
     for path in sorted(CASES.glob("*.jsonl")):
         for row in path.read_text().splitlines():
             case = json.loads(row)
@@ -27,11 +27,15 @@ def main() -> None:
                 texts["kpl"].append(base64.b64decode(case["data_b64"])[4:-16])
             elif isinstance(case.get("line"), str):
                 texts["line"].append(case["line"].encode() + b"\n")
+            elif path.stem == "dkb-frames" and case["kind"] == "decode":
+                markers = [(case["markers"][name] or "").encode() for name in ("eom", "eop", "eob")]
+                stream = b"".join(base64.b64decode(chunk) for chunk in case["chunks_b64"])
+                texts["markers"].append(bytes([*map(len, markers), *PIECES[:2]]) + b"".join(markers) + stream)
     if not all(texts.values()):
-        sys.exit(f"no lines, base64, aggregates or frames among the cases in {CASES}")
+        sys.exit(f"no lines, base64, aggregates, frames or markers among the cases in {CASES}")
     texts["get_records"] = [_answer(line) for line in texts["line"] if b'"records"' in line]
-    prefixes = {"base64": b"", "line": LIMIT_AND_PIECES, "framing": PIECES, "kpl": b"", "get_records": b"j"}
-    prefixes["frames"] = PIECES
+    prefixes = {"line": LIMIT_AND_PIECES, "framing": PIECES, "frames": PIECES, "get_records": b"j"}
+    prefixes |= dict.fromkeys(("base64", "kpl", "markers"), b"")
     texts["framing"] = texts["line"]
     for target, prefix in prefixes.items():
         folder = Path(sys.argv[1]) / target

@@ -1,6 +1,8 @@
 //! Properties that hold for any input, against oracles that share no code with the decoder: `serde_json`, the `base64`
 //! crate, and a slow path written once more from the protocol's table.
 
+mod markers;
+
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use base64::Engine as _;
@@ -363,62 +365,6 @@ proptest! {
     }
 }
 
-/// The rules for markers on a whole stream, byte by byte: 'm' a message, 'u' an unterminated one, 'p' EOP, 'b' a marker
-/// at a boundary, 't' what is left.
-fn marker_events(markers: &Markers, stream: &[u8]) -> Vec<(char, Vec<u8>)> {
-    let (mut events, mut at, mut start) = (Vec::new(), 0, 0);
-    let (eom, eop) = (&markers.end_of_message[..], markers.end_of_process.as_deref());
-    while at < stream.len() {
-        let rest = &stream[at..];
-        if let Some(marker) = markers.at_boundary.as_deref().filter(|marker| at == start && rest.starts_with(marker)) {
-            events.push(('b', Vec::new()));
-            (at, start) = (at + marker.len(), at + marker.len());
-        } else if rest.starts_with(eom) {
-            events.push(('m', stream[start..at].to_vec()));
-            events.extend((eop == Some(eom)).then(|| ('p', Vec::new())));
-            (at, start) = (at + eom.len(), at + eom.len());
-        } else if let Some(marker) = eop.filter(|marker| rest.starts_with(marker)) {
-            events.extend((at > start).then(|| ('u', stream[start..at].to_vec())));
-            events.push(('p', Vec::new()));
-            (at, start) = (at + marker.len(), at + marker.len());
-        } else {
-            at += 1;
-        }
-    }
-    events.extend((at > start).then(|| ('t', stream[start..].to_vec())));
-    events
-}
-
-fn marker_events_in_pieces(markers: &Markers, stream: &[u8], cuts: &[usize]) -> Vec<(char, Vec<u8>)> {
-    let mut decoder = dkb::Decoder::new(markers.clone(), stream.len().max(1)).expect("checked by the caller");
-    let (mut events, mut rest, mut cuts) = (Vec::new(), stream, cuts.iter().cycle());
-    loop {
-        while let Some(event) = decoder.next_event() {
-            events.push(match event.expect("no message is longer than the stream") {
-                dkb::Event::Message(bytes, terminated) => (if terminated { 'm' } else { 'u' }, bytes),
-                dkb::Event::EndOfProcess => ('p', Vec::new()),
-                dkb::Event::AtBoundary => ('b', Vec::new()),
-                dkb::Event::Truncated(bytes) => ('t', bytes),
-                dkb::Event::Collected(_) => unreachable!("nothing was to be collected"),
-            });
-        }
-        if rest.is_empty() {
-            decoder.finish();
-            events.extend(std::iter::from_fn(|| decoder.next_event()).map(|event| match event {
-                Ok(dkb::Event::Message(bytes, terminated)) => (if terminated { 'm' } else { 'u' }, bytes),
-                Ok(dkb::Event::EndOfProcess) => ('p', Vec::new()),
-                Ok(dkb::Event::AtBoundary) => ('b', Vec::new()),
-                Ok(dkb::Event::Truncated(bytes)) => ('t', bytes),
-                other => unreachable!("{other:?}"),
-            }));
-            return events;
-        }
-        let (piece, more) = rest.split_at(rest.len().min(*cuts.next().expect("at least one")));
-        decoder.feed(piece);
-        rest = more;
-    }
-}
-
 proptest! {
     /// Few letters, so that markers overlap, stand inside each other and begin without going on.
     #[test]
@@ -435,9 +381,9 @@ proptest! {
             at_boundary: at_boundary.map(String::into_bytes),
         };
         prop_assume!(dkb::Decoder::new(markers.clone(), 1).is_ok());
-        let expected = marker_events(&markers, stream.as_bytes());
+        let expected = markers::expected(&markers, stream.as_bytes());
         for cuts in [&cuts[..], &[1], &[usize::MAX]] {
-            prop_assert_eq!(&marker_events_in_pieces(&markers, stream.as_bytes(), cuts), &expected);
+            prop_assert_eq!(&markers::found(&markers, stream.as_bytes(), cuts), &expected);
         }
     }
 

@@ -16,6 +16,9 @@ use crate::errors::decode_error;
 use crate::message_batch::MessageBatch;
 use crate::source::{Input, Source};
 
+// Python's allocator aligns objects to 16 bytes, whatever a class holds.
+const _: () = assert!(align_of::<dkb::Decoder>() <= 16);
+
 /// What has come out of a DKB stream: a message or a marker.
 ///
 /// kind is "message" (data, and whether EOM has ended it), "collected" (count messages are in the columns),

@@ -6,7 +6,9 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use fastkcl_codec::dkb;
 use fastkcl_codec::framing::end_lines::{Frame, Framer};
+use fastkcl_codec::framing::markers::{Event, MarkerFramer, Markers};
 
 const MESSAGES: usize = 256;
 const MESSAGE_BYTES: usize = 1024;
@@ -20,7 +22,8 @@ type Peer<'a> = (&'static str, Box<dyn FnMut() -> usize + 'a>);
 fn end_lines() -> Vec<u8> {
     let mut input = Vec::new();
     for id in 0..MESSAGES {
-        let head = format!("{{\"Id\":{id},\"FromStitchInstanceId\":\"s\",\"NodeId\":\"n\",\"ChannelName\":\"c\",\"Data\":\"");
+        let head =
+            format!("{{\"Id\":{id},\"FromStitchInstanceId\":\"s\",\"NodeId\":\"n\",\"ChannelName\":\"c\",\"Data\":\"");
         let tail = "\"}\nend\n";
         input.extend_from_slice(head.as_bytes());
         for at in 0..MESSAGE_BYTES - head.len() - tail.len() {
@@ -33,22 +36,71 @@ fn end_lines() -> Vec<u8> {
     input
 }
 
+/// Messages of DKB, each with this marker behind it.
+fn marked(end_of_message: &[u8]) -> Vec<u8> {
+    let text = (b'a'..=b'z').cycle().take(MESSAGE_BYTES - end_of_message.len());
+    let message: Vec<u8> = text.chain(end_of_message.iter().copied()).collect();
+    message.repeat(MESSAGES)
+}
+
+/// Where each message ends, and nothing done with it.
+fn framed(input: &[u8], eom: &[u8], eop: Option<&[u8]>, at_boundary: Option<&[u8]>) -> impl FnMut() -> usize {
+    let markers = Markers {
+        end_of_message: eom.to_vec(),
+        end_of_process: eop.map(<[u8]>::to_vec),
+        at_boundary: at_boundary.map(<[u8]>::to_vec),
+    };
+    let mut framer = MarkerFramer::new(markers, dkb::DEFAULT_MAX_MESSAGE_BYTES).expect("good markers");
+    move || {
+        let (mut open, mut messages) = (black_box(input), 0);
+        while let Ok(Some((event, count))) = framer.next(open, false) {
+            messages += usize::from(matches!(black_box(event), Event::Message { .. }));
+            open = &open[count..];
+        }
+        messages
+    }
+}
+
+/// Copied into the decoder's buffer, and from there to Arrow.
+fn columns(input: &[u8], eom: &[u8]) -> impl FnMut() -> usize {
+    let markers = Markers { end_of_message: eom.to_vec(), end_of_process: None, at_boundary: None };
+    let mut decoder = dkb::Decoder::new(markers, dkb::DEFAULT_MAX_MESSAGE_BYTES).expect("good markers");
+    move || {
+        decoder.collect(usize::MAX);
+        decoder.feed(black_box(input));
+        assert!(decoder.next_event().is_none());
+        black_box(decoder.take_batch()).len()
+    }
+}
+
 fn main() {
     let input = end_lines();
     let mut framer = Framer::new(16 << 20);
-    let mut peers: Vec<Peer<'_>> = vec![
-        ("memchr", Box::new(|| memchr::memchr_iter(b'\n', black_box(&input)).count() / 2)),
-        (
-            "end lines",
-            Box::new(|| {
-                let mut messages = 0;
-                framer.feed(black_box(&input), |frame| {
-                    messages += usize::from(matches!(black_box(frame), Frame::Text { terminated: true, .. }));
-                });
-                messages
-            }),
-        ),
-    ];
+    let end_lines = || {
+        let mut messages = 0;
+        framer.feed(black_box(&input), |frame| {
+            messages += usize::from(matches!(black_box(frame), Frame::Text { terminated: true, .. }));
+        });
+        messages
+    };
+    let search: Peer<'_> = ("memchr", Box::new(|| memchr::memchr_iter(b'\n', black_box(&input)).count() / 2));
+    compare("lines that end frames", vec![search, ("end lines", Box::new(end_lines))]);
+    for eom in [&b"\n"[..], b"EOM"] {
+        let input = marked(eom);
+        let last = eom[eom.len() - 1];
+        let peers: Vec<Peer<'_>> = vec![
+            ("memchr", Box::new(|| memchr::memchr_iter(last, black_box(&input)).count())),
+            ("worker", Box::new(framed(&input, eom, None, None))),
+            ("worker in batches", Box::new(framed(&input, eom, None, Some(b"\x17")))),
+            ("supervisor", Box::new(framed(&input, eom, Some(b"\0"), Some(b"\x05")))),
+            ("worker, to columns", Box::new(columns(&input, eom))),
+        ];
+        compare(&format!("markers, EOM of {} bytes", eom.len()), peers);
+    }
+}
+
+/// Measures and prints; the first peer is the search that the others are compared with.
+fn compare(what: &str, mut peers: Vec<Peer<'_>>) {
     let mut times = vec![Vec::new(); peers.len()];
     for round in 0..=ROUNDS {
         for (index, (name, peer)) in peers.iter_mut().enumerate() {
@@ -61,12 +113,13 @@ fn main() {
             }
         }
     }
-    println!("framing: {MESSAGES} messages of {MESSAGE_BYTES} bytes, from the cache");
+    println!("framing, {what}: {MESSAGES} messages of {MESSAGE_BYTES} bytes, from the cache");
     let mut search = None;
     for ((name, _), times) in peers.iter().zip(&mut times) {
         times.sort_by(f64::total_cmp);
-        let [best, median] = [times[0], times[times.len() / 2]].map(|time| input.len() as f64 / time / 1e9);
+        let speed = |time: f64| (MESSAGES * MESSAGE_BYTES) as f64 / time / 1e9;
+        let [best, median] = [times[0], times[times.len() / 2]].map(speed);
         let search = *search.get_or_insert(median);
-        println!("  {name:10} best {best:6.2} GB/s   median {median:6.2} GB/s   {:5.2} of the search", median / search);
+        println!("  {name:18} best {best:6.2} GB/s   median {median:6.2} GB/s   {:5.2} of the search", median / search);
     }
 }
