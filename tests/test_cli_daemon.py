@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import locale
 import os
 import shlex
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from fastkcl.cli.main import cli
+from java_helpers import write_java
 
 HERE = Path(__file__).parent
 DAEMON_3 = "amazon-kinesis-client-multilang-3.1.3.jar"
@@ -89,6 +91,26 @@ def test_the_environment(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("TABLE_NAME", "leases")
     assert properties(invoke("--print-properties"))["tableName"] == "leases"
     assert "tableName" not in properties(invoke("--print-properties", "--no-environment"))
+
+
+@pytest.mark.parametrize(
+    ("version", "encoding", "name", "code"),
+    [
+        ("21", "ANSI_X3.4-1968", "café.py", 2),
+        ("21", "ANSI_X3.4-1968", "app.py", 0),
+        ("21", "UTF-8", "café.py", 0),
+        ("17", "ANSI_X3.4-1968", "café.py", 0),
+    ],
+)
+def test_a_command_that_the_locale_does_not_have(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, encoding: str, name: str, code: int
+) -> None:
+    java = write_java(tmp_path / "own" / "java", version)
+    monkeypatch.setattr(locale, "getencoding", lambda: encoding)
+    given = ["--stream", "s", "--application", "a", "--executableName", f"{sys.executable} {name}"]
+    result = invoke("--java", str(java), "--print-command", *given, complete=False)
+    assert result.exit_code == code, result.output
+    assert ("question marks" in result.stderr) == bool(code)
 
 
 class TestCommandLine:

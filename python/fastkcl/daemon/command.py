@@ -12,6 +12,7 @@ Children inherit the environment whole. FASTKCL_STREAM is added to it: no messag
 
 from __future__ import annotations
 
+import locale
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from pathlib import Path
 from fastkcl.daemon.jars import JarSet
 from fastkcl.daemon.keys import Generation
 from fastkcl.daemon.log import KCL_1_OPTIONS
-from fastkcl.daemon.options import Options, OptionsError, is_stand_in
+from fastkcl.daemon.options import EXECUTABLE, Options, OptionsError, is_stand_in
 from fastkcl.java import Java
 
 __all__ = ["MINIMUM_JAVA", "STREAM_VARIABLE", "Launch", "plan"]
@@ -33,6 +34,7 @@ STREAM_VARIABLE = "FASTKCL_STREAM"
 
 _ARGUMENT_FILES_SINCE = 9
 _MODULES_SINCE = 9
+_COMMANDS_BY_LOCALE_SINCE = 18  # before, by file.encoding, which is set
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,14 @@ def plan(
                 f" or newer; {java.executable} is Java {java.version}"
             ]
         )
+    child, encoding = options.settings[EXECUTABLE], locale.getencoding()
+    if java.version >= _COMMANDS_BY_LOCALE_SINCE and not _survives(child.value, encoding):
+        raise OptionsError(
+            [
+                f"{child.origin}: {child.value!r}: Java {java.version} would write it in the locale's encoding,"
+                f" {encoding}, with question marks for what that does not have: set LC_ALL=C.UTF-8"
+            ]
+        )
     return Launch(
         generation=options.generation,
         java=java,
@@ -128,6 +138,14 @@ def plan(
         log_configuration=log_configuration,
         secrets=options.secrets,
     )
+
+
+def _survives(command: str, encoding: str) -> bool:
+    """Whether a command is still itself when it is written in the locale's encoding."""
+    try:
+        return command.encode(encoding) == os.fsencode(command)
+    except UnicodeEncodeError:
+        return False
 
 
 def _jvm_options(options: Options, java: Java) -> list[str]:

@@ -27,9 +27,20 @@ import javaproperties
 from fastkcl.daemon import credentials, defaults
 from fastkcl.daemon.keys import Generation, find_key, suggest
 
-__all__ = ["Options", "OptionsError", "Setting", "Source", "collect", "executable_name", "is_stand_in", "read_file"]
+__all__ = [
+    "EXECUTABLE",
+    "Options",
+    "OptionsError",
+    "Setting",
+    "Source",
+    "collect",
+    "executable_name",
+    "is_stand_in",
+    "read_file",
+]
 
 EXECUTABLE = "executableName"
+"""The key of the child's command."""
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _QUOTED = re.compile(r"""(?<!\S)(["'])\S* .*?\1(?!\S)""")
 _LONG_NAME = 8  # letters: the shorter a name is, the more are like it
