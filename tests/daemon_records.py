@@ -16,6 +16,7 @@ from aws_kinesis_agg.deaggregator import iter_deaggregate_records
 from fastkcl.daemon.keys import Generation
 from fastkcl.kinesis import Filler, PutOptions, UserRecord
 from fastkcl.local_aws import LocalAws
+from fastkcl.local_aws.leases import checkpoints
 from local_aws_helpers import is_open, iterator, shards
 
 
@@ -117,3 +118,12 @@ def ends(kinesis: Any, stream: str, generation: Generation, *, holding: bool = F
         if None not in found[record.shard]:
             found[record.shard] = {record.sequence_number}
     return found
+
+
+def is_read(dynamodb: Any, application: str, due: dict[str, set[str | None]]) -> bool:
+    """Whether the leases of an application stand where `ends` says."""
+    try:
+        found = checkpoints(dynamodb, application=application)
+    except dynamodb.exceptions.ResourceNotFoundException:  # a daemon that found no leases has made none yet
+        return False
+    return all(found.get(shard, (None, 0))[0] in places for shard, places in due.items())

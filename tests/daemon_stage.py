@@ -17,10 +17,9 @@ from typing import Any
 
 import pytest
 from daemon_helpers import Daemon, jars_of, put
+from daemon_records import ends, in_stream, is_read
 from fastkcl.daemon.keys import Generation
 from fastkcl.local_aws import LocalAws
-from fastkcl.local_aws.leases import checkpoints
-from local_aws_helpers import is_open, read, shards
 from sink_helpers import Record, records_of
 
 SHARD = "shardId-000000000000"
@@ -129,40 +128,17 @@ class Stage:
         self.daemons.append(daemon)
         return daemon
 
-    def due(self, shard: dict[str, Any]) -> list[dict[str, Any]]:
-        """A shard's records that have to be in the table.
-
-        KCL 1.7 does not tell the user records of an aggregate apart, so that a child holds an open shard's last one: it
-        may go on.
-        """
-        records = read(self.kinesis, self.stream, shard["ShardId"])
-        return records[:-1] if self._generation is Generation.KCL_1_7 and is_open(shard) else records
-
     def sent(self) -> Counter[Record]:
         """Each record that has to be in the table."""
-        sub = None if self._generation is Generation.KCL_1_7 else 0
+        due = in_stream(self.kinesis, self.stream, self._generation, holding=True)
         return Counter(
-            (self.stream, shard["ShardId"], record["SequenceNumber"], sub, record["Data"])
-            for shard in shards(self.kinesis, self.stream)
-            for record in self.due(shard)
+            (self.stream, each.shard, each.sequence_number, each.sub_sequence_number, each.data) for each in due
         )
 
     def caught_up(self) -> bool:
         """Whether the lease table has each shard at its end."""
-        dynamodb = self.aws.client("dynamodb")
-        try:
-            places = checkpoints(dynamodb, application=self.stream)
-        except dynamodb.exceptions.ResourceNotFoundException:  # a daemon that found no leases has made none yet
-            return False
-        for shard in shards(self.kinesis, self.stream):
-            records = self.due(shard)
-            place = places.get(shard["ShardId"], (None, 0))[0]
-            if is_open(shard):
-                if records and place != records[-1]["SequenceNumber"]:
-                    return False
-            elif place not in ("SHARD_END", None):
-                return False
-        return True
+        due = ends(self.kinesis, self.stream, self._generation, holding=True)
+        return is_read(self.aws.client("dynamodb"), self.stream, due)
 
     def check(self) -> None:
         """The table has each record once."""

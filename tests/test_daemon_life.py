@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import pyarrow.dataset as dataset
 import pytest
 from daemon_helpers import CHILDREN, Daemon, calls, jars_of, put
-from daemon_records import Record, ends, in_stream, put_aggregate, put_captured
+from daemon_records import Record, ends, in_stream, is_read, put_aggregate, put_captured
 from fastkcl.daemon.keys import Generation
 from fastkcl.kinesis import UserRecord
 from fastkcl.local_aws import LocalAws
@@ -73,8 +73,6 @@ class Life:
         put_captured(self.aws, self.stream)
         for kind in KINDS:
             self._start(kind)
-        for daemon in self.daemons.values():
-            daemon.wait_for("its children", lambda daemon=daemon: daemon.text.count("child ready") >= 2)
         self._wait_until_read("records of every shape")
         self.kinesis.split_shard(StreamName=self.stream, ShardToSplit=SHARDS[0], NewStartingHashKey=str(1 << 126))
         self._put("after the split")
@@ -160,11 +158,7 @@ class Life:
     def _wait_until_read(self, what: str) -> None:
         for kind, daemon in self.daemons.items():
             due = ends(self.kinesis, self.stream, self.generation, holding=kind == "spark")
-            daemon.wait_for(f"{what} ({kind})", lambda: self._stands(kind, due))  # noqa: B023
-
-    def _stands(self, kind: str, due: dict[str, set[str | None]]) -> bool:
-        found = self.checkpoints(kind)
-        return all(found.get(shard, (None, 0))[0] in places for shard, places in due.items())
+            daemon.wait_for(f"{what} ({kind})", lambda: is_read(self.dynamodb, self._application(kind), due))  # noqa: B023
 
 
 @pytest.fixture(scope="module")
