@@ -95,3 +95,12 @@ def _loaded_by(module: str) -> set[str]:
     return set(
         subprocess.run([sys.executable, "-I", "-c", source], capture_output=True, text=True, check=True).stdout.split()
     )
+
+
+def test_a_stitch_loads_nothing_slow_but_threading() -> None:
+    source = (
+        "import sys; before = set(sys.modules); import fastkcl.processv1;"
+        " print(' '.join(name.partition('.')[0] for name in set(sys.modules) - before))"
+    )
+    loaded = subprocess.run([sys.executable, "-I", "-c", source], capture_output=True, text=True, check=True).stdout
+    assert set(loaded.split()) & ((SLOW | FOREIGN) - {"collections", "threading"}) == set()
