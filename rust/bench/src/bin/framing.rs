@@ -95,7 +95,7 @@ fn main() {
             ("supervisor", Box::new(framed(&input, eom, Some(b"\0"), Some(b"\x05")))),
             ("worker, to columns", Box::new(columns(&input, eom))),
         ];
-        compare(&format!("markers, EOM of {} bytes", eom.len()), peers);
+        compare(&format!("markers, EOM {}", eom.escape_ascii()), peers);
     }
 }
 
