@@ -1,14 +1,14 @@
 //! `fastkcl-bench [--json FILE] FOLDER [WORD]`: the codec beside other ways through the lines in the files of a folder
 //! (whose names hold the word).
 //!
-//! Each line is decoded from memory into reused buffers, twice over: always the same copy (*warm*: in the cache, as far as
-//! it fits), and copies that rotate through 256 MB (*cold*: input from memory). Peers take turns, so that a busy machine
-//! slows all of them; the best round, the one that a quarter of them beats, and the median are reported. The first round
-//! warms up and is not counted. What simdjson reads in a line is compared with what the codec reads, value by value, before either is
-//! timed.
+//! Each line is decoded from memory into reused buffers, twice over: always the same copy (*warm*: in the cache, as
+//! far as it fits), and copies that rotate through 256 MB (*cold*: input from memory). Peers take turns, so that a
+//! busy machine slows all of them; the best round, the one that a quarter of them beats, and the median are reported.
+//! The first round warms up and is not counted. What simdjson reads in a line is compared with what the codec reads,
+//! value by value, before either is timed.
 //!
-//! FILE gets an array of `{"suite": "codec, warm", "profile": "iot", "peer": "codec avx512", "line_bytes": …, "records": …,
-//! "seconds": […]}`, seconds being those of one line in each round: what `bench/report.py` reads.
+//! FILE gets an array of `{"suite": "codec, warm", "profile": "iot", "peer": "codec avx512", "line_bytes": …,
+//! "records": …, "seconds": […]}`, seconds being those of one line in each round: what `bench/report.py` reads.
 
 mod simdjson;
 #[cfg(target_arch = "x86_64")]

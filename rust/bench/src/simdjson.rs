@@ -65,8 +65,8 @@ impl Simdjson {
 
     fn columns(&mut self, padded: &[u8]) -> Option<&Columns> {
         let length = padded.len() - PADDING;
-        // SAFETY: the scanner is ours, and the line is followed by what simdjson reads; what is returned lives as long as the
-        // scanner and is not written to before the next call.
+        // SAFETY: the scanner is ours, and the line is followed by what simdjson reads; what is returned lives as long
+        // as the scanner and is not written to before the next call.
         unsafe {
             let line = padded.as_ptr().cast();
             fastkcl_simdjson_scan(self.scanner.as_ptr(), line, length, padded.len(), self.any_order).as_ref()

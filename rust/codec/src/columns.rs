@@ -10,7 +10,8 @@
 //! ```
 //!
 //! A batch leaves by [`Columns::finish`]. Buffers that are at least half full go out as they are and come back to the
-//! pool later; of the others a copy goes out, in buffers that it fills, so that holding a small batch holds little memory.
+//! pool later; of the others a copy goes out, in buffers that it fills, so that holding a small batch holds little
+//! memory.
 
 use std::sync::{Arc, LazyLock};
 
@@ -393,8 +394,8 @@ fn offsets(buffer: Buffer) -> OffsetBuffer<i32> {
     if buffer.is_empty() {
         return OffsetBuffer::new_empty();
     }
-    // SAFETY: `Variable::make_room` writes 0 first, and `Variable::commit` the column's length after each record, which only
-    // grows.
+    // SAFETY: `Variable::make_room` writes 0 first, and `Variable::commit` the column's length after each record,
+    // which only grows.
     unsafe { OffsetBuffer::new_unchecked(ScalarBuffer::from(buffer)) }
 }
 

@@ -1,11 +1,11 @@
 //! Base64 as a JSON string in a KCL line holds it: encoding, and decoding by two paths that agree byte for byte.
 //!
-//! A daemon writes only canonical text, so almost every character is decoded by a [`Kernel`]: code for one
-//! instruction set that decodes the run of alphabet characters before the first byte that is none. What it stops at is
-//! the closing quote, padding, or something else; the kernel neither knows nor cares. The caller ([`text`]) looks
-//! whether it is the end of a canonical value and hands everything else to the slow path ([`slow`]), which reads exactly
-//! what Jackson's `MIME_NO_LINEFEEDS` reads and is the only one to find errors. It takes over at a unit's edge, so
-//! no whole unit is looked at again.
+//! A daemon writes only canonical text, so almost every character is decoded by a [`Kernel`]: code for one instruction
+//! set that decodes the run of alphabet characters before the first byte that is none. What it stops at is the closing
+//! quote, padding, or something else; the kernel neither knows nor cares. The caller ([`text`]) looks whether it is
+//! the end of a canonical value and hands everything else to the slow path ([`slow`]), which reads exactly what
+//! Jackson's `MIME_NO_LINEFEEDS` reads and is the only one to find errors. It takes over at a unit's edge, so no whole
+//! unit is looked at again.
 //!
 //! ```text
 //! base64/
@@ -57,12 +57,12 @@ pub(crate) static VALUES: [u8; 256] = {
 /// A value of an implementing type is the proof that this CPU has the instructions: types that need any are made by
 /// their `detect` only. Callers are generic over this trait and entered by [`Kernels::run`].
 pub(crate) trait Kernel: Copy {
-    /// Runs `routine` in a function of its own, compiled for these instructions. Besides entering an instruction set, this
-    /// keeps what is seldom needed out of a hot loop, and out of its registers.
+    /// Runs `routine` in a function of its own, compiled for these instructions. Besides entering an instruction set,
+    /// this keeps what is seldom needed out of a hot loop, and out of its registers.
     fn run<R: Routine>(self, routine: R) -> R::Output;
 
-    /// Decodes the run of alphabet characters at `source`, of which there may be `limit` at most. Returns its length; that
-    /// of its whole bytes, [`bytes_of`] the run, is what was written.
+    /// Decodes the run of alphabet characters at `source`, of which there may be `limit` at most. Returns its length;
+    /// that of its whole bytes, [`bytes_of`] the run, is what was written.
     ///
     /// # Safety
     /// `source` is readable for `limit + SLACK` bytes; `destination` is writable for `limit / 4 * 3 + SLACK` bytes and
@@ -78,8 +78,9 @@ pub(crate) trait Kernel: Copy {
     /// `source` is readable for `limit + SLACK` bytes.
     unsafe fn string_run(self, source: *const u8, limit: usize) -> usize;
 
-    /// Takes the rest of a JSON string from `at`, its escapes replaced, appended to `out`: the index behind its closing quote.
-    /// None if it is not all there, or has an error; what `out` then has behind its length before is the caller's to cut off.
+    /// Takes the rest of a JSON string from `at`, its escapes replaced, appended to `out`: the index behind its
+    /// closing quote. None if it is not all there, or has an error; what `out` then has behind its length before is
+    /// the caller's to cut off.
     fn unescape(self, input: Padded<'_>, at: usize, out: &mut Buf) -> Option<usize>;
 }
 
@@ -159,7 +160,8 @@ pub(crate) fn decode_run<K: Kernel>(kernel: K, input: Padded<'_>, from: usize, t
     }
 }
 
-/// [`Kernel::string_run`] on checked memory: the length of the run without quote, backslash or control character at `input[from..]`.
+/// [`Kernel::string_run`] on checked memory: the length of the run without quote, backslash or control character at
+/// `input[from..]`.
 #[inline(always)]
 pub(crate) fn string_run<K: Kernel>(kernel: K, input: Padded<'_>, from: usize) -> usize {
     assert!(from <= input.end());

@@ -1,11 +1,11 @@
 //! The scanner for records as daemons and other writers usually write them, compiled once for each instruction set and
 //! each protocol.
 //!
-//! A daemon's record has a known shape, so there is no search for structure: the literal text between values is compared,
-//! the base64 kernel finds the end of `data` itself (a quote is no alphabet character), and keys are searched for their
-//! closing quote only. A record with the same members in another order, or with white space, is taken member by
-//! member. Anything else, in any place, is no error here: the scanner stops where it is, and the general record parser
-//! goes on from there with the same columns.
+//! A daemon's record has a known shape, so there is no search for structure: the literal text between values is
+//! compared, the base64 kernel finds the end of `data` itself (a quote is no alphabet character), and keys are
+//! searched for their closing quote only. A record with the same members in another order, or with white space, is
+//! taken member by member. Anything else, in any place, is no error here: the scanner stops where it is, and the
+//! general record parser goes on from there with the same columns.
 
 use crate::base64::text::{Progress, canonical};
 use crate::base64::{Kernel, Routine};
@@ -44,8 +44,8 @@ pub(crate) struct Scanned {
 /// At most this much input is scanned before the columns' room is looked at again.
 const WINDOW: usize = 256 * 1024;
 
-/// A record that a window cuts is taken again in the next one if no more of it than this has been looked at. A longer one
-/// is gone on with where the window ends.
+/// A record that a window cuts is taken again in the next one if no more of it than this has been looked at. A longer
+/// one is gone on with where the window ends.
 const TAKEN_AGAIN: usize = WINDOW / 16;
 
 impl<S: Shape> Routine for Records<'_, S> {
@@ -196,8 +196,8 @@ impl<S: Shape> Routine for OtherMembers<'_, S> {
     }
 }
 
-/// Takes the members from `at`, where one must begin, up to the closing brace, and commits the record: any order and white
-/// space, but known names only, each of them once. What else may be valid is the general parser's.
+/// Takes the members from `at`, where one must begin, up to the closing brace, and commits the record: any order and
+/// white space, but known names only, each of them once. What else may be valid is the general parser's.
 #[inline(always)]
 fn known_members<K: Kernel, S: Shape>(
     kernel: K,

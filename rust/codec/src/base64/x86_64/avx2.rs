@@ -6,8 +6,8 @@
 //! gives the distance from the character to its value. Two multiply-adds join four 6-bit values to 24 bits, a byte
 //! shuffle puts the 12 bytes of each half in order, and a permute closes the gap between the halves.
 //!
-//! The block with the first bad character goes the same way, with the values of bad ones set to 0, so there is no scalar
-//! tail.
+//! The block with the first bad character goes the same way, with the values of bad ones set to 0, so there is no
+//! scalar tail.
 
 #[allow(clippy::wildcard_imports, reason = "the intrinsics' names are their own namespace")]
 use std::arch::x86_64::*;

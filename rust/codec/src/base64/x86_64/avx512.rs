@@ -1,9 +1,9 @@
 //! AVX-512 with VBMI: 64 characters to 48 bytes a turn.
 //!
-//! `vpermi2b` looks up 64 bytes at once in a table of 128 that fills two registers. It takes the low seven bits of each
-//! character as the index, so the ASCII half of the table is all there is: an entry is the character's value, or has its
-//! top bit set where there is none. A byte is bad if the top bit of its entry is set, or its own (non-ASCII): one `or`,
-//! and one instruction that gathers the top bits into a mask register.
+//! `vpermi2b` looks up 64 bytes at once in a table of 128 that fills two registers. It takes the low seven bits of
+//! each character as the index, so the ASCII half of the table is all there is: an entry is the character's value, or
+//! has its top bit set where there is none. A byte is bad if the top bit of its entry is set, or its own (non-ASCII):
+//! one `or`, and one instruction that gathers the top bits into a mask register.
 //!
 //! ```text
 //!  character            i        v        9        x        6 bits each: 34, 47, 61, 49
@@ -59,7 +59,8 @@ static ORDER: Block = {
     Block(order)
 };
 
-/// The 48 bytes that a block of 64 values makes. A store of all 64 would cross a cache line more often, and cost iot 15 %.
+/// The 48 bytes that a block of 64 values makes. A store of all 64 would cross a cache line more often, and cost iot
+/// 15 %.
 const WHOLE: __mmask64 = (1 << 48) - 1;
 
 impl Kernel for Avx512 {

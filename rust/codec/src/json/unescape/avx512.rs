@@ -1,10 +1,11 @@
 //! AVX-512 with VBMI2: 64 characters of a string a turn, escapes and UTF-8 checked on the way.
 //!
-//! **Escapes.** In a run of backslashes every second one is escaped by the one before it. `runs + starts`, with the starts of
-//! runs at even places only, carries those runs away, which tells them from the others: the characters behind their backslashes
-//! are escaped at odd places, the others' at even ones. `vpermi2b` looks up what each letter stands for, as the base64 kernel
-//! looks up its characters. `\u00XX` below U+0080 is one byte too: two permutes bring its hexadecimal values to the place
-//! of the `u`. `vpcompressb` then closes the gaps that backslashes and digits leave.
+//! **Escapes.** In a run of backslashes every second one is escaped by the one before it. `runs + starts`, with the
+//! starts of runs at even places only, carries those runs away, which tells them from the others: the characters
+//! behind their backslashes are escaped at odd places, the others' at even ones. `vpermi2b` looks up what each letter
+//! stands for, as the base64 kernel looks up its characters. `\u00XX` below U+0080 is one byte too: two permutes bring
+//! its hexadecimal values to the place of the `u`. `vpcompressb` then closes the gaps that backslashes and digits
+//! leave.
 //!
 //! ```text
 //!  text       a  \  "  b  \  u  0  0  1  f  c
@@ -13,12 +14,13 @@
 //!  stored     a  "  b 1f  c
 //! ```
 //!
-//! **UTF-8** as in Keiser and Lemire, "Validating UTF-8 In Less Than One Instruction Per Byte" (2021): what can be wrong between
-//! two neighbours is a set of pairs, first byte by second byte. A look-up for each of them gives the sets it is in,
-//! and a pair is wrong if they share one. Two continuation bytes in a row are wrong unless a lead byte two or three places
-//! before asks for them. The neighbours come from loads one, two and three bytes earlier.
+//! **UTF-8** as in Keiser and Lemire, "Validating UTF-8 In Less Than One Instruction Per Byte" (2021): what can be
+//! wrong between two neighbours is a set of pairs, first byte by second byte. A look-up for each of them gives the
+//! sets it is in, and a pair is wrong if they share one. Two continuation bytes in a row are wrong unless a lead byte
+//! two or three places before asks for them. The neighbours come from loads one, two and three bytes earlier.
 //!
-//! A block ends before a quote, a control character, an escape that is not all in it, and one that is none of the above.
+//! A block ends before a quote, a control character, an escape that is not all in it, and one that is none of the
+//! above.
 
 #[allow(clippy::wildcard_imports, reason = "the intrinsics' names are their own namespace")]
 use std::arch::x86_64::*;
@@ -39,8 +41,8 @@ struct Taken {
     written: usize,
 }
 
-/// Takes the rest of a string from `at`, appended to `out`: the index behind its closing quote. What stands before `at` is
-/// text of the same line.
+/// Takes the rest of a string from `at`, appended to `out`: the index behind its closing quote. What stands before
+/// `at` is text of the same line.
 #[inline(always)]
 pub(crate) fn unescape(proof: Avx512, input: Padded<'_>, mut at: usize, out: &mut Buf) -> Option<usize> {
     if at < BEFORE {
@@ -48,8 +50,8 @@ pub(crate) fn unescape(proof: Avx512, input: Padded<'_>, mut at: usize, out: &mu
     }
     while at < input.end() {
         out.reserve(SLACK);
-        // SAFETY: `BEFORE <= at < end`, and SLACK bytes behind `end` are readable; `reserve` made room for SLACK bytes, in
-        // memory that `out` owns alone, and `block` has initialised as many as it says.
+        // SAFETY: `BEFORE <= at < end`, and SLACK bytes behind `end` are readable; `reserve` made room for SLACK
+        // bytes, in memory that `out` owns alone, and `block` has initialised as many as it says.
         let taken = unsafe {
             let taken = block(proof, input.readable().as_ptr().add(at), out.spare());
             out.set_len(out.len() + taken.written);
@@ -183,8 +185,8 @@ const fn escaped(backslashes: u64) -> u64 {
 /// overlaps neither.
 #[inline(always)]
 unsafe fn block(_proof: Avx512, source: *const u8, destination: *mut u8) -> Taken {
-    // SAFETY: `_proof` proves the instructions. Loads of 64 bytes: tables, aligned, and `source`, up to three bytes earlier. The
-    // store is of 64 bytes.
+    // SAFETY: `_proof` proves the instructions. Loads of 64 bytes: tables, aligned, and `source`, up to three bytes
+    // earlier. The store is of 64 bytes.
     unsafe {
         let table = |block: &Block| _mm512_load_si512(block.0.as_ptr().cast());
         let look_up = |blocks: &[Block; 2], at| _mm512_permutex2var_epi8(table(&blocks[0]), at, table(&blocks[1]));
