@@ -1,7 +1,8 @@
 """Frames of ProcessV1: 1 KiB messages in pieces of 64 KiB, as a pipe gives them.
 
-Ways: a framer in plain Python (lines, joined up to the line end; text), the same from Rust (bytes), and whole messages
-decoded. All make an object of Python for each frame; the framer without objects is measured by rust/bench.
+*pure Python* looks at each byte; *pure Python, split* leaves the lines to str.split, which is C. *frames* and
+*messages* are fastkcl's. All make an object of Python for each frame; the framer without objects is measured by
+rust/bench, --bin framing.
 """
 
 from __future__ import annotations
@@ -39,6 +40,21 @@ def plain_python(data: bytes) -> Iterator[str]:
                 lines.append(line)
 
 
+def byte_by_byte(data: bytes) -> Iterator[str]:
+    """The same, a byte at a time, for input without CR."""
+    frame, line = bytearray(), bytearray()
+    for start in range(0, len(data), PIECE):
+        for byte in data[start : start + PIECE]:
+            line.append(byte)
+            if byte == 10:
+                if line.decode().strip(WHITE_SPACE + "\n") == "end":
+                    yield frame[:-1].decode()
+                    frame.clear()
+                else:
+                    frame += line
+                line.clear()
+
+
 def rust_frames(data: bytes) -> Iterator[tuple[bytes, bool]]:
     """The same from the extension's framer."""
     framer = _core.EndLineFramer()
@@ -68,7 +84,13 @@ def test_frames(benchmark) -> None:
     expected = list(plain_python(data))
     assert [text.decode() for text, terminated in rust_frames(data) if terminated] == expected
     assert [getattr(message, "id", None) for message in rust_messages(data)] == list(range(count))
-    peers = {"plain Python": plain_python, "frames": rust_frames, "messages": rust_messages}
+    assert list(byte_by_byte(data[: 100 * 1024])) == expected[:100]
+    peers = {
+        "pure Python": byte_by_byte,
+        "pure Python, split": plain_python,
+        "frames": rust_frames,
+        "messages": rust_messages,
+    }
     ways: dict[str, Way] = {name: timed(counted(way), data) for name, way in peers.items()}
     with one_core():
         take_turns(benchmark, "frames", "1 KiB", ways, ROUNDS, line_bytes=len(data), records=count)
