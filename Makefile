@@ -36,12 +36,12 @@ test-neon:
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu" \
 	FASTKCL_REQUIRE_ISA=neon,portable \
-	cargo test --locked --package fastkcl-codec --target $(NEON) --lib --test cases --test guard_pages --quiet
+	cargo test --locked --package fastkcl-codec --target $(NEON) --lib --test cases --test guard_pages --test kinesis --quiet
 
 # The codec's tests under AddressSanitizer: reads and writes beyond what was given, and leaks.
 test-asan:
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address cargo test --locked --package fastkcl-codec --quiet \
-		--target $(shell rustc -vV | sed -n 's/^host: //p') --target-dir target/asan --lib --test cases --test guard_pages
+		--target $(shell rustc -vV | sed -n 's/^host: //p') --target-dir target/asan --lib --test cases --test guard_pages --test kinesis
 
 # Fuzz targets of rust/fuzz, under AddressSanitizer, from the case files on: an hour each, or a minute. What one finds is
 # in target/fuzz/artifacts, and becomes a case.

@@ -4,6 +4,7 @@ mod guard;
 
 use fastkcl_codec::kcl::write::{LineDialect, RecordToWrite, process_records};
 use fastkcl_codec::kcl::{self, Decoder, Message};
+use fastkcl_codec::kinesis::{Encoding, decode_get_records_with_isa};
 use fastkcl_codec::{base64, cpu};
 use guard::Pages;
 
@@ -70,6 +71,29 @@ fn lines_of_every_length() {
             decoder.feed(at_the_end(&mut page, &line[cut..]));
             let Some(Ok(Message::ProcessRecords(batch))) = decoder.next_message() else { panic!("no batch") };
             assert_eq!(batch.data(0), Some(&data[..]), "cut at {cut} on {}", isa.name());
+        }
+    }
+}
+
+/// Answers are parsed where they stand, but for their last bytes.
+#[test]
+fn answers_of_every_length() {
+    let mut page = Pages::new(4096);
+    let data: Vec<u8> = (0..=255).cycle().take(1000).collect();
+    for isa in cpu::supported() {
+        for length in (0..300).chain(900..1000) {
+            let text = String::from_utf8(base64::encode(&data[..length])).unwrap();
+            let body = format!(
+                r#"{{"Records":[{{"SequenceNumber":"1","ApproximateArrivalTimestamp":1748736000.5,"Data":"{text}",
+                "PartitionKey":"key"}},{{"Data":"{text}","PartitionKey":"key","SequenceNumber":"2"}}]}}"#
+            );
+            for place in [at_the_end, at_the_start] {
+                let body = place(&mut page, body.as_bytes());
+                let batch = decode_get_records_with_isa(isa, body, Encoding::Json).unwrap().batch;
+                for row in [0, 1] {
+                    assert_eq!(batch.data(row), Some(&data[..length]), "{length} on {}", isa.name());
+                }
+            }
         }
     }
 }

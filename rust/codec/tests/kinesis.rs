@@ -1,0 +1,122 @@
+//! Answers of the service on every instruction set, beside `serde_json`; KPL aggregates by the case file.
+
+mod case_files;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use case_files::cases;
+use fastkcl_codec::cpu;
+use fastkcl_codec::kinesis::kpl::{Aggregate, deaggregate};
+use fastkcl_codec::kinesis::{Encoding, decode_get_records, decode_get_records_with_isa};
+use proptest::prelude::{any, prop, prop_assert_eq, proptest};
+use proptest::strategy::Strategy;
+use serde_json::{Value, json};
+
+/// Members of a record in the order that `order` sorts them into.
+fn record(data: &[u8], key: &str, encryption_type: Option<&str>, order: u64) -> Value {
+    let mut members = vec![
+        ("Data", json!(STANDARD.encode(data))),
+        ("PartitionKey", json!(key)),
+        ("SequenceNumber", json!(order.to_string())),
+        ("ApproximateArrivalTimestamp", json!(1_748_736_000.123_456)),
+        ("Unknown", json!({"a": [1, null, "]}"]})),
+    ];
+    members.extend(encryption_type.map(|text| ("EncryptionType", json!(text))));
+    let count = members.len() as u64;
+    members.rotate_left(usize::try_from(order % count).unwrap());
+    Value::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+}
+
+proptest! {
+    #[test]
+    fn answers_are_what_serde_json_reads(
+        records in prop::collection::vec(
+            (
+                prop::collection::vec(any::<u8>(), 0..200),
+                "\\PC{0,20}",
+                prop::option::of("(NONE|KMS|\\PC{0,3})"),
+                any::<u64>(),
+            ),
+            0..8,
+        ),
+        others_first in any::<bool>(),
+        pretty in any::<bool>(),
+        space in 0_usize..80,
+        iterator in "\\PC{0,80}".prop_map(|text| text + "\u{1}\"\\"),
+    ) {
+        let rows: Vec<_> =
+            records.iter().map(|(data, key, encryption, order)| record(data, key, encryption.as_deref(), *order)).collect();
+        let mut members = vec![
+            ("Records".to_owned(), json!(rows)),
+            ("NextShardIterator".to_owned(), json!(iterator)),
+            ("MillisBehindLatest".to_owned(), json!(i64::MAX)),
+        ];
+        if others_first {
+            members.reverse();
+        }
+        let answer = Value::Object(members.into_iter().collect());
+        let mut body = if pretty { serde_json::to_vec_pretty(&answer) } else { serde_json::to_vec(&answer) }.unwrap();
+        body.resize(body.len() + space, b'\n');
+        for isa in cpu::supported() {
+            let found = decode_get_records_with_isa(isa, &body, Encoding::Json).unwrap();
+            let batch = &found.batch;
+            prop_assert_eq!(found.next_shard_iterator.as_deref(), Some(iterator.as_str()));
+            prop_assert_eq!(batch.millis_behind_latest(), Some(i64::MAX));
+            prop_assert_eq!(batch.len(), records.len());
+            for (row, (data, key, encryption, order)) in records.iter().enumerate() {
+                prop_assert_eq!(batch.data(row), Some(data.as_slice()));
+                prop_assert_eq!(batch.partition_key(row), key);
+                prop_assert_eq!(batch.encryption_type(row), encryption.as_deref());
+                prop_assert_eq!(batch.sequence_number(row), order.to_string());
+                prop_assert_eq!(batch.timestamp_micros(row), Some(1_748_736_000_123_456));
+                prop_assert_eq!(batch.sub_sequence_number(row), None);
+            }
+            let span: Value = serde_json::from_slice(&body[found.records_span]).unwrap();
+            prop_assert_eq!(span, json!(rows));
+        }
+    }
+}
+
+fn data(case: &Value) -> Vec<u8> {
+    STANDARD.decode(case["data_b64"].as_str().unwrap()).unwrap()
+}
+
+#[test]
+fn aggregates_are_encoded_as_in_the_case_file() {
+    for case in cases("kpl", "encode") {
+        let mut aggregate = Aggregate::default();
+        for user in case["users"].as_array().unwrap() {
+            let (key, hash_key) = (user["partition_key"].as_str().unwrap(), user["explicit_hash_key"].as_str());
+            aggregate.add(key, &bytes_of_hex(&user["data_hex"]), hash_key).unwrap();
+        }
+        assert_eq!(aggregate.encode(), data(&case), "{case}");
+    }
+}
+
+#[test]
+fn records_are_taken_apart_as_in_the_case_file() {
+    for case in ["aggregated", "plain", "hash_range"].into_iter().flat_map(|kind| cases("kpl", kind)) {
+        let body = json!({"Records": [
+            {"Data": case["data_b64"], "PartitionKey": case["partition_key"], "SequenceNumber": "1"}
+        ]});
+        let batch = decode_get_records(body.to_string().as_bytes(), Encoding::Json, None).unwrap().batch;
+        let bound =
+            |index: usize, all: u128| case["hash_range"][index].as_str().map_or(all, |key| key.parse().unwrap());
+        let users = deaggregate(&batch, &(bound(0, 0)..=bound(1, u128::MAX))).unwrap().batch;
+        let expected = case["records"].as_array().unwrap();
+        assert_eq!(users.len(), expected.len(), "{case}");
+        for (row, user) in expected.iter().enumerate() {
+            assert_eq!(users.data(row), Some(bytes_of_hex(&user["data_hex"]).as_slice()), "{case}");
+            assert_eq!(users.partition_key(row), user["partition_key"], "{case}");
+            assert_eq!(json!(users.explicit_hash_key(row)), user["explicit_hash_key"], "{case}");
+            assert_eq!(json!(users.sub_sequence_number(row)), user["sub_sequence_number"], "{case}");
+            assert_eq!(json!(users.aggregated(row)), user["aggregated"], "{case}");
+        }
+    }
+}
+
+fn bytes_of_hex(text: &Value) -> Vec<u8> {
+    let text = text.as_str().unwrap().as_bytes();
+    let digit = |byte: u8| u8::try_from(char::from(byte).to_digit(16).unwrap()).unwrap();
+    text.chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
+}
