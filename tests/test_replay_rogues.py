@@ -58,7 +58,7 @@ def test_an_answer_to_the_beginning_of_a_line_is_none() -> None:
     ],
 )
 def test_a_fault_does_not_hide_that_the_child_was_gone(fault: str, words: str) -> None:
-    played = play_rogue("gone-early", fault, rate=20.0)
+    played = play_rogue("gone-early", fault, rate=2.0)
     assert any(f"child 1, delivery 2: {words}" in problem for problem in played.shard.problems), played.shard.problems
 
 
@@ -85,8 +85,8 @@ ENDLESS = [
     ("junk", 0.1, 1.0, "no message for 1 s, and the status of processRecords is owed", 4),
     ("junk-flood", 0.0, 1.0, "no message for 1 s, and the status of processRecords is owed", 4),
     ("endless-line", 0.0, 1.0, "no message for 1 s, and the status of processRecords is owed", 2),
-    ("checkpoints", 0.01, 0.2, "other messages, and no status of processRecords, for 2 s", 2),
-    ("other-messages", 0.0, 0.2, "other messages, and no status of processRecords, for 2 s", LISTED + 2),
+    ("checkpoints", 0.01, 0.5, "other messages, and no status of processRecords, for 5 s", 2),
+    ("other-messages", 0.0, 0.5, "other messages, and no status of processRecords, for 5 s", LISTED + 2),
     ("flood-at-the-end", 0.0, 1.0, "still running 1 s after the end of its input", 2),
     ("escaped", 0.0, 1.0, "no message for 1 s, and the status of processRecords is owed", 2),
 ]
@@ -96,7 +96,7 @@ ENDLESS = [
 def test_every_wait_has_an_end(what: str, every: float, timeout: float, words: str, count: int) -> None:
     begun = time.monotonic()
     played = play_rogue(what, every=every, answer_timeout=timeout)
-    assert time.monotonic() - begun < 8
+    assert time.monotonic() - begun < 20
     assert any(words in problem for problem in played.shard.problems), played.shard.problems
     assert len(played.shard.problems) == count, played.shard.problems
     assert (played.shard.more_problems > 1000) == (what == "other-messages")
