@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -425,11 +430,21 @@ class TestFile:
             (STAGE + "batch = 1\n", "unknown key 'batch'; there are name, command"),
             (STAGE + "batching = 'both'\n", "choose single or worker or supervisor"),
             (STAGE + "linger = true\n", "linger = True: must be int or float"),
+            (STAGE + "linger = nan\n", "linger = nan: must be 0 or more"),
+            (STAGE + "batch_size = 0\n", "batch_size = 0: must be 1 or more"),
+            (STAGE + "response_timeout = 0\n", "response_timeout = 0: must be above 0"),
+            (STAGE + "response_timeout = -1\n", "response_timeout = -1: must be above 0"),
+            (STAGE + "response_timeout = inf\n", "response_timeout = inf: must be above 0"),
+            (STAGE + "response_timeout = nan\n", "response_timeout = nan: must be above 0"),
+            (STAGE + "retry = {backoff = inf}\n", "backoff=inf"),
+            ('[[stage]]\nname = "a"\ncommand = ["x\\u0000"]\n', "without NUL"),
             (STAGE + "markers = 'none'\n", "no markers 'none'; presets: fastkcl"),
             (STAGE + "markers = {eom = 'EO'}\n", "EOM 'EO' is a prefix of EOB"),
             (STAGE + "retry = {policy = 'never'}\n", "choose retry, once or skip"),
             (STAGE, "no extraction, so the pipeline needs an input"),
             ("[pipeline]\nqueue = 0\n" + STAGE, "queue = 0"),
+            ("[pipeline]\nqueues = 1\n" + STAGE, "p.toml: .pipeline.: unknown key 'queues'"),
+            ("[pipeline]\ninput = '/no/such/file'\n" + STAGE, "input /no/such/file: no such file"),
             ("[pipeline]\ninput = 'x'\n" + STAGE + STAGE, "two stages are named 'a'"),
             (
                 "[pipeline]\ninput = 'x'\n" + STAGE + STAGE.replace('"a"', '"b"') + "extract = 'plain'\n",
@@ -440,6 +455,13 @@ class TestFile:
     def test_refused(self, tmp_path: Path, text: str, says: str) -> None:
         with pytest.raises(PipelineError, match=says):
             read_pipeline(toml(tmp_path / "p.toml", text))
+
+    @pytest.mark.parametrize("wrong", ["input = 'in'\n" + STAGE + "batch = 1\n", "input = '/no/such/file'\n" + STAGE])
+    def test_a_file_that_is_wrong_leaves_no_output(self, tmp_path: Path, wrong: str) -> None:
+        out = tmp_path / "out"
+        with pytest.raises(PipelineError):
+            read_pipeline(toml(tmp_path / "p.toml", f"[pipeline]\noutput = '{out}'\n{wrong}"))
+        assert not out.exists()
 
     def test_each_key(self, tmp_path: Path) -> None:
         (tmp_path / "in").write_text("a\nb\n\nc")
@@ -493,6 +515,56 @@ retry = {{ backoff = 0.0 }}
         assert (done.returncode, done.stdout) == (1, "a\nb\n"), done.stderr
         assert "echo WARN echo: skipped a request of 1 messages" in done.stderr
         assert "echo: done, 2 messages in 2 requests, 2 results, 2 restarts, 1 skipped" in done.stderr
+
+    @contextlib.contextmanager
+    def silent(self, tmp_path: Path, batching: str, size: int) -> Iterator[subprocess.Popen[bytes]]:
+        """A pipeline of one stage whose standard input stays open."""
+        path = toml(
+            tmp_path / "p.toml",
+            f"""
+[pipeline]
+input = "-"
+output = "-"
+
+[[stage]]
+name = "echo"
+command = {json.dumps(stage_command("echo", size))}
+batching = "{batching}"
+linger = 0.1
+""",
+        )
+        pipe = subprocess.PIPE
+        command = [sys.executable, "-m", "fastkcl", "dkb", "run", str(path)]
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+            watch = threading.Timer(100, process.kill)
+            watch.start()
+            try:
+                yield process
+            finally:
+                watch.cancel()
+                process.kill()
+
+    @pytest.mark.parametrize(("batching", "size"), [("worker", 100), ("supervisor", 0)])
+    def test_an_open_batch_does_not_wait_for_a_silent_input(self, tmp_path: Path, batching: str, size: int) -> None:
+        with self.silent(tmp_path, batching, size) as process:
+            assert process.stdin is not None
+            os.write(process.stdin.fileno(), b"a\nb\nc")
+            time.sleep(3)
+            out, err = process.communicate(b"c\nd", timeout=60)
+        assert out == b"a\nb\ncc\nd\n"
+        assert b"4 messages in 2 requests" in err
+
+    def test_an_interrupt_while_the_input_is_silent(self, tmp_path: Path) -> None:
+        with self.silent(tmp_path, "single", 1) as process:
+            assert process.stdin is not None
+            assert process.stderr is not None
+            os.write(process.stdin.fileno(), b"a\n")
+            time.sleep(3)
+            process.send_signal(signal.SIGINT)
+            err = process.stderr.read()
+            assert process.wait(60) == 1
+        assert b"interrupted; all stages were ended" in err
+        assert b"Fatal" not in err
 
     @pytest.mark.parametrize(
         ("text", "code", "says"),

@@ -32,11 +32,14 @@ request is sent again or was skipped; both are counted. If a stage fails for goo
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
+import select
 import sys
 import threading
 import time
 import tomllib
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +53,7 @@ __all__ = ["Pipeline", "PipelineError", "StageReport", "StageSpec", "read_pipeli
 
 Extract: TypeAlias = Literal["plain", "cyclic"]
 
+_CHUNK: Final = 64 * 1024
 _TURN: Final = 0.25  # seconds after which a full or empty queue looks whether all is over
 
 
@@ -120,12 +124,49 @@ class _Queue:
         return None
 
 
+class _Lines:
+    """Messages of a descriptor that gives lines, now and then if it is a pipe; no wait for them is without an end."""
+
+    def __init__(self, fd: int, over: threading.Event) -> None:
+        self._fd = fd
+        self._over = over
+        self._ready = select.poll()
+        self._ready.register(fd, select.POLLIN)
+        self._lines: deque[bytes] = deque()
+        self._rest: list[bytes] = []  # pieces of a line whose end is not there yet
+        self._ended = False
+
+    def take(self, timeout: float | None) -> bytes | None:
+        """The next line, None at the end; raises TimeoutError."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self._lines and not self._ended and not self._over.is_set():
+            left = _TURN if end is None else max(0.0, min(_TURN, end - time.monotonic()))
+            if self._ready.poll(left * 1000):
+                self._read()
+            elif end is not None and time.monotonic() >= end:
+                raise TimeoutError
+        return self._lines.popleft() if self._lines and not self._over.is_set() else None
+
+    def _read(self) -> None:
+        data = os.read(self._fd, _CHUNK)
+        first, *others = data.split(b"\n")
+        self._rest.append(first)
+        for other in others:
+            self._lines.append(b"".join(self._rest))
+            self._rest = [other]
+        if not data:
+            self._ended = True
+            if last := b"".join(self._rest):
+                self._lines.append(last)
+
+
 class Pipeline:
     """Stages in a row.
 
     Args:
         stages: in order; only the first may be an extraction.
-        input: messages for the first stage if it is none; read from the thread of that stage.
+        input: messages for the first stage if it is none: a file of lines by its name, "-" for standard input, or what
+            gives them at once; read from the thread of that stage.
         emit: gets each result of the last stage, from that stage's thread.
         on_log: gets (stage, level, line) of the stages' standard error and of their supervisors.
         queue_size: messages that wait between two stages.
@@ -140,7 +181,7 @@ class Pipeline:
         self,
         stages: list[StageSpec],
         *,
-        input: Callable[[], Iterator[bytes]] | None = None,
+        input: str | Callable[[], Iterator[bytes]] | None = None,
         emit: Callable[[bytes], None] = lambda _message: None,
         on_log: Callable[[str, str, bytes], None] = lambda _stage, _level, _line: None,
         queue_size: int = 1000,
@@ -229,7 +270,8 @@ class Pipeline:
             if stage.extract == "plain":
                 supervisor.extract(hand_on)
             else:
-                supervisor.run(self._inbox(index), hand_on)
+                with self._inbox(index) as inbox:
+                    supervisor.run(inbox, hand_on)
             self._states[index] = "failed" if self._over.is_set() else "done"
         except BaseException as error:
             self._states[index] = "failed"
@@ -239,13 +281,20 @@ class Pipeline:
         if following is not None:
             following(None)
 
-    def _inbox(self, index: int) -> Inbox:
+    @contextlib.contextmanager
+    def _inbox(self, index: int) -> Iterator[Inbox]:
         if index > 0:
-            return self._queues[index - 1]
-        if self._stages[0].extract == "cyclic":
-            return Ready([b""] * self._stages[0].cycles)
-        assert self._input is not None
-        return Ready(self._input())
+            yield self._queues[index - 1]
+        elif self._stages[0].extract == "cyclic":
+            yield Ready([b""] * self._stages[0].cycles)
+        elif self._input == "-":
+            yield _Lines(sys.stdin.fileno(), self._over)
+        elif isinstance(self._input, str):
+            with Path(self._input).open("rb", buffering=0) as file:
+                yield _Lines(file.fileno(), self._over)
+        else:
+            assert self._input is not None
+            yield Ready(self._input())
 
 
 def _supervisor(stage: StageSpec, on_log: Callable[[str, str, bytes], None]) -> Supervisor:
@@ -305,27 +354,31 @@ def read_pipeline(
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise PipelineError(f"{path}: {error}") from None
-    general = _table(document.pop("pipeline", {}), {"input": (str,), "output": (str,), "queue": (int,)}, "[pipeline]")
-    tables = document.pop("stage", None)
-    if document:
-        raise PipelineError(f"{path}: unknown table [{next(iter(document))}]; there are [pipeline] and [[stage]]")
-    if not isinstance(tables, list) or not tables:
-        raise PipelineError(f"{path}: no stage; each is a table [[stage]] with a name and a command")
-    size = general.get("queue", 1000)
-    if size < 1:
-        raise PipelineError(f"{path}: queue = {size}: must be 1 or more")
-    out = _output(general.get("output"), stdout)
+    out: IO[bytes] | None = None
+
+    def emit(message: bytes) -> None:
+        if out is not None:
+            _write(out, message)
+
     try:
-        pipeline = Pipeline(
-            [_stage(table, number) for number, table in enumerate(tables, 1)],
-            input=_input(general["input"]) if "input" in general else None,
-            emit=lambda message: None if out is None else _write(out, message),
-            on_log=on_log,
-            queue_size=size,
+        general = _table(
+            document.pop("pipeline", {}), {"input": (str,), "output": (str,), "queue": (int,)}, "[pipeline]"
         )
+        tables = document.pop("stage", None)
+        if document:
+            raise PipelineError(f"unknown table [{next(iter(document))}]; there are [pipeline] and [[stage]]")
+        if not isinstance(tables, list) or not tables:
+            raise PipelineError("no stage; each is a table [[stage]] with a name and a command")
+        size = general.get("queue", 1000)
+        if size < 1:
+            raise PipelineError(f"queue = {size}: must be 1 or more")
+        stages = [_stage(table, number) for number, table in enumerate(tables, 1)]
+        name = general.get("input")
+        pipeline = Pipeline(stages, input=name, emit=emit, on_log=on_log, queue_size=size)
+        if name not in (None, "-") and not Path(name).exists():
+            raise PipelineError(f"input {name}: no such file; paths are relative to the working directory")
+        out = _output(general.get("output"), stdout)  # the last: a file that is wrong leaves none behind
     except (PipelineError, StageError, ValueError) as error:
-        if out is not None and out is not stdout:
-            out.close()
         raise PipelineError(f"{path}: {error}") from None
 
     def close() -> None:
@@ -345,8 +398,8 @@ def _stage(table: object, number: int) -> StageSpec:
             raise PipelineError(f"{where}: no {key}")
     where = f"stage {given['name']!r}"
     command = given["command"]
-    if not command or not all(isinstance(word, str) for word in command):
-        raise PipelineError(f"{where}: command must be a list of the program and its arguments")
+    if not command or not all(isinstance(word, str) and "\0" not in word for word in command):
+        raise PipelineError(f"{where}: command must be a list of the program and its arguments, without NUL characters")
     for key, allowed in _CHOICES.items():
         if key in given and given[key] not in allowed:
             raise PipelineError(f"{where}: {key} = {given[key]!r}: choose {' or '.join(allowed)}")
@@ -355,6 +408,12 @@ def _stage(table: object, number: int) -> StageSpec:
     retry = _table(
         given.get("retry", {}), {"max": (int,), "policy": (str,), "backoff": (int, float)}, f"{where}: retry"
     )
+    for key, least in (("batch_size", 1), ("linger", 0)):
+        if not given.get(key, least) >= least:
+            raise PipelineError(f"{where}: {key} = {given[key]}: must be {least} or more")
+    if not 0 < given.get("response_timeout", 1) <= threading.TIMEOUT_MAX:
+        limit = f"must be above 0 and at most {threading.TIMEOUT_MAX:g}; leave it out for no limit"
+        raise PipelineError(f"{where}: response_timeout = {given['response_timeout']}: {limit}")
     try:
         return StageSpec(
             **(given | {"command": tuple(command), "markers": _markers(given.get("markers", {}), where)})
@@ -391,16 +450,6 @@ def _table(table: object, types: dict[str, tuple[type, ...]], where: str) -> dic
             names = " or ".join(kind.__name__ for kind in types[key])
             raise PipelineError(f"{where}: {key} = {value!r}: must be {names}")
     return table
-
-
-def _input(name: str) -> Callable[[], Iterator[bytes]]:
-    def lines() -> Iterator[bytes]:
-        with contextlib.ExitStack() as stack:
-            file: IO[bytes] = sys.stdin.buffer if name == "-" else stack.enter_context(Path(name).open("rb"))
-            for line in file:
-                yield line.removesuffix(b"\n")
-
-    return lines
 
 
 def _output(name: str | None, stdout: IO[bytes] | None) -> IO[bytes] | None:

@@ -72,8 +72,9 @@ class RetryPolicy:
     """Seconds before a restart."""
 
     def __post_init__(self) -> None:
-        if self.max < 0 or not self.backoff >= 0:
-            raise ValueError(f"max={self.max}, backoff={self.backoff}: must not be negative")
+        if self.max < 0 or not 0 <= self.backoff <= threading.TIMEOUT_MAX:
+            limit = f"must not be negative, nor a backoff above {threading.TIMEOUT_MAX:g} s"
+            raise ValueError(f"max={self.max}, backoff={self.backoff}: {limit}")
         if self.policy not in ("retry", "once", "skip"):
             raise ValueError(f"policy={self.policy!r}: choose retry, once or skip")
 
@@ -294,6 +295,9 @@ class Supervisor:
     def __post_init__(self) -> None:
         if self.batch_size < 1 or not self.linger >= 0:
             raise ValueError(f"batch_size={self.batch_size}, linger={self.linger}: must be 1 or more, 0 or more")
+        if self.response_timeout is not None and not 0 < self.response_timeout <= threading.TIMEOUT_MAX:
+            limit = f"must be above 0 and at most {threading.TIMEOUT_MAX:g}, or None"
+            raise ValueError(f"response_timeout={self.response_timeout}: {limit}")
 
     def run(self, inbox: Inbox, emit: Callable[[Answer], None]) -> None:
         """Have everything processed that the inbox gives, in order.
