@@ -60,6 +60,12 @@ def test_what_a_stitch_must_not_do(way: str, problem: str) -> None:
     assert problem in played["problems"]
 
 
+def test_control_characters_of_a_log_are_escaped() -> None:
+    log = r"""print('{"Command":"logs","Logs":["a\\nb \\u001b[2J"]}' + chr(10) + 'end'); input()"""
+    _, text = replay("--seconds", "1", "--exit-grace", "1", "--", sys.executable, "-c", log)
+    assert "[stitch1] a\\nb \\x1b[2J\n" in text
+
+
 def test_stitches_of_several_programs() -> None:
     node = shutil.which("node")
     assert node is not None, "the example ping.js needs Node.js"
@@ -110,6 +116,9 @@ def test_an_interrupt_ends_it_in_good_order() -> None:
     [
         ([], "nothing to start"),
         (["--stitch", "a"], "expected"),
+        (["--stitch", "a=node 'x"], "No closing quotation"),
+        (["--seconds", "nan", "--", "x"], "'nan' is no number of seconds"),
+        (["--heartbeat", "inf", "--", "x"], "not in the range"),
         (["--stitch", "a=x", "--stitch", "a=x"], "instance id"),
         (["--", "/no/such/program"], "/no/such/program"),
         (["--fault", "kill@1", "--", "x"], "--fault"),

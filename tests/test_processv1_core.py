@@ -213,8 +213,9 @@ def test_starting(core: Core, tmp_path: Path) -> None:
     core.stop()
     with pytest.raises(RuntimeError, match="stopped"):
         core.start(ours("echo", "c"))
-    with pytest.raises(ValueError, match="heartbeat_seconds"):
-        Core(heartbeat_seconds=0)
+    for seconds in (0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="heartbeat_seconds"):
+            Core(heartbeat_seconds=seconds)
 
 
 GROUPS = {"s": GroupName("A", "B", "1"), "t": GroupName("A", "B", "2"), "u": GroupName("A", "C", "1")}

@@ -148,6 +148,18 @@ def test_exit_of_a_waiting_stitch_runs_its_finally(tmp_path: Path) -> None:
     assert (tmp_path / "trace").read_text() == "finally"
 
 
+def test_a_wait_without_an_end() -> None:
+    with Driver("endless") as driver:
+        assert driver.logged() == "ready"
+        time.sleep(0.2)
+        driver.data(1, "x")
+        answer = driver.read()
+        assert answer is not None
+        assert (answer.command, answer.id) == ("ack", 1)
+        driver.write(EXIT_5)
+        assert driver.exit_code() == 5
+
+
 def test_exit_can_be_shown() -> None:
     with Driver("cleanup", "0") as driver:
         assert driver.logged() == "ready"

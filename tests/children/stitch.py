@@ -52,6 +52,12 @@ def waiting(stitch: Stitch) -> None:
         Path(stitch.custom_arguments[1]).write_text("finally")
 
 
+def endless(stitch: Stitch) -> None:
+    stitch.log("ready")
+    while message := stitch.next_message(float("inf")):
+        stitch.ack(message)
+
+
 def heartbeats(stitch: Stitch) -> None:
     stitch.receive_heartbeats = True
     stitch.log("ready")
@@ -112,7 +118,8 @@ def handler(message: ToStitchMessage, stitch: Stitch) -> None:
 
 
 MODES = {
-    each.__name__: each for each in (echo, busy, cleanup, waiting, heartbeats, logs, groups, batches, asynchronous)
+    each.__name__: each
+    for each in (echo, busy, cleanup, waiting, endless, heartbeats, logs, groups, batches, asynchronous)
 }
 
 if __name__ == "__main__":

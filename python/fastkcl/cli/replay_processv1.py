@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import signal
 import sys
 import threading
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import click
 
+from fastkcl.cli.output import printable
 from fastkcl.processv1.core import StitchSpec
 from fastkcl.processv1.groups import GroupName
 from fastkcl.replay.profiles import PROFILES
@@ -19,8 +22,28 @@ from fastkcl.replay.stitches import StitchesOptions, StitchesReport, play_stitch
 
 __all__ = ["replay_processv1"]
 
-_SECONDS = click.FloatRange(0, min_open=True)
 _MOST_STITCHES = 1000  # each is a process and four threads
+
+
+class _SecondsType(click.FloatRange):
+    """As many as a thread can wait."""
+
+    def __init__(self) -> None:
+        super().__init__(0, threading.TIMEOUT_MAX, min_open=True)
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - as click declares it
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if math.isnan(seconds):  # neither below nor above anything
+            self.fail(f"{value!r} is no number of seconds", param, ctx)
+        return seconds
+
+
+_SECONDS = _SecondsType()
 
 
 class _StitchType(click.ParamType):  # type: ignore[type-arg]  # not generic in every click that will do
@@ -31,7 +54,10 @@ class _StitchType(click.ParamType):  # type: ignore[type-arg]  # not generic in 
     ) -> tuple[str, GroupName | None, list[str]]:
         head, equals, command = str(value).partition("=")
         name, at, group = head.partition("@")
-        words = shlex.split(command)
+        try:
+            words = shlex.split(command)
+        except ValueError as error:  # a quotation without an end
+            self.fail(f"{command!r}: {error}", param, ctx)
         if not name or not equals or not words:
             self.fail(f"{value!r}: {self.name} expected", param, ctx)
         return name, GroupName.parse(group) if at else None, words
@@ -149,7 +175,7 @@ def _spec(
 
 
 def _say(instance_id: str, line: str) -> None:
-    sys.stderr.write(f"[{instance_id}] {line}\n")
+    sys.stderr.write(f"[{instance_id}] {printable(line)}\n")
     sys.stderr.flush()
 
 

@@ -162,7 +162,7 @@ class Stitch:
         """Wait for the next message.
 
         Args:
-            timeout: seconds.
+            timeout: seconds, infinity too.
 
         Returns:
             The message; None when none came.
@@ -179,7 +179,7 @@ class Stitch:
                     left = end - time.monotonic()
                     if left <= 0:
                         break
-                    self._changed.wait(left)
+                    self._changed.wait(min(left, threading.TIMEOUT_MAX))
             finally:
                 self._waiting = False
             message = self._take()

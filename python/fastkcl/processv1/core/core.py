@@ -37,7 +37,7 @@ class Core:
         heartbeat_seconds: between two heartbeats.
 
     Raises:
-        ValueError: `heartbeat_seconds` is not above 0.
+        ValueError: `heartbeat_seconds` is not above 0, or longer than a thread can wait.
     """
 
     def __init__(
@@ -48,8 +48,9 @@ class Core:
         on_message: Callable[[str, FromStitchMessage], None] = lambda _instance, _message: None,
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
     ) -> None:
-        if not heartbeat_seconds > 0:
-            raise ValueError(f"heartbeat_seconds must be above 0: {heartbeat_seconds}")
+        if not 0 < heartbeat_seconds <= threading.TIMEOUT_MAX:
+            limit = f"must be above 0 and at most {threading.TIMEOUT_MAX:g}"
+            raise ValueError(f"heartbeat_seconds {limit}: {heartbeat_seconds}")
         self._node = node
         self._on_log = on_log
         self._on_message = on_message
