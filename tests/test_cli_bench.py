@@ -67,6 +67,20 @@ def test_a_batch_is_cut_where_a_daemon_cuts_it(tmp_path: Path) -> None:
     assert batches.of_lines(path).payload_bytes == 8 << 20
 
 
+def test_a_payload_that_no_record_can_have_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"z" * batches.MAX_BYTES + b"\n")
+    assert batches.of_lines(path).payload_bytes == batches.MAX_BYTES
+    path.write_bytes(b"x\n" + b"z" * (batches.MAX_BYTES + 1))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "long").write_bytes(b"z" * (batches.MAX_BYTES + 1))
+    with pytest.raises(SourceError, match=r"folder: payload 1 has 10,485,761 bytes, and a record at most 10,485,760"):
+        batches.of_folder(tmp_path / "folder")
+    done = bench("--file", path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "lines: payload 2 has 10,485,761 bytes" in done.stderr
+
+
 @pytest.mark.parametrize("content", [b"", gzip.compress(b"x")[:-4]], ids=["empty", "torn"])
 def test_what_cannot_be_read_is_named(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "payloads.gz"

@@ -1,7 +1,8 @@
 """The batch that is measured: someone's own payloads, or generated ones, as one line of a daemon.
 
 A real daemon sends at most 10,000 records and 10 MiB of payloads in a line (GetRecords' limits). Fewer payloads are
-repeated up to one of the two, so that a call is long enough to be timed; more are cut off there.
+repeated up to one of the two, so that a call is long enough to be timed; more are cut off there. A payload that is
+longer than all of a batch may be is no record, and none that a child would take; such a file is refused.
 """
 
 from __future__ import annotations
@@ -48,12 +49,16 @@ def _batch(records: Iterable[_Record], describe: str) -> Batch:
     """Cut or repeated to a daemon's limits.
 
     Raises:
-        SourceError: there is no record.
+        SourceError: there is no record, or one that no daemon sends.
     """
     taken: list[_Record] = []
     size = 0
     for record in islice(records, MAX_RECORDS):
-        size += len(record[0] or b"")
+        length = len(record[0] or b"")
+        if length > MAX_BYTES:
+            number = len(taken) + 1
+            raise SourceError(f"{describe}: payload {number} has {length:,} bytes, and a record at most {MAX_BYTES:,}")
+        size += length
         if taken and size > MAX_BYTES:
             break
         taken.append(record)
@@ -89,7 +94,7 @@ def of_records(path: Path) -> Batch:
     """Records as `fastkcl replay --input` reads them: JSON lines with data in base64 and partitionKey, or Parquet.
 
     Raises:
-        SourceError: the file cannot be read, or has no records.
+        SourceError: the file cannot be read, has no records, or one that is too long.
     """
     (shard,) = from_records(path).shards()
     columns = shard.records.columns(0, min(MAX_RECORDS, len(shard.records)))
@@ -100,7 +105,7 @@ def of_lines(path: Path) -> Batch:
     """Each line of a file is a payload, without its line end; ``.gz`` is unpacked.
 
     Raises:
-        SourceError: the file cannot be read, or is empty.
+        SourceError: the file cannot be read, is empty, or has a line that is too long.
     """
     try:
         with open_lines(path) as lines:
@@ -114,7 +119,7 @@ def of_folder(path: Path) -> Batch:
     """Each file in a folder is a payload, in the order of their names; hidden files and folders are left out.
 
     Raises:
-        SourceError: it cannot be read, or has no file.
+        SourceError: it cannot be read, has no file, or one that is too long.
     """
     try:
         files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
