@@ -6,6 +6,8 @@
 
 use std::arch::x86_64::*;
 
+use fastkcl_codec::RecordBatch;
+
 const fn table(from: u8) -> [u8; 64] {
     let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut table = [0x80; 64];
@@ -43,6 +45,24 @@ pub struct Columns {
     pub sequence_ends: Vec<i32>,
     pub subs: Vec<i64>,
     pub millis: Vec<i64>,
+}
+
+impl Columns {
+    /// Whether they hold what `batch` has.
+    pub fn agree(&self, batch: &RecordBatch) -> bool {
+        fn value<'a>(bytes: &'a [u8], ends: &[i32], row: usize) -> &'a [u8] {
+            let start = row.checked_sub(1).map_or(0, |before| ends[before]);
+            &bytes[start as usize..ends[row] as usize]
+        }
+        self.millis.len() == batch.len()
+            && (0..batch.len()).all(|row| {
+                batch.data(row) == Some(value(&self.data, &self.data_ends, row))
+                    && batch.partition_key(row).as_bytes() == value(&self.keys, &self.key_ends, row)
+                    && batch.sequence_number(row).as_bytes() == value(&self.sequences, &self.sequence_ends, row)
+                    && batch.sub_sequence_number(row) == Some(self.subs[row])
+                    && batch.timestamp_micros(row) == Some(self.millis[row] * 1000)
+            })
+    }
 }
 
 /// Whether this CPU can run [`scan`].

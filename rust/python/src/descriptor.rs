@@ -1,4 +1,4 @@
-//! File descriptors: poll(2), read(2), write(2) and the size of a pipe. All `unsafe` of this crate is here.
+//! File descriptors: poll(2), read(2), write(2) and the size of a pipe. All `unsafe` of this crate is here and in `kclpy`.
 //!
 //! A descriptor is a number that the caller promises to keep open; one that is not gives EBADF, never undefined
 //! behaviour. So the functions here are safe: the memory they hand to the kernel is always a slice of the caller's.

@@ -18,7 +18,7 @@
 //! | `kclpy` | the records of the amazon_kclpy drop-in |
 //! | `write` | what a child and a daemon write; `write_all` |
 //! | `ipc` | Arrow IPC files that are whole or absent |
-//! | `descriptor` | poll(2), read(2), write(2), fcntl(2): all `unsafe` of this crate |
+//! | `descriptor` | poll(2), read(2), write(2), fcntl(2) |
 //! | `errors` | `DecodeError`, `OSError` from errno |
 //!
 //! Rules: classes are frozen; inner state that changes is behind a lock that is only ever tried, never waited for,
