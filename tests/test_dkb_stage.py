@@ -154,6 +154,15 @@ class TestStream:
         assert "4 bytes at the end of input without EOM are dropped: b'rest'" in errors
         assert errors.count("printed\n") == 2
 
+    def test_an_unreadable_message_in_an_open_batch_is_not_counted(self) -> None:
+        with Stage("json", "echo", 2, "-m", "s") as stage:
+            for message in (b"1\n", b"nope\n", b"\xff\n", b"\n"):
+                stage.send(message)
+                stage.expect(b"BNC")
+            stage.send(b"2\n")
+            stage.expect(b"1\n2\n\0")
+            assert stage.finish()[0] == 0
+
     def test_cyclic_extraction(self) -> None:
         with Stage("json", "extract", None, "-m", "s") as stage:
             for _ in range(2):

@@ -399,6 +399,28 @@ class TestPipeline:
         assert out == EXPECTED
         assert [report.restarts for report in pipeline.reports()] == [0, 1, 0]
 
+    @pytest.mark.parametrize("policy", ["once", "skip"])
+    def test_results_of_a_worker_that_died_before_its_end_of_process_do_not_go_on(
+        self, tmp_path: Path, policy: Any
+    ) -> None:
+        died = tmp_path / "died"
+        worker = program(
+            f"""
+import pathlib
+while line := sys.stdin.buffer.readline():
+    write(1, line)
+    if line == b"b\\n" and not pathlib.Path({str(died)!r}).exists():
+        pathlib.Path({str(died)!r}).touch()
+        sys.exit(1)
+    write(1, b"\\0")
+"""
+        )
+        out: list[bytes] = []
+        stages = [StageSpec("dies", tuple(worker), retry=RetryPolicy(policy=policy, backoff=0))]
+        reports = Pipeline(stages, input=lambda: iter([b"a", b"b", b"c"]), emit=out.append).run()
+        assert out == ([b"a", b"b", b"c"] if policy == "once" else [b"a", b"c"])
+        assert (reports[0].restarts, reports[0].partial, reports[0].skipped) == (1, 1, int(policy == "skip"))
+
     def test_one_stage_that_fails_ends_all(self) -> None:
         pipeline = Pipeline(
             [
