@@ -485,6 +485,11 @@ class TestFile:
             read_pipeline(toml(tmp_path / "p.toml", f"[pipeline]\noutput = '{out}'\n{wrong}"))
         assert not out.exists()
 
+    def test_a_closed_standard_input(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "stdin", None)
+        with pytest.raises(PipelineError, match="standard input is closed"):
+            read_pipeline(toml(tmp_path / "p.toml", "[pipeline]\ninput = '-'\n" + self.STAGE))
+
     def test_each_key(self, tmp_path: Path) -> None:
         (tmp_path / "in").write_text("a\nb\n\nc")
         text = f"""

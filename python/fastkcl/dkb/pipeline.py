@@ -375,6 +375,8 @@ def read_pipeline(
         stages = [_stage(table, number) for number, table in enumerate(tables, 1)]
         name = general.get("input")
         pipeline = Pipeline(stages, input=name, emit=emit, on_log=on_log, queue_size=size)
+        if name == "-" and sys.stdin is None:  # as Python puts it
+            raise PipelineError('input = "-": standard input is closed')
         if name not in (None, "-") and not Path(name).exists():
             raise PipelineError(f"input {name}: no such file; paths are relative to the working directory")
         out = _output(general.get("output"), stdout)  # the last: a file that is wrong leaves none behind
