@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -130,6 +131,38 @@ def test_an_unreadable_frame_is_logged_and_the_next_one_read() -> None:
         answer = driver.read()
         assert answer is not None
         assert answer.data == "c:x"
+
+
+def test_a_standard_error_that_nobody_reads_stops_nothing_if_asked() -> None:
+    with Driver("chatty") as driver:
+        driver.data(1, "")
+        answer = driver.read()
+        assert answer is not None
+        assert answer.data == "still here"
+        assert driver.process.stderr is not None
+        assert b"on fd 1 xxx" in driver.process.stderr.read(65536)  # there is room again
+        driver.data(2, "")
+        assert driver.read() is not None
+        driver.write(EXIT_5)
+        assert driver.exit_code() == 5
+        told = re.search(r"^fastkcl: (\d+) bytes of standard error were dropped: its reader", driver.stderr(), re.M)
+        assert told is not None
+        assert (
+            10_000 * 59 - 2 * 65536 < int(told[1]) < 10_000 * 59
+        )  # of one stream: print to fd 1 has a count of its own
+
+
+def test_a_standard_error_that_is_the_protocols_pipe_is_left_alone() -> None:
+    reading, writing = os.pipe()
+    try:
+        code = "import os; from fastkcl.stdio import lossy; changed = lossy.drop_when_full(1)"
+        code += "; os._exit(changed + 10 * (not os.get_blocking(2)))"
+        same = subprocess.run([sys.executable, "-c", code], stdout=writing, stderr=writing)
+        apart = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=writing)
+        assert (same.returncode, apart.returncode) == (0, 11)
+    finally:
+        os.close(reading)
+        os.close(writing)
 
 
 def test_exit_of_a_busy_stitch_is_at_once() -> None:

@@ -111,6 +111,14 @@ def asynchronous(stitch: Stitch) -> None:
     asyncio.run(main())
 
 
+def chatty(stitch: Stitch) -> None:
+    for message in stitch:
+        for number in range(20_000):
+            print("on fd 1" if number % 2 else "on fd 2", "x" * 50, file=sys.stdout if number % 2 else sys.stderr)
+        os.spawnlp(os.P_WAIT, "sh", "sh", "-c", "head -c 1000000 /dev/zero >&2")
+        stitch.respond(message, "still here")
+
+
 def handler(message: ToStitchMessage, stitch: Stitch) -> None:
     if message.data == "fail":
         raise ValueError("as asked")
@@ -119,7 +127,7 @@ def handler(message: ToStitchMessage, stitch: Stitch) -> None:
 
 MODES = {
     each.__name__: each
-    for each in (echo, busy, cleanup, waiting, endless, heartbeats, logs, groups, batches, asynchronous)
+    for each in (echo, busy, cleanup, waiting, endless, heartbeats, logs, groups, batches, asynchronous, chatty)
 }
 
 if __name__ == "__main__":
@@ -127,4 +135,4 @@ if __name__ == "__main__":
     if mode == "handler":
         run(handler)
     else:
-        MODES[mode](Stitch())
+        MODES[mode](Stitch(drop_stderr=mode == "chatty"))

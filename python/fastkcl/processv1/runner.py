@@ -27,6 +27,7 @@ def run(
     argv: Sequence[str] | None = None,
     *,
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+    drop_stderr: bool = False,
     shutdown_grace: float = 30.0,
 ) -> None:
     """Serve the core that started this process, in the main thread, until it says ``_exit`` or is gone.
@@ -36,6 +37,7 @@ def run(
             returns; when it raises, the message is failed and the traceback goes to the core's log.
         argv: the command line without the program; None for this program's.
         max_frame_bytes: bound of one frame.
+        drop_stderr: drop what does not fit into a full pipe of standard error, instead of waiting; see `Stitch`.
         shutdown_grace: seconds that the core may take to say ``_exit`` after a first SIGTERM or SIGINT.
 
     Raises:
@@ -45,7 +47,13 @@ def run(
 
     def serve_core(descriptors: Descriptors, signals: SignalWatch) -> None:
         try:
-            stitch = Stitch(argv, receive_exit=True, max_frame_bytes=max_frame_bytes, descriptors=descriptors)
+            stitch = Stitch(
+                argv,
+                receive_exit=True,
+                max_frame_bytes=max_frame_bytes,
+                drop_stderr=drop_stderr,
+                descriptors=descriptors,
+            )
         except ConfigurationError as error:
             reports.line(str(error))
             raise SystemExit(reports.EXIT_FAILURE) from None

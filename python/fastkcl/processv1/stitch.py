@@ -27,7 +27,7 @@ from fastkcl.processv1.connection import ERROR, EXIT, HEARTBEAT, Connection, Del
 from fastkcl.processv1.errors import ArgumentError
 from fastkcl.processv1.groups import GroupName, InstanceAddress
 from fastkcl.processv1.watch import CoreWatch
-from fastkcl.stdio import reports
+from fastkcl.stdio import lossy, reports
 from fastkcl.stdio.descriptors import Descriptors
 
 TYPE_CHECKING = False
@@ -66,6 +66,8 @@ class Stitch:
         receive_exit: show ``_exit``; the program has 10 s to end, by leaving the context or asking for another message.
         receive_errors: show frames that cannot be read, channel ``_error``; they are logged in any case.
         max_frame_bytes: bound of one frame.
+        drop_stderr: what does not fit into a full pipe of standard error is dropped and counted, and the program goes
+            on; otherwise it waits for a core that may never read it. See `fastkcl.stdio.lossy`.
         descriptors: where to read and write; None to take standard input and output.
 
     Raises:
@@ -83,6 +85,7 @@ class Stitch:
         receive_exit: bool = False,
         receive_errors: bool = False,
         max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+        drop_stderr: bool = False,
         descriptors: Descriptors | None = None,
     ) -> None:
         arguments = Arguments.parse(sys.argv[1:] if argv is None else argv)
@@ -103,6 +106,8 @@ class Stitch:
             max_frame_bytes=max_frame_bytes,
         )
         self._descriptors = Descriptors.take() if descriptors is None else descriptors
+        if drop_stderr:
+            lossy.drop_when_full(self._descriptors.write_fd)
         self._changed = threading.Condition()
         self._write_lock = threading.Lock()
         self._messages: deque[ToStitchMessage] = deque()

@@ -8,6 +8,7 @@ a signal to the process group must not break a dialogue, and the process must re
     descriptors  fd 0 and 1 moved away, closed in forked children
     signals      the first SIGTERM or SIGINT is noted, the second stops
     reports      lines and tracebacks for fd 2, exit codes
+    lossy        a standard error that drops what a full pipe does not take, for who asks
     frozen       values that cannot change
     log          the logger "fastkcl", imported when there is something to log
     child, lines the other side: a child process as its parent holds it; no child imports them
