@@ -49,7 +49,12 @@ class Processor(fastkcl.BatchProcessor):
                 mark.touch()
                 fault()
         if records:
-            checkpointer.checkpoint(retries=3)
+            try:
+                checkpointer.checkpoint(retries=3)
+            except fastkcl.CheckpointError as error:
+                if error.value != "ShutdownException":
+                    raise
+                return  # the lease is another worker's, which gets these records again
             self.note("batch", records=records)
 
     def lease_lost(self):
