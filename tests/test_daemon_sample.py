@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import fastkcl
 import pytest
 from daemon_helpers import Daemon, put
 from daemon_records import ends, in_stream, put_aggregate
@@ -16,6 +17,7 @@ from fastkcl.kinesis import UserRecord
 from fastkcl.local_aws import LocalAws
 from fastkcl.local_aws.leases import checkpoints, seed_leases
 
+OURS = Path(fastkcl.__file__).parents[1]
 STREAM, APPLICATION = "kclpysample", "PythonKCLSample"  # as sample.properties has them
 # What it logs of a record. There is no line feed, so the next one begins right behind it.
 LOGGED = re.compile(
@@ -46,6 +48,7 @@ def test_the_sample_application(original_python: Path, tmp_path: Path) -> None:
             [str(original_python), "-m", "fastkcl", "run", str(scripts / "sample_kclpy_app.py")],
             tmp_path,
             f"--properties={packages / 'samples' / 'sample.properties'}",
+            environment={"PYTHONPATH": str(OURS)},  # its environment has amazon_kclpy and nothing of ours
         ) as daemon:
             daemon.wait_for("the first records", lambda: taken(daemon) == 80)
             shard = "shardId-000000000000"
