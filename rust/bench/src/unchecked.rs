@@ -8,7 +8,11 @@ use std::arch::x86_64::*;
 
 use fastkcl_codec::RecordBatch;
 
-const fn table(from: u8) -> [u8; 64] {
+/// A look-up table within one cache line.
+#[repr(align(64))]
+struct Table([u8; 64]);
+
+const fn table(from: u8) -> Table {
     let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut table = [0x80; 64];
     let mut value = 0;
@@ -19,19 +23,19 @@ const fn table(from: u8) -> [u8; 64] {
         }
         value += 1;
     }
-    table
+    Table(table)
 }
 
-static LOW: [u8; 64] = table(0);
-static HIGH: [u8; 64] = table(64);
-static ORDER: [u8; 64] = {
+static LOW: Table = table(0);
+static HIGH: Table = table(64);
+static ORDER: Table = {
     let mut order = [0; 64];
     let mut at = 0;
     while at < 48 {
         order[at] = (at / 3 * 4 + 2 - at % 3) as u8;
         at += 1;
     }
-    order
+    Table(order)
 };
 
 /// Columns that are reused.
@@ -129,28 +133,35 @@ pub unsafe fn scan(line: &[u8], columns: &mut Columns) {
 unsafe fn decode(mut at: *const u8, out: &mut Vec<u8>) -> *const u8 {
     // SAFETY: the caller's promises: a value ends at a quote inside of the line, and 64 bytes behind that are readable.
     unsafe {
-        let low = _mm512_loadu_si512(LOW.as_ptr().cast());
-        let high = _mm512_loadu_si512(HIGH.as_ptr().cast());
-        let order = _mm512_loadu_si512(ORDER.as_ptr().cast());
+        let low = _mm512_load_si512(LOW.0.as_ptr().cast());
+        let high = _mm512_load_si512(HIGH.0.as_ptr().cast());
+        let order = _mm512_load_si512(ORDER.0.as_ptr().cast());
         let mut to = out.as_mut_ptr().add(out.len());
         loop {
             let text = _mm512_loadu_si512(at.cast());
             let values = _mm512_permutex2var_epi8(low, text, high);
             let bad = _mm512_movepi8_mask(_mm512_or_si512(text, values));
-            let values = _mm512_maskz_mov_epi8(!bad & bad.wrapping_sub(1), values);
-            let pairs = _mm512_maddubs_epi16(values, _mm512_set1_epi32(0x0140_0140));
-            let units = _mm512_madd_epi16(pairs, _mm512_set1_epi32(0x0001_1000));
-            _mm512_mask_storeu_epi8(to.cast(), (1 << 48) - 1, _mm512_permutexvar_epi8(order, units));
             if bad == 0 {
+                _mm512_mask_storeu_epi8(to.cast(), (1 << 48) - 1, pack(values, order));
                 at = at.add(64);
                 to = to.add(48);
                 continue;
             }
             let run = bad.trailing_zeros() as usize;
+            let values = _mm512_maskz_mov_epi8(!bad & bad.wrapping_sub(1), values);
+            _mm512_mask_storeu_epi8(to.cast(), (1 << 48) - 1, pack(values, order));
             out.set_len(to.offset_from_unsigned(out.as_ptr()) + run * 3 / 4);
             return at.add(run);
         }
     }
+}
+
+/// 64 values of 6 bits to 48 bytes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi")]
+fn pack(values: __m512i, order: __m512i) -> __m512i {
+    let pairs = _mm512_maddubs_epi16(values, _mm512_set1_epi32(0x0140_0140));
+    _mm512_permutexvar_epi8(order, _mm512_madd_epi16(pairs, _mm512_set1_epi32(0x0001_1000)))
 }
 
 /// # Safety
