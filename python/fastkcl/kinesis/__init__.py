@@ -3,6 +3,7 @@
     processors ── aggregator + serializer ─▶ what a record holds
     put ──▶ aggregate ──▶ shards          PutRecords in batches, KPL aggregates, which shard a key belongs to
     decode_get_records ──▶ deaggregate    answers and aggregates into Arrow columns, in Rust
+    metrics                               what clients count, in memory or for Prometheus
     install_botocore                      the same for programs that use boto3 or aiobotocore
 
 Rules: needs the extra ``kinesis``.
@@ -21,6 +22,18 @@ from fastkcl.kinesis.aggregators import (
 )
 from fastkcl.kinesis.botocore_hook import BotocoreHook, GetRecordsResponse, install_botocore
 from fastkcl.kinesis.exceptions import DeserializeError, ExceededPutLimit, ValidationError
+from fastkcl.kinesis.metrics import (
+    METRICS,
+    InMemoryMetricsCollector,
+    Metric,
+    MetricsCollector,
+    MetricType,
+    NoOpMetricsCollector,
+    PrometheusMetricsCollector,
+    get_metrics_collector,
+    reset_metrics_collector,
+    set_metrics_collector,
+)
 from fastkcl.kinesis.processors import (
     JsonLineProcessor,
     JsonListProcessor,
@@ -74,4 +87,14 @@ __all__ = [
     "deaggregate",
     "decode_get_records",
     "install_botocore",
+    "METRICS",
+    "InMemoryMetricsCollector",
+    "Metric",
+    "MetricType",
+    "MetricsCollector",
+    "NoOpMetricsCollector",
+    "PrometheusMetricsCollector",
+    "get_metrics_collector",
+    "reset_metrics_collector",
+    "set_metrics_collector",
 ]
