@@ -2,48 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from functools import cache
-
 import pyarrow as pa
 import pytest
 from answer_helpers import by_botocore
+from answers import answer
 from fastkcl import _core
 from fastkcl.kinesis import install_botocore
 from fastkcl.replay import profiles
-from fastkcl.replay.positions import sequence_numbers
 from suites import Way, one_core, take_turns, timed
 
 PROFILES = ("iot", "clickstream", "logs", "blob", "tiny")
 QUICK_RECORDS = {"logs": 20, "blob": 1}
 ROUNDS = 7
-
-
-@cache
-def body(profile: str, records: int) -> bytes:
-    """An answer of the profile's payloads, written as local AWS writes it."""
-    payloads = profiles.PROFILES[profile]
-    second = profiles.EPOCH_MILLIS // 1000
-    rows = zip(
-        sequence_numbers(0, records, created=second, arrival=second),
-        payloads.payloads(records),
-        payloads.partition_keys(records),
-        strict=True,
-    )
-    answer = {
-        "Records": [
-            {
-                "SequenceNumber": sequence_number,
-                "ApproximateArrivalTimestamp": (profiles.EPOCH_MILLIS + index) / 1000,
-                "Data": _core.encode_base64(data).decode(),
-                "PartitionKey": key,
-            }
-            for index, (sequence_number, data, key) in enumerate(rows)
-        ],
-        "NextShardIterator": "A" * 224,
-        "MillisBehindLatest": 0,
-    }
-    return json.dumps(answer, separators=(",", ":")).encode()
 
 
 def columns(content: bytes) -> pa.RecordBatch:
@@ -62,7 +32,7 @@ def test_get_records(benchmark, profile: str) -> None:
     """Equal to what botocore's own parser gives, then timed in turn."""
     full = profiles.PROFILES[profile].records
     records = full if benchmark.enabled else QUICK_RECORDS.get(profile, 500)
-    content = body(profile, records)
+    content = answer(profile, records)
     expected = by_botocore(content)["Records"]
     assert dictionaries(content) == expected
     found = columns(content)
