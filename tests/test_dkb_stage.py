@@ -100,6 +100,11 @@ class TestMessages:
         with pytest.raises(ValueError, match="only a JSON object"):
             dkb.JSONMessage([1], incomplete=True).write()
 
+    @pytest.mark.parametrize("number", [float("inf"), float("nan")])
+    def test_writes_no_number_that_the_next_stage_cannot_read(self, number: float) -> None:
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            dkb.JSONMessage({"a": number}).write()
+
     @pytest.mark.parametrize("data", [b"", b"nope", b"\xff", b"[" * 100_000, b"NaN", b"1 2"])
     def test_no_json(self, data: bytes) -> None:
         with pytest.raises(ValueError):  # noqa: PT011 - whatever it is called

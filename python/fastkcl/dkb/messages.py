@@ -14,6 +14,7 @@ is written. A flag that is false is not written.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Final, TypeAlias
 
 __all__ = ["MESSAGE_TYPES", "BytesMessage", "JSONMessage", "Message", "TTLMessage", "TextMessage", "message_class"]
@@ -21,7 +22,7 @@ __all__ = ["MESSAGE_TYPES", "BytesMessage", "JSONMessage", "Message", "TTLMessag
 INCOMPLETE: Final = "_incomplete"
 
 
-class Message:
+class Message(ABC):
     """A message's content, and whether it is incomplete.
 
     Args:
@@ -37,13 +38,13 @@ class Message:
         self._incomplete = incomplete
 
     @classmethod
+    @abstractmethod
     def read(cls, data: bytes) -> Message:
         """The message that these bytes are.
 
         Raises:
             ValueError: they are none of this type.
         """
-        raise NotImplementedError
 
     def content(self) -> Any:  # noqa: ANN401 - any JSON value
         """The content, without the flag."""
@@ -60,6 +61,7 @@ class Message:
             self._incomplete = status
         return before
 
+    @abstractmethod
     def write(self) -> bytes:
         """The bytes of the message, without an end.
 
@@ -67,7 +69,6 @@ class Message:
             TypeError: the content is of another type.
             ValueError: it cannot be written.
         """
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         mark = ", incomplete=True" if self._incomplete else ""
@@ -103,7 +104,7 @@ class JSONMessage(Message):
         return cls(content, incomplete=incomplete)
 
     def write(self) -> bytes:
-        """Serialise as `json.dumps` does by default, which writes no control characters."""
+        """Serialise as `json.dumps` does by default, without control characters; infinities and NaN are refused."""
         content = self._content
         if isinstance(content, dict):
             content = {key: value for key, value in content.items() if key != INCOMPLETE}
@@ -111,7 +112,7 @@ class JSONMessage(Message):
                 content[INCOMPLETE] = True
         elif self._incomplete:
             raise ValueError(f"only a JSON object can be marked incomplete, not {type(content).__name__}")
-        return json.dumps(content).encode("ascii")
+        return json.dumps(content, allow_nan=False).encode("ascii")
 
 
 class TextMessage(Message):
