@@ -72,6 +72,7 @@ class Descriptors:
             raise DescriptorsError(
                 "standard input is a terminal; a daemon starts this program and talks to it over pipes."
                 " To try it by hand: fastkcl replay --profile clickstream -- python YOUR_PROGRAM.py"
+                " (a stitch: with --protocol processv1 instead of the profile)"
             )
         null = os.open(os.devnull, os.O_RDWR)
         if null == 2:  # fd 2 was closed and is the lowest free number: keep it, so that no pipe of ours becomes fd 2
