@@ -5,9 +5,21 @@ Rules: what the caller did wrong is a `ValidationError`; what cannot be put, or 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
-__all__ = ["DeserializeError", "ExceededPutLimit", "ValidationError"]
+__all__ = [
+    "CheckpointFlushError",
+    "CheckpointOwnershipConflict",
+    "DeserializeError",
+    "ExceededPutLimit",
+    "StreamDoesNotExist",
+    "StreamExists",
+    "StreamShardLimit",
+    "StreamStatusInvalid",
+    "UnknownException",
+    "ValidationError",
+]
 
 
 class ValidationError(ValueError):
@@ -28,3 +40,42 @@ class DeserializeError(ValueError):
     def __init__(self, message: str, kind: Literal["deserialize", "framing"] = "deserialize") -> None:
         super().__init__(message)
         self.kind: Literal["deserialize", "framing"] = kind
+
+
+class StreamExists(Exception):  # noqa: N818 - this and the following: the names that programs catch
+    """A stream that was to be made is there already."""
+
+
+class StreamDoesNotExist(Exception):  # noqa: N818
+    """There is no such stream in this region and account."""
+
+
+class StreamShardLimit(Exception):  # noqa: N818
+    """The account may not have so many shards, or streams."""
+
+
+class StreamStatusInvalid(Exception):  # noqa: N818
+    """The stream is not ACTIVE, and did not become it in time."""
+
+
+class UnknownException(Exception):  # noqa: N818
+    """The service refused records by codes that repeating does not help against; the message has the codes."""
+
+
+class CheckpointOwnershipConflict(Exception):  # noqa: N818
+    """A shard is another worker's: its position was not written, and nothing of the other's was changed."""
+
+
+class CheckpointFlushError(Exception):
+    """Positions that could not be written; they stay buffered, and the others are written.
+
+    Attributes:
+        errors: shard id and what was raised, for each.
+    """
+
+    def __init__(self, errors: Sequence[tuple[str, BaseException]]) -> None:
+        self.errors = list(errors)
+        super().__init__(
+            f"{len(self.errors)} checkpoints could not be written: "
+            + "; ".join(f"{shard_id}: {error!r}" for shard_id, error in self.errors)
+        )

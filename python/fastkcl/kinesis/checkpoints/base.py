@@ -1,0 +1,179 @@
+"""What a consumer asks of the place where its positions are kept.
+
+A checkpointer divides a stream's shards among consumers, and remembers for each shard up to where it was processed:
+
+    allocate ──▶ (ours?, position) ──▶ checkpoint ──▶ checkpoint ──▶ … ──▶ deallocate, which keeps the position
+
+A position is text:
+
+==================  =================================================================================================
+``"49…2"``          the record of that sequence number, all of it, and everything before it
+``"49…2/3"``        everything before it, and of itself, if it is an aggregate, the user records 0 to 3
+``"TRIM_HORIZON"``  nothing yet, and whoever made the place says where to begin; also ``LATEST``, ``AT_TIMESTAMP``
+``"SHARD_END"``     everything: the shard is finished, whoever read it
+==================  =================================================================================================
+
+To a checkpointer it is a text that it gives back as it got it.
+
+Rules: each method is safe to call again. A position is written for the owner only, and `CheckpointOwnershipConflict`
+is raised, with nothing written, when the shard is another's by now. Any other exception means that it is not known to
+be written; the consumer keeps the position and tries again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from fastkcl.kinesis.metrics import MetricsCollector
+    from fastkcl.kinesis.topology import Shard
+
+__all__ = [
+    "SHARD_END",
+    "BaseCheckPointer",
+    "BindsMetrics",
+    "CheckPointer",
+    "EndsShards",
+    "ListsShards",
+    "Place",
+]
+
+SHARD_END = "SHARD_END"
+
+
+class Place(NamedTuple):
+    """A position taken apart.
+
+    Attributes:
+        sequence_number: of the last record, decimal digits.
+        sub_sequence_number: of the last user record in it; None for all of the record.
+    """
+
+    sequence_number: str
+    sub_sequence_number: int | None = None
+
+    @classmethod
+    def parse(cls, position: str) -> Place | None:
+        """From text; None for a position that names no record.
+
+        Raises:
+            ValueError: it is no position.
+        """
+        sequence, slash, sub = position.partition("/")
+        if _is_decimal(sequence) and (not slash or _is_decimal(sub)):
+            return cls(sequence, int(sub) if slash else None)
+        if position in (SHARD_END, "TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"):
+            return None
+        raise ValueError(f"{position!r} is no position in a shard")
+
+    def __str__(self) -> str:
+        """As text."""
+        if self.sub_sequence_number is None:
+            return self.sequence_number
+        return f"{self.sequence_number}/{self.sub_sequence_number}"
+
+
+def _is_decimal(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
+
+
+@runtime_checkable
+class CheckPointer(Protocol):
+    """What every checkpointer has. Methods may be called from several tasks of one event loop, for different shards."""
+
+    async def allocate(self, shard_id: str) -> tuple[bool, str | None]:
+        """Ask for a shard.
+
+        Returns:
+            Whether it is ours now, and its position; None if it has none. With `SHARD_END` nobody needs it any more,
+            and nothing is allocated.
+        """
+
+    async def deallocate(self, shard_id: str) -> None:
+        """Let go of a shard; its position stays. Nothing happens to a shard of another's."""
+
+    async def checkpoint(self, shard_id: str, sequence: str) -> None:
+        """Write a position of a shard that is ours.
+
+        Raises:
+            CheckpointOwnershipConflict: it is not.
+        """
+
+    def get_all_checkpoints(self) -> dict[str, str | None]:
+        """The positions of the shards that this checkpointer knows of, as they were last read or written."""
+
+    def is_allocated(self, shard_id: str) -> bool:
+        """Whether the shard is ours, as far as it is known here. A consumer stops reading a shard that is not."""
+
+    async def close(self) -> None:
+        """Let go of all shards, and of connections."""
+
+
+@runtime_checkable
+class BindsMetrics(Protocol):
+    """A checkpointer that counts what it writes."""
+
+    def bind_metrics(self, collector: MetricsCollector, labels: dict[str, str]) -> None:
+        """Count there, with these labels and shard_id. The consumer calls it before anything else."""
+
+
+@runtime_checkable
+class EndsShards(Protocol):
+    """A checkpointer that remembers finished shards, for everybody."""
+
+    async def shard_ended(self, shard_id: str) -> None:
+        """All of a shard of ours is processed: write `SHARD_END`, and let go of it. In the place of `deallocate`.
+
+        Raises:
+            CheckpointOwnershipConflict: it is another's by now.
+        """
+
+
+@runtime_checkable
+class ListsShards(Protocol):
+    """A checkpointer that wants to know the shards that there are."""
+
+    async def shards_listed(self, shards: Sequence[Shard]) -> None:
+        """The shards of the stream have been listed; before any of them is allocated, and after each refresh."""
+
+
+class BaseCheckPointer:
+    """What checkpointers share: a name, an id, and counts of what was written.
+
+    Args:
+        name: of the group of consumers that divide a stream.
+        id: of this consumer in the group; the process id by default.
+    """
+
+    sub_sequences: ClassVar[bool] = False
+    """Whether positions should name the last user record also where all of a record was processed."""
+
+    def __init__(self, name: str = "", id: str | int | None = None) -> None:
+        self._name = name
+        self._id = os.getpid() if id is None else id
+        self._metrics: MetricsCollector | None = None
+        self._labels: dict[str, str] = {}
+
+    def get_id(self) -> str | int:
+        """The consumer's id."""
+        return self._id
+
+    def get_ref(self) -> str:
+        """The consumer among all: ``<name>/<id>``."""
+        return f"{self._name}/{self._id}"
+
+    def bind_metrics(self, collector: MetricsCollector, labels: dict[str, str]) -> None:
+        """Count there, with these labels and shard_id."""
+        self._metrics = collector
+        self._labels = labels
+
+    def _count(self, shard_id: str, *, written: bool) -> None:
+        """Count a position that was written, or could not be."""
+        if self._metrics is None:
+            return
+        from fastkcl.kinesis.metrics import MetricType
+
+        outcome = MetricType.CONSUMER_CHECKPOINT_SUCCESS if written else MetricType.CONSUMER_CHECKPOINT_FAILURE
+        self._metrics.increment(outcome, 1, {**self._labels, "shard_id": shard_id})

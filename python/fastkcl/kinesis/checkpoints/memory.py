@@ -1,0 +1,55 @@
+"""Positions in the memory of the process: for one consumer, and for tests."""
+
+from __future__ import annotations
+
+from fastkcl.kinesis.checkpoints.base import BaseCheckPointer
+from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict
+
+__all__ = ["MemoryCheckPointer"]
+
+
+class MemoryCheckPointer(BaseCheckPointer):
+    """Positions that live as long as the object. A consumer that gets the same object goes on where one before it was.
+
+    Args:
+        name: of the group.
+        id: of the consumer; the process id by default.
+    """
+
+    def __init__(self, name: str = "", id: str | int | None = None) -> None:
+        super().__init__(name, id)
+        self._positions: dict[str, str | None] = {}
+        self._allocated: set[str] = set()
+
+    async def allocate(self, shard_id: str) -> tuple[bool, str | None]:
+        """The shard is ours, always: there is nobody else."""
+        self._allocated.add(shard_id)
+        return True, self._positions.setdefault(shard_id, None)
+
+    async def deallocate(self, shard_id: str) -> None:
+        """Let go of a shard; its position stays."""
+        self._allocated.discard(shard_id)
+
+    async def checkpoint(self, shard_id: str, sequence: str) -> None:
+        """Remember a position.
+
+        Raises:
+            CheckpointOwnershipConflict: the shard is not allocated.
+        """
+        if shard_id not in self._allocated:
+            self._count(shard_id, written=False)
+            raise CheckpointOwnershipConflict(f"{shard_id} is not allocated by {self.get_ref()}")
+        self._positions[shard_id] = sequence
+        self._count(shard_id, written=True)
+
+    def get_all_checkpoints(self) -> dict[str, str | None]:
+        """The positions of all shards that were ever allocated."""
+        return dict(self._positions)
+
+    def is_allocated(self, shard_id: str) -> bool:
+        """Whether the shard is allocated."""
+        return shard_id in self._allocated
+
+    async def close(self) -> None:
+        """Let go of all shards; the positions stay."""
+        self._allocated.clear()

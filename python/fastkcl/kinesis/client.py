@@ -1,0 +1,531 @@
+"""A stream's client: what a consumer and a producer share.
+
+    StreamClient ── call ──▶ aiobotocore ──▶ the service
+         │                        └── failure_of(error) ──▶ Failure ──▶ what to do
+         └── ReconnectPolicy: how long to wait in an outage, and when to give it up
+
+botocore repeats nothing here. A call that does not reach the service, or that the service fails at, is repeated by
+`StreamClient.call` with the pauses of the policy, and at last is a `ConnectionError`. All tasks that share a client
+share its outage: one attempt is one round of theirs, however many they are. Throttling and everything that the service
+says about the request is the caller's to handle.
+
+Rules: aiobotocore is imported when a client is opened. `ReconnectPolicy` and `Backoff` have no clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from enum import Enum
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+
+from fastkcl._core import GetRecordsAnswer, decode_get_records
+from fastkcl.kinesis.exceptions import StreamDoesNotExist, StreamExists, StreamShardLimit, StreamStatusInvalid
+from fastkcl.kinesis.topology import Shard
+
+if TYPE_CHECKING:
+    from fastkcl.kinesis.metrics import MetricsCollector
+
+__all__ = ["Backoff", "Failure", "ReconnectPolicy", "StreamClient", "StreamOptions", "error_code", "failure_of"]
+
+CONNECT_TIMEOUT, READ_TIMEOUT = 5, 90  # seconds
+MAX_CONNECTIONS = 100
+DEFAULT_RETRY_LIMIT = 5
+FIXED_PAUSE = 5.0  # seconds, of reconnecting without expo_backoff
+DEFAULT_EXPO_BACKOFF_LIMIT = 120.0
+DEFAULT_DESCRIBE_TIMEOUT = 60.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0  # seconds, of throttling
+DESCRIBE_PAUSE = 0.5  # seconds between two looks at a stream that is being made
+LARGE_BODY = 2**18
+"""Bytes of an answer from which on it is decoded beside the event loop."""
+MAX_THROTTLED = 10
+"""How often in a row a call about the stream as a whole may be throttled."""
+
+
+class StreamOptions(TypedDict, total=False):
+    """Options that consumers and producers have in common.
+
+    Attributes:
+        session: aiobotocore's AioSession, with its credentials; a new one by default.
+        endpoint_url: of another service than AWS, e.g. local AWS.
+        region_name: by default that of the ARN, or of the session.
+        retry_limit: how often to try again in an outage, 0 or more; 5 by default.
+        expo_backoff: seconds: the n-th attempt waits n² times this long. By default each waits 5 s.
+        expo_backoff_limit: the longest wait, in seconds.
+        skip_describe_stream: do not look at the stream first. A consumer asks ListShards for its shards then.
+        use_list_shards: list shards with ListShards, and with DescribeStream where that fails.
+        create_stream: make the stream if it is not there.
+        create_stream_shards: with so many shards, 1 or more.
+        describe_timeout: seconds until the stream has to be ACTIVE.
+        metrics_collector: what is counted; the global collector by default.
+    """
+
+    session: Any
+    endpoint_url: str | None
+    region_name: str | None
+    retry_limit: int | None
+    expo_backoff: float | None
+    expo_backoff_limit: float
+    skip_describe_stream: bool
+    use_list_shards: bool
+    create_stream: bool
+    create_stream_shards: int
+    describe_timeout: float
+    metrics_collector: MetricsCollector | None
+
+
+class Failure(Enum):
+    """What kind of failure an exception of a call is."""
+
+    THROTTLED = "throttled"
+    """Too often or too much; later it may work."""
+    EXPIRED_ITERATOR = "expired_iterator"
+    NOT_FOUND = "not_found"
+    """No such stream or shard."""
+    UNAVAILABLE = "unavailable"
+    """No connection, no answer in time, or a failure of the service's own."""
+    OTHER = "other"
+
+
+_CODES = {
+    "ProvisionedThroughputExceededException": Failure.THROTTLED,
+    "LimitExceededException": Failure.THROTTLED,
+    "ThrottlingException": Failure.THROTTLED,
+    "Throttling": Failure.THROTTLED,
+    "RequestLimitExceeded": Failure.THROTTLED,
+    "KMSThrottlingException": Failure.THROTTLED,
+    "ExpiredIteratorException": Failure.EXPIRED_ITERATOR,
+    "ResourceNotFoundException": Failure.NOT_FOUND,
+    "InternalFailure": Failure.UNAVAILABLE,
+    "InternalFailureException": Failure.UNAVAILABLE,
+    "InternalServerError": Failure.UNAVAILABLE,
+    "ServiceUnavailable": Failure.UNAVAILABLE,
+    "ServiceUnavailableException": Failure.UNAVAILABLE,
+}
+
+
+def error_code(error: BaseException) -> str:
+    """The service's name of an error, or the name of the exception's class."""
+    from botocore.exceptions import ClientError
+
+    if isinstance(error, ClientError):
+        return str(error.response.get("Error", {}).get("Code") or "Unknown")
+    return type(error).__name__
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What kind of failure an exception of a call is."""
+    import aiohttp
+    from botocore.exceptions import ClientError, HTTPClientError
+
+    if isinstance(error, ClientError):
+        failure = _CODES.get(error_code(error))
+        if failure is None:
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            failure = Failure.UNAVAILABLE if status >= 500 else Failure.OTHER
+        return failure
+    connection = isinstance(error, HTTPClientError | aiohttp.ClientError | OSError)
+    return Failure.UNAVAILABLE if connection else Failure.OTHER
+
+
+class ReconnectPolicy:
+    """How long to wait before each attempt in an outage.
+
+    Args:
+        retry_limit: attempts; 5 by default.
+        expo_backoff: seconds: the n-th attempt waits n² times this long; None for 5 s each.
+        expo_backoff_limit: the longest wait, in seconds.
+
+    Raises:
+        ValueError: an argument out of range.
+    """
+
+    def __init__(
+        self,
+        retry_limit: int | None = None,
+        expo_backoff: float | None = None,
+        expo_backoff_limit: float = DEFAULT_EXPO_BACKOFF_LIMIT,
+    ) -> None:
+        if retry_limit is not None and retry_limit < 0:
+            raise ValueError(f"retry_limit must be 0 or more, not {retry_limit}")
+        if expo_backoff is not None and not expo_backoff > 0:
+            raise ValueError(f"expo_backoff must be above 0 s, not {expo_backoff}")
+        if not expo_backoff_limit > 0:
+            raise ValueError(f"expo_backoff_limit must be above 0 s, not {expo_backoff_limit}")
+        self._limit = DEFAULT_RETRY_LIMIT if retry_limit is None else retry_limit
+        self._expo_backoff = expo_backoff
+        self._longest = expo_backoff_limit
+        self._attempts = 0
+
+    @property
+    def attempts(self) -> int:
+        """How many there were since the last success."""
+        return self._attempts
+
+    def failed(self) -> float | None:
+        """Seconds to wait before the next attempt; None if there is none."""
+        if self._attempts >= self._limit:
+            return None
+        self._attempts += 1
+        if self._expo_backoff is None:
+            return FIXED_PAUSE
+        return min(self._attempts**2 * self._expo_backoff, self._longest)
+
+    def succeeded(self) -> None:
+        """The outage is over."""
+        self._attempts = 0
+
+
+class Backoff:
+    """Pauses that double, from 0.25 s to 5 s."""
+
+    def __init__(self) -> None:
+        self._pause = FIRST_PAUSE
+
+    def next(self) -> float:
+        """Seconds to wait now."""
+        pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
+        return pause
+
+    def reset(self) -> None:
+        """Begin with the shortest again."""
+        self._pause = FIRST_PAUSE
+
+
+class StreamClient:
+    """A client of one stream.
+
+    Args:
+        stream_name: the stream's name, or its ARN.
+        on_outage: is called with the exception of each call that does not reach the service, or that it fails at.
+        options: see `StreamOptions`.
+
+    Raises:
+        ValueError: an option out of range.
+        TypeError: `session` is no AioSession; an option that there is not.
+    """
+
+    def __init__(
+        self,
+        stream_name: str,
+        *,
+        on_outage: Callable[[BaseException], None] = lambda error: None,
+        **options: Unpack[StreamOptions],
+    ) -> None:
+        unknown = sorted(options.keys() - StreamOptions.__annotations__.keys())
+        if unknown:
+            raise TypeError(f"unexpected option {unknown[0]!r}")
+        if not stream_name:
+            raise ValueError("the stream's name is empty")
+        _check_session(options.get("session"))
+        self._given_session = options.get("session")
+        self._endpoint_url = options.get("endpoint_url")
+        self._arn = stream_name if stream_name.startswith("arn:") else None
+        self._region = options.get("region_name") or (stream_name.split(":")[3] if self._arn else None)
+        self._name = stream_name.rpartition("/")[2] if self._arn else stream_name
+        self._policy = ReconnectPolicy(
+            options.get("retry_limit"),
+            options.get("expo_backoff"),
+            options.get("expo_backoff_limit", DEFAULT_EXPO_BACKOFF_LIMIT),
+        )
+        self.skip_describe_stream = options.get("skip_describe_stream", False)
+        self._use_list_shards = options.get("use_list_shards", False)
+        self._create_stream = options.get("create_stream", False)
+        self._create_stream_shards = options.get("create_stream_shards", 1)
+        if self._create_stream_shards < 1:
+            raise ValueError(f"create_stream_shards must be 1 or more, not {self._create_stream_shards}")
+        self._describe_timeout = options.get("describe_timeout", DEFAULT_DESCRIBE_TIMEOUT)
+        if not self._describe_timeout > 0:
+            raise ValueError(f"describe_timeout must be above 0 s, not {self._describe_timeout}")
+        self._on_outage = on_outage
+        self._resources = AsyncExitStack()
+        self._client: Any = None
+        self._round = 0  # of attempts
+        self._waiting = asyncio.Lock()
+
+    @property
+    def stream_name(self) -> str:
+        """The stream's name, without what else is in an ARN."""
+        return self._name
+
+    @property
+    def address(self) -> dict[str, str]:
+        """How requests name the stream."""
+        return {"StreamName": self._name} if self._arn is None else {"StreamARN": self._arn}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls can be made."""
+        return self._client is not None
+
+    # Life.
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Open it; make the stream, and wait until it can be used, as the options say.
+
+        Raises:
+            StreamDoesNotExist: there is no such stream.
+            StreamShardLimit: it cannot be made.
+            StreamStatusInvalid: it did not become ACTIVE in time.
+            ConnectionError: the service cannot be reached.
+        """
+        if self.is_open:
+            return
+        from aiobotocore.config import AioConfig
+        from aiobotocore.session import get_session
+
+        session = self._given_session or get_session()
+        config = AioConfig(
+            connect_timeout=CONNECT_TIMEOUT,
+            read_timeout=READ_TIMEOUT,
+            retries={"total_max_attempts": 1},
+            max_pool_connections=MAX_CONNECTIONS,
+        )
+        async with AsyncExitStack() as resources:
+            client = await resources.enter_async_context(
+                session.create_client(
+                    "kinesis", region_name=self._region, endpoint_url=self._endpoint_url, config=config
+                )
+            )
+            client.meta.events.register("before-parse.kinesis.GetRecords", _take_body)
+            self._client = client
+            try:
+                if self._create_stream:
+                    await self.create_stream(self._create_stream_shards, exists_ok=True)
+                if not self.skip_describe_stream:
+                    await self.wait_active()
+            except BaseException:
+                self._client = None
+                raise
+            self._resources = resources.pop_all()
+
+    async def close(self) -> None:
+        """End its connections. Again, nothing happens."""
+        self._client = None
+        await self._resources.aclose()
+
+    # Calls.
+
+    async def call(
+        self,
+        operation: str,
+        request: Mapping[str, object],
+        *,
+        on_outage: Callable[[BaseException], None] | None = None,
+    ) -> dict[str, Any]:
+        """Call the service, again and again while it is away.
+
+        Args:
+            operation: aiobotocore's method, e.g. ``put_records``.
+            request: its arguments, `address` included where the stream is to be named.
+            on_outage: of this call, in the place of the client's.
+
+        Raises:
+            ConnectionError: the service was away for all attempts; the last failure is its cause.
+            botocore.exceptions.ClientError: what the service says about the request, throttling included.
+        """
+        while True:
+            attempt = self._round
+            try:
+                answer = await self.call_once(operation, request)
+            except Exception as error:
+                if failure_of(error) is not Failure.UNAVAILABLE:
+                    self._policy.succeeded()
+                    raise
+                (on_outage or self._on_outage)(error)
+                await self._wait_in_outage(attempt, operation, error)
+            else:
+                self._policy.succeeded()
+                return answer
+
+    async def call_once(self, operation: str, request: Mapping[str, object]) -> dict[str, Any]:
+        """Call the service one time.
+
+        Raises:
+            RuntimeError: the client is not open.
+            Exception: what `failure_of` knows.
+        """
+        if self._client is None:
+            raise RuntimeError(f"the client of {self._name} is not open: use it in `async with`, or open() it first")
+        answer: dict[str, Any] = await getattr(self._client, operation)(**request)
+        return answer
+
+    async def _wait_in_outage(self, attempt: int, operation: str, error: Exception) -> None:
+        async with self._waiting:
+            if attempt != self._round:  # another task has waited for this attempt
+                return
+            attempts = self._policy.attempts
+            pause = self._policy.failed()
+            if pause is None:
+                raise ConnectionError(
+                    f"{operation} of {self._name}: the service cannot be reached, after {attempts} attempts "
+                    f"to reconnect: {error}"
+                ) from error
+            await asyncio.sleep(pause)
+            self._round += 1
+
+    async def _call_patiently(self, operation: str, request: Mapping[str, object]) -> dict[str, Any]:
+        """A call about the stream as a whole, which accounts may make only so often."""
+        backoff = Backoff()
+        for _ in range(MAX_THROTTLED - 1):
+            try:
+                return await self.call(operation, request)
+            except Exception as error:
+                if failure_of(error) is not Failure.THROTTLED:
+                    raise self._of_stream(error) from error
+                await asyncio.sleep(backoff.next())
+        try:
+            return await self.call(operation, request)
+        except Exception as error:
+            raise self._of_stream(error) from error
+
+    def _of_stream(self, error: Exception) -> Exception:
+        if failure_of(error) is Failure.NOT_FOUND:
+            return StreamDoesNotExist(f"there is no stream {self._arn or self._name}: {error}")
+        return error
+
+    # The stream.
+
+    async def create_stream(self, shards: int, *, exists_ok: bool = False) -> None:
+        """Make the stream; it is not ACTIVE at once.
+
+        Raises:
+            StreamExists: it is there already, unless that is all right.
+            StreamShardLimit: the account may not have it.
+        """
+        try:
+            await self.call("create_stream", {"StreamName": self._name, "ShardCount": shards})
+        except Exception as error:
+            match error_code(error):
+                case "ResourceInUseException" if exists_ok:
+                    return
+                case "ResourceInUseException":
+                    raise StreamExists(f"{self._name} is there already: {error}") from error
+                case "LimitExceededException":
+                    raise StreamShardLimit(f"{self._name} with {shards} shards: {error}") from error
+            raise
+
+    async def describe(self) -> dict[str, Any]:
+        """DescribeStream's StreamDescription, with the shards of all its pages.
+
+        Raises:
+            StreamDoesNotExist: there is no such stream.
+        """
+        description: dict[str, Any] = (await self._call_patiently("describe_stream", self.address))["StreamDescription"]
+        page = description
+        while page["HasMoreShards"]:
+            last = description["Shards"][-1]["ShardId"]
+            request = {**self.address, "ExclusiveStartShardId": last}
+            page = (await self._call_patiently("describe_stream", request))["StreamDescription"]
+            description["Shards"] += page["Shards"]
+        return {**description, "HasMoreShards": False}
+
+    async def list_shards(self) -> list[Shard]:
+        """All shards of the stream, closed ones too, as the options say.
+
+        Raises:
+            StreamDoesNotExist: there is no such stream.
+        """
+        if not (self._use_list_shards or self.skip_describe_stream):
+            return [Shard.from_answer(shard) for shard in (await self.describe())["Shards"]]
+        try:
+            return await self._list_shards()
+        except (StreamDoesNotExist, ConnectionError):
+            raise
+        except Exception:
+            if self.skip_describe_stream:
+                raise
+            return [Shard.from_answer(shard) for shard in (await self.describe())["Shards"]]
+
+    async def _list_shards(self) -> list[Shard]:
+        shards: list[Shard] = []
+        request = self.address
+        while True:
+            answer = await self._call_patiently("list_shards", request)
+            shards += map(Shard.from_answer, answer["Shards"])
+            if not answer.get("NextToken"):
+                return shards
+            request = {"NextToken": answer["NextToken"]}
+
+    async def wait_active(self) -> None:
+        """Wait until the stream can be read and written: it is ACTIVE, or is being resharded.
+
+        Raises:
+            StreamDoesNotExist: there is no such stream.
+            StreamStatusInvalid: it is being deleted, or describe_timeout is over.
+        """
+        status = "unknown"
+        try:
+            async with asyncio.timeout(self._describe_timeout):
+                while True:
+                    answer = await self._call_patiently("describe_stream", {**self.address, "Limit": 1})
+                    status = answer["StreamDescription"]["StreamStatus"]
+                    if status in ("ACTIVE", "UPDATING"):
+                        return
+                    if status == "DELETING":
+                        raise StreamStatusInvalid(f"{self._name} is being deleted")
+                    await asyncio.sleep(DESCRIBE_PAUSE)
+        except TimeoutError as error:
+            raise StreamStatusInvalid(
+                f"{self._name} is {status} after the {self._describe_timeout:g} s of describe_timeout"
+            ) from error
+
+    async def get_records(
+        self,
+        shard_id: str,
+        iterator: str,
+        limit: int,
+        *,
+        on_outage: Callable[[BaseException], None] | None = None,
+    ) -> GetRecordsAnswer:
+        """Read from a shard; the records are decoded into Arrow columns.
+
+        Args:
+            shard_id: noted in the batch.
+            iterator: where to read, which also says of what shard.
+            limit: records, 1 to 10,000.
+            on_outage: see `call`.
+
+        Raises:
+            DecodeError: the answer cannot be read.
+            Exception: see `call`.
+        """
+        request: dict[str, object] = {"ShardIterator": iterator, "Limit": limit}
+        if self._arn is not None:
+            request["StreamARN"] = self._arn
+        answer = await self.call("get_records", request, on_outage=on_outage)
+        body, content_type = answer[_BODY]
+        if len(body) < LARGE_BODY:
+            return decode_get_records(body, content_type, shard_id=shard_id)
+        return await asyncio.to_thread(decode_get_records, body, content_type, shard_id=shard_id)
+
+
+_BODY = "fastkcl.body"
+
+
+def _take_body(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object) -> None:
+    """Take the body of a GetRecords answer before botocore's parser makes objects of its records."""
+    if response_dict["status_code"] < 300:
+        content_type = response_dict["headers"].get("Content-Type", "application/x-amz-json-1.1")
+        customized_response_dict[_BODY] = (response_dict["body"], content_type)
+        response_dict["body"] = b'{"Records":[]}'
+
+
+def _check_session(session: object) -> None:
+    if session is None:
+        return
+    from aiobotocore.session import AioSession
+
+    if not isinstance(session, AioSession):
+        raise TypeError(f"session must be an aiobotocore.session.AioSession, not {type(session).__name__}")
