@@ -119,6 +119,7 @@ def failure_of(error: BaseException) -> Failure:
     """What kind of failure an exception of a call is."""
     import aiohttp
     from botocore.exceptions import ClientError, HTTPClientError
+    from botocore.exceptions import ConnectionError as UnreachableError
 
     if isinstance(error, ClientError):
         failure = _CODES.get(error_code(error))
@@ -126,7 +127,7 @@ def failure_of(error: BaseException) -> Failure:
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             failure = Failure.UNAVAILABLE if status >= 500 else Failure.OTHER
         return failure
-    connection = isinstance(error, HTTPClientError | aiohttp.ClientError | OSError)
+    connection = isinstance(error, HTTPClientError | UnreachableError | aiohttp.ClientError | OSError)
     return Failure.UNAVAILABLE if connection else Failure.OTHER
 
 
@@ -378,22 +379,19 @@ class StreamClient:
     async def _call_patiently(self, operation: str, request: Mapping[str, object]) -> dict[str, Any]:
         """A call about the stream as a whole, which accounts may make only so often."""
         backoff = Backoff()
-        for _ in range(MAX_THROTTLED - 1):
+        throttled = 0
+        while True:
             try:
                 return await self.call(operation, request)
             except Exception as error:
-                if failure_of(error) is not Failure.THROTTLED:
-                    raise self._of_stream(error) from error
-                await asyncio.sleep(backoff.next())
-        try:
-            return await self.call(operation, request)
-        except Exception as error:
-            raise self._of_stream(error) from error
-
-    def _of_stream(self, error: Exception) -> Exception:
-        if failure_of(error) is Failure.NOT_FOUND:
-            return StreamDoesNotExist(f"there is no stream {self._arn or self._name}: {error}")
-        return error
+                match failure_of(error):
+                    case Failure.NOT_FOUND:
+                        raise StreamDoesNotExist(f"there is no stream {self._arn or self._name}: {error}") from error
+                    case Failure.THROTTLED if throttled < MAX_THROTTLED:
+                        throttled += 1
+                        await asyncio.sleep(backoff.next())
+                    case _:
+                        raise
 
     # The stream.
 

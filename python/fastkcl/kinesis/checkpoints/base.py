@@ -22,6 +22,7 @@ be written; the consumer keeps the position and tries again.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -67,6 +68,12 @@ class Place(NamedTuple):
         if position in (SHARD_END, "TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"):
             return None
         raise ValueError(f"{position!r} is no position in a shard")
+
+    @property
+    def order(self) -> tuple[float, float]:
+        """What positions of a shard are compared by."""
+        sub = self.sub_sequence_number
+        return int(self.sequence_number), math.inf if sub is None else sub
 
     def __str__(self) -> str:
         """As text."""

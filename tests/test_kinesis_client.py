@@ -1,0 +1,225 @@
+"""`StreamClient`: what a consumer and a producer share, against local AWS; its decisions without time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+from aiobotocore.session import get_session
+from botocore.exceptions import ClientError, EndpointConnectionError
+from fastkcl.kinesis.client import Backoff, Failure, ReconnectPolicy, StreamClient, error_code, failure_of
+from fastkcl.kinesis.exceptions import StreamDoesNotExist, StreamExists, StreamShardLimit, StreamStatusInvalid
+from fastkcl.local_aws import Fault, LocalAws
+from local_aws_helpers import SHARD_0
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[LocalAws]:
+    with LocalAws(streams={"orders": 3}) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def environment(aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    yield
+    aws.faults()
+
+
+def client_error(code: str, status: int = 400) -> ClientError:
+    return ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, "GetRecords")  # type: ignore[typeddict-item]
+
+
+@pytest.mark.parametrize(
+    ("error", "failure", "code"),
+    [
+        (client_error("ProvisionedThroughputExceededException"), Failure.THROTTLED, None),
+        (client_error("LimitExceededException"), Failure.THROTTLED, None),
+        (client_error("KMSThrottlingException"), Failure.THROTTLED, None),
+        (client_error("ExpiredIteratorException"), Failure.EXPIRED_ITERATOR, None),
+        (client_error("ResourceNotFoundException"), Failure.NOT_FOUND, None),
+        (client_error("InternalFailure", 500), Failure.UNAVAILABLE, None),
+        (client_error("ServiceUnavailable", 503), Failure.UNAVAILABLE, None),
+        (client_error("Whatever", 502), Failure.UNAVAILABLE, None),
+        (client_error("AccessDeniedException"), Failure.OTHER, None),
+        (client_error("", 400), Failure.OTHER, "Unknown"),
+        (EndpointConnectionError(endpoint_url="http://x"), Failure.UNAVAILABLE, "EndpointConnectionError"),
+        (TimeoutError(), Failure.UNAVAILABLE, "TimeoutError"),
+        (ConnectionResetError(), Failure.UNAVAILABLE, "ConnectionResetError"),
+        (ValueError(), Failure.OTHER, "ValueError"),
+    ],
+)
+def test_kinds_of_failures(error: BaseException, failure: Failure, code: str | None) -> None:
+    assert failure_of(error) is failure
+    assert error_code(error) == (code or error.response["Error"]["Code"])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("options", "pauses"),
+    [
+        ({}, [5.0, 5.0, 5.0, 5.0, 5.0, None]),
+        ({"retry_limit": 0}, [None, None]),
+        ({"retry_limit": 2, "expo_backoff": 3}, [3, 12, None]),
+        ({"retry_limit": 4, "expo_backoff": 10, "expo_backoff_limit": 50}, [10, 40, 50, 50, None]),
+        ({"retry_limit": 3, "expo_backoff": 4}, [4, 16, 36, None]),
+    ],
+)
+def test_pauses_of_an_outage(options: dict[str, Any], pauses: list[float | None]) -> None:
+    policy = ReconnectPolicy(**options)
+    assert [policy.failed() for _ in pauses] == pauses
+    policy.succeeded()
+    assert policy.attempts == 0
+    assert policy.failed() == pauses[0]
+
+
+def test_pauses_of_throttling() -> None:
+    backoff = Backoff()
+    assert [backoff.next() for _ in range(7)] == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+    backoff.reset()
+    assert backoff.next() == 0.25
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"retry_limit": -1}, ValueError, "retry_limit"),
+        ({"expo_backoff": 0}, ValueError, "expo_backoff"),
+        ({"expo_backoff_limit": 0}, ValueError, "expo_backoff_limit"),
+        ({"create_stream_shards": 0}, ValueError, "create_stream_shards"),
+        ({"describe_timeout": 0}, ValueError, "describe_timeout"),
+        ({"session": object()}, TypeError, "AioSession"),
+        ({"retry_limits": 1}, TypeError, "retry_limits"),
+    ],
+)
+def test_options_out_of_range(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        StreamClient("orders", **options)
+
+
+def run(use: Callable[[StreamClient], Awaitable[Any]], name: str = "orders", **options: Any) -> Any:
+    async def main() -> Any:
+        async with StreamClient(name, expo_backoff=0.001, **options) as client:
+            return await use(client)
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("options", [{}, {"use_list_shards": True}, {"skip_describe_stream": True}])
+def test_all_pages_of_shards(aws: LocalAws, options: dict[str, Any]) -> None:
+    name = f"pages-{len(options)}-{next(iter(options), 'describe')}"
+    kinesis = aws.client("kinesis")
+    kinesis.create_stream(StreamName=name, ShardCount=230)
+    arn = kinesis.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]["StreamARN"]
+    for address in (name, arn):
+        shards = run(StreamClient.list_shards, address, **options)
+        assert [shard.shard_id for shard in shards] == [f"shardId-{number:012}" for number in range(230)]
+        assert not any(shard.is_closed for shard in shards)
+    kinesis.delete_stream(StreamName=name)
+
+
+def test_parents_and_ranges_of_shards(aws: LocalAws) -> None:
+    kinesis = aws.client("kinesis")
+    kinesis.create_stream(StreamName="parents", ShardCount=2)
+    ids = [f"shardId-{number:012}" for number in range(3)]
+    kinesis.merge_shards(StreamName="parents", ShardToMerge=ids[0], AdjacentShardToMerge=ids[1])
+    left, right, merged = run(StreamClient.list_shards, "parents")
+    assert (left.is_closed, right.is_closed, merged.is_closed) == (True, True, False)
+    assert set(merged.parents) == set(ids[:2])
+    assert merged.hash_range == (0, 2**128 - 1) == (left.hash_range[0], right.hash_range[1])
+    assert merged.range.is_open
+    assert not left.range.is_open
+
+
+def test_shards_are_described_where_they_cannot_be_listed(aws: LocalAws) -> None:
+    aws.faults(Fault("ListShards", "AccessDeniedException"))
+    assert len(run(StreamClient.list_shards, use_list_shards=True)) == 3
+    with pytest.raises(ClientError, match="AccessDenied"):
+        run(StreamClient.list_shards, skip_describe_stream=True)
+
+
+def test_a_stream_that_is_not_there() -> None:
+    with pytest.raises(StreamDoesNotExist, match="there is no stream nowhere"):
+        run(StreamClient.list_shards, "nowhere")
+    with pytest.raises(StreamDoesNotExist, match="nowhere"):
+        run(StreamClient.list_shards, "nowhere", skip_describe_stream=True)
+
+
+def test_a_stream_that_is_made(aws: LocalAws) -> None:
+    for _ in range(2):  # there already, the second time
+        assert len(run(StreamClient.list_shards, "made", create_stream=True, create_stream_shards=2)) == 2
+    with pytest.raises(StreamExists):
+        run(lambda client: client.create_stream(1), "made")
+    aws.faults(Fault("CreateStream", "LimitExceededException"))
+    with pytest.raises(StreamShardLimit):
+        run(lambda client: client.create_stream(1), "made")
+
+
+def test_a_stream_that_takes_its_time() -> None:
+    with LocalAws(streams={"slow": 1}, transition_seconds=5.0) as slow:
+        assert run(StreamClient.list_shards, "slow", endpoint_url=slow.url)
+        slow.client("kinesis").create_stream(StreamName="slower", ShardCount=1)
+        with pytest.raises(StreamStatusInvalid, match="describe_timeout"):
+            run(StreamClient.list_shards, "slower", endpoint_url=slow.url, describe_timeout=0.05)
+        slow.client("kinesis").delete_stream(StreamName="slow")
+        with pytest.raises(StreamStatusInvalid, match="being deleted"):
+            run(StreamClient.list_shards, "slow", endpoint_url=slow.url)
+
+
+def test_throttling_of_calls_about_the_stream_is_waited_for(aws: LocalAws) -> None:
+    aws.faults(Fault("DescribeStream", "LimitExceededException", times=2))
+    assert len(run(StreamClient.list_shards)) == 3
+    assert aws.hits() == [2]
+
+
+def test_an_outage_is_waited_for(aws: LocalAws) -> None:
+    seen: list[str] = []
+    aws.faults(Fault("ListShards", "InternalFailure", times=3))
+    shards = run(StreamClient.list_shards, skip_describe_stream=True, on_outage=lambda e: seen.append(error_code(e)))
+    assert len(shards) == 3
+    assert seen == ["InternalFailure"] * 3
+
+
+def test_an_outage_that_does_not_end() -> None:
+    with pytest.raises(ConnectionError, match="after 2 attempts to reconnect") as caught:
+        run(StreamClient.list_shards, endpoint_url="http://127.0.0.1:9", retry_limit=2)
+    assert isinstance(caught.value.__cause__, EndpointConnectionError)
+
+
+def test_an_outage_is_one_for_all_tasks(aws: LocalAws) -> None:
+    """20 tasks fail at once; that is one attempt, not 20."""
+
+    async def use(client: StreamClient) -> list[Any]:
+        aws.faults(Fault("DescribeStream", "InternalFailure", times=40))
+        return await asyncio.gather(*(client.describe() for _ in range(20)))
+
+    assert len(run(use, retry_limit=3)) == 20
+
+
+def test_records_are_decoded_without_botocores_parser(aws: LocalAws) -> None:
+    kinesis = aws.client("kinesis")
+    for number in range(3):
+        kinesis.put_record(StreamName="orders", PartitionKey="k", ExplicitHashKey="0", Data=b"%d" % number)
+
+    async def use(client: StreamClient) -> Any:
+        request = {**client.address, "ShardId": SHARD_0, "ShardIteratorType": "TRIM_HORIZON"}
+        iterator = (await client.call("get_shard_iterator", request))["ShardIterator"]
+        return await client.get_records(SHARD_0, iterator, 2)
+
+    answer = run(use)
+    assert [record.data for record in answer.batch] == [b"0", b"1"]
+    assert answer.batch.shard_id == SHARD_0
+    assert answer.next_shard_iterator
+
+
+def test_a_session_of_the_programs_own(aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    session = get_session()
+    session.set_credentials("a", "b")
+    assert len(run(StreamClient.list_shards, session=session)) == 3
+
+
+def test_a_client_that_is_not_open() -> None:
+    client = StreamClient("orders")
+    with pytest.raises(RuntimeError, match="not open"):
+        asyncio.run(client.list_shards())
