@@ -1,9 +1,14 @@
 """Where consumers keep their positions, and divide the shards among them.
 
     base ── the protocol of a checkpointer, and what implementations share
-    memory  in the process
+      ├─ memory                                   in the process
+      └─ leased ── shards that several processes share: heartbeats, lost leases, manual_checkpoint
+           ├─ redis                               as async-kinesis keeps them
+           ├─ dynamodb ─┬─ dynamodb_table         the same
+           └─ kcl ──────┘                         KCL's own lease table
 
-Rules: `base` says what a checkpointer promises; nothing here knows of the consumer.
+Rules: `base` says what a checkpointer promises; nothing here knows of the consumer. Clients of Redis and AWS are
+imported by those that need them.
 """
 
 from fastkcl.kinesis.checkpoints.base import (
@@ -15,15 +20,23 @@ from fastkcl.kinesis.checkpoints.base import (
     ListsShards,
     Place,
 )
+from fastkcl.kinesis.checkpoints.dynamodb import DynamoDBCheckPointer
+from fastkcl.kinesis.checkpoints.kcl import KCLCheckPointer
+from fastkcl.kinesis.checkpoints.leased import LeasedCheckPointer
 from fastkcl.kinesis.checkpoints.memory import MemoryCheckPointer
+from fastkcl.kinesis.checkpoints.redis import RedisCheckPointer
 
 __all__ = [
     "SHARD_END",
     "BaseCheckPointer",
     "BindsMetrics",
     "CheckPointer",
+    "DynamoDBCheckPointer",
     "EndsShards",
+    "KCLCheckPointer",
+    "LeasedCheckPointer",
     "ListsShards",
     "MemoryCheckPointer",
     "Place",
+    "RedisCheckPointer",
 ]

@@ -1,0 +1,275 @@
+"""KCL's own lease table: a group of consumers that moves off the JVM, or back, and keeps its place.
+
+A lease is an item of the table that has the application's name:
+
+===============================  =====================================================================================
+``leaseKey``                     the shard
+``leaseOwner``                   the worker that has it; missing while it is free
+``leaseCounter``                 goes up by one with everything that is written, on condition that it is as it was read
+``checkpoint``                   a sequence number, ``TRIM_HORIZON``, ``LATEST``, ``AT_TIMESTAMP`` or ``SHARD_END``
+``checkpointSubSequenceNumber``  of a user record in an aggregate; 0 for a plain record
+``ownerSwitchesSinceCheckpoint`` how many owners have come since the last checkpoint
+``parentShardId``                a set; a worker waits until their leases say ``SHARD_END``, or are gone
+``childShardIds``                a set, of a finished shard
+``startingHashKey``, ``ending…`` the shard's hash keys
+``checkpointOwner``              the worker that still has it, while KCL 3 hands the lease over to `leaseOwner`
+``pendingCheckpoint``, ``…``     of a two-phase checkpoint, which a checkpoint takes away
+===============================  =====================================================================================
+
+No clock is compared with another one: a worker is gone when its counter has stood still for `session_timeout` seconds,
+as watched from here. So a lease whose owner died is free no sooner than that after the first look at it.
+
+Rules, which are KCL's (DynamoDBLeaseRefresher, DynamoDBLeaseRenewer, DynamoDBCheckpointer, ShutdownTask of 3.1):
+- Every write is conditional on the counter, which is the lease's version. An update whose answer got lost is recognised
+  by owner and counter, and does not lose the lease.
+- The leases of a finished shard's children are there before its lease says ``SHARD_END``.
+- A live owner's lease is never taken. KCL's workers balance the load and take ours: that is a lease lost.
+- A lease that KCL 3 wants handed over is given up at the next heartbeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from fastkcl.kinesis.checkpoints.base import SHARD_END, Place
+from fastkcl.kinesis.checkpoints.dynamodb_table import Item, Table, number, string
+from fastkcl.kinesis.checkpoints.leased import LeasedCheckPointer
+from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, ValidationError
+
+if TYPE_CHECKING:
+    from fastkcl.kinesis.topology import Shard
+
+__all__ = ["KCLCheckPointer"]
+
+LAST_SUB_SEQUENCE_NUMBER = 2**63 - 1
+"""Behind every user record of a record: what is said of a record whose user records nobody has counted."""
+
+ATTEMPTS = 3
+"""How often an update is tried that finds an earlier one of ours, whose answer got lost."""
+
+_PENDING = ("pendingCheckpoint", "pendingCheckpointSubSequenceNumber", "pendingCheckpointState")
+
+
+class KCLCheckPointer(LeasedCheckPointer):
+    """A checkpointer in the lease table of a KCL application. See `LeasedCheckPointer`.
+
+    Args:
+        name: the application's, which is the table's.
+        table_name: if the table has another one.
+        id: the worker's, as `leaseOwner` has it.
+        session_timeout: KCL's ``failoverTimeMillis`` in seconds, and the same for all workers.
+        heartbeat_frequency: seconds; KCL's is a third of the other.
+        auto_checkpoint: False keeps positions until `manual_checkpoint`.
+        create_table: create the table if it is not there; KCL adds the index that it needs.
+        initial_position: of a lease that is not there yet, and has no parents: KCL's ``initialPositionInStream``. It
+            wins over the consumer's `iterator_type`, as each position of a checkpointer does.
+        endpoint_url: another DynamoDB.
+        region_name: default: that of the environment, else us-east-1.
+
+    Raises:
+        ValidationError: an argument that cannot be meant.
+    """
+
+    sub_sequences: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        name: str,
+        table_name: str | None = None,
+        id: str | int | None = None,  # noqa: A002
+        session_timeout: float = 10,
+        heartbeat_frequency: float = 3,
+        auto_checkpoint: bool = True,
+        create_table: bool = True,
+        initial_position: str = "TRIM_HORIZON",
+        endpoint_url: str | None = None,
+        region_name: str | None = None,
+    ) -> None:
+        super().__init__(
+            name,
+            id,
+            session_timeout=session_timeout,
+            heartbeat_frequency=heartbeat_frequency,
+            auto_checkpoint=auto_checkpoint,
+        )
+        if initial_position not in ("TRIM_HORIZON", "LATEST"):
+            raise ValidationError(f"initial_position has to be TRIM_HORIZON or LATEST, not {initial_position!r}")
+        self._initial_position = initial_position
+        self._owner = str(self.get_id())
+        self._shards: dict[str, Shard] = {}
+        self._counters: dict[str, int] = {}  # of our leases
+        self._watched: dict[str, tuple[int, float]] = {}  # counters of others' leases, and since when
+        self._table = Table(
+            table_name or name, "leaseKey", create=create_table, endpoint_url=endpoint_url, region_name=region_name
+        )
+
+    async def shards_listed(self, shards: Sequence[Shard]) -> None:
+        """Note parents and hash keys, which leases have that are not there yet."""
+        self._shards.update((shard.shard_id, shard) for shard in shards)
+
+    async def shard_ended(self, shard_id: str) -> None:
+        """Write ``SHARD_END``, and give the shard back; with ``auto_checkpoint=False`` at the next `manual_checkpoint`.
+
+        Raises:
+            CheckpointOwnershipConflict: the shard is not ours, or not any more.
+        """
+        await self.checkpoint(shard_id, SHARD_END)
+        await self.deallocate(shard_id)
+
+    async def _take(self, shard_id: str) -> tuple[bool, str | None]:
+        lease = await self._table.read(shard_id)
+        if lease is None:
+            await self._create(shard_id)
+            lease = await self._table.read(shard_id)
+        if lease is None:
+            return False, None  # gone again
+        position = _position(lease)
+        if position == SHARD_END:
+            return False, SHARD_END
+        owner, counter = _owner(lease), _number(lease, "leaseCounter")
+        is_others = owner not in (None, self._owner)
+        if is_others and not self._stands_still(shard_id, counter):
+            return False, None
+        switches = _number(lease, "ownerSwitchesSinceCheckpoint") + is_others
+        taken = await self._update(
+            shard_id,
+            counter,
+            {"leaseOwner": string(self._owner), "ownerSwitchesSinceCheckpoint": number(switches)},
+            remove=("checkpointOwner",),
+        )
+        if taken is None:
+            return False, None  # somebody was quicker
+        self._watched.pop(shard_id, None)
+        return True, _position(taken)
+
+    def _stands_still(self, shard_id: str, counter: int) -> bool:
+        """Whether a counter has not moved for as long as a lease lasts."""
+        watched, since = self._watched.get(shard_id, (None, 0.0))
+        if watched != counter:
+            self._watched[shard_id] = counter, self._clock()
+            return False
+        return self._clock() - since > self.session_timeout
+
+    async def _create(self, shard_id: str) -> None:
+        """Write a lease that nobody has, unless there is one."""
+        shard = self._shards.get(shard_id)
+        if shard is None:
+            raise ValidationError(
+                f"there is no lease of {shard_id} in table {self._table.name}, and none can be made before "
+                "shards_listed has told its parents"
+            )
+        is_child = any(parent in self._shards for parent in shard.parents)
+        low, high = shard.hash_range
+        lease: dict[str, Mapping[str, Any]] = {
+            "leaseCounter": number(0),
+            "ownerSwitchesSinceCheckpoint": number(0),
+            "checkpoint": string("TRIM_HORIZON" if is_child else self._initial_position),
+            "checkpointSubSequenceNumber": number(0),
+            "startingHashKey": string(str(low)),
+            "endingHashKey": string(str(high)),
+        }
+        if shard.parents:
+            lease["parentShardId"] = {"SS": sorted(shard.parents)}
+        await self._table.put_new(shard_id, lease)
+
+    async def _store(self, shard_id: str, position: str) -> None:
+        sequence, sub = Place.parse(position) or Place(position, 0)
+        assign: dict[str, Mapping[str, Any]] = {
+            "checkpoint": string(sequence),
+            "checkpointSubSequenceNumber": number(LAST_SUB_SEQUENCE_NUMBER if sub is None else sub),
+            "ownerSwitchesSinceCheckpoint": number(0),
+        }
+        if position == SHARD_END:
+            children = sorted(child.shard_id for child in self._shards.values() if shard_id in child.parents)
+            for child in children:
+                await self._create(child)
+            if children:
+                assign["childShardIds"] = {"SS": children}
+        await self._write(shard_id, assign, remove=_PENDING)
+
+    async def _renew(self, shard_id: str) -> None:
+        await self._write(shard_id, {}, absent="checkpointOwner")
+
+    async def _release(self, shard_id: str) -> None:
+        try:
+            await self._write(shard_id, {}, remove=("leaseOwner",), absent="checkpointOwner")
+        except CheckpointOwnershipConflict:
+            pass  # it is another's already
+        finally:
+            del self._counters[shard_id]
+
+    async def _write(self, shard_id: str, assign: Item, *, remove: Sequence[str] = (), absent: str = "") -> None:
+        """Change a lease of ours.
+
+        Raises:
+            CheckpointOwnershipConflict: it is not, or KCL wants it handed over.
+        """
+        for _ in range(ATTEMPTS):
+            counter = self._counters[shard_id]
+            if await self._update(shard_id, counter, assign, remove=remove, absent=absent) is not None:
+                return
+            lease = await self._table.read(shard_id)
+            if lease is None or _owner(lease) != self._owner or _number(lease, "leaseCounter") != counter + 1:
+                break
+            # An update of ours came through, and its answer did not: this one, or one before it.
+            self._counters[shard_id] = counter + 1
+            if assign and all(lease.get(name) == value for name, value in assign.items()):
+                return
+        await self._hand_over(shard_id)
+        lease = await self._table.read(shard_id)
+        became = "is gone" if lease is None else f"went to {_text(lease, 'leaseOwner') or 'nobody'}"
+        raise CheckpointOwnershipConflict(
+            f"{self._owner}'s lease of {shard_id} in table {self._table.name} {became}: nothing was written"
+        )
+
+    async def _hand_over(self, shard_id: str) -> None:
+        """Leave a lease to the worker that KCL has chosen for it, if it has."""
+        names = {"#counter": "leaseCounter", "#handed": "checkpointOwner"}
+        values = {":one": number(1), ":owner": string(self._owner)}
+        await self._table.update(shard_id, "REMOVE #handed ADD #counter :one", "#handed = :owner", names, values)
+
+    async def _update(
+        self, shard_id: str, counter: int, assign: Item, *, remove: Sequence[str] = (), absent: str = ""
+    ) -> Item | None:
+        """Change a lease whose counter is this one, and move the counter; None if it has moved."""
+        assign = {**assign, "leaseCounter": number(counter + 1)}
+        attributes = (*assign, *remove, *filter(None, (absent,)))
+        expression = "SET " + ", ".join(f"#{name} = :{name}" for name in assign)
+        if remove:
+            expression += " REMOVE " + ", ".join(f"#{name}" for name in remove)
+        lease = await self._table.update(
+            shard_id,
+            expression,
+            "#leaseCounter = :counter" + (f" AND attribute_not_exists(#{absent})" if absent else ""),
+            {f"#{name}": name for name in attributes},
+            {":counter": number(counter), **{f":{name}": value for name, value in assign.items()}},
+        )
+        if lease is not None:
+            self._counters[shard_id] = counter + 1
+        return lease
+
+    async def _disconnect(self) -> None:
+        await self._table.close()
+
+
+def _text(lease: Item, attribute: str) -> str | None:
+    value = lease.get(attribute)
+    return None if value is None else str(value["S"])
+
+
+def _owner(lease: Item) -> str | None:
+    """Who may write to it."""
+    return _text(lease, "checkpointOwner") or _text(lease, "leaseOwner")
+
+
+def _number(lease: Item, attribute: str) -> int:
+    value = lease.get(attribute)
+    return 0 if value is None else int(value["N"])
+
+
+def _position(lease: Item) -> str:
+    checkpoint = _text(lease, "checkpoint") or "TRIM_HORIZON"
+    if Place.parse(checkpoint) is None:
+        return checkpoint
+    return str(Place(checkpoint, _number(lease, "checkpointSubSequenceNumber")))

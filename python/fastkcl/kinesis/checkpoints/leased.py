@@ -1,0 +1,324 @@
+"""Leases that are kept by a heartbeat: what every checkpointer does that shares its shards with other processes.
+
+    free ── allocate ──▶ held ── deallocate ──▶ free          the position stays with the backend
+                         │  ▲
+                         │  └── heartbeat, checkpoint         each is a renewal
+                         ▼
+                        lost ── allocate ──▶ held             from the last position that was committed
+
+A lease is lost when the backend shows another owner, or when it was not renewed for `session_timeout` seconds: by then
+anybody may have taken it. Which of the two comes first does not matter, since every write of a backend is refused if it
+does not come from the owner.
+
+Rules:
+- A position is written after its lease was compared, in one step of the backend; no other owner is ever overwritten.
+- Positions of a shard only grow; an older one is dropped without a word, since a newer one covers it.
+- What a backend fails to do is raised, and may be tried again; a heartbeat that fails is logged, and tried again.
+- A lost shard's buffered position is dropped: its new owner begins at the last one that was committed.
+- One request for a shard at a time: heartbeats and positions of a shard do not race.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from uuid import uuid4
+
+from fastkcl.kinesis.checkpoints.base import SHARD_END, BaseCheckPointer, Place
+from fastkcl.kinesis.exceptions import CheckpointFlushError, CheckpointOwnershipConflict, ValidationError
+
+__all__ = ["LeasedCheckPointer"]
+
+log = logging.getLogger(__name__)
+
+
+class _Lease:
+    """A shard that is ours.
+
+    Attributes:
+        position: the last one that the backend has.
+        renewed: when the backend last said that it is ours.
+        leaving: it is to be given back as soon as its buffered position is written.
+    """
+
+    __slots__ = ("leaving", "lock", "position", "renewed")
+
+    def __init__(self, position: str | None, renewed: float) -> None:
+        self.position = position
+        self.renewed = renewed
+        self.leaving = False
+        self.lock = asyncio.Lock()
+
+
+def is_later(position: str, than: str | None) -> bool:
+    """Whether a position comes behind another one of the same shard."""
+    return than is None or _order(position) > _order(than)
+
+
+def _order(position: str) -> tuple[float, float]:
+    place = Place.parse(position)
+    if place is None:
+        return (math.inf if position == SHARD_END else -math.inf), 0
+    sequence, sub = place
+    return int(sequence), math.inf if sub is None else sub
+
+
+class LeasedCheckPointer(BaseCheckPointer, ABC):
+    """A checkpointer over a backend that others write to as well.
+
+    Backends implement `_take`, `_store`, `_renew`, `_release` and `_disconnect`.
+
+    Args:
+        name: of the group of consumers that share a stream.
+        id: of this consumer within its group, which no other one may have at the same time. Default: host, process and
+            a random part. With one that stays the same from run to run, a consumer that starts again has its shards
+            at once.
+        session_timeout: seconds without a renewal after which others may take a shard.
+        heartbeat_frequency: seconds between renewals.
+        auto_checkpoint: False keeps positions until `manual_checkpoint`.
+
+    Raises:
+        ValidationError: an argument that cannot be meant.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        id: str | int | None = None,  # noqa: A002 - the name that programs know
+        *,
+        session_timeout: float = 60,
+        heartbeat_frequency: float = 15,
+        auto_checkpoint: bool = True,
+    ) -> None:
+        if not name:
+            raise ValidationError("name cannot be empty: it keeps this group's positions apart from those of others")
+        if not 0 < heartbeat_frequency < session_timeout:
+            raise ValidationError(
+                f"heartbeat_frequency has to be more than 0 and less than session_timeout ({session_timeout} s), "
+                f"not {heartbeat_frequency} s: a lease would run out between two heartbeats"
+            )
+        super().__init__(name, f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}" if id is None else id)
+        self.session_timeout = session_timeout
+        self.heartbeat_frequency = heartbeat_frequency
+        self.auto_checkpoint = auto_checkpoint
+        self._clock: Callable[[], float] = monotonic
+        self._leases: dict[str, _Lease] = {}
+        self._buffer: dict[str, str] = {}
+        self._flushing = asyncio.Lock()
+        self._heart: asyncio.Task[None] | None = None
+
+    # What a backend does.
+
+    @abstractmethod
+    async def _take(self, shard_id: str) -> tuple[bool, str | None]:
+        """Own a shard that is free, or ours, or whose owner is gone; whether it is ours, and its position."""
+
+    @abstractmethod
+    async def _store(self, shard_id: str, position: str) -> None:
+        """Write the position, and renew; CheckpointOwnershipConflict if the shard is not ours."""
+
+    @abstractmethod
+    async def _renew(self, shard_id: str) -> None:
+        """Say that we live; CheckpointOwnershipConflict if the shard is not ours."""
+
+    @abstractmethod
+    async def _release(self, shard_id: str) -> None:
+        """Free a shard and leave its position; nothing, if it is not ours."""
+
+    @abstractmethod
+    async def _disconnect(self) -> None:
+        """Close connections; a later call opens them again."""
+
+    # What a consumer calls.
+
+    async def allocate(self, shard_id: str) -> tuple[bool, str | None]:
+        """Take a shard.
+
+        Returns:
+            Whether it is ours now, or already was, and its last position; None if it has none, or is another's. With
+            `SHARD_END` it is finished, and nobody's.
+        """
+        lease = self._leases.get(shard_id)
+        if lease is not None and self._lives(lease):
+            lease.leaving = False
+            return True, lease.position
+        started = self._clock()
+        taken, position = await self._take(shard_id)
+        if not taken:
+            return False, position
+        self._buffer.pop(shard_id, None)
+        self._leases[shard_id] = _Lease(position, started)
+        if self._heart is None:
+            self._heart = asyncio.create_task(self._beat(), name=f"heartbeat of {self.get_ref()}")
+        return True, position
+
+    async def deallocate(self, shard_id: str) -> None:
+        """Give a shard back; its position stays. Nothing, if it is not ours.
+
+        With ``auto_checkpoint=False`` a shard whose position is not written yet stays ours until `manual_checkpoint`
+        has written it: given back now, its last records would be read again.
+        """
+        lease = self._leases.get(shard_id)
+        if lease is None:
+            return
+        if shard_id in self._buffer:
+            lease.leaving = True
+            return
+        await self._give_back(shard_id, lease)
+
+    async def checkpoint(self, shard_id: str, sequence: str) -> None:
+        """Commit a position, or keep it for `manual_checkpoint`.
+
+        Raises:
+            CheckpointOwnershipConflict: the shard is not ours, or not any more. Nothing was written.
+            ValueError: it is no position.
+            Exception: what the backend failed with.
+        """
+        if self.auto_checkpoint:
+            await self._commit(shard_id, sequence)
+            return
+        self._ours(shard_id)
+        if is_later(sequence, self._buffer.get(shard_id)):
+            self._buffer[shard_id] = sequence
+
+    async def manual_checkpoint(self) -> None:
+        """Commit what is kept: every shard is tried, and what failed is kept, but for shards that were lost.
+
+        Raises:
+            CheckpointFlushError: some failed; its `errors` say which, and why.
+        """
+        async with self._flushing:
+            errors: list[tuple[str, BaseException]] = []
+            for shard_id, position in list(self._buffer.items()):
+                try:
+                    await self._commit(shard_id, position)
+                    if self._buffer.get(shard_id) == position:
+                        del self._buffer[shard_id]
+                        lease = self._leases.get(shard_id)
+                        if lease is not None and lease.leaving:
+                            await self._give_back(shard_id, lease)
+                except Exception as error:
+                    errors.append((shard_id, error))
+            if errors:
+                raise CheckpointFlushError(errors) from errors[0][1]
+
+    def get_all_checkpoints(self) -> dict[str, str | None]:
+        """Positions that the backend has of the shards that are ours."""
+        return {shard_id: lease.position for shard_id, lease in self._leases.items()}
+
+    def is_allocated(self, shard_id: str) -> bool:
+        """Whether the shard is ours, and nobody can have taken it."""
+        lease = self._leases.get(shard_id)
+        return lease is not None and self._lives(lease)
+
+    async def close(self) -> None:
+        """Give all shards back, and disconnect. What only `manual_checkpoint` may commit is read again.
+
+        Raises:
+            ExceptionGroup: shards that could not be given back; they are free after `session_timeout`.
+        """
+        heart, self._heart = self._heart, None
+        if heart is not None:
+            heart.cancel()
+            await asyncio.wait([heart])
+        if self._buffer:
+            log.warning("%s: positions without manual_checkpoint are dropped: %s", self.get_ref(), self._buffer)
+            self._buffer.clear()
+        leases = list(self._leases.items())
+        try:
+            done = await asyncio.gather(*(self._give_back(*lease) for lease in leases), return_exceptions=True)
+        finally:
+            self._leases.clear()
+            await self._disconnect()
+        errors = [error for error in done if isinstance(error, Exception)]
+        if errors:
+            raise ExceptionGroup(f"{self.get_ref()} could not give all shards back", errors)
+
+    # How.
+
+    def _lives(self, lease: _Lease) -> bool:
+        return self._clock() - lease.renewed < self.session_timeout
+
+    def _is(self, shard_id: str, lease: _Lease) -> bool:
+        return self._leases.get(shard_id) is lease
+
+    def _ours(self, shard_id: str) -> _Lease:
+        lease = self._leases.get(shard_id)
+        if lease is not None and not self._lives(lease):
+            self._lose(shard_id, lease, f"not renewed for {self.session_timeout} s")
+            lease = None
+        if lease is None:
+            raise CheckpointOwnershipConflict(
+                f"{shard_id} is not, or no longer, {self.get_ref()}'s: nothing was written"
+            )
+        return lease
+
+    def _lose(self, shard_id: str, lease: _Lease, why: object) -> None:
+        if self._is(shard_id, lease):
+            del self._leases[shard_id]
+            dropped = self._buffer.pop(shard_id, None)
+            log.warning(
+                "%s lost %s: %s%s", self.get_ref(), shard_id, why, f"; drops position {dropped}" if dropped else ""
+            )
+
+    @contextmanager
+    def _renewal(self, shard_id: str, lease: _Lease) -> Iterator[None]:
+        """What is done in it renews the lease, or shows that it is lost."""
+        started = self._clock()
+        try:
+            yield
+        except CheckpointOwnershipConflict as error:
+            self._lose(shard_id, lease, error)
+            raise
+        lease.renewed = started
+
+    async def _commit(self, shard_id: str, position: str) -> None:
+        try:
+            lease = self._ours(shard_id)
+            async with lease.lock:
+                if self._ours(shard_id) is not lease:
+                    raise CheckpointOwnershipConflict(f"{self.get_ref()} lost {shard_id} and took it again")
+                if not is_later(position, lease.position):
+                    return
+                with self._renewal(shard_id, lease):
+                    await self._store(shard_id, position)
+                lease.position = position
+        except Exception:
+            self._count(shard_id, written=False)
+            raise
+        self._count(shard_id, written=True)
+
+    async def _give_back(self, shard_id: str, lease: _Lease) -> None:
+        async with lease.lock:
+            if self._is(shard_id, lease):
+                try:
+                    await self._release(shard_id)
+                finally:
+                    del self._leases[shard_id]  # renewed no more, it is free after the session's timeout
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self.heartbeat_frequency)
+            await asyncio.gather(*(self._renew_one(*lease) for lease in list(self._leases.items())))
+
+    async def _renew_one(self, shard_id: str, lease: _Lease) -> None:
+        try:
+            async with asyncio.timeout(self.heartbeat_frequency), lease.lock:
+                if not self._is(shard_id, lease):
+                    return
+                if not self._lives(lease):
+                    self._lose(shard_id, lease, f"not renewed for {self.session_timeout} s")
+                    return
+                with self._renewal(shard_id, lease):
+                    await self._renew(shard_id)
+        except CheckpointOwnershipConflict:
+            pass  # it is lost, and the log says so
+        except Exception as error:
+            log.warning("%s: heartbeat of %s failed, the next one tries again: %r", self.get_ref(), shard_id, error)

@@ -1,0 +1,154 @@
+"""Positions and leases in Redis.
+
+A shard is a key, ``pyredis-<name>-<shard>``, whose value is JSON, as async-kinesis has it:
+
+    {"ref": "<name>/<id>", "ts": 1748736000, "sequence": "49…2"}    owner, second of its last renewal, position
+
+`ref` and `ts` are null while the shard is free. Each step is one script, which Redis runs alone: it compares the owner
+first, and writes only then. Ages are counted by Redis' own clock, so those of its clients may differ.
+
+Rules: needs the extra ``redis``, which is imported with the first checkpointer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable
+from typing import Any, cast
+
+from fastkcl.kinesis.checkpoints.leased import LeasedCheckPointer
+from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, ValidationError
+
+__all__ = ["RedisCheckPointer"]
+
+# KEYS[1] is the shard's; ARGV[1] is our ref.
+_READ = """
+local text = redis.call('GET', KEYS[1])
+local value = text and cjson.decode(text)
+local now = tonumber(redis.call('TIME')[1])
+local function write(owner, ts, sequence)
+  redis.call('SET', KEYS[1], cjson.encode({ref = owner, ts = ts, sequence = sequence}))
+end
+"""
+# Whole seconds: more than the timeout apart, they are at least the timeout apart.
+_TAKE = (
+    _READ
+    + """
+if value and value.ref ~= cjson.null and value.ref ~= ARGV[1]
+    and value.ts ~= cjson.null and now - value.ts <= tonumber(ARGV[2]) then
+  return {0, ''}
+end
+local sequence = value and value.sequence or cjson.null
+write(ARGV[1], now, sequence)
+return {1, sequence ~= cjson.null and sequence or ''}
+"""
+)
+_OWNED = (
+    _READ
+    + """
+if not value then return 'nobody: its key is gone' end
+if value.ref ~= ARGV[1] then return value.ref == cjson.null and 'nobody' or value.ref end
+"""
+)
+_STORE = _OWNED + "write(ARGV[1], now, ARGV[2]) return ''"
+_RENEW = _OWNED + "write(ARGV[1], now, value.sequence or cjson.null) return ''"
+_RELEASE = _OWNED + "write(cjson.null, cjson.null, value.sequence or cjson.null) return ''"
+
+
+class RedisCheckPointer(LeasedCheckPointer):
+    """A checkpointer in Redis, or in what speaks its protocol. See `LeasedCheckPointer`.
+
+    Without `client` the server is that of ``REDIS_HOST`` (localhost), ``REDIS_PORT`` (6379), ``REDIS_PASSWORD`` and,
+    but for a cluster, ``REDIS_DB`` (0).
+
+    Args:
+        name: of the group of consumers.
+        id: of this one.
+        session_timeout: seconds, kept to the next whole one.
+        heartbeat_frequency: seconds.
+        is_cluster: the server is a Redis cluster.
+        auto_checkpoint: False keeps positions until `manual_checkpoint`.
+        client: of redis.asyncio, for all that these variables cannot say, e.g. TLS. It stays open.
+
+    Raises:
+        ImportError: redis is not installed.
+        ValidationError: an argument, or a variable, that cannot be meant.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        id: str | int | None = None,  # noqa: A002
+        session_timeout: float = 60,
+        heartbeat_frequency: float = 15,
+        is_cluster: bool = False,
+        auto_checkpoint: bool = True,
+        *,
+        client: Any = None,  # noqa: ANN401 - Redis or RedisCluster
+    ) -> None:
+        super().__init__(
+            name,
+            id,
+            session_timeout=session_timeout,
+            heartbeat_frequency=heartbeat_frequency,
+            auto_checkpoint=auto_checkpoint,
+        )
+        self._own = client is None
+        self._client: Any = _connect(is_cluster) if client is None else client
+
+    def _key(self, shard_id: str) -> str:
+        return f"pyredis-{self._name}-{shard_id}"
+
+    async def _run(self, script: str, shard_id: str, *arguments: str) -> Any:  # noqa: ANN401 - what the script returns
+        return await cast(Awaitable[Any], self._client.eval(script, 1, self._key(shard_id), self.get_ref(), *arguments))
+
+    async def _take(self, shard_id: str) -> tuple[bool, str | None]:
+        taken, position = await self._run(_TAKE, shard_id, str(self.session_timeout))
+        return bool(taken), _text(position) or None
+
+    async def _owned(self, script: str, shard_id: str, *arguments: str) -> None:
+        owner = _text(await self._run(script, shard_id, *arguments))
+        if owner:
+            raise CheckpointOwnershipConflict(
+                f"{self._key(shard_id)} belongs to {owner}, not to {self.get_ref()}: nothing was written"
+            )
+
+    async def _store(self, shard_id: str, position: str) -> None:
+        await self._owned(_STORE, shard_id, position)
+
+    async def _renew(self, shard_id: str) -> None:
+        await self._owned(_RENEW, shard_id)
+
+    async def _release(self, shard_id: str) -> None:
+        await self._run(_RELEASE, shard_id)
+
+    async def _disconnect(self) -> None:
+        if self._own:
+            await self._client.aclose()
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _connect(is_cluster: bool) -> Any:  # noqa: ANN401
+    try:
+        from redis import asyncio as redis
+        from redis.asyncio.cluster import RedisCluster
+    except ImportError as error:
+        raise ImportError("RedisCheckPointer needs redis: pip install 'fastkcl[redis]'") from error
+    host = os.environ.get("REDIS_HOST") or "localhost"
+    port = _number("REDIS_PORT", 6379)
+    password = os.environ.get("REDIS_PASSWORD") or None
+    # A server that is gone must not hold a heartbeat for longer than a session lasts.
+    options: dict[str, Any] = {"password": password, "socket_connect_timeout": 5, "socket_timeout": 10}
+    if is_cluster:
+        return RedisCluster(host=host, port=port, **options)
+    return redis.Redis(host=host, port=port, db=_number("REDIS_DB", 0), **options)
+
+
+def _number(variable: str, default: int) -> int:
+    text = os.environ.get(variable) or str(default)
+    if not text.isdecimal():
+        raise ValidationError(f"the variable {variable} has to be a number, not {text!r}")
+    return int(text)
