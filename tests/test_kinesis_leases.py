@@ -302,6 +302,37 @@ async def test_an_older_position_is_not_written_after_a_newer_one() -> None:
 
 
 @awaited
+async def test_a_shard_whose_taker_gave_up_is_given_back() -> None:
+    places = Places()
+    places.gate.clear()
+    taking = asyncio.create_task(places.allocate(A))
+    await until(lambda: places.calls == ["take 0"])
+    taking.cancel()
+    await asyncio.wait([taking])
+    assert taking.cancelled()
+    closing = asyncio.create_task(places.close())
+    await asyncio.sleep(0)
+    places.gate.set()
+    await closing
+    assert places.calls == ["take 0", "release 0", "disconnect"]
+
+
+@awaited
+async def test_two_that_ask_for_a_shard_ask_once() -> None:
+    places = Places()
+    places.gate.clear()
+    taking = [asyncio.create_task(places.allocate(A)) for _ in range(2)]
+    await until(lambda: places.calls == ["take 0"])
+    places.gate.set()
+    assert await asyncio.gather(*taking) == [(True, None)] * 2
+    places.failure = lambda call, shard_id: OSError("no route") if call == "take" else None
+    with pytest.raises(OSError, match="no route"):
+        await places.allocate(B)
+    assert places.calls == ["take 0", "take 1"]
+    await places.close()
+
+
+@awaited
 async def test_close_gives_back_whatever_fails() -> None:
     places = Places()
     await places.allocate(A)

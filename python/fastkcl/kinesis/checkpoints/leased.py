@@ -112,6 +112,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         self._leases: dict[str, _Lease] = {}
         self._buffer: dict[str, str] = {}
         self._flushing = asyncio.Lock()
+        self._taking: dict[str, asyncio.Task[tuple[bool, str | None]]] = {}
         self._heart: asyncio.Task[None] | None = None
 
     # What a backend does.
@@ -149,15 +150,13 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         if lease is not None and self._lives(lease):
             lease.leaving = False
             return True, lease.position
-        started = self._clock()
-        taken, position = await self._take(shard_id)
-        if not taken:
-            return False, position
-        self._buffer.pop(shard_id, None)
-        self._leases[shard_id] = _Lease(position, started)
-        if self._heart is None:
-            self._heart = asyncio.create_task(self._beat(), name=f"heartbeat of {self.get_ref()}")
-        return True, position
+        taking = self._taking.get(shard_id)
+        if taking is None:
+            taking = asyncio.create_task(self._hold(shard_id), name=f"{self.get_ref()} takes {shard_id}")
+            self._taking[shard_id] = taking
+            taking.add_done_callback(lambda done: self._has_taken(shard_id, done))
+        # Whoever gives up waiting does not know whether it is ours: it is given back by `close` then.
+        return await asyncio.shield(taking)
 
     async def deallocate(self, shard_id: str) -> None:
         """Give a shard back; its position stays. Nothing, if it is not ours.
@@ -224,6 +223,8 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         Raises:
             ExceptionGroup: shards that could not be given back; they are free after `session_timeout`.
         """
+        if self._taking:
+            await asyncio.wait(list(self._taking.values()))
         heart, self._heart = self._heart, None
         if heart is not None:
             heart.cancel()
@@ -278,6 +279,21 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             self._lose(shard_id, lease, error)
             raise
         lease.renewed = started
+
+    async def _hold(self, shard_id: str) -> tuple[bool, str | None]:
+        started = self._clock()
+        taken, position = await self._take(shard_id)
+        if taken:
+            self._buffer.pop(shard_id, None)
+            self._leases[shard_id] = _Lease(position, started)
+            if self._heart is None:
+                self._heart = asyncio.create_task(self._beat(), name=f"heartbeat of {self.get_ref()}")
+        return taken, position
+
+    def _has_taken(self, shard_id: str, taking: asyncio.Task[tuple[bool, str | None]]) -> None:
+        del self._taking[shard_id]
+        if not taking.cancelled():
+            taking.exception()  # it was raised to those that still wait
 
     async def _commit(self, shard_id: str, position: str) -> None:
         try:
