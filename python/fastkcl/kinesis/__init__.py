@@ -1,6 +1,7 @@
 """Kinesis Data Streams without a daemon.
 
     processors ── aggregator + serializer ─▶ what a record holds
+    Consumer ──▶ reading ──▶ fetch        asyncio: items, records or Arrow batches, with positions in `checkpoints`
     put ──▶ aggregate ──▶ shards          PutRecords in batches, KPL aggregates, which shard a key belongs to
     decode_get_records ──▶ deaggregate    answers and aggregates into Arrow columns, in Rust
     metrics                               what clients count, in memory or for Prometheus
@@ -21,7 +22,21 @@ from fastkcl.kinesis.aggregators import (
     SimpleAggregator,
 )
 from fastkcl.kinesis.botocore_hook import BotocoreHook, GetRecordsResponse, install_botocore
-from fastkcl.kinesis.exceptions import DeserializeError, ExceededPutLimit, ValidationError
+from fastkcl.kinesis.checkpoints import BaseCheckPointer, CheckPointer, MemoryCheckPointer
+from fastkcl.kinesis.consumer import Consumer
+from fastkcl.kinesis.delivery import ConsumerRecord
+from fastkcl.kinesis.exceptions import (
+    CheckpointFlushError,
+    CheckpointOwnershipConflict,
+    DeserializeError,
+    ExceededPutLimit,
+    StreamDoesNotExist,
+    StreamExists,
+    StreamShardLimit,
+    StreamStatusInvalid,
+    UnknownException,
+    ValidationError,
+)
 from fastkcl.kinesis.metrics import (
     METRICS,
     InMemoryMetricsCollector,
@@ -49,10 +64,17 @@ from fastkcl.kinesis.serializers import JsonSerializer, MsgpackSerializer, Seria
 from fastkcl.kinesis.shards import ShardMap
 
 __all__ = [
+    "METRICS",
     "Aggregator",
     "BaseAggregator",
+    "BaseCheckPointer",
     "BotocoreHook",
+    "CheckPointer",
+    "CheckpointFlushError",
+    "CheckpointOwnershipConflict",
     "ChildShard",
+    "Consumer",
+    "ConsumerRecord",
     "Deaggregated",
     "DeserializeError",
     "Entry",
@@ -60,6 +82,7 @@ __all__ = [
     "Filler",
     "GetRecordsAnswer",
     "GetRecordsResponse",
+    "InMemoryMetricsCollector",
     "JsonLineProcessor",
     "JsonListProcessor",
     "JsonProcessor",
@@ -68,33 +91,37 @@ __all__ = [
     "KPLJsonProcessor",
     "KPLStringProcessor",
     "ListAggregator",
+    "MemoryCheckPointer",
+    "Metric",
+    "MetricType",
+    "MetricsCollector",
     "MsgpackProcessor",
     "MsgpackSerializer",
     "NetstringAggregator",
     "NewlineAggregator",
+    "NoOpMetricsCollector",
     "OutputItem",
     "Processor",
+    "PrometheusMetricsCollector",
     "PutError",
     "PutOptions",
     "PutReport",
     "Serializer",
     "ShardMap",
     "SimpleAggregator",
+    "StreamDoesNotExist",
+    "StreamExists",
+    "StreamShardLimit",
+    "StreamStatusInvalid",
     "StringProcessor",
     "StringSerializer",
+    "UnknownException",
     "UserRecord",
     "ValidationError",
     "deaggregate",
     "decode_get_records",
-    "install_botocore",
-    "METRICS",
-    "InMemoryMetricsCollector",
-    "Metric",
-    "MetricType",
-    "MetricsCollector",
-    "NoOpMetricsCollector",
-    "PrometheusMetricsCollector",
     "get_metrics_collector",
+    "install_botocore",
     "reset_metrics_collector",
     "set_metrics_collector",
 ]

@@ -1,0 +1,423 @@
+"""The consumer: what is put into a stream, item by item, record by record, or in Arrow batches.
+
+    StreamReader ──▶ RecordQueue ──▶ Delivery ──▶ ``async for`` ── asks for more ──▶ Positions ──▶ checkpointer
+
+The program acknowledges what it was given by asking for more. When it asks past a batch's last record, the batch's
+position is written, at once or behind (`checkpoint_interval`); `close` writes what is acknowledged of a batch as well.
+So a record is delivered again if the program dies with it, and never skipped.
+
+Rules: ``async for`` ends when nothing has come for `idle_timeout` while all shards answer, or after `close`. All else
+that stops it is an exception; iterating again goes on where it was. Nothing is delivered of a shard from the moment on
+that it is known to be another consumer's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Literal, Self, Unpack
+
+from fastkcl.kinesis.aggregators import BaseAggregator
+from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer
+from fastkcl.kinesis.checkpoints.memory import MemoryCheckPointer
+from fastkcl.kinesis.client import StreamClient, StreamOptions
+from fastkcl.kinesis.delivery import EXHAUSTED, BatchDelivery, ConsumerRecord, Delivery, ItemDelivery, RecordError
+from fastkcl.kinesis.fetch import ShardReader
+from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
+from fastkcl.kinesis.positions import Positions
+from fastkcl.kinesis.processors import JsonProcessor
+from fastkcl.kinesis.reading import IteratorType, ReadOptions, StreamReader
+from fastkcl.kinesis.record_queue import Failed, Fetched, RecordQueue, ShardEnded, ShardLost
+
+__all__ = ["Consumer", "OnRecordError", "Output"]
+
+log = logging.getLogger(__name__)
+
+OnRecordError = Literal["raise", "skip"] | Callable[[ConsumerRecord, Exception], object]
+Output = Literal["items", "records", "batches"]
+
+
+class Consumer:
+    """Consumes a stream: ``async with Consumer("orders") as consumer: async for item in consumer: ...``.
+
+    Args:
+        stream_name: the stream's name, or its ARN.
+        max_queue_size: records that are fetched ahead, 1 or more; fetching waits while there are so many.
+        max_shard_consumers: open shards at the most; None for all.
+        record_limit: records of a GetRecords call at the most, 1 to 10,000.
+        sleep_time_no_records: seconds between two calls of a shard that has nothing new.
+        iterator_type: where a shard begins that has no position: TRIM_HORIZON, LATEST or AT_TIMESTAMP. Children of a
+            shard that was read begin at their first record.
+        timestamp: aware, of AT_TIMESTAMP.
+        shard_fetch_rate: GetRecords calls a second of each shard, 1 to 5.
+        checkpointer: where positions are kept; in memory by default.
+        processor: makes items of records; `JsonProcessor` by default. Not used for batches.
+        idle_timeout: seconds without a record after which ``async for`` ends; None for never.
+        checkpoint_interval: seconds between two writes of positions, above 0; None to write each when it is due.
+        on_record_error: what to do with a record that the processor cannot read: "raise" stops in front of it,
+            "skip" leaves it out with a line in the log, or a function (or coroutine function) of a `ConsumerRecord`
+            with its bytes and the error, after which it is left out.
+        output: "items" as the processor makes them, "records" for `ConsumerRecord` with metadata, "batches" for
+            `fastkcl.RecordBatch` in its five canonical columns.
+        deaggregate: take KPL aggregates apart; None to do it for batches and where the processor does.
+        hash_range_check: drop aggregates with keys that their shard does not own, as KCL does.
+        options: see `StreamOptions`.
+
+    Raises:
+        ValueError: an option out of range, or `checkpoint_interval` with a checkpointer of auto_checkpoint=False.
+        TypeError: an argument of another type.
+    """
+
+    def __init__(
+        self,
+        stream_name: str,
+        *,
+        max_queue_size: int = 10_000,
+        max_shard_consumers: int | None = None,
+        record_limit: int = 10_000,
+        sleep_time_no_records: float = 2,
+        iterator_type: IteratorType = "TRIM_HORIZON",
+        timestamp: datetime | None = None,
+        shard_fetch_rate: float = 1,
+        checkpointer: CheckPointer | None = None,
+        processor: BaseAggregator | None = None,
+        idle_timeout: float | None = 2.0,
+        checkpoint_interval: float | None = None,
+        on_record_error: OnRecordError = "raise",
+        output: Output = "items",
+        deaggregate: bool | None = None,
+        hash_range_check: bool = True,
+        **options: Unpack[StreamOptions],
+    ) -> None:
+        self._client = StreamClient(stream_name, **options)
+        self._checkpointer = MemoryCheckPointer() if checkpointer is None else checkpointer
+        self._processor = JsonProcessor() if processor is None else processor
+        if not isinstance(self._processor, BaseAggregator):
+            raise TypeError(f"processor must be a processor like JsonProcessor(), not {self._processor!r}")
+        if max_queue_size < 1:
+            raise ValueError(f"max_queue_size must be 1 or more, not {max_queue_size}")
+        if idle_timeout is not None and not idle_timeout > 0:
+            raise ValueError(f"idle_timeout must be above 0 s, or None, not {idle_timeout}")
+        if checkpoint_interval is not None:
+            if not checkpoint_interval > 0:
+                raise ValueError(f"checkpoint_interval must be above 0 s, not {checkpoint_interval}")
+            if getattr(self._checkpointer, "auto_checkpoint", True) is False:
+                raise ValueError(
+                    "checkpoint_interval and a checkpointer of auto_checkpoint=False exclude each other: the one "
+                    "writes by the clock, the other when manual_checkpoint() is called"
+                )
+        if output not in ("items", "records", "batches"):
+            raise ValueError(f'output must be "items", "records" or "batches", not {output!r}')
+        if on_record_error not in ("raise", "skip") and not callable(on_record_error):
+            raise ValueError(f'on_record_error must be "raise", "skip" or a function, not {on_record_error!r}')
+        self._idle_timeout = idle_timeout
+        self._checkpoint_interval = checkpoint_interval
+        self._on_record_error = on_record_error
+        self._output: Output = output
+        self._deaggregated = deaggregate if deaggregate is not None else self._processor.deaggregates
+        if deaggregate is None and output == "batches":
+            self._deaggregated = True
+        self._metrics = options.get("metrics_collector") or get_metrics_collector()
+        self._labels = {"stream_name": self._client.stream_name}
+        if isinstance(self._checkpointer, BindsMetrics):
+            self._checkpointer.bind_metrics(self._metrics, dict(self._labels))
+        self._queue = RecordQueue(max_queue_size)
+        self._stream = StreamReader(
+            self._client,
+            self._checkpointer,
+            ReadOptions(
+                iterator_type=iterator_type,
+                timestamp=timestamp,
+                max_shard_consumers=max_shard_consumers,
+                record_limit=record_limit,
+                sleep_time_no_records=sleep_time_no_records,
+                shard_fetch_rate=shard_fetch_rate,
+                deaggregate=self._deaggregated,
+                hash_range_check=hash_range_check,
+            ),
+            make_queue=lambda: self._queue,
+            on_failure=self._queue.put,
+            metrics=self._metrics,
+        )
+        self._delivery: Delivery | None = None
+        self._delivered_at = 0.0
+        self._positions = Positions()
+        self._committing = asyncio.Lock()
+        self._ended: deque[ShardReader] = deque()
+        self._failed: list[Failed] = []
+        self._flusher: asyncio.Task[None] | None = None
+        self._flush_failed = False  # and the program does not know yet
+        self._is_started = self._is_closed = False
+
+    @property
+    def stream_name(self) -> str:
+        """The stream's name."""
+        return self._client.stream_name
+
+    # Life.
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Connect, and look at the stream. Iterating does it, too, if nobody has.
+
+        Raises:
+            RuntimeError: it was closed.
+            Exception: see `StreamClient.open`.
+        """
+        if self._is_closed:
+            raise RuntimeError(f"the consumer of {self.stream_name} was closed: make another one")
+        await self._client.open()
+
+    async def close(self) -> None:
+        """Stop fetching, write the positions of what is acknowledged, and let go of the shards. Again, nothing happens.
+
+        Raises:
+            Exception: a position could not be written; everything is closed all the same.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._queue.close()
+        async with contextlib.AsyncExitStack() as closing:
+            closing.push_async_callback(self._client.close)
+            closing.push_async_callback(self._checkpointer.close)
+            await self._stream.stop()
+            if self._flusher is not None:
+                self._flusher.cancel()
+                await asyncio.gather(self._flusher, return_exceptions=True)
+            self._hand_out_acknowledged()
+            await self._commit()
+
+    # Items.
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:  # noqa: ANN401 - items are of any type
+        """The next item, record or batch.
+
+        Raises:
+            StopAsyncIteration: nothing has come for idle_timeout, or the consumer is closed.
+            DeserializeError: a record cannot be read, with on_record_error "raise". It stays the next one.
+            ConnectionError: the service is away.
+            Exception: what else has stopped the fetching, or what a checkpointer has raised.
+        """
+        if not self._is_started:
+            await self._start()
+        elif self._failed:
+            failed, self._failed = self._failed, []
+            for each in failed:
+                self._stream.resume(each)
+        while not self._is_closed:
+            if self._delivery is not None:
+                if self._delivery.fetched.reader.lost:
+                    self._delivery = None
+                    continue
+                unreadable: RecordError | None = None
+                try:
+                    item = self._delivery.take()
+                except RecordError as error:
+                    unreadable = error
+                if unreadable is not None:
+                    await self._pass_unreadable(self._delivery, unreadable)
+                    continue
+                if item is not EXHAUSTED:
+                    return item
+                self._finish_delivery()
+            await self._settle()
+            entry = self._queue.take()
+            match entry:
+                case Fetched() if not entry.reader.lost:
+                    self._deliver(entry)
+                case ShardEnded():
+                    self._ended.append(entry.reader)
+                case ShardLost():
+                    log.warning("%s is another's now: what was fetched of it is that one's, too", entry.reader.shard_id)
+                    self._lose(entry.reader)
+                case Failed():
+                    self._flush_failed = False
+                    self._failed.append(entry)
+                    raise entry.error
+                case None:
+                    if not await self._wait_for_entries():
+                        break
+        raise StopAsyncIteration
+
+    async def _start(self) -> None:
+        await self.open()
+        self._stream.start()
+        if self._checkpoint_interval is not None and self._flusher is None:
+            self._flusher = asyncio.create_task(self._flush(self._checkpoint_interval))
+        self._is_started = True
+
+    async def _wait_for_entries(self) -> bool:
+        """Whether there is something in the queue; not when nothing has come for idle_timeout."""
+        while True:
+            try:
+                async with asyncio.timeout(self._idle_timeout):
+                    await self._queue.wait_for_entries()
+                    return True
+            except TimeoutError:
+                if self._stream.is_quiet:
+                    return False
+
+    def _deliver(self, fetched: Fetched) -> None:
+        self._metrics.gauge(MetricType.CONSUMER_QUEUE_SIZE, self._queue.rows, self._labels)
+        self._delivered_at = time.perf_counter()
+        if self._output == "batches":
+            self._delivery = BatchDelivery(fetched)
+        else:
+            self._delivery = ItemDelivery(fetched, self._processor, self._output, deaggregated=self._deaggregated)
+
+    def _finish_delivery(self) -> None:
+        assert self._delivery is not None
+        self._hand_out_acknowledged()
+        labels = {**self._labels, "shard_id": self._delivery.fetched.reader.shard_id}
+        seconds = time.perf_counter() - self._delivered_at
+        self._metrics.histogram(MetricType.CONSUMER_PROCESSING_TIME, seconds, labels)
+        self._delivery = None
+
+    def _hand_out_acknowledged(self) -> None:
+        """Let what the program is done with be committed."""
+        if self._delivery is None or self._delivery.fetched.reader.lost:
+            return
+        handed = self._delivery.acknowledged
+        if handed is not None:
+            self._positions.hand_out(self._delivery.fetched.reader.shard_id, handed)
+            self._positions.acknowledge()
+
+    async def _pass_unreadable(self, delivery: Delivery, error: RecordError) -> None:
+        record, cause = error.record, error.__cause__
+        assert isinstance(cause, Exception)
+        labels = {**self._labels, "shard_id": record.shard_id, "error_type": type(cause).__name__}
+        self._metrics.increment(MetricType.CONSUMER_ERRORS, 1, labels)
+        if self._on_record_error == "raise":
+            self._hand_out_acknowledged()
+            await self._settle()
+            cause.add_note(f"in record {record.sequence_number} of {record.shard_id}")
+            raise cause
+        if self._on_record_error == "skip":
+            log.warning("%s: record %s is skipped: %s", record.shard_id, record.sequence_number, cause)
+        else:
+            result = self._on_record_error(record, cause)
+            if inspect.isawaitable(result):
+                await result
+        delivery.skip()
+
+    # Positions.
+
+    async def _settle(self) -> None:
+        """Write the positions that are due, and give shards back that are finished."""
+        if self._checkpoint_interval is None:
+            await self._commit()
+        while self._ended:
+            reader = self._ended[0]
+            await self._commit(reader.shard_id)
+            await self._stream.end_shard(reader)
+            self._positions.drop(reader.shard_id)
+            self._ended.popleft()
+
+    async def _commit(self, only: str | None = None) -> None:
+        """Write positions: of all shards before the first error is raised."""
+        if not self._positions.pending:
+            return
+        first: Exception | None = None
+        async with self._committing:
+            for shard_id, handed in self._positions.pending.items():
+                if only not in (None, shard_id):
+                    continue
+                reader = self._stream.readers.get(shard_id)
+                if reader is None:
+                    self._positions.drop(shard_id)
+                    continue
+                try:
+                    await self._stream.commit(reader, handed.place)
+                except Exception as error:
+                    log.warning("%s: %s is not written: %r", shard_id, handed.place, error)
+                    first = first or error
+                    continue
+                if reader.lost:
+                    self._positions.drop(shard_id)
+                    continue
+                self._positions.committed(shard_id, handed)
+                labels = {**self._labels, "shard_id": shard_id}
+                self._metrics.gauge(MetricType.CONSUMER_LAG, reader.rows - handed.rows, labels)
+        if first is not None:
+            raise first
+
+    async def _flush(self, interval: float) -> None:
+        """Write the newest positions now and then; what cannot be written reaches the program, and stays."""
+        while True:
+            await asyncio.sleep(interval)
+            try:
+                await self._commit()
+            except Exception as error:
+                if not self._flush_failed:
+                    self._flush_failed = True
+                    self._queue.put(Failed(None, error))
+
+    def _lose(self, reader: ShardReader) -> None:
+        self._stream.drop(reader)
+        self._positions.drop(reader.shard_id)
+
+    # What is asked.
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all shards that could be allocated know where to read."""
+        return self._is_started and not self._is_closed and self._stream.is_ready
+
+    async def wait_ready(self, timeout: float = 30) -> None:
+        """Wait until records that are put from now on are read, also with LATEST. Starts the fetching.
+
+        Raises:
+            TimeoutError: it takes longer.
+            Exception: what has stopped the fetching.
+        """
+        if not self._is_started:
+            await self._start()
+        async with asyncio.timeout(timeout):
+            while not self.is_ready:
+                if self._stream.failure is not None:
+                    raise self._stream.failure
+                await self._stream.wait_for_change()
+
+    async def refresh_shards(self) -> None:
+        """List the shards now; otherwise that is done every 60 s, and when a shard ends.
+
+        Raises:
+            StreamDoesNotExist: there is no such stream.
+        """
+        await self.open()
+        await self._stream.refresh_shards()
+
+    def get_shard_status(self) -> dict[str, Any]:
+        """The shards as they are known now.
+
+        Returns:
+            total_shards, active_shards, closed_shards, allocated_shards, parent_shards, child_shards,
+            exhausted_parents, expired_parents: counts. resharding_in_progress: bool. topology: parent_child_map and
+            child_parent_map, each of ids to lists of ids. shard_details, for each shard: shard_id, is_allocated,
+            is_closed, has_iterator, sequence_range, parent_shard_id, is_parent, is_child, can_allocate, and stats
+            (throttled and success, or None where it is not read here).
+        """
+        return self._stream.status()
+
+    def is_resharding_likely_in_progress(self) -> bool:
+        """Whether a shard waits for its parents, or has ended without children that are known."""
+        return self._stream.topology.is_resharding

@@ -1,0 +1,196 @@
+"""A batch on its way to the program, one item after the other.
+
+Rules: no I/O and no clock. A record is parsed when it is its turn. Asking for more is what acknowledges a record: all
+of its items were handed out then. A record that cannot be parsed stays the next one until it is skipped; what was
+before it is acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from enum import Enum
+from typing import Any, Final, Literal, NamedTuple, Protocol
+
+from fastkcl._core import Record, RecordBatch
+from fastkcl.kinesis.aggregators import BaseAggregator
+from fastkcl.kinesis.checkpoints.base import Place
+from fastkcl.kinesis.positions import Handed
+from fastkcl.kinesis.record_queue import Fetched
+
+__all__ = ["EXHAUSTED", "BatchDelivery", "ConsumerRecord", "Delivery", "Exhausted", "ItemDelivery", "RecordError"]
+
+
+class Exhausted(Enum):
+    """There is nothing more in a delivery, and everything of it is acknowledged."""
+
+    EXHAUSTED = "exhausted"
+
+
+EXHAUSTED: Final = Exhausted.EXHAUSTED
+
+
+class ConsumerRecord(NamedTuple):
+    """An item with what is known of the record that it was in.
+
+    Attributes:
+        data: the item; the record's bytes, where it could not be parsed.
+        partition_key: the record's; of a user record of an aggregate its own.
+        explicit_hash_key: of a user record that has one, decimal digits.
+        sequence_number: decimal digits; user records have that of their aggregate.
+        sub_sequence_number: of a user record its number in the aggregate; None if aggregates are not taken apart.
+        approximate_arrival_timestamp: UTC, aware.
+        shard_id: e.g. ``shardId-000000000000``.
+        encryption_type: NONE or KMS; None where the service did not say.
+        millis_behind_latest: of the answer that it was in.
+    """
+
+    data: Any
+    partition_key: str
+    explicit_hash_key: str | None
+    sequence_number: str
+    sub_sequence_number: int | None
+    approximate_arrival_timestamp: datetime | None
+    shard_id: str
+    encryption_type: str | None
+    millis_behind_latest: int | None
+
+
+class RecordError(Exception):
+    """A record that cannot be parsed; its cause says why.
+
+    Attributes:
+        record: with its data as bytes.
+    """
+
+    def __init__(self, record: ConsumerRecord) -> None:
+        super().__init__(f"{record.shard_id}: record {record.sequence_number} cannot be parsed")
+        self.record = record
+
+
+class Delivery(Protocol):
+    """What is being handed out."""
+
+    fetched: Fetched
+
+    def take(self) -> Any:  # noqa: ANN401 - items are of any type
+        """What comes next; `EXHAUSTED` at the end. It acknowledges what was taken before.
+
+        Raises:
+            RecordError: the next record cannot be parsed.
+        """
+
+    def skip(self) -> None:
+        """Leave out the record that could not be parsed."""
+
+    @property
+    def acknowledged(self) -> Handed | None:
+        """Up to where the program is done with it; None if with nothing of it."""
+
+
+class BatchDelivery:
+    """Hands out a batch as it is, if there is anything in it.
+
+    Args:
+        fetched: what to hand out.
+    """
+
+    def __init__(self, fetched: Fetched) -> None:
+        self.fetched = fetched
+        self._given = not fetched.batch.num_rows
+        self._done = False
+
+    def take(self) -> RecordBatch | Exhausted:
+        """The batch, once."""
+        if self._given:
+            self._done = True
+            return EXHAUSTED
+        self._given = True
+        return self.fetched.batch.canonical()
+
+    def skip(self) -> None:
+        """A batch is not parsed."""
+
+    @property
+    def acknowledged(self) -> Handed | None:
+        """All or nothing."""
+        place = self.fetched.place
+        return Handed(place, self.fetched.rows) if self._done and place is not None else None
+
+
+class ItemDelivery:
+    """Hands out the items of a batch's records.
+
+    Args:
+        fetched: what to hand out.
+        processor: knows the items of a record.
+        output: items as they are, or as `ConsumerRecord`.
+        deaggregated: whether aggregates are taken apart already.
+    """
+
+    def __init__(
+        self, fetched: Fetched, processor: BaseAggregator, output: Literal["items", "records"], *, deaggregated: bool
+    ) -> None:
+        self.fetched = fetched
+        self._batch = fetched.batch
+        self._rows = fetched.batch.num_rows
+        self._row = 0  # the next one to parse
+        self._done = 0  # rows that are acknowledged
+        self._items: list[Any] = []  # of the row before it, the last one first
+        self._parse: Callable[[bytes], list[Any]] = processor.parse
+        if deaggregated and processor.deaggregates:  # user data that looks aggregated is not opened again
+            self._parse = lambda data: [processor.deserialize(data)]
+        self._as_records = output == "records"
+
+    def take(self) -> Any:  # noqa: ANN401
+        """The next item."""
+        while True:
+            if self._items:
+                return self._items.pop()
+            self._done = self._row
+            if self._row == self._rows:
+                return EXHAUSTED
+            record = self._batch[self._row]
+            try:
+                items = self._parse(record.data or b"")
+            except Exception as error:
+                raise RecordError(self._with_metadata(record, record.data)) from error
+            self._row += 1
+            if self._as_records:
+                items = [self._with_metadata(record, item) for item in items]
+            if len(items) == 1:
+                return items[0]
+            items.reverse()
+            self._items = items
+
+    def skip(self) -> None:
+        """Leave out the record that could not be parsed."""
+        self._row += 1
+
+    @property
+    def acknowledged(self) -> Handed | None:
+        """Up to the last record of which all items were taken, and more."""
+        left = self._rows - self._done
+        if not left:
+            return None if self.fetched.place is None else Handed(self.fetched.place, self.fetched.rows)
+        if not self._done:
+            return None
+        last = self._batch[self._done - 1]
+        inside = self._batch[self._done].sequence_number == last.sequence_number
+        place = self.fetched.place
+        with_sub = inside or (place is not None and place.sub_sequence_number is not None)
+        sub = last.sub_sequence_number if with_sub else None
+        return Handed(Place(last.sequence_number, sub), self.fetched.rows - left)
+
+    def _with_metadata(self, record: Record, data: object) -> ConsumerRecord:
+        return ConsumerRecord(
+            data,
+            record.partition_key,
+            record.explicit_hash_key,
+            record.sequence_number,
+            record.sub_sequence_number,
+            record.approximate_arrival_timestamp,
+            self.fetched.reader.shard_id,
+            record.encryption_type,
+            self._batch.millis_behind_latest,
+        )

@@ -1,0 +1,416 @@
+"""One shard, from where it begins to its end: GetRecords again and again, into a queue.
+
+    Start ──▶ GetShardIterator ──▶ GetRecords ──▶ Arrow batch ──▶ aggregates taken apart ──▶ RecordQueue
+                    ▲                  │                                                       │ no room for 30 s:
+                    └── FetchPolicy ◀──┴── failure                                             └ the rest is let go of,
+                                                                                                 and fetched again later
+
+What a failure of a call leads to is a table, `FetchPolicy`, without I/O or clock:
+
+==============================  ================================================================================
+too much, too often             wait 0.25 s, then twice as long each time up to 5 s; that is no failure
+iterator expired                a new one behind the last record that was queued, or where the shard began
+no such shard, new iterator     the shard is gone with its records: its end
+outage                          the client waits and tries again; when it gives up, so does the reader
+anything else                   wait as above; the tenth in a row reaches the program
+==============================  ================================================================================
+
+Rules: a shard's records are queued once, in order, without a gap. A reader waits for its own shard only. Where it
+began at the latest record and nothing was queued yet, a new iterator begins at the time of the first one, or what came
+between would be lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from enum import Enum
+from typing import Any, NamedTuple
+
+from fastkcl._core import ChildShard, GetRecordsAnswer, RecordBatch, deaggregate
+from fastkcl.kinesis.checkpoints.base import Place
+from fastkcl.kinesis.client import Backoff, Failure, StreamClient, error_code, failure_of
+from fastkcl.kinesis.metrics import MetricsCollector, MetricType
+from fastkcl.kinesis.record_queue import Fetched, RecordQueue, ShardEnded, ShardLost
+from fastkcl.kinesis.topology import Shard
+
+__all__ = ["MAX_FAILURES", "FetchOptions", "FetchPolicy", "Next", "ShardReader", "Start", "Step", "whole_records"]
+
+log = logging.getLogger(__name__)
+
+MAX_FAILURES = 10
+QUEUE_FULL_SECONDS = 30.0
+
+
+class Next(Enum):
+    """What comes after a failure."""
+
+    AGAIN = "again"
+    NEW_ITERATOR = "new iterator"
+    SHARD_GONE = "shard gone"
+    GIVE_UP = "give up"
+
+
+class Step(NamedTuple):
+    """What comes next, and after how many seconds."""
+
+    next: Next
+    pause: float = 0.0
+
+
+class FetchPolicy:
+    """The table above."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._backoff = Backoff()
+
+    def failed(self, failure: Failure, *, of_iterator: bool = False) -> Step:
+        """What to do about a failure.
+
+        Args:
+            failure: which.
+            of_iterator: whether it was a new iterator that could not be had.
+        """
+        if failure is Failure.THROTTLED:
+            return Step(Next.AGAIN, self._backoff.next())
+        if failure is Failure.NOT_FOUND and of_iterator:
+            return Step(Next.SHARD_GONE)
+        self._failures += 1
+        if self._failures >= MAX_FAILURES:
+            return Step(Next.GIVE_UP)
+        if failure in (Failure.EXPIRED_ITERATOR, Failure.NOT_FOUND):
+            return Step(Next.NEW_ITERATOR)
+        return Step(Next.AGAIN, self._backoff.next())
+
+    def succeeded(self) -> None:
+        """The call has succeeded."""
+        self._failures = 0
+        self._backoff.reset()
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a shard begins.
+
+    Attributes:
+        iterator_type: TRIM_HORIZON, LATEST or AT_TIMESTAMP, where there is no place.
+        timestamp: of AT_TIMESTAMP.
+        place: behind which to begin; inside of a record, if it has a sub-sequence number.
+    """
+
+    iterator_type: str
+    timestamp: datetime | None = None
+    place: Place | None = None
+
+    @property
+    def request(self) -> dict[str, object]:
+        """The part of a GetShardIterator request that says where."""
+        if self.place is None:
+            where: dict[str, object] = {"ShardIteratorType": self.iterator_type}
+            return where if self.timestamp is None else {**where, "Timestamp": self.timestamp}
+        # The record is delivered again, and what was processed of it left out.
+        inside = self.place.sub_sequence_number is not None
+        return {
+            "ShardIteratorType": "AT_SEQUENCE_NUMBER" if inside else "AFTER_SEQUENCE_NUMBER",
+            "StartingSequenceNumber": self.place.sequence_number,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchOptions:
+    """How to read a shard.
+
+    Attributes:
+        record_limit: records of a GetRecords call at the most.
+        interval: least seconds between two calls.
+        sleep_time_no_records: seconds between two calls when there is nothing new.
+        deaggregate: take KPL aggregates apart.
+        hash_range_check: drop aggregates with keys of other shards.
+        sub_sequences: places have the sub-sequence number of the last user record.
+        empty_answers: queue empty batches, too.
+    """
+
+    record_limit: int
+    interval: float
+    sleep_time_no_records: float
+    deaggregate: bool
+    hash_range_check: bool = True
+    sub_sequences: bool = False
+    empty_answers: bool = False
+
+
+class ShardReader:
+    """Reads one shard.
+
+    Args:
+        shard: which.
+        start: where it begins.
+        client: of its stream.
+        queue: where its records go.
+        options: see there.
+        is_ours: whether the shard is still this consumer's.
+        metrics: what is counted, with these labels.
+        labels: stream_name and shard_id.
+        on_change: is called when it has its first iterator.
+
+    Attributes:
+        shard: which.
+        children: of the shard, as its end has told.
+        lost: whether the shard is another's by now.
+        ended: whether it was read to its end.
+        healthy: whether the last call has succeeded; False before the first.
+        throttled: answers that said too much or too often.
+        successes: answers with or without records.
+        rows: records that were queued.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        start: Start,
+        client: StreamClient,
+        queue: RecordQueue,
+        options: FetchOptions,
+        *,
+        is_ours: Callable[[], bool],
+        metrics: MetricsCollector,
+        labels: Mapping[str, str],
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.shard = shard
+        self.start = start
+        self.queue = queue
+        self.children: tuple[ChildShard, ...] = ()
+        self.lost = False
+        self.ended = False
+        self.healthy = False
+        self.throttled = 0
+        self.successes = 0
+        self.rows = 0
+        self._client = client
+        self._options = options
+        self._is_ours = is_ours
+        self._metrics = metrics
+        self._labels = dict(labels)
+        self._on_change = on_change
+        self._policy = FetchPolicy()
+        self._iterator: str | None = None
+        self._next_call = 0.0  # on the clock of the event loop
+
+    @property
+    def shard_id(self) -> str:
+        """The shard's id."""
+        return self.shard.shard_id
+
+    @property
+    def has_iterator(self) -> bool:
+        """Whether it knows where to read."""
+        return self._iterator is not None
+
+    async def run(self) -> None:
+        """Read until the shard has ended or is lost. After an exception, it goes on where it was.
+
+        Raises:
+            ConnectionError: the service is away, and the client has given up.
+            Exception: the tenth failure in a row.
+        """
+        self._policy.succeeded()  # again, after an exception
+        while True:
+            if not self._is_ours():
+                self.lost = True
+                self.queue.put(ShardLost(self))
+                return
+            await self.queue.wait_for_room()
+            of_iterator = self._iterator is None
+            try:
+                if self._iterator is None:
+                    self._iterator = await self._new_iterator()
+                    self._on_change()
+                await self._wait_for_turn()
+                answer = await self._client.get_records(
+                    self.shard_id, self._iterator, self._options.record_limit, on_outage=self._note
+                )
+            except ConnectionError:
+                raise
+            except Exception as error:
+                if await self._recover(error, of_iterator=of_iterator and self._iterator is None):
+                    return
+            else:
+                if await self._take(answer):
+                    return
+
+    # Calls.
+
+    async def _new_iterator(self) -> str:
+        request = {**self._client.address, "ShardId": self.shard_id, **self.start.request}
+        answer = await self._client.call("get_shard_iterator", request, on_outage=self._note)
+        if self.start.iterator_type == "LATEST" and self.start.place is None:
+            told = _time_of(answer)
+            if told is not None:
+                self.start = Start("AT_TIMESTAMP", told)
+        iterator: str = answer["ShardIterator"]
+        return iterator
+
+    async def _wait_for_turn(self) -> None:
+        clock = asyncio.get_running_loop().time
+        await asyncio.sleep(max(0.0, self._next_call - clock()))
+        self._next_call = clock() + self._options.interval
+
+    def _note(self, error: BaseException) -> None:
+        """Count a call that has failed."""
+        self.healthy = False
+        self._metrics.increment(MetricType.CONSUMER_ERRORS, 1, {**self._labels, "error_type": error_code(error)})
+
+    async def _recover(self, error: Exception, *, of_iterator: bool) -> bool:
+        """Do what the table says; whether that was the shard's end."""
+        failure = failure_of(error)
+        self._note(error)
+        if failure is Failure.THROTTLED:
+            self.throttled += 1
+        step = self._policy.failed(failure, of_iterator=of_iterator)
+        match step.next:
+            case Next.GIVE_UP:
+                log.error("%s: %d failures in a row, the last: %r", self.shard_id, MAX_FAILURES, error)
+                raise error
+            case Next.SHARD_GONE:
+                log.warning("%s is not there any more: what was not read of it is gone: %s", self.shard_id, error)
+                self._end(())
+                return True
+            case Next.NEW_ITERATOR:
+                log.info("%s: a new iterator: %s", self.shard_id, error)
+                self._iterator = None
+            case Next.AGAIN:
+                log.info("%s: again in %g s: %s", self.shard_id, step.pause, error)
+                await asyncio.sleep(step.pause)
+        return False
+
+    # Answers.
+
+    async def _take(self, answer: GetRecordsAnswer) -> bool:
+        """Queue an answer; whether it was the last one of the shard."""
+        self._policy.succeeded()
+        self.healthy = True
+        self.successes += 1
+        behind = answer.millis_behind_latest
+        if behind is not None:
+            self._metrics.gauge(MetricType.CONSUMER_ITERATOR_AGE, behind, self._labels)
+        if answer.batch.num_rows:
+            self._metrics.increment(MetricType.CONSUMER_RECORDS_RECEIVED, answer.batch.num_rows, self._labels)
+            self._metrics.increment(MetricType.CONSUMER_BYTES_RECEIVED, answer.batch.nbytes, self._labels)
+            if not await self._queue_all(answer.batch):
+                return False
+        elif self._options.empty_answers:
+            self.queue.put(Fetched(self, answer.batch, None, self.rows))
+        self._iterator = answer.next_shard_iterator
+        if self._iterator is None:
+            self._end(answer.child_shards)
+            return True
+        if not answer.batch.num_rows and not behind:
+            pause = max(self._options.interval, self._options.sleep_time_no_records)
+            self._next_call = asyncio.get_running_loop().time() + pause
+        return False
+
+    def _end(self, children: tuple[ChildShard, ...]) -> None:
+        self.children = children
+        self.ended = True
+        self.queue.put(ShardEnded(self))
+
+    async def _queue_all(self, batch: RecordBatch) -> bool:
+        """Queue the records of an answer as there is room; False if the rest has to be fetched again."""
+        for part in self._user_records(batch) if self._options.deaggregate else [batch]:
+            part = self._without_processed(part)
+            offset = 0
+            while offset < part.num_rows:
+                if not await self._wait_for_room():
+                    log.warning(
+                        "%s: the queue was full for %g s: what is not in it is fetched again later",
+                        self.shard_id,
+                        QUEUE_FULL_SECONDS,
+                    )
+                    self._iterator = None
+                    return False
+                end = whole_records(part, offset, self.queue.room)
+                last_row = part[end - 1]
+                sub = last_row.sub_sequence_number if self._options.sub_sequences else None
+                self._queue(part.slice(offset, end - offset), Place(last_row.sequence_number, sub))
+                offset = end
+        last = batch[batch.num_rows - 1].sequence_number
+        if self.start.place is None or self.start.place.sequence_number != last:
+            # The last records were aggregates that gave nothing; the shard's position still moves past them.
+            self._queue(batch.slice(0, 0), Place(last))
+        return True
+
+    def _queue(self, batch: RecordBatch, place: Place) -> None:
+        self.rows += batch.num_rows
+        self.queue.put(Fetched(self, batch, place, self.rows))
+        self.start = Start(self.start.iterator_type, place=Place(place.sequence_number))
+        stream = {"stream_name": self._labels["stream_name"]}
+        self._metrics.gauge(MetricType.CONSUMER_QUEUE_SIZE, self.queue.rows, stream)
+
+    async def _wait_for_room(self) -> bool:
+        try:
+            async with asyncio.timeout(QUEUE_FULL_SECONDS):
+                while not self.queue.room:
+                    await self.queue.wait_for_room()
+        except TimeoutError:
+            return False
+        return True
+
+    def _user_records(self, batch: RecordBatch) -> list[RecordBatch]:
+        """The batch with its aggregates taken apart; in parts where it would be too large."""
+        try:
+            result = deaggregate(batch, self.shard.hash_range if self._options.hash_range_check else None)
+        except OverflowError:
+            half = batch.num_rows // 2
+            return self._user_records(batch.slice(0, half)) + self._user_records(batch.slice(half))
+        if result.dropped_aggregates:
+            log.info(
+                "%s: %d aggregates of %d records dropped: they have keys of other shards, which have them, too",
+                self.shard_id,
+                result.dropped_aggregates,
+                result.dropped_records,
+            )
+        if result.fallbacks:
+            log.debug("%s: records that begin as aggregates and are none: %r", self.shard_id, result.fallbacks)
+        return [result.batch]
+
+    def _without_processed(self, batch: RecordBatch) -> RecordBatch:
+        """Leave out the user records that were processed of the record that the shard begins in."""
+        place = self.start.place
+        if place is None or place.sub_sequence_number is None:
+            return batch
+        processed = 0
+        for record in batch:
+            sub = record.sub_sequence_number
+            # Without sub-sequence numbers nobody knows which user records are in it: then it comes again.
+            if record.sequence_number != place.sequence_number or sub is None or sub > place.sub_sequence_number:
+                break
+            processed += 1
+        return batch.slice(processed)
+
+
+def whole_records(batch: RecordBatch, offset: int, room: int) -> int:
+    """Where to cut a batch so that about `room` rows from `offset` on are before it, and no aggregate is cut.
+
+    At least one record is before it, if there is one.
+    """
+    end = min(offset + max(room, 1), batch.num_rows)
+    if end < batch.num_rows and batch[end - 1].sub_sequence_number is not None:
+        sequence = batch[end - 1].sequence_number
+        while end < batch.num_rows and batch[end].sequence_number == sequence:
+            end += 1
+    return end
+
+
+def _time_of(answer: Mapping[str, Any]) -> datetime | None:
+    """When the service answered, by its own clock."""
+    date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    try:
+        return None if date is None else parsedate_to_datetime(date)
+    except ValueError:
+        return None

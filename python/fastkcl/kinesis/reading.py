@@ -1,0 +1,420 @@
+"""A stream, all shards of it that are ours: which are taken, read, given back.
+
+    client ── list_shards ──▶ Topology ── startable ──▶ checkpointer.allocate ──▶ ShardReader ──▶ RecordQueue
+                                 ▲                                                    │               │
+                                 └──────────── children, at the end of a shard ◀──────┘               ▼
+                                 └──────────── end_shard: everything of it is handed over ◀──── the program
+
+One task looks for shards: at the start, every 60 s, at once when a shard ends, and every 2 s for those that another
+consumer has. Each shard has a task that reads it. What stops a task reaches the program through the queue, behind the
+records that were read before, and `resume` lets it go on where it was.
+
+Rules: a shard is read when it is allocated by the checkpointer, and no longer. It is given back when its last position
+is committed, and its children start then. `stop` leaves no task behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, get_args
+
+from fastkcl.kinesis.checkpoints.base import SHARD_END, CheckPointer, EndsShards, ListsShards, Place
+from fastkcl.kinesis.client import Failure, StreamClient
+from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, StreamDoesNotExist
+from fastkcl.kinesis.fetch import FetchOptions, FetchPolicy, Next, ShardReader, Start
+from fastkcl.kinesis.metrics import MetricsCollector, MetricType
+from fastkcl.kinesis.record_queue import Failed, RecordQueue
+from fastkcl.kinesis.topology import Origin, Shard, Topology
+
+__all__ = ["IteratorType", "ReadOptions", "StreamReader"]
+
+log = logging.getLogger(__name__)
+
+REFRESH_SECONDS = 60.0
+ALLOCATE_SECONDS = 2.0
+
+IteratorType = Literal["TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """How to read a stream.
+
+    Attributes:
+        iterator_type: where a shard begins that has no position, and follows none that was read.
+        timestamp: aware; needed for AT_TIMESTAMP, and not looked at otherwise.
+        max_shard_consumers: open shards at the most; None for all.
+        record_limit: records of a GetRecords call at the most, 1 to 10,000.
+        sleep_time_no_records: seconds between two calls of a shard that has nothing new.
+        shard_fetch_rate: GetRecords calls a second of each shard, 1 to 5.
+        deaggregate: take KPL aggregates apart.
+        hash_range_check: drop aggregates with keys that their shard does not own.
+        empty_answers: queue empty batches, too.
+
+    Raises:
+        ValueError: an option out of range.
+    """
+
+    iterator_type: IteratorType = "TRIM_HORIZON"
+    timestamp: datetime | None = None
+    max_shard_consumers: int | None = None
+    record_limit: int = 10_000
+    sleep_time_no_records: float = 2.0
+    shard_fetch_rate: float = 1
+    deaggregate: bool = True
+    hash_range_check: bool = True
+    empty_answers: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what is out of range."""
+        if self.iterator_type not in get_args(IteratorType):
+            raise ValueError(
+                f"iterator_type must be one of {', '.join(get_args(IteratorType))}, not {self.iterator_type!r}"
+            )
+        if self.iterator_type == "AT_TIMESTAMP" and self.timestamp is None:
+            raise ValueError("iterator_type AT_TIMESTAMP needs a timestamp")
+        if self.timestamp is not None and self.timestamp.tzinfo is None:
+            raise ValueError(f"timestamp must have a time zone, unlike {self.timestamp!r}")
+        if self.max_shard_consumers is not None and self.max_shard_consumers < 1:
+            raise ValueError(f"max_shard_consumers must be 1 or more, not {self.max_shard_consumers}")
+        if not 1 <= self.record_limit <= 10_000:
+            raise ValueError(f"record_limit must be 1 to 10,000, not {self.record_limit}")
+        if not self.sleep_time_no_records >= 0:
+            raise ValueError(f"sleep_time_no_records must be 0 s or more, not {self.sleep_time_no_records}")
+        if not 1 <= self.shard_fetch_rate <= 5:
+            raise ValueError(f"shard_fetch_rate must be 1 to 5 calls a second, not {self.shard_fetch_rate}")
+
+
+class StreamReader:
+    """Reads the shards of a stream that the checkpointer gives.
+
+    Args:
+        client: of the stream, open when `start` is called.
+        checkpointer: divides the shards, and keeps the positions.
+        options: see there.
+        make_queue: the queue of a shard: the same one for all, or one for each.
+        on_failure: is told when looking for shards has stopped.
+        on_reader: is told of each shard that is ours from now on.
+        metrics: what is counted.
+
+    Attributes:
+        topology: the shards that there are.
+        readers: of the shards that are ours, by id.
+    """
+
+    def __init__(
+        self,
+        client: StreamClient,
+        checkpointer: CheckPointer,
+        options: ReadOptions,
+        *,
+        make_queue: Callable[[], RecordQueue],
+        on_failure: Callable[[Failed], None],
+        on_reader: Callable[[ShardReader], None] = lambda reader: None,
+        metrics: MetricsCollector,
+    ) -> None:
+        self.topology = Topology()
+        self.readers: dict[str, ShardReader] = {}
+        self._client = client
+        self._checkpointer = checkpointer
+        self._options = options
+        self._make_queue = make_queue
+        self._on_failure = on_failure
+        self._on_reader = on_reader
+        self._metrics = metrics
+        self._labels = {"stream_name": client.stream_name}
+        self._sub_sequences: bool = getattr(checkpointer, "sub_sequences", False)
+        self._tasks: dict[ShardReader | None, asyncio.Task[None]] = {}  # None: that looks for shards
+        self._look = asyncio.Event()
+        self._look_is_done = False
+        self._list_is_old = True
+        self._listed_at = 0.0  # on the clock of the event loop
+        self._changed = asyncio.Event()
+        self._failures: dict[ShardReader | None, Exception] = {}
+
+    # Life.
+
+    @property
+    def failure(self) -> Exception | None:
+        """What has stopped one of the tasks, until it is resumed."""
+        return next(iter(self._failures.values()), None)
+
+    def start(self) -> None:
+        """Begin to look for shards, and to read them. Again, nothing happens."""
+        if None not in self._tasks:
+            self._run(None, self._look_for_shards())
+
+    async def stop(self) -> None:
+        """End all tasks; the shards stay allocated."""
+        tasks = list(self._tasks.values())
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def resume(self, failed: Failed) -> None:
+        """Let go on what has stopped; nothing happens to what has not."""
+        reader = failed.reader
+        if not (reader in self._tasks and self._tasks[reader].done()):
+            return
+        if reader is None:
+            self._run(None, self._look_for_shards())
+        else:
+            self._run(reader, self._read(reader))
+
+    def _run(self, what: ShardReader | None, work: Coroutine[Any, Any, None]) -> None:
+        self._failures.pop(what, None)
+        name = f"{self._client.stream_name} {'shards' if what is None else what.shard_id}"
+        self._tasks[what] = asyncio.create_task(work, name=name)
+
+    # Shards that are looked for.
+
+    async def _look_for_shards(self) -> None:
+        policy = FetchPolicy()
+        while True:
+            self._look.clear()
+            try:
+                clock = asyncio.get_running_loop().time
+                if self._list_is_old or clock() - self._listed_at >= REFRESH_SECONDS:
+                    await self.refresh_shards()
+                await self._take_shards()
+            except Exception as error:
+                self._count_error("", error)
+                step = policy.failed(Failure.OTHER)
+                # A stream that is not there, and a client that has given up, are what they are.
+                if step.next is Next.GIVE_UP or isinstance(error, StreamDoesNotExist | ConnectionError):
+                    log.error("%s: looking for shards has stopped: %r", self._client.stream_name, error)
+                    self._on_failure(self._failed(None, error))
+                    return
+                log.warning("%s: looking for shards, again in %g s: %r", self._client.stream_name, step.pause, error)
+                await asyncio.sleep(step.pause)
+                continue
+            policy.succeeded()
+            self._look_is_done = not self._look.is_set()
+            self._changed.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ALLOCATE_SECONDS):
+                    await self._look.wait()
+
+    async def refresh_shards(self) -> None:
+        """List the shards of the stream now.
+
+        Raises:
+            StreamDoesNotExist: there is no such stream.
+            ConnectionError: the service cannot be reached.
+        """
+        self._list_is_old = False
+        try:
+            shards = await self._client.list_shards()
+        except BaseException:
+            self._list_is_old = True
+            raise
+        self._listed_at = asyncio.get_running_loop().time()
+        self.topology.listed(shards)
+        if isinstance(self._checkpointer, ListsShards):
+            await self._checkpointer.shards_listed(self.topology.shards)
+        closed = sum(self.topology.is_closed(shard.shard_id) for shard in shards)
+        self._metrics.gauge(MetricType.STREAM_SHARDS_CLOSED, closed, self._labels)
+        self._metrics.gauge(MetricType.STREAM_SHARDS_ACTIVE, len(shards) - closed, self._labels)
+
+    async def _take_shards(self) -> None:
+        """Allocate what may be read; again where that has finished shards, as their children may follow."""
+        finished = True
+        while finished:
+            finished = False
+            for shard in self.topology.startable:
+                if shard.shard_id not in self.readers and self._has_place_for(shard):
+                    finished |= await self._take(shard)
+
+    def _has_place_for(self, shard: Shard) -> bool:
+        limit = self._options.max_shard_consumers
+        if limit is None or self.topology.is_closed(shard.shard_id):
+            return True
+        return sum(not self.topology.is_closed(shard_id) for shard_id in self.readers) < limit
+
+    async def _take(self, shard: Shard) -> bool:
+        """Ask for a shard; whether it turned out to be finished."""
+        shard_id = shard.shard_id
+        is_ours, position = await self._checkpointer.allocate(shard_id)
+        if position == SHARD_END:
+            self.topology.finish_for_all(shard_id)
+            return True
+        if not is_ours:
+            return False
+        at_latest = self._options.iterator_type == "LATEST"
+        origin = self.topology.begin(shard_id, has_position=position is not None, at_latest=at_latest)
+        if origin is Origin.NOWHERE:
+            await self._checkpointer.deallocate(shard_id)
+            self.topology.finish(shard_id)
+            return True
+        reader = ShardReader(
+            shard,
+            self._start_at(origin, position),
+            self._client,
+            self._make_queue(),
+            FetchOptions(
+                record_limit=self._options.record_limit,
+                interval=1 / self._options.shard_fetch_rate,
+                sleep_time_no_records=self._options.sleep_time_no_records,
+                deaggregate=self._options.deaggregate,
+                hash_range_check=self._options.hash_range_check,
+                sub_sequences=self._sub_sequences,
+                empty_answers=self._options.empty_answers,
+            ),
+            is_ours=lambda: self._checkpointer.is_allocated(shard_id),
+            metrics=self._metrics,
+            labels={**self._labels, "shard_id": shard_id},
+            on_change=self._changed.set,
+        )
+        log.info("%s: ours, from %s", shard_id, position or reader.start.iterator_type)
+        self.readers[shard_id] = reader
+        self._run(reader, self._read(reader))
+        self._on_reader(reader)
+        return False
+
+    def _start_at(self, origin: Origin, position: str | None) -> Start:
+        match origin:
+            case Origin.POSITION if position is not None:
+                place = Place.parse(position)
+                iterator_type = "AFTER_SEQUENCE_NUMBER" if place is not None else position
+            case Origin.ITERATOR_TYPE:
+                place, iterator_type = None, self._options.iterator_type
+            case _:
+                place, iterator_type = None, "TRIM_HORIZON"
+        timestamp = self._options.timestamp if iterator_type == "AT_TIMESTAMP" else None
+        if iterator_type == "AT_TIMESTAMP" and timestamp is None:
+            raise ValueError("a position says AT_TIMESTAMP, and the consumer has no timestamp: give it one")
+        return Start(iterator_type, timestamp, place)
+
+    async def _read(self, reader: ShardReader) -> None:
+        try:
+            await reader.run()
+        except Exception as error:
+            reader.queue.put(self._failed(reader, error))
+            return
+        if reader.ended:
+            self.topology.ended(reader.shard_id)
+            self.topology.add_children(Shard.from_child(child) for child in reader.children)
+            if reader.children:
+                self._metrics.increment(MetricType.STREAM_RESHARDING_EVENTS, 1, self._labels)
+            self._list_is_old = True
+            self._look_again()
+
+    def _failed(self, reader: ShardReader | None, error: Exception) -> Failed:
+        self._failures[reader] = error
+        self._changed.set()
+        return Failed(reader, error)
+
+    def _look_again(self) -> None:
+        self._look_is_done = False
+        self._look.set()
+
+    def _count_error(self, shard_id: str, error: Exception) -> None:
+        labels = {**self._labels, "shard_id": shard_id, "error_type": type(error).__name__}
+        self._metrics.increment(MetricType.CONSUMER_ERRORS, 1, labels)
+
+    # Shards that are read.
+
+    async def commit(self, reader: ShardReader, place: Place) -> None:
+        """Write a position. If the shard is not ours any more, it is dropped instead, with a line in the log.
+
+        Raises:
+            Exception: the position is not known to be written.
+        """
+        try:
+            await self._checkpointer.checkpoint(reader.shard_id, str(place))
+        except CheckpointOwnershipConflict as error:
+            log.warning("%s is another's now: %s", reader.shard_id, error)
+            self.drop(reader)
+
+    async def end_shard(self, reader: ShardReader) -> None:
+        """Give a shard back that was read to its end and is committed; its children may start.
+
+        Raises:
+            Exception: it is not known to be given back.
+        """
+        if reader.lost:
+            return
+        try:
+            if isinstance(self._checkpointer, EndsShards):
+                await self._checkpointer.shard_ended(reader.shard_id)
+            else:
+                await self._checkpointer.deallocate(reader.shard_id)
+        except CheckpointOwnershipConflict as error:
+            log.warning("%s is another's now: %s", reader.shard_id, error)
+            self.drop(reader)
+            return
+        self._forget(reader)
+        self.topology.finish(reader.shard_id)
+        log.info("%s: finished", reader.shard_id)
+        self._look_again()
+
+    def drop(self, reader: ShardReader) -> None:
+        """Stop reading a shard that is another's by now."""
+        reader.lost = True
+        self._forget(reader)
+
+    def _forget(self, reader: ShardReader) -> None:
+        if self.readers.get(reader.shard_id) is reader:
+            del self.readers[reader.shard_id]
+        self._failures.pop(reader, None)
+        task = self._tasks.pop(reader, None)
+        if task is not None:
+            task.cancel()
+
+    # What is asked.
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all shards that could be allocated know where to read."""
+        return self._look_is_done and all(reader.has_iterator or reader.ended for reader in self.readers.values())
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is wrong, and nothing under way: no records means that there are none."""
+        return self._look_is_done and all(reader.healthy for reader in self.readers.values())
+
+    async def wait_for_change(self) -> None:
+        """Wait until `is_ready` may have changed."""
+        self._changed.clear()
+        await self._changed.wait()
+
+    def status(self) -> dict[str, Any]:
+        """See `fastkcl.kinesis.Consumer.get_shard_status`."""
+        topology = self.topology
+        shards, children, parents = topology.shards, topology.children, topology.parents
+        details = []
+        for shard in shards:
+            reader = self.readers.get(shard.shard_id)
+            details.append(
+                {
+                    "shard_id": shard.shard_id,
+                    "is_allocated": self._checkpointer.is_allocated(shard.shard_id),
+                    "is_closed": topology.is_closed(shard.shard_id),
+                    "has_iterator": reader is not None and reader.has_iterator,
+                    "sequence_range": dict(shard.sequence_range),
+                    "parent_shard_id": shard.parents[0] if shard.parents else None,
+                    "is_parent": shard.shard_id in children,
+                    "is_child": shard.shard_id in parents,
+                    "can_allocate": topology.can_start(shard.shard_id),
+                    "stats": None if reader is None else {"throttled": reader.throttled, "success": reader.successes},
+                }
+            )
+        return {
+            "total_shards": len(shards),
+            "active_shards": sum(not detail["is_closed"] for detail in details),
+            "closed_shards": sum(bool(detail["is_closed"]) for detail in details),
+            "allocated_shards": sum(bool(detail["is_allocated"]) for detail in details),
+            "parent_shards": len(children),
+            "child_shards": len(parents),
+            "exhausted_parents": sum(topology.is_finished(shard_id) for shard_id in children),
+            "expired_parents": len(topology.expired),
+            "resharding_in_progress": topology.is_resharding,
+            "topology": {"parent_child_map": children, "child_parent_map": parents},
+            "shard_details": details,
+        }

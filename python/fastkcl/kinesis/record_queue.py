@@ -1,0 +1,119 @@
+"""Records on their way from the shards to the program: bounded, in order.
+
+Rules: for one event loop. Room is counted in records; an entry that finds room may be larger than it, so a queue that
+is empty takes any. What is taken out makes room at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from fastkcl._core import RecordBatch
+
+if TYPE_CHECKING:
+    from fastkcl.kinesis.checkpoints.base import Place
+    from fastkcl.kinesis.fetch import ShardReader
+
+__all__ = ["Entry", "Failed", "Fetched", "RecordQueue", "ShardEnded", "ShardLost"]
+
+
+class Fetched(NamedTuple):
+    """Records of a shard.
+
+    Attributes:
+        reader: of the shard.
+        batch: whole records: no aggregate goes on in the next entry. It can be empty, where aggregates were dropped.
+        place: the last record of the shard that is done with when these are.
+        rows: records that were queued of the shard, these included.
+    """
+
+    reader: ShardReader
+    batch: RecordBatch
+    place: Place | None
+    rows: int
+
+
+class ShardEnded(NamedTuple):
+    """The shard was read to its end, and everything of it was queued before."""
+
+    reader: ShardReader
+
+
+class ShardLost(NamedTuple):
+    """The shard is another consumer's; what of it was queued before is that one's, too."""
+
+    reader: ShardReader
+
+
+class Failed(NamedTuple):
+    """What the program is to know of: reading a shard has stopped; or, without one, looking for shards, or writing."""
+
+    reader: ShardReader | None
+    error: Exception
+
+
+Entry = Fetched | ShardEnded | ShardLost | Failed
+
+
+class RecordQueue:
+    """A queue that is full from `max_rows` records on.
+
+    Args:
+        max_rows: 1 or more.
+    """
+
+    def __init__(self, max_rows: int) -> None:
+        self._max_rows = max_rows
+        self._entries: deque[Entry] = deque()
+        self._rows = 0
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._has_entries = asyncio.Event()
+        self._is_closed = False
+
+    @property
+    def rows(self) -> int:
+        """Records in it."""
+        return self._rows
+
+    @property
+    def room(self) -> int:
+        """Records that still fit."""
+        return max(0, self._max_rows - self._rows)
+
+    def put(self, entry: Entry) -> None:
+        """Add an entry, whether there is room or not."""
+        self._entries.append(entry)
+        self._has_entries.set()
+        if isinstance(entry, Fetched):
+            self._rows += entry.batch.num_rows
+            if self._rows >= self._max_rows:
+                self._has_room.clear()
+
+    def take(self) -> Entry | None:
+        """The first entry; None if there is none."""
+        if not self._entries:
+            return None
+        entry = self._entries.popleft()
+        if not self._entries and not self._is_closed:
+            self._has_entries.clear()
+        if isinstance(entry, Fetched):
+            self._rows -= entry.batch.num_rows
+            if self._rows < self._max_rows:
+                self._has_room.set()
+        return entry
+
+    def close(self) -> None:
+        """Let nobody wait for entries any more."""
+        self._is_closed = True
+        self._has_entries.set()
+
+    async def wait_for_entries(self) -> None:
+        """Wait until there is an entry, or the queue is closed."""
+        await self._has_entries.wait()
+
+    async def wait_for_room(self) -> None:
+        """Wait until there is room."""
+        await self._has_room.wait()

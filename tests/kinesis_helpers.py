@@ -1,0 +1,90 @@
+"""What tests of the Kinesis consumer share: streams of numbered items, and what arrived of them."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fastkcl.kinesis import Consumer
+from fastkcl.local_aws import LocalAws
+from local_aws_helpers import client, is_open, shards
+
+QUICK: dict[str, Any] = {
+    "shard_fetch_rate": 5,
+    "sleep_time_no_records": 0.1,
+    "idle_timeout": 1.0,
+    "expo_backoff": 0.01,
+}
+"""Options of a consumer that loses no time."""
+
+
+def put(aws: LocalAws, stream: str, items: Iterable[Any], *, key: str | None = None) -> None:
+    """Put items as JSON; each has the key that it is for: ``{"key": …, "n": …}``, unless there is one for all."""
+    kinesis = client(aws)
+    entries = [
+        {"Data": json.dumps(item).encode(), "PartitionKey": str(item["key"]) if key is None else key} for item in items
+    ]
+    for start in range(0, len(entries), 500):
+        answer = kinesis.put_records(StreamName=stream, Records=entries[start : start + 500])
+        assert not answer["FailedRecordCount"]
+
+
+def numbered(keys: int, each: int, start: int = 0) -> list[dict[str, int]]:
+    """Items of several keys, in turn, each numbered within its key."""
+    return [{"key": key, "n": n} for n in range(start, start + each) for key in range(keys)]
+
+
+def in_order(items: Sequence[dict[str, int]]) -> dict[int, list[int]]:
+    """The numbers of each key, as they arrived."""
+    arrived: dict[int, list[int]] = {}
+    for item in items:
+        arrived.setdefault(item["key"], []).append(item["n"])
+    return arrived
+
+
+def assert_each_once(items: Sequence[dict[str, int]], keys: int, each: int) -> None:
+    """All items arrived, once, in the order of their key."""
+    assert in_order(items) == {key: list(range(each)) for key in range(keys)}
+
+
+def assert_at_least_once(items: Sequence[dict[str, int]], keys: int, each: int) -> None:
+    """All items arrived, and those that arrived first are in the order of their key."""
+    firsts = {key: list(dict.fromkeys(numbers)) for key, numbers in in_order(items).items()}
+    assert firsts == {key: list(range(each)) for key in range(keys)}
+
+
+async def take(consumer: Consumer, count: int) -> list[Any]:
+    """So many items, and not one more asked for."""
+    return [await asyncio.wait_for(anext(consumer), 60) for _ in range(count)]
+
+
+async def take_all(consumer: Consumer) -> list[Any]:
+    """Items until nothing comes any more."""
+    return [item async for item in consumer]
+
+
+def open_shards(aws: LocalAws, stream: str) -> list[dict[str, Any]]:
+    return [shard for shard in shards(client(aws), stream) if is_open(shard)]
+
+
+def split(aws: LocalAws, stream: str, shard: dict[str, Any]) -> None:
+    """Split a shard in the middle."""
+    low, high = (int(shard["HashKeyRange"][name]) for name in ("StartingHashKey", "EndingHashKey"))
+    client(aws).split_shard(
+        StreamName=stream, ShardToSplit=shard["ShardId"], NewStartingHashKey=str((low + high) // 2 + 1)
+    )
+
+
+def merge(aws: LocalAws, stream: str, shard: dict[str, Any], other: dict[str, Any]) -> None:
+    client(aws).merge_shards(StreamName=stream, ShardToMerge=shard["ShardId"], AdjacentShardToMerge=other["ShardId"])
+
+
+def counters(metrics: Any, name: str) -> Counter[str]:
+    """A counter's values by what its labels say: ``error_type``."""
+    found: Counter[str] = Counter()
+    for key, value in metrics.counters.items():
+        if key.startswith(name):
+            labels = dict(pair.split("=") for pair in key.partition("{")[2].rstrip("}").split(",") if pair)
+            found[labels.get("error_type", "")] += int(value)
+    return found

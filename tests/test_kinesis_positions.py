@@ -1,0 +1,296 @@
+"""Deferred positions, deliveries, the queue and the failure table: what a consumer decides without I/O."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from fastkcl import RecordBatch
+from fastkcl._core import deaggregate, encode_base64
+from fastkcl.kinesis import JsonLineProcessor, JsonProcessor, KPLStringProcessor, StringProcessor, decode_get_records
+from fastkcl.kinesis.checkpoints import Place
+from fastkcl.kinesis.client import Failure
+from fastkcl.kinesis.delivery import EXHAUSTED, BatchDelivery, ItemDelivery, RecordError
+from fastkcl.kinesis.fetch import MAX_FAILURES, FetchPolicy, Next, Start, whole_records
+from fastkcl.kinesis.positions import Handed, Positions
+from fastkcl.kinesis.record_queue import Fetched, RecordQueue
+
+
+def handed(sequence: int) -> Handed:
+    return Handed(Place(str(sequence)), sequence)
+
+
+def test_a_position_is_pending_when_more_is_asked_for() -> None:
+    positions = Positions()
+    positions.hand_out("a", handed(1))
+    assert positions.pending == {}
+    positions.acknowledge()
+    assert positions.pending == {"a": handed(1)}
+
+
+def test_the_last_position_wins_and_none_goes_back() -> None:
+    positions = Positions()
+    for sequence in (5, 9, 10, 7, 10):
+        positions.hand_out("a", handed(sequence))
+        positions.acknowledge()
+    assert positions.pending == {"a": handed(10)}
+
+
+def test_a_newer_position_is_not_lost_while_an_older_one_is_written() -> None:
+    positions = Positions()
+    positions.hand_out("a", handed(1))
+    positions.acknowledge()
+    written = positions.pending["a"]
+    positions.hand_out("a", handed(2))
+    positions.acknowledge()
+    positions.committed("a", written)
+    assert positions.pending == {"a": handed(2)}
+    positions.committed("a", positions.pending["a"])
+    assert positions.pending == {}
+
+
+def test_positions_of_a_shard_that_is_lost() -> None:
+    positions = Positions()
+    for shard in ("a", "b"):
+        positions.hand_out(shard, handed(5))
+        positions.acknowledge()
+        positions.hand_out(shard, handed(6))
+    positions.drop("a")
+    positions.acknowledge()
+    assert positions.pending == {"b": handed(6)}
+    positions.hand_out("a", handed(3))  # it is ours again, from where the other one was
+    positions.acknowledge()
+    assert positions.pending["a"] == handed(3)
+
+
+# Failures.
+
+TABLE = [
+    (Failure.THROTTLED, False, Next.AGAIN, 0.25),
+    (Failure.THROTTLED, True, Next.AGAIN, 0.25),
+    (Failure.EXPIRED_ITERATOR, False, Next.NEW_ITERATOR, 0),
+    (Failure.NOT_FOUND, False, Next.NEW_ITERATOR, 0),
+    (Failure.NOT_FOUND, True, Next.SHARD_GONE, 0),
+    (Failure.UNAVAILABLE, False, Next.AGAIN, 0.25),
+    (Failure.OTHER, False, Next.AGAIN, 0.25),
+    (Failure.OTHER, True, Next.AGAIN, 0.25),
+]
+
+
+@pytest.mark.parametrize(("failure", "of_iterator", "then", "pause"), TABLE)
+def test_what_a_failure_leads_to(failure: Failure, of_iterator: bool, then: Next, pause: float) -> None:
+    assert FetchPolicy().failed(failure, of_iterator=of_iterator) == (then, pause)
+
+
+@pytest.mark.parametrize("failure", [Failure.EXPIRED_ITERATOR, Failure.UNAVAILABLE, Failure.OTHER])
+def test_ten_in_a_row_are_too_many(failure: Failure) -> None:
+    policy = FetchPolicy()
+    for _ in range(3):
+        steps = [policy.failed(failure).next for _ in range(MAX_FAILURES - 1)]
+        assert Next.GIVE_UP not in steps
+        policy.succeeded()
+    steps = [policy.failed(failure).next for _ in range(MAX_FAILURES)]
+    assert steps.index(Next.GIVE_UP) == MAX_FAILURES - 1 == 9
+
+
+def test_throttling_is_waited_for_without_end() -> None:
+    policy = FetchPolicy()
+    pauses = [policy.failed(Failure.THROTTLED).pause for _ in range(50)]
+    assert pauses[:6] == [0.25, 0.5, 1, 2, 4, 5]
+    assert set(pauses[6:]) == {5.0}
+    policy.succeeded()
+    assert policy.failed(Failure.THROTTLED).pause == 0.25
+
+
+def test_requests_of_iterators() -> None:
+    assert Start("TRIM_HORIZON").request == {"ShardIteratorType": "TRIM_HORIZON"}
+    after = Start("LATEST", place=Place("5")).request
+    assert after == {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": "5"}
+    inside = Start("LATEST", place=Place("5", 2)).request
+    assert inside == {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "StartingSequenceNumber": "5"}
+
+
+# Deliveries.
+
+
+class Reader:
+    shard_id = "shardId-000000000000"
+    lost = False
+
+
+def batch_of(*data: bytes) -> RecordBatch:
+    records = [
+        {"SequenceNumber": str(100 + n), "PartitionKey": f"k{n}", "Data": encode_base64(each).decode()}
+        for n, each in enumerate(data)
+    ]
+    return decode_get_records(json.dumps({"Records": records, "MillisBehindLatest": 7}).encode()).batch
+
+
+def fetched(batch: RecordBatch, place: str = "999", rows: int | None = None) -> Fetched:
+    reader: Any = Reader()
+    return Fetched(reader, batch, Place(place), batch.num_rows if rows is None else rows)
+
+
+def take_all(delivery: ItemDelivery) -> list[Any]:
+    items = []
+    while (item := delivery.take()) is not EXHAUSTED:
+        items.append(item)
+    return items
+
+
+def test_items_and_what_is_acknowledged_by_asking_for_more() -> None:
+    delivery = ItemDelivery(fetched(batch_of(b"1", b"2", b"3"), rows=13), JsonProcessor(), "items", deaggregated=False)
+    seen: list[Any] = []
+    for _ in range(4):
+        seen += [delivery.take(), delivery.acknowledged]
+    assert seen == [
+        1,
+        None,
+        2,
+        Handed(Place("100"), 11),
+        3,
+        Handed(Place("101"), 12),
+        EXHAUSTED,
+        Handed(Place("999"), 13),
+    ]
+
+
+def test_records_of_several_items_and_of_none() -> None:
+    delivery = ItemDelivery(
+        fetched(batch_of(b"1\n2\n", b"\n", b"3\n", b"")), JsonLineProcessor(), "items", deaggregated=False
+    )
+    seen = [(delivery.take(), delivery.acknowledged and delivery.acknowledged.place) for _ in range(4)]
+    assert seen == [(1, None), (2, None), (3, Place("101")), (EXHAUSTED, Place("999"))]
+
+
+def test_a_record_that_cannot_be_parsed_stays_the_next_one() -> None:
+    delivery = ItemDelivery(fetched(batch_of(b"1", b"{", b"3")), JsonProcessor(), "items", deaggregated=False)
+    assert delivery.take() == 1
+    for _ in range(2):
+        with pytest.raises(RecordError) as caught:
+            delivery.take()
+        assert (caught.value.record.data, caught.value.record.sequence_number) == (b"{", "101")
+        assert delivery.acknowledged == Handed(Place("100"), 1)
+    delivery.skip()
+    assert take_all(delivery) == [3]
+    assert delivery.acknowledged == Handed(Place("999"), 3)
+
+
+def test_metadata() -> None:
+    delivery = ItemDelivery(fetched(batch_of(b"1")), JsonProcessor(), "records", deaggregated=False)
+    (record,) = take_all(delivery)
+    assert record._asdict() == {
+        "data": 1,
+        "partition_key": "k0",
+        "explicit_hash_key": None,
+        "sequence_number": "100",
+        "sub_sequence_number": None,
+        "approximate_arrival_timestamp": None,
+        "shard_id": "shardId-000000000000",
+        "encryption_type": None,
+        "millis_behind_latest": 7,
+    }
+
+
+def aggregates() -> RecordBatch:
+    """A plain record, an aggregate of three, a plain record."""
+    processor = KPLStringProcessor()
+    for item in "abc":
+        processor.add_item(item)
+    return deaggregate(batch_of(b"plain", processor.get_items()[0].data, b"last")).batch
+
+
+def test_positions_inside_of_an_aggregate() -> None:
+    delivery = ItemDelivery(fetched(aggregates()), KPLStringProcessor(), "items", deaggregated=True)
+    seen = [(delivery.take(), delivery.acknowledged and str(delivery.acknowledged.place)) for _ in range(6)]
+    assert seen == [
+        ("plain", None),
+        ("a", "100"),
+        ("b", "101/0"),
+        ("c", "101/1"),
+        ("last", "101"),
+        (EXHAUSTED, "999"),
+    ]
+
+
+def test_user_data_that_looks_aggregated_is_not_opened_again() -> None:
+    inner, outer = KPLStringProcessor(), KPLStringProcessor()
+    inner.add_item("x")
+    aggregate = inner.get_items()[0].data
+    outer._open.add("a", aggregate)
+    batch = deaggregate(batch_of(outer.get_items()[0].data)).batch
+
+    class Raw(KPLStringProcessor):
+        def deserialize(self, data: bytes) -> Any:
+            return data
+
+    assert take_all(ItemDelivery(fetched(batch), Raw(), "items", deaggregated=True)) == [aggregate]
+
+
+def test_a_batch_is_acknowledged_as_a_whole() -> None:
+    delivery = BatchDelivery(fetched(batch_of(b"1", b"2")))
+    batch = delivery.take()
+    assert isinstance(batch, RecordBatch)
+    assert ([record.data for record in batch], batch.millis_behind_latest) == ([b"1", b"2"], 7)
+    assert delivery.acknowledged is None
+    assert delivery.take() is EXHAUSTED
+    assert delivery.acknowledged == Handed(Place("999"), 2)
+
+
+def test_a_batch_without_records_is_not_handed_out() -> None:
+    for delivery in (
+        BatchDelivery(fetched(batch_of())),
+        ItemDelivery(fetched(batch_of()), StringProcessor(), "items", deaggregated=False),
+    ):
+        assert delivery.take() is EXHAUSTED
+        assert delivery.acknowledged == Handed(Place("999"), 0)
+
+
+# The queue.
+
+
+@pytest.mark.parametrize(
+    ("offset", "room", "end"), [(0, 1, 1), (0, 2, 4), (0, 3, 4), (1, 1, 4), (0, 4, 4), (4, 9, 5), (0, 0, 1), (0, 99, 5)]
+)
+def test_aggregates_are_not_cut(offset: int, room: int, end: int) -> None:
+    assert whole_records(aggregates(), offset, room) == end
+
+
+def put(queue: RecordQueue, sizes: Sequence[int]) -> None:
+    for size in sizes:
+        queue.put(fetched(batch_of(*[b"1"] * size)))
+
+
+def test_room_in_the_queue() -> None:
+    queue = RecordQueue(5)
+    put(queue, [3])
+    assert (queue.rows, queue.room) == (3, 2)
+    put(queue, [4])
+    assert (queue.rows, queue.room) == (7, 0)
+    queue.take()
+    assert (queue.rows, queue.room) == (4, 1)
+    queue.take()
+    assert (queue.rows, queue.room, queue.take()) == (0, 5, None)
+
+
+def test_waiting_for_the_queue() -> None:
+    async def main() -> None:
+        queue = RecordQueue(1)
+        await asyncio.wait_for(queue.wait_for_room(), 60)
+        reader = asyncio.create_task(queue.wait_for_entries())
+        await asyncio.sleep(0)
+        assert not reader.done()
+        put(queue, [1])
+        await asyncio.wait_for(reader, 60)
+        writer = asyncio.create_task(queue.wait_for_room())
+        await asyncio.sleep(0)
+        assert not writer.done()
+        queue.take()
+        await asyncio.wait_for(writer, 60)
+        reader = asyncio.create_task(queue.wait_for_entries())
+        await asyncio.sleep(0)
+        queue.close()
+        await asyncio.wait_for(reader, 60)
+
+    asyncio.run(main())
