@@ -1,9 +1,11 @@
 """Kinesis Data Streams without a daemon.
 
+    Producer ── PutQueue ─▶ PutRecords    asyncio: items into a stream
     processors ── aggregator + serializer ─▶ what a record holds
     Consumer ──▶ reading ──▶ fetch        asyncio: items, records or Arrow batches, with positions in `checkpoints`
     put ──▶ aggregate ──▶ shards          PutRecords in batches, KPL aggregates, which shard a key belongs to
     decode_get_records ──▶ deaggregate    answers and aggregates into Arrow columns, in Rust
+    testing                               streams in memory, for tests of programs
     metrics                               what clients count, in memory or for Prometheus
     install_botocore                      the same for programs that use boto3 or aiobotocore
 
@@ -59,12 +61,12 @@ from fastkcl.kinesis.processors import (
     Processor,
     StringProcessor,
 )
+from fastkcl.kinesis.producer import Producer
 from fastkcl.kinesis.put import Filler, PutError, PutOptions, PutReport
 from fastkcl.kinesis.serializers import JsonSerializer, MsgpackSerializer, Serializer, StringSerializer
 from fastkcl.kinesis.shards import ShardMap
 
 __all__ = [
-    "METRICS",
     "Aggregator",
     "BaseAggregator",
     "BaseCheckPointer",
@@ -91,6 +93,7 @@ __all__ = [
     "KPLJsonProcessor",
     "KPLStringProcessor",
     "ListAggregator",
+    "METRICS",
     "MemoryCheckPointer",
     "Metric",
     "MetricType",
@@ -102,6 +105,7 @@ __all__ = [
     "NoOpMetricsCollector",
     "OutputItem",
     "Processor",
+    "Producer",
     "PrometheusMetricsCollector",
     "PutError",
     "PutOptions",

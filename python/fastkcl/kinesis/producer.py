@@ -1,0 +1,491 @@
+"""Puts items into a stream, from asyncio: `Producer`.
+
+    put ─▶ processor ─▶ PutQueue ─▶ one task: a PutRecords call after the other ─▶ after_flush_fun
+           items into     records, shard by                │
+           records        shard, their limits              └─ refused: back into the queue, in front
+
+A record waits for `buffer_time` at most, or until a call is full; then it is put as soon as its shard's limits allow.
+`put` waits while the queue is full. Refused records are put again, with growing pauses, until they are taken: see
+`PutQueue` for their order. A call without an answer is repeated, so a record can be in the stream twice, and none is
+missing.
+
+Failures: what repeating does not help against stops the sending, and reaches the program by the next `put`, `flush` or
+`close`. Nothing that was put is dropped: `flush` tries again, and what is left when `close` fails is in `unsent`. An
+error of `after_flush_fun` stops nothing, and reaches the program in the same way, once.
+
+Rules: one task, from `start` to `close`, whatever is cancelled meanwhile; it ends before `close` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Any, ClassVar, NoReturn, Self, Unpack
+
+from fastkcl.kinesis.aggregators import BaseAggregator, OutputItem
+from fastkcl.kinesis.client import Backoff, Failure, StreamClient, StreamOptions, error_code, failure_of
+from fastkcl.kinesis.exceptions import StreamDoesNotExist, UnknownException, ValidationError
+from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
+from fastkcl.kinesis.processors import JsonProcessor
+from fastkcl.kinesis.put import MAX_CALL_BYTES, MAX_CALL_RECORDS
+from fastkcl.kinesis.put_queue import Pending, PutLimits, PutQueue, Settled
+from fastkcl.kinesis.shards import ShardMap
+
+__all__ = ["MAX_KEY_BYTES", "Producer", "check_key", "random_key"]
+
+MAX_KEY_BYTES = 256
+MAX_RECORD_BYTES = 2**20
+DEFAULT_BUFFER_TIME = 0.5  # seconds
+DEFAULT_QUEUE_SIZE = 10_000
+SHARD_RECORDS = 1000
+"""A second, of a shard."""
+SHARD_KIB = 1024
+"""A second, of a shard."""
+
+_THROTTLED = "ProvisionedThroughputExceededException"
+_PUT_AGAIN = frozenset({_THROTTLED, "InternalFailure"})
+"""Error codes of records that are put again; others need somebody to do something."""
+_REFRESH_PAUSE = 10.0  # seconds, at least, between two looks at the shards
+_NEVER = float("inf")
+
+_log = logging.getLogger(__name__)
+
+
+class Producer:
+    """Puts items into one stream.
+
+        async with Producer("orders") as producer:
+            await producer.put({"id": 1}, partition_key="customer-7")
+
+    The options of `StreamOptions`, common to producers and consumers, are keyword arguments, too.
+
+    Args:
+        stream_name: the stream's name, or its ARN.
+        buffer_time: seconds that a record waits for others, above 0.
+        put_rate_limit_per_shard: records a second for each shard.
+        put_bandwidth_limit_per_shard: KiB a second for each shard, keys included. AWS takes 1024.
+        after_flush_fun: is awaited with the records of each call that were accepted, in their order. It must not wait
+            for this producer.
+        batch_size: records of a call, 1 to 500.
+        max_queue_size: records that wait, 1 or more; `put` waits for room.
+        processor: makes records of items; a `JsonProcessor` by default. It is the producer's alone from now on.
+        max_request_bytes: of a call, keys included.
+        max_record_bytes: of a record, key included.
+        ordered: each key at most once in a call, which keeps the order of a key's records where some are refused.
+
+    Raises:
+        ValueError: an argument out of range (`ValidationError` is one), or records of the processor can be larger than
+            `max_record_bytes`.
+        TypeError: `session` is no AioSession, or an option that there is not.
+    """
+
+    _client_class: ClassVar[type[StreamClient]] = StreamClient
+
+    def __init__(
+        self,
+        stream_name: str,
+        *,
+        buffer_time: float = DEFAULT_BUFFER_TIME,
+        put_rate_limit_per_shard: float = SHARD_RECORDS,
+        put_bandwidth_limit_per_shard: float = SHARD_KIB,
+        after_flush_fun: Callable[[Sequence[OutputItem]], Awaitable[object]] | None = None,
+        batch_size: int = MAX_CALL_RECORDS,
+        max_queue_size: int = DEFAULT_QUEUE_SIZE,
+        processor: BaseAggregator | None = None,
+        max_request_bytes: int = MAX_CALL_BYTES,
+        max_record_bytes: int = MAX_RECORD_BYTES,
+        ordered: bool = False,
+        **options: Unpack[StreamOptions],
+    ) -> None:
+        for name, value in (
+            ("buffer_time", buffer_time),
+            ("put_rate_limit_per_shard", put_rate_limit_per_shard),
+            ("put_bandwidth_limit_per_shard", put_bandwidth_limit_per_shard),
+        ):
+            if not value > 0:
+                raise ValidationError(f"{name} must be above 0, not {value}")
+        if not 1 <= batch_size <= MAX_CALL_RECORDS:
+            raise ValidationError(f"batch_size must be 1 to {MAX_CALL_RECORDS}, not {batch_size}")
+        if max_queue_size < 1:
+            raise ValidationError(f"max_queue_size must be 1 or more, not {max_queue_size}")
+        self.processor = JsonProcessor() if processor is None else processor
+        largest = self.processor.max_bytes + MAX_KEY_BYTES
+        if not largest <= max_record_bytes <= max_request_bytes:
+            raise ValidationError(
+                f"records of {type(self.processor).__name__} have up to {largest:,} bytes with their keys: "
+                f"max_record_bytes, {max_record_bytes:,}, must be as much, and max_request_bytes, "
+                f"{max_request_bytes:,}, no less than that; its max_size makes records smaller"
+            )
+        if put_bandwidth_limit_per_shard > SHARD_KIB:
+            _log.warning(
+                "put_bandwidth_limit_per_shard=%s: a shard of AWS takes %s KiB a second and refuses more",
+                put_bandwidth_limit_per_shard,
+                SHARD_KIB,
+            )
+        self.buffer_time = buffer_time
+        self.batch_size = batch_size
+        self.max_queue_size = max_queue_size
+        self.after_flush_fun = after_flush_fun
+        self._metrics = options.get("metrics_collector") or get_metrics_collector()
+        self._client = self._client_class(stream_name, on_outage=self._count_outage, **options)
+        self._labels = {"stream_name": self._client.stream_name}
+        self._queue = PutQueue(
+            PutLimits(
+                call_records=batch_size,
+                call_bytes=max_request_bytes,
+                shard_records=put_rate_limit_per_shard,
+                shard_bytes=put_bandwidth_limit_per_shard * 1024,
+                ordered=ordered,
+            )
+        )
+        self._backoff = Backoff()  # of calls that are refused as a whole
+        self._refreshed = -_NEVER
+        self._life = asyncio.Lock()  # of start and close
+        self._sender: asyncio.Task[None] | None = None
+        self._closed = False
+        self._failure: Exception | None = None  # that has stopped the sending
+        self._owed: Exception | None = None  # of after_flush_fun, for the program
+        self._work = asyncio.Event()  # for the sender: something has changed
+        self._progress = asyncio.Event()  # for everybody else: the sender has done something; then it is a new one
+        self._ripe = 0  # so many of all records are to be put now
+        self._ripens_at = _NEVER  # when the others are
+        self._settling = False  # after_flush_fun is awaited
+        self._turn = asyncio.Lock()  # of those who wait for room, in their order
+        self._puts = 0  # since others could run
+
+    # Life.
+
+    @property
+    def stream_name(self) -> str:
+        """The stream's name, without what else is in an ARN."""
+        return self._client.stream_name
+
+    @property
+    def queue_size(self) -> int:
+        """Records that the stream does not have yet, without those that the processor still adds items to."""
+        return len(self._queue)
+
+    @property
+    def unsent(self) -> list[OutputItem]:
+        """These records, in their order: what a failed `close` has left, calls without an answer included."""
+        return [pending.item for pending in self._queue]
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Connect, and begin to put. `put` and `flush` do it, too; again, nothing happens.
+
+        Raises:
+            StreamDoesNotExist: there is no such stream.
+            StreamShardLimit: it cannot be made.
+            StreamStatusInvalid: it did not become ACTIVE in time.
+            ConnectionError: the service cannot be reached.
+            RuntimeError: the producer is closed.
+        """
+        self._check_open()
+        async with self._life:
+            self._check_open()
+            if self._sender is not None:
+                return
+            await self._client.open()
+            try:
+                if not self._client.skip_describe_stream:
+                    await self._look_at_shards()
+            except BaseException:
+                await self._client.close()
+                raise
+            self._sender = asyncio.create_task(self._send(), name=f"fastkcl producer of {self.stream_name}")
+
+    async def close(self) -> None:
+        """Put everything, and end; from now on nothing can be put. Again, nothing happens.
+
+        Raises:
+            Exception: as of `flush`; what could not be put is in `unsent`.
+        """
+        self._refuse_to_wait_for_itself("close")
+        self._closed = True
+        async with self._life:
+            if self._sender is None:
+                return
+            try:
+                await self._flush()
+            except Exception as error:
+                if self._queue:
+                    error.add_note(f"{len(self._queue):,} records are not in {self.stream_name}: see Producer.unsent")
+                raise
+            finally:
+                sender, self._sender = self._sender, None
+                sender.cancel()
+                await asyncio.wait([sender])
+                await self._client.close()
+
+    # Items.
+
+    async def put(self, data: Any, partition_key: str | None = None) -> None:  # noqa: ANN401 - items are of any type
+        """Put an item; it is in the stream when `flush` says so. Waits while the queue is full.
+
+        Args:
+            data: what the processor takes.
+            partition_key: 1 to 256 bytes in UTF-8; by default a random one for each record.
+
+        Raises:
+            ValidationError: the key cannot be one; or the processor cannot take the item.
+            ExceededPutLimit: no record has room for the item.
+            Exception: records that were put before cannot be; see `flush`. The item was not taken.
+        """
+        if partition_key is not None:
+            check_key(partition_key)
+        self._puts += 1
+        if self._sender is None or self._puts > self.batch_size or self._must_wait():
+            await self._wait_for_room(data, partition_key)
+        else:
+            self._take(data, partition_key)
+
+    def _must_wait(self) -> bool:
+        troubled = self._failure is not None or self._owed is not None
+        return troubled or self._turn.locked() or len(self._queue) >= self.max_queue_size
+
+    async def _wait_for_room(self, data: Any, partition_key: str | None) -> None:  # noqa: ANN401
+        if self._must_wait():
+            self._refuse_to_wait_for_itself("put, while the queue is full,")
+        await self.start()
+        async with self._turn:  # which goes around by the order of the calls
+            await asyncio.sleep(0)  # the sender's turn
+            self._puts = 0
+            while True:
+                self._check_open()
+                self._check_sending()
+                self._pay()
+                if len(self._queue) < self.max_queue_size:
+                    break
+                self._work.set()
+                await self._progress.wait()
+            self._take(data, partition_key)
+
+    def _take(self, data: Any, partition_key: str | None) -> None:  # noqa: ANN401
+        self._check_open()
+        self._line_up(self.processor.add_item(data, partition_key))
+        if self._ripens_at == _NEVER:
+            self._ripens_at = asyncio.get_running_loop().time() + self.buffer_time
+            self._work.set()
+        elif self._queue.is_full_call:
+            self._work.set()
+
+    def _line_up(self, records: Sequence[OutputItem]) -> None:
+        for record in records:
+            self._queue.add(record, random_key() if record.partition_key is None else record.partition_key)
+
+    async def flush(self) -> None:
+        """Wait until everything that was put before is in the stream. What has failed is tried again.
+
+        Raises:
+            UnknownException: the service refuses records by other codes than those that repeating helps against.
+            StreamDoesNotExist: the stream has gone.
+            ConnectionError: the service cannot be reached.
+            Exception: what `after_flush_fun` has raised.
+        """
+        self._refuse_to_wait_for_itself("flush")
+        await self.start()
+        await self._flush()
+
+    async def _flush(self) -> None:
+        self._failure = None
+        self._ripen()
+        mark = self._queue.added
+        self._work.set()
+        while self._queue.has_any_of(mark) or self._settling:
+            self._check_sending()
+            await self._progress.wait()
+        self._pay()
+
+    def _check_sending(self) -> None:
+        """Refuse to wait where nothing would be put."""
+        if self._failure is not None:
+            raise self._failure
+        if self._sender is None or self._sender.done():
+            raise RuntimeError(f"the producer of {self.stream_name} puts nothing any more: its task was cancelled")
+
+    def _pay(self) -> None:
+        """Raise what `after_flush_fun` has raised, once."""
+        owed, self._owed = self._owed, None
+        if owed is not None:
+            raise owed
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError(f"the producer of {self.stream_name} is closed")
+
+    def _refuse_to_wait_for_itself(self, what: str) -> None:
+        if self._sender is not None and asyncio.current_task() is self._sender:
+            raise RuntimeError(f"{what} in after_flush_fun would wait for itself")
+
+    # The task.
+
+    async def _send(self) -> None:
+        try:
+            while True:
+                self._work.clear()
+                if not await self._put_a_call():
+                    await self._rest()
+        finally:
+            self._tell()
+
+    async def _put_a_call(self) -> bool:
+        """Put what is due; whether there was anything."""
+        now = asyncio.get_running_loop().time()
+        try:
+            if now >= self._ripens_at:
+                self._ripen()
+            call = self._queue.take(now) if self._is_to_send() else []
+            if not call:
+                return False
+            await self._put_records(call)
+        except Exception as error:
+            _log.warning("records cannot be put into %s: %r", self.stream_name, error)
+            self._failure = error
+        self._tell()
+        return True
+
+    def _ripen(self) -> None:
+        """Everything is to be put now, also what the processor still has."""
+        self._ripens_at = _NEVER
+        self._line_up(self.processor.get_items())
+        self._ripe = self._queue.added
+
+    def _is_to_send(self) -> bool:
+        return self._failure is None and (self._queue.is_full_call or self._queue.has_any_of(self._ripe))
+
+    async def _rest(self) -> None:
+        """Until there is something to do."""
+        until = _NEVER if self._failure is not None else self._ripens_at
+        due = self._queue.due(asyncio.get_running_loop().time()) if self._is_to_send() else None
+        if due is not None:
+            until = min(until, due)
+        try:
+            async with asyncio.timeout_at(None if until == _NEVER else until):
+                await self._work.wait()
+        except TimeoutError:
+            pass
+
+    def _tell(self) -> None:
+        """Let all who wait see what has changed."""
+        progress, self._progress = self._progress, asyncio.Event()
+        progress.set()
+
+    async def _put_records(self, call: Sequence[Pending]) -> None:
+        loop = asyncio.get_running_loop()
+        self._metrics.histogram(MetricType.PRODUCER_BATCH_SIZE, len(call), self._labels)
+        records = [{"Data": pending.item.data, "PartitionKey": pending.partition_key} for pending in call]
+        try:
+            with self._metrics.timer(MetricType.PRODUCER_FLUSH_DURATION, self._labels):
+                answer = await self._client.call("put_records", {**self._client.address, "Records": records})
+            settled = self._queue.settle(answer["Records"], loop.time())
+        except Exception as error:
+            throttled = failure_of(error) is Failure.THROTTLED
+            self._queue.put_back(loop.time() + self._backoff.next() if throttled else loop.time())
+            if not throttled:
+                self._raise_explained(error)
+            self._count_refused(error_code(error), len(call))
+            return
+        except BaseException:
+            self._queue.put_back(loop.time())
+            raise
+        self._backoff.reset()
+        self._count(settled)
+        if settled.moved:
+            await self._look_again()
+        if settled.accepted and self.after_flush_fun is not None:
+            await self._call_back(self.after_flush_fun, settled.accepted)
+        for_good = sorted(settled.refused.keys() - _PUT_AGAIN)
+        if for_good:
+            raise UnknownException(
+                f"{self.stream_name} refuses records: "
+                + ", ".join(f"{code} {settled.refused[code]:,}x" for code in for_good)
+            )
+
+    async def _call_back(
+        self, function: Callable[[Sequence[OutputItem]], Awaitable[object]], accepted: Sequence[OutputItem]
+    ) -> None:
+        self._settling = True
+        try:
+            await function(accepted)
+        except Exception as error:
+            _log.warning("after_flush_fun of the producer of %s has failed", self.stream_name, exc_info=True)
+            self._owed = self._owed or error
+        finally:
+            self._settling = False
+
+    def _raise_explained(self, error: Exception) -> NoReturn:
+        """The error of a call, as a program catches it."""
+        from botocore.exceptions import ClientError
+
+        if failure_of(error) is Failure.NOT_FOUND:
+            raise StreamDoesNotExist(f"there is no stream {self.stream_name}: {error}") from error
+        if isinstance(error, ClientError):
+            raise UnknownException(f"{self.stream_name} refuses a call: {error}") from error
+        raise error
+
+    # Shards.
+
+    async def _look_at_shards(self) -> None:
+        self._refreshed = asyncio.get_running_loop().time()
+        shards = await self._client.list_shards()
+        self._queue.reshard(ShardMap(shard.range for shard in shards))
+
+    async def _look_again(self) -> None:
+        """The stream was resharded. Without its shards the limits are of the wrong ones, which only costs refusals."""
+        if asyncio.get_running_loop().time() < self._refreshed + _REFRESH_PAUSE:
+            return
+        try:
+            await self._look_at_shards()
+        except Exception as error:
+            _log.warning("the shards of %s cannot be listed: %r", self.stream_name, error)
+
+    # Metrics.
+
+    def _count(self, settled: Settled) -> None:
+        if settled.accepted:
+            self._metrics.increment(MetricType.PRODUCER_RECORDS_SENT, len(settled.accepted), self._labels)
+            self._metrics.increment(MetricType.PRODUCER_BYTES_SENT, settled.bytes, self._labels)
+        for code, records in settled.refused.items():
+            self._count_refused(code, records)
+        self._metrics.gauge(MetricType.PRODUCER_QUEUE_SIZE, len(self._queue), self._labels)
+
+    def _count_refused(self, code: str, records: int) -> None:
+        self._metrics.increment(MetricType.PRODUCER_ERRORS, records, {**self._labels, "error_type": code})
+        if code == _THROTTLED:
+            self._metrics.increment(MetricType.PRODUCER_THROTTLES, records, self._labels)
+
+    def _count_outage(self, error: BaseException) -> None:
+        self._metrics.increment(MetricType.PRODUCER_ERRORS, 1, {**self._labels, "error_type": error_code(error)})
+
+
+def check_key(partition_key: str) -> None:
+    """Refuse what cannot be a partition key.
+
+    Raises:
+        ValidationError: it is no text of 1 to 256 bytes in UTF-8.
+    """
+    if not isinstance(partition_key, str):
+        raise ValidationError(f"a partition key is a text, not {type(partition_key).__name__}")
+    try:
+        size = len(partition_key.encode())
+    except UnicodeEncodeError as error:
+        raise ValidationError(f"a partition key has to be UTF-8: {error}") from None
+    if not 1 <= size <= MAX_KEY_BYTES:
+        raise ValidationError(f"a partition key has 1 to {MAX_KEY_BYTES} bytes in UTF-8, not {size}")
+
+
+def random_key() -> str:
+    """A key for a record that was given none."""
+    return str(uuid.uuid4())

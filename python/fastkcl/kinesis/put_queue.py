@@ -1,0 +1,295 @@
+"""Records that wait for PutRecords: what the next call holds, and what becomes of them by its answer.
+
+    add ─▶ shard 0 ▏k7 k1 k3 k1 …▏ ─┐                                   taken ─▶ Settled
+           shard 1 ▏k2 k9 k2▏      ─┼─▶ take(now) ── one call ── settle ─┤
+           shard 2 ▏(backs off)▏    │                                   refused ─▶ in front of its shard's line
+                                  due(now): when there is something to take
+
+A shard has its own limits, and refuses records by itself: so each has its own line, its own count of the last second,
+and its own pause after a refusal, and none waits for another. Without a `ShardMap` there is one line, with the limits
+of one shard.
+
+Rules: a call has records of all lines in the order in which they were added, as far as their shards may have them now.
+One call at a time. What was refused, or was in a call that failed, goes before everything that came after it. Still the
+service may take the second record of a key in a call and refuse the first; with `PutLimits.ordered` a call has each key
+once. No clock and no network in here: whoever asks says what time it is.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fastkcl.kinesis.aggregators import OutputItem
+from fastkcl.kinesis.client import Backoff
+from fastkcl.kinesis.put import MAX_CALL_BYTES, MAX_CALL_RECORDS
+from fastkcl.kinesis.shards import ShardMap
+
+__all__ = ["Pending", "PutLimits", "PutQueue", "Settled"]
+
+_WINDOW = 1.0  # seconds that a shard's limits are for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutLimits:
+    """What a call may hold, and what a shard may get.
+
+    Attributes:
+        call_records: of one call.
+        call_bytes: of one call, keys included; a larger record goes alone.
+        shard_records: for one shard in any second.
+        shard_bytes: for one shard in any second, keys included; a larger record goes alone, and is made up for.
+        ordered: each key at most once in a call, which keeps its order when the service refuses records.
+    """
+
+    call_records: int = MAX_CALL_RECORDS
+    call_bytes: int = MAX_CALL_BYTES
+    shard_records: float = 1000.0
+    shard_bytes: float = 1024.0 * 1024
+    ordered: bool = False
+
+
+class Pending:
+    """A record that waits.
+
+    Attributes:
+        ordinal: its place among all that were added.
+        item: what was added.
+        partition_key: that it is put with.
+        size: bytes that count against limits: of its data and its key.
+    """
+
+    __slots__ = ("item", "lane", "ordinal", "partition_key", "size")
+
+    def __init__(self, ordinal: int, item: OutputItem, partition_key: str) -> None:
+        self.ordinal = ordinal
+        self.item = item
+        self.partition_key = partition_key
+        self.size = item.size + len(partition_key.encode())
+        self.lane: _Lane
+
+
+@dataclass(slots=True)
+class Settled:
+    """What an answer says of a call.
+
+    Attributes:
+        accepted: what the stream has now.
+        bytes: of that, keys included.
+        refused: records that wait again, by error code.
+        moved: whether a shard has taken what another was thought to own: the stream was resharded.
+    """
+
+    accepted: list[OutputItem] = field(default_factory=list)
+    bytes: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    moved: bool = False
+
+
+class _Lane:
+    """What waits for one shard."""
+
+    def __init__(self, shard_id: str | None, limits: PutLimits) -> None:
+        self.shard_id = shard_id
+        self.waiting: deque[Pending] = deque()
+        self.not_before = float("-inf")
+        self.backoff = Backoff()
+        self._limits = limits
+        self._sent: deque[tuple[float, int, int]] = deque()  # until when it counts, records, bytes
+        self._records = self._bytes = 0  # that count now
+
+    def forget(self, now: float) -> None:
+        """Do not count what was sent more than a second ago."""
+        while self._sent and self._sent[0][0] <= now:
+            _, records, size = self._sent.popleft()
+            self._records -= records
+            self._bytes -= size
+
+    def has_room(self, size: int, records: int = 0, sent: int = 0) -> bool:
+        """Whether a record may be sent besides so many others with so many bytes."""
+        records, sent = self._records + records, self._bytes + sent
+        if not records:
+            return True
+        return records + 1 <= self._limits.shard_records and sent + size <= self._limits.shard_bytes
+
+    def spend(self, records: int, size: int, now: float) -> None:
+        """Count what is sent; what is above a second's worth counts for longer."""
+        seconds = max(_WINDOW, records / self._limits.shard_records, size / self._limits.shard_bytes)
+        self._sent.append((now + seconds, records, size))
+        self._records += records
+        self._bytes += size
+
+    def due(self, now: float) -> float:
+        """When the first that waits may be sent."""
+        self.forget(now)
+        moment, records, size = now, 0, 0
+        for until, sent_records, sent_size in self._sent:
+            if self.has_room(self.waiting[0].size, records, size):
+                break
+            moment, records, size = until, records - sent_records, size - sent_size
+        return max(moment, self.not_before)
+
+
+class PutQueue:
+    """Records on their way into a stream.
+
+    Args:
+        limits: see there.
+        shards: which shard owns a key; None if that is not known.
+    """
+
+    def __init__(self, limits: PutLimits = PutLimits(), shards: ShardMap | None = None) -> None:  # noqa: B008 - frozen
+        self._limits = limits
+        self._shards = shards
+        self._lanes: dict[str | None, _Lane] = {}
+        self._call: list[Pending] = []
+        self._waiting = self._waiting_bytes = 0
+        self._added = 0
+
+    def __len__(self) -> int:
+        """Records that the stream does not have yet, those of a call that is under way included."""
+        return self._waiting + len(self._call)
+
+    def __iter__(self) -> Iterator[Pending]:
+        """These records, in their order."""
+        waiting = [pending for lane in self._lanes.values() for pending in lane.waiting]
+        return iter(sorted([*self._call, *waiting], key=lambda pending: pending.ordinal))
+
+    @property
+    def added(self) -> int:
+        """How many were added, ever."""
+        return self._added
+
+    @property
+    def is_full_call(self) -> bool:
+        """Whether what waits fills a call."""
+        return self._waiting >= self._limits.call_records or self._waiting_bytes >= self._limits.call_bytes
+
+    def has_any_of(self, first: int) -> bool:
+        """Whether one of the first so many that were added is still here."""
+        heads = [lane.waiting[0].ordinal for lane in self._lanes.values() if lane.waiting]
+        return min([*heads, *(pending.ordinal for pending in self._call[:1])], default=first) < first
+
+    def add(self, item: OutputItem, partition_key: str) -> None:
+        """Put a record at the end of its shard's line."""
+        pending = Pending(self._added, item, partition_key)
+        self._added += 1
+        self._line_up(pending)
+
+    def _line_up(self, pending: Pending) -> None:
+        shard_id = None if self._shards is None else self._shards.owner(pending.partition_key)
+        lane = self._lanes.get(shard_id)
+        if lane is None:
+            lane = self._lanes[shard_id] = _Lane(shard_id, self._limits)
+        pending.lane = lane
+        lane.waiting.append(pending)
+        self._waiting += 1
+        self._waiting_bytes += pending.size
+
+    # Calls.
+
+    def due(self, now: float) -> float | None:
+        """When `take` has something to give: now or later, or never if nothing waits."""
+        return min((lane.due(now) for lane in self._lanes.values() if lane.waiting), default=None)
+
+    def take(self, now: float) -> Sequence[Pending]:
+        """The records of the next call, which `settle` or `put_back` has to follow; none if none is due."""
+        assert not self._call, "one call at a time"
+        limits = self._limits
+        lines = []
+        for lane in self._lanes.values():
+            if lane.waiting and lane.not_before <= now:
+                lane.forget(now)
+                lines.append((lane.waiting[0].ordinal, lane))
+        heapq.heapify(lines)
+        size, keys = 0, set()
+        spent: dict[_Lane, tuple[int, int]] = {}
+        while lines and len(self._call) < limits.call_records:
+            _, lane = lines[0]
+            pending = lane.waiting[0]
+            records, sent = spent.get(lane, (0, 0))
+            if not lane.has_room(pending.size, records, sent) or (limits.ordered and pending.partition_key in keys):
+                heapq.heappop(lines)
+                continue
+            if self._call and size + pending.size > limits.call_bytes:
+                break
+            self._call.append(lane.waiting.popleft())
+            size += pending.size
+            spent[lane] = (records + 1, sent + pending.size)
+            if limits.ordered:
+                keys.add(pending.partition_key)
+            if lane.waiting:
+                heapq.heapreplace(lines, (lane.waiting[0].ordinal, lane))
+            else:
+                heapq.heappop(lines)
+        for lane, (records, sent) in spent.items():
+            lane.spend(records, sent, now)
+        self._waiting -= len(self._call)
+        self._waiting_bytes -= size
+        return self._call
+
+    def settle(self, outcomes: Sequence[Mapping[str, str]], now: float) -> Settled:
+        """Learn what became of the call.
+
+        Args:
+            outcomes: ``Records`` of the answer: ShardId, or ErrorCode, of each record of the call.
+            now: when it came.
+
+        Raises:
+            ValueError: there are more or fewer of them than records. The call is still under way.
+        """
+        if len(outcomes) != len(self._call):
+            raise ValueError(f"an answer of {len(outcomes)} outcomes to a call of {len(self._call)} records")
+        call, self._call = self._call, []
+        settled = Settled()
+        refused: list[Pending] = []
+        accepted: set[_Lane] = set()
+        for pending, outcome in zip(call, outcomes, strict=True):
+            code = outcome.get("ErrorCode")
+            if code is not None:
+                settled.refused[code] += 1
+                refused.append(pending)
+                continue
+            settled.accepted.append(pending.item)
+            settled.bytes += pending.size
+            settled.moved |= self._shards is not None and outcome["ShardId"] != pending.lane.shard_id
+            accepted.add(pending.lane)
+        for lane in accepted:
+            lane.backoff.reset()
+        for lane in self._in_front(refused):
+            lane.not_before = now + lane.backoff.next()
+        return settled
+
+    def put_back(self, not_before: float = float("-inf")) -> None:
+        """The call has failed: its records wait again.
+
+        Args:
+            not_before: when their shards may be tried again.
+        """
+        call, self._call = self._call, []
+        for lane in self._in_front(call):
+            lane.not_before = max(lane.not_before, not_before)
+
+    def _in_front(self, records: Sequence[Pending]) -> set[_Lane]:
+        """Let them wait before all others; their lanes."""
+        for pending in reversed(records):
+            pending.lane.waiting.appendleft(pending)
+        self._waiting += len(records)
+        self._waiting_bytes += sum(pending.size for pending in records)
+        return {pending.lane for pending in records}
+
+    # Shards.
+
+    def reshard(self, shards: ShardMap | None) -> None:
+        """Line up again for the shards that there are now. Between calls."""
+        assert not self._call, "between calls"
+        waiting = list(self)
+        self._shards = shards
+        self._waiting = self._waiting_bytes = 0
+        for lane in self._lanes.values():
+            lane.waiting.clear()
+        for pending in waiting:
+            self._line_up(pending)
+        self._lanes = {shard_id: lane for shard_id, lane in self._lanes.items() if lane.waiting}
