@@ -1,0 +1,455 @@
+"""Streams in memory, and clients for them: tests of programs without a service, a network or a wait.
+
+    MockProducer ─▶ MemoryStream ─┬─ MemoryShard  0001 0002 0003 …  sealed ─▶ MockConsumer
+                    by name, in   └─ MemoryShard  0001 0002 …
+                    MockKinesisBackend
+
+A program that makes its clients by ``Producer(name, …)`` and ``Consumer(name, …)`` is tested by replacing these two
+names, as `unittest.mock.patch` does: the mocks have the same arguments, and check them in the same way. The fixtures
+``kinesis_backend``, ``kinesis_stream``, ``kinesis_producer`` and ``kinesis_consumer`` are there in every pytest run.
+
+Rules: a key's shard is its MD5 modulo the number of shards, and sequence numbers have 20 digits, from 1 in each shard.
+Streams do not end by themselves: `MemoryStream.seal` ends them, and with them a consumer's iteration. For faults,
+resharding and real answers there is `fastkcl.local_aws`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, ClassVar, NamedTuple
+
+from fastkcl._core import GetRecordsAnswer, decode_get_records
+from fastkcl.kinesis.aggregators import OutputItem
+from fastkcl.kinesis.client import StreamClient
+from fastkcl.kinesis.exceptions import StreamDoesNotExist
+from fastkcl.kinesis.producer import Producer, check_key, random_key
+from fastkcl.kinesis.shards import hash_key
+
+__all__ = [
+    "MemoryRecord",
+    "MemoryShard",
+    "MemoryStream",
+    "MockKinesisBackend",
+    "MockProducer",
+    "assert_records_delivered",
+    "assert_shard_ordering",
+    "collect_records",
+    "memory_stream",
+]
+
+_SEQUENCE_DIGITS = 20
+_LONGEST_WAIT = 0.05  # seconds, of a read for records
+_JSON = "application/x-amz-json-1.1"
+
+
+def _sequence_number(number: int) -> str:
+    return f"{number:0{_SEQUENCE_DIGITS}}"
+
+
+class MemoryRecord(NamedTuple):
+    """A record of a shard."""
+
+    sequence_number: str
+    data: bytes
+    partition_key: str
+    approximate_arrival_timestamp: datetime
+
+
+class MemoryShard:
+    """Records in their order.
+
+    Attributes:
+        shard_id: as the service would name it.
+        records: all that were ever put.
+        sealed: whether it ends with them.
+    """
+
+    def __init__(self, shard_id: str) -> None:
+        self.shard_id = shard_id
+        self.records: list[MemoryRecord] = []
+        self.sealed = False
+        self._waiting: list[asyncio.Event] = []
+
+    @property
+    def record_count(self) -> int:
+        """How many records it has."""
+        return len(self.records)
+
+    def put(self, data: bytes, partition_key: str) -> str:
+        """Add a record, and give its sequence number.
+
+        Raises:
+            RuntimeError: it is sealed.
+        """
+        if self.sealed:
+            raise RuntimeError(f"{self.shard_id} is sealed: nothing can be put into it")
+        sequence_number = _sequence_number(self.record_count + 1)
+        self.records.append(MemoryRecord(sequence_number, bytes(data), partition_key, datetime.now(UTC)))
+        self._tell()
+        return sequence_number
+
+    def seal(self) -> None:
+        """Let it end with what it has. Again, nothing happens."""
+        self.sealed = True
+        self._tell()
+
+    def _tell(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for event in waiting:
+            event.set()
+
+    async def wait_for(self, count: int) -> None:
+        """Wait for more records than so many, or for the end; not for long, as another thread may put them."""
+        if self.record_count > count or self.sealed:
+            return
+        event = asyncio.Event()
+        self._waiting.append(event)
+        try:
+            async with asyncio.timeout(_LONGEST_WAIT):
+                await event.wait()
+        except TimeoutError:
+            pass
+        finally:
+            with contextlib.suppress(ValueError):  # it was told
+                self._waiting.remove(event)
+
+
+class MemoryStream:
+    """A stream in memory.
+
+    Args:
+        name: of the stream.
+        shard_count: 1 or more.
+
+    Raises:
+        ValueError: no shards.
+    """
+
+    def __init__(self, name: str, shard_count: int = 1) -> None:
+        if shard_count < 1:
+            raise ValueError(f"shard_count must be 1 or more, not {shard_count}")
+        self.name = name
+        self.shards = [MemoryShard(f"shardId-{number:012}") for number in range(shard_count)]
+
+    @property
+    def shard_count(self) -> int:
+        """How many shards it has."""
+        return len(self.shards)
+
+    @property
+    def record_count(self) -> int:
+        """How many records it has, in all shards."""
+        return sum(shard.record_count for shard in self.shards)
+
+    @property
+    def sealed(self) -> bool:
+        """Whether all of its shards are sealed."""
+        return all(shard.sealed for shard in self.shards)
+
+    def shard_of(self, partition_key: str) -> MemoryShard:
+        """The shard of a key."""
+        return self.shards[hash_key(partition_key) % len(self.shards)]
+
+    def put(self, data: bytes, partition_key: str) -> str:
+        """Add a record to its key's shard, and give its sequence number.
+
+        Raises:
+            RuntimeError: the shard is sealed.
+        """
+        return self.shard_of(partition_key).put(data, partition_key)
+
+    def seal(self) -> None:
+        """Seal all shards: consumers read to the end of them, and then end. Again, nothing happens."""
+        for shard in self.shards:
+            shard.seal()
+
+
+class MockKinesisBackend:
+    """The streams of this process, by their names. There is one; `reset` it between tests."""
+
+    _streams: ClassVar[dict[str, MemoryStream]] = {}
+
+    @classmethod
+    def create_stream(cls, name: str, shard_count: int = 1) -> MemoryStream:
+        """Make a stream; one of this name is replaced."""
+        stream = cls._streams[name] = MemoryStream(name, shard_count)
+        return stream
+
+    @classmethod
+    def get_stream(cls, name: str) -> MemoryStream:
+        """The stream of this name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        if name not in cls._streams:
+            raise KeyError(f"there is no stream {name!r}: MockKinesisBackend.create_stream makes it")
+        return cls._streams[name]
+
+    @classmethod
+    def stream_exists(cls, name: str) -> bool:
+        """Whether there is a stream of this name."""
+        return name in cls._streams
+
+    @classmethod
+    def reset(cls) -> None:
+        """Forget all streams."""
+        cls._streams.clear()
+
+
+class _MemoryClient(StreamClient):
+    """The client of a stream in memory: what a service would answer, without one."""
+
+    async def open(self) -> None:
+        """Find the stream, or make it, as the options say.
+
+        Raises:
+            StreamDoesNotExist: there is none.
+        """
+        if not MockKinesisBackend.stream_exists(self.stream_name):
+            if not self._create_stream:
+                raise StreamDoesNotExist(
+                    f"there is no stream {self.stream_name}: MockKinesisBackend.create_stream makes it"
+                )
+            MockKinesisBackend.create_stream(self.stream_name, self._create_stream_shards)
+        self._client = MockKinesisBackend.get_stream(self.stream_name)
+
+    async def call_once(self, operation: str, request: Mapping[str, object]) -> dict[str, Any]:
+        """Answer those calls that a consumer makes."""
+        stream = MockKinesisBackend.get_stream(self.stream_name)
+        match operation:
+            case "list_shards":
+                return {"Shards": [_description(shard) for shard in stream.shards]}
+            case "describe_stream":
+                shards = [_description(shard) for shard in stream.shards]
+                return {
+                    "StreamDescription": {"StreamStatus": "ACTIVE", "Shards": shards, "HasMoreShards": False},
+                }
+            case "get_shard_iterator":
+                index = [shard.shard_id for shard in stream.shards].index(str(request["ShardId"]))
+                return {"ShardIterator": f"{index}:{_place(stream.shards[index].records, request)}"}
+        raise NotImplementedError(f"{operation} of a stream in memory: fastkcl.local_aws has a service")
+
+    async def get_records(
+        self,
+        shard_id: str,
+        iterator: str,
+        limit: int,
+        *,
+        on_outage: Callable[[BaseException], None] | None = None,
+    ) -> GetRecordsAnswer:
+        """Read from a shard; where there is nothing new, wait a moment for it."""
+        del on_outage
+        index, place = map(int, iterator.split(":"))
+        shard = MockKinesisBackend.get_stream(self.stream_name).shards[index]
+        await shard.wait_for(place)
+        return decode_get_records(_answer(shard, index, place, limit), _JSON, shard_id=shard_id)
+
+
+def _description(shard: MemoryShard) -> dict[str, Any]:
+    """As ListShards has it. Keys are divided by another rule than ranges, so each shard may own any of them."""
+    sequence = {"StartingSequenceNumber": _sequence_number(1)}
+    if shard.sealed:
+        sequence["EndingSequenceNumber"] = _sequence_number(max(1, shard.record_count))
+    return {
+        "ShardId": shard.shard_id,
+        "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": str(2**128 - 1)},
+        "SequenceNumberRange": sequence,
+    }
+
+
+def _place(records: Sequence[MemoryRecord], request: Mapping[str, Any]) -> int:
+    """Where an iterator begins."""
+    match request["ShardIteratorType"]:
+        case "TRIM_HORIZON":
+            return 0
+        case "LATEST":
+            return len(records)
+        case "AT_TIMESTAMP":
+            return sum(record.approximate_arrival_timestamp < request["Timestamp"] for record in records)
+        case "AT_SEQUENCE_NUMBER":
+            return sum(int(record.sequence_number) < int(request["StartingSequenceNumber"]) for record in records)
+        case kind:
+            assert kind == "AFTER_SEQUENCE_NUMBER"
+            return sum(int(record.sequence_number) <= int(request["StartingSequenceNumber"]) for record in records)
+
+
+def _answer(shard: MemoryShard, index: int, place: int, limit: int) -> bytes:
+    """The body of a GetRecords answer."""
+    end = min(place + limit, shard.record_count)
+    left = shard.records[end:]
+    behind = (datetime.now(UTC) - left[0].approximate_arrival_timestamp).total_seconds() if left else 0.0
+    answer = {
+        "Records": [
+            {
+                "SequenceNumber": record.sequence_number,
+                "ApproximateArrivalTimestamp": record.approximate_arrival_timestamp.timestamp(),
+                "Data": base64.b64encode(record.data).decode(),
+                "PartitionKey": record.partition_key,
+                "EncryptionType": "NONE",
+            }
+            for record in shard.records[place:end]
+        ],
+        "MillisBehindLatest": max(0, round(behind * 1000)),
+    }
+    if shard.sealed and not left:
+        answer["ChildShards"] = []
+    else:
+        answer["NextShardIterator"] = f"{index}:{end}"
+    return json.dumps(answer).encode()
+
+
+class MockProducer(Producer):
+    """A `Producer` whose stream is in memory: a record is in the stream as soon as the processor has completed it.
+
+    It has no task, and no queue: `flush` is for what the processor still adds items to, and for ``after_flush_fun``. It
+    can be used without ``async with``.
+    """
+
+    _client_class = _MemoryClient
+
+    @property
+    def stream(self) -> MemoryStream:
+        """What it puts into.
+
+        Raises:
+            KeyError: there is no such stream.
+        """
+        return MockKinesisBackend.get_stream(self.stream_name)
+
+    async def start(self) -> None:
+        """Find the stream, or make it.
+
+        Raises:
+            StreamDoesNotExist: there is none.
+            RuntimeError: the producer is closed.
+        """
+        self._check_open()
+        await self._client.open()
+
+    async def put(self, data: Any, partition_key: str | None = None) -> None:  # noqa: ANN401 - items are of any type
+        """Put an item. Arguments and errors are those of `Producer.put`."""
+        if partition_key is not None:
+            check_key(partition_key)
+        await self.start()
+        await self._put_now(self.processor.add_item(data, partition_key))
+
+    async def flush(self) -> None:
+        """Put what the processor still has."""
+        await self.start()
+        await self._put_now(self.processor.get_items())
+
+    async def close(self) -> None:
+        """Put what the processor still has; from now on nothing can be put. Again, nothing happens."""
+        if not self._closed:
+            await self._put_now(self.processor.get_items())
+        self._closed = True
+
+    async def _put_now(self, records: Sequence[OutputItem]) -> None:
+        for record in records:
+            self.stream.put(record.data, random_key() if record.partition_key is None else record.partition_key)
+        if records and self.after_flush_fun is not None:
+            await self.after_flush_fun(records)
+
+
+async def collect_records(consumer: AsyncIterable[Any], count: int | None = None, timeout: float = 5.0) -> list[Any]:
+    """What a consumer gives, a real one or a mock.
+
+    Args:
+        consumer: in its ``async with``.
+        count: stop after so many; None for the end of the iteration.
+        timeout: seconds, after which it is what there was until then.
+    """
+    records: list[Any] = []
+    if count is not None and count <= 0:
+        return records
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout):
+            async for record in consumer:
+                records.append(record)
+                if len(records) == count:
+                    break
+    return records
+
+
+async def assert_records_delivered(
+    producer: MockProducer,
+    consumer: AsyncIterable[Any],
+    records: Iterable[Any],
+    partition_key: str | None = None,
+    timeout: float = 5.0,
+) -> list[Any]:
+    """Put records, seal the stream, and see that exactly these come out, in any order.
+
+    Args:
+        producer: what puts them.
+        consumer: of the same stream, in its ``async with``.
+        records: items that the processor gives back as they were put.
+        partition_key: of all of them.
+        timeout: seconds for reading them.
+
+    Returns:
+        What came out, in its order.
+
+    Raises:
+        AssertionError: something is missing, or there is something else.
+    """
+    missing = list(records)
+    for record in missing:
+        await producer.put(record, partition_key=partition_key)
+    await producer.flush()
+    producer.stream.seal()
+    received = await collect_records(consumer, timeout=timeout)
+    unexpected = []
+    for record in received:
+        if record in missing:
+            missing.remove(record)
+        else:
+            unexpected.append(record)
+    if missing or unexpected:
+        raise AssertionError(
+            f"{len(missing)} records are missing: {_some(missing)}; {len(unexpected)} were not put: {_some(unexpected)}"
+        )
+    return received
+
+
+def assert_shard_ordering(
+    records: Iterable[Any], key_func: Callable[[Any], Any], order_func: Callable[[Any], Any]
+) -> None:
+    """See that records of a key never go back.
+
+    Args:
+        records: in the order in which they were read.
+        key_func: the partition key of one, or whatever else has an order.
+        order_func: a value that does not become less within a key.
+
+    Raises:
+        AssertionError: a record comes after one with a greater value.
+    """
+    last: dict[Any, Any] = {}
+    for place, record in enumerate(records):
+        key, value = key_func(record), order_func(record)
+        assert key not in last or last[key] <= value, (
+            f"record {place} of key {key!r} has {value!r}, after one that has {last[key]!r}"
+        )
+        last[key] = value
+
+
+@contextlib.contextmanager
+def memory_stream(name: str = "test-stream", shard_count: int = 1) -> Iterator[MemoryStream]:
+    """A stream in a backend that has nothing else, for tests without pytest."""
+    MockKinesisBackend.reset()
+    try:
+        yield MockKinesisBackend.create_stream(name, shard_count)
+    finally:
+        MockKinesisBackend.reset()
+
+
+def _some(records: Sequence[Any]) -> str:
+    more = f" and {len(records) - 3} more" if len(records) > 3 else ""
+    return f"{', '.join(map(repr, records[:3]))}{more}" or "none"
