@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import click
 
+from fastkcl.cli.aws import explain, kinesis_client
 from fastkcl.cli.extras import without_extra
 from fastkcl.cli.output import printable
 from fastkcl.replay import Source, SourceError, from_records, generate
@@ -98,7 +97,7 @@ def put(
     filler: Filler | None = None
     code = 0
     try:
-        client = _client(endpoint_url, region)
+        client = kinesis_client(endpoint_url, region)
         max_record_bytes = _prepare(client, stream, create)
         count, users = _open(source)
         options = PutOptions(
@@ -120,7 +119,7 @@ def put(
         click.echo(f"Error: {error}", err=True)
         code = 1
     except (BotoCoreError, ClientError) as error:
-        message = _explain(error, stream, endpoint_url)
+        message = explain(error, stream, endpoint_url)
         if filler is None:
             raise _InputError(message) from None
         click.echo(f"Error: {message}", err=True)
@@ -172,29 +171,6 @@ def _open(source: Source) -> tuple[int, Iterator[UserRecord]]:
 # The service.
 
 
-def _client(endpoint_url: str | None, region: str | None) -> Any:  # noqa: ANN401 - boto3 has no types
-    import boto3
-    from botocore.config import Config
-
-    session = boto3.session.Session(region_name=region)
-    known: dict[str, Any] = {}
-    if endpoint_url is not None and _is_loopback(endpoint_url):
-        # A local server takes any credentials, and has no region of its own.
-        if session.get_credentials() is None:
-            known |= {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
-        if session.region_name is None:
-            known["region_name"] = "us-east-1"
-    retries = Config(retries={"mode": "standard", "total_max_attempts": 10}, read_timeout=60)
-    return session.client("kinesis", endpoint_url=endpoint_url, config=retries, **known)
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
-
-
 def _prepare(client: Any, stream: str, create: int | None) -> int:  # noqa: ANN401
     """See that the stream is there; most bytes of a record of it."""
     try:
@@ -212,23 +188,6 @@ def _prepare(client: Any, stream: str, create: int | None) -> int:  # noqa: ANN4
 
 def _max_record_bytes(summary: dict[str, Any]) -> int:
     return int(summary["StreamDescriptionSummary"].get("MaxRecordSizeInKiB", 1024)) * 1024
-
-
-def _explain(error: Exception, stream: str, endpoint_url: str | None) -> str:
-    """The error, with what to do about the usual ones."""
-    from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, NoRegionError
-
-    text = printable(str(error))
-    match error:
-        case NoCredentialsError():
-            return f"{text}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run `aws configure`"
-        case NoRegionError():
-            return f"{text} --region or AWS_REGION names it"
-        case EndpointConnectionError() if endpoint_url is not None:
-            return f"{text}: is `fastkcl local-aws` running there?"
-        case ClientError() if error.response["Error"].get("Code") == "ResourceNotFoundException":
-            return f"there is no stream {stream!r}: --create SHARDS makes it ({text})"
-    return text
 
 
 # What people and tools see.

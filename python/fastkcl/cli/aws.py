@@ -1,0 +1,72 @@
+"""Clients of Kinesis for commands, and what they say when it does not answer as it should."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastkcl.cli.output import printable
+
+__all__ = ["aio_session", "explain", "kinesis_client"]
+
+_LOCAL = ("local", "local")
+"""A local server takes any credentials."""
+_LOCAL_REGION = "us-east-1"
+"""A local server has no region of its own."""
+
+
+def kinesis_client(endpoint_url: str | None, region: str | None) -> Any:  # noqa: ANN401 - boto3 has no types
+    """A boto3 client. One of this machine needs neither credentials nor a region."""
+    import boto3
+    from botocore.config import Config
+
+    session = boto3.session.Session(region_name=region)
+    known: dict[str, Any] = {}
+    if _is_loopback(endpoint_url):
+        if session.get_credentials() is None:
+            known["aws_access_key_id"], known["aws_secret_access_key"] = _LOCAL
+        if session.region_name is None:
+            known["region_name"] = _LOCAL_REGION
+    retries = Config(retries={"mode": "standard", "total_max_attempts": 10}, read_timeout=60)
+    return session.client("kinesis", endpoint_url=endpoint_url, config=retries, **known)
+
+
+async def aio_session(endpoint_url: str | None, region: str | None) -> Any:  # noqa: ANN401 - aiobotocore has no types
+    """A session of aiobotocore, as `kinesis_client` has one of boto3."""
+    from aiobotocore.session import get_session
+
+    session = get_session()
+    if region is not None:
+        session.set_config_variable("region", region)
+    if _is_loopback(endpoint_url):
+        if await session.get_credentials() is None:
+            session.set_credentials(*_LOCAL)
+        if session.get_config_variable("region") is None:
+            session.set_config_variable("region", _LOCAL_REGION)
+    return session
+
+
+def _is_loopback(url: str | None) -> bool:
+    host = urlsplit(url or "").hostname or ""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def explain(error: BaseException, stream: str | None, endpoint_url: str | None) -> str:
+    """The error, with what to do about the usual ones."""
+    from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, NoRegionError
+
+    text = printable(str(error))
+    match error:
+        case NoCredentialsError():
+            return f"{text}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run `aws configure`"
+        case NoRegionError():
+            return f"{text} --region or AWS_REGION names it"
+        case EndpointConnectionError() | ConnectionError() if endpoint_url is not None:
+            return f"{text}: is `fastkcl local-aws` running there?"
+        case ClientError() if error.response["Error"].get("Code") == "ResourceNotFoundException":
+            return f"there is no stream {stream!r}: --create SHARDS makes it ({text})"
+    return text

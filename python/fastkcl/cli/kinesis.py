@@ -1,0 +1,390 @@
+"""``fastkcl kinesis``: a look at streams, and records in and out of them by hand.
+
+People get columns and a word about what was done; `--json` and the formats of `tail` are for programs. What cannot be
+read, put or reached is one line on standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fastkcl.cli.aws import aio_session, explain, kinesis_client
+from fastkcl.cli.extras import without_extra
+from fastkcl.cli.output import printable
+
+if TYPE_CHECKING:
+    from fastkcl.kinesis import BaseAggregator, OutputItem, Producer
+
+__all__ = ["kinesis"]
+
+_HASH_KEYS = 2**128
+_CHUNK = 65536
+_STDIN = 0
+_PROGRESS_SECONDS = 0.2
+
+
+class _KinesisError(click.ClickException):
+    """The service, or what was given; 1 is kept for records that the stream did not take."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Service:
+    """Where the streams are."""
+
+    endpoint_url: str | None
+    region: str | None
+
+    @contextlib.contextmanager
+    def explained(self, stream: str | None = None) -> Iterator[None]:
+        """Turn what the service and the client raise into one line."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        from fastkcl.kinesis import StreamDoesNotExist, StreamShardLimit, StreamStatusInvalid
+
+        try:
+            yield
+        except (
+            BotoCoreError,
+            ClientError,
+            ConnectionError,
+            StreamDoesNotExist,
+            StreamShardLimit,
+            StreamStatusInvalid,
+        ) as error:
+            raise _KinesisError(explain(error, stream, self.endpoint_url)) from None
+
+
+@click.group(context_settings={"max_content_width": 110})
+@click.option("--endpoint-url", help="Instead of AWS.  [default: AWS_ENDPOINT_URL, or AWS]")
+@click.option("--region", help="[default: as for every AWS SDK]")
+@click.option("-v", "--verbose", is_flag=True, help="What the client does, on standard error.")
+@click.version_option(package_name="fastkcl", message="fastkcl %(version)s")
+@click.pass_context
+def kinesis(ctx: click.Context, /, endpoint_url: str | None, region: str | None, verbose: bool) -> None:
+    """Look at streams of Kinesis, local or real; read and put records by hand.
+
+    \b
+    Examples:
+      fastkcl kinesis list
+      fastkcl kinesis describe orders
+      fastkcl kinesis tail orders -i TRIM_HORIZON -f json -n 10
+      echo '{"id": 7}' | fastkcl kinesis --endpoint-url http://127.0.0.1:4567 put orders -k customer-7
+
+    Whole files, generated records and rates are what `fastkcl put` is for.
+
+    Exits with 0, 1 if records did not get into the stream, 2 if something else is wrong, 130 if interrupted.
+    """  # noqa: D301 - \b is click's mark for a block that keeps its lines
+    with without_extra("kinesis"):
+        import aiobotocore
+        import boto3  # noqa: F401 - both only to see whether the extra is there
+
+        del aiobotocore
+    if verbose:
+        logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logging.getLogger("fastkcl").setLevel(logging.DEBUG)
+    ctx.obj = _Service(endpoint_url, region)
+
+
+# Streams.
+
+
+@kinesis.command("list")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Streams at most.")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.pass_obj
+def list_streams(service: _Service, /, limit: int, as_json: bool) -> None:
+    """List the streams of an account and region."""
+    with service.explained():
+        client = kinesis_client(service.endpoint_url, service.region)
+        streams, more = _streams(client, limit)
+    if as_json:
+        click.echo(json.dumps({"streams": streams, "more": more}, indent=2))
+        return
+    _show_columns(
+        ("stream", "status", "mode", "since"),
+        [(s["name"], s["status"] or "", s["mode"] or "", s["created"] or "") for s in streams],
+    )
+    if more:
+        click.echo(f"There are more than these {limit}: --limit shows them.", err=True)
+    elif not streams:
+        click.echo("No streams.", err=True)
+
+
+def _streams(client: Any, limit: int) -> tuple[list[dict[str, Any]], bool]:  # noqa: ANN401 - boto3 has no types
+    """So many streams, and whether there are more."""
+    streams: list[dict[str, Any]] = []
+    request: dict[str, Any] = {}
+    while True:
+        answer = client.list_streams(Limit=min(100, limit - len(streams)), **request)
+        summaries = answer.get("StreamSummaries") or [{"StreamName": name} for name in answer["StreamNames"]]
+        for summary in summaries:
+            created = summary.get("StreamCreationTimestamp")
+            streams.append(
+                {
+                    "name": summary["StreamName"],
+                    "arn": summary.get("StreamARN"),
+                    "status": summary.get("StreamStatus"),
+                    "mode": summary.get("StreamModeDetails", {}).get("StreamMode"),
+                    "created": None if created is None else created.isoformat(timespec="seconds"),
+                }
+            )
+        if not answer["HasMoreStreams"] or len(streams) >= limit:
+            return streams, bool(answer["HasMoreStreams"])
+        request = {"ExclusiveStartStreamName": streams[-1]["name"]}
+
+
+@kinesis.command()
+@click.argument("stream")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.pass_obj
+def describe(service: _Service, /, stream: str, as_json: bool) -> None:
+    """Show STREAM, a name or an ARN, and all of its shards."""
+    address = {"StreamARN": stream} if stream.startswith("arn:") else {"StreamName": stream}
+    with service.explained(stream):
+        client = kinesis_client(service.endpoint_url, service.region)
+        summary = client.describe_stream_summary(**address)["StreamDescriptionSummary"]
+        pages = client.get_paginator("list_shards").paginate(**address)
+        shards = [_shard(shard) for page in pages for shard in page["Shards"]]
+    described = {
+        "name": summary["StreamName"],
+        "arn": summary["StreamARN"],
+        "status": summary["StreamStatus"],
+        "mode": summary.get("StreamModeDetails", {}).get("StreamMode"),
+        "retention_hours": summary["RetentionPeriodHours"],
+        "encryption": summary.get("EncryptionType", "NONE"),
+        "consumers": summary.get("ConsumerCount"),
+        "open_shards": sum(shard["open"] for shard in shards),
+    }
+    if as_json:
+        click.echo(json.dumps({**described, "shards": shards}, indent=2))
+        return
+    for name, value in described.items():
+        if value is not None:
+            click.echo(f"{name.replace('_', ' '):<16}{value}")
+    click.echo("")
+    _show_columns(
+        ("shard", "state", "hash keys", "first sequence number", "parents"),
+        [
+            (
+                shard["id"],
+                "open" if shard["open"] else "closed",
+                f"{(int(shard['hash_keys'][1]) - int(shard['hash_keys'][0]) + 1) / _HASH_KEYS:.2%}",
+                shard["first_sequence_number"],
+                " ".join(shard["parents"]),
+            )
+            for shard in shards
+        ],
+    )
+
+
+def _shard(shard: dict[str, Any]) -> dict[str, Any]:
+    last = shard["SequenceNumberRange"].get("EndingSequenceNumber")
+    return {
+        "id": shard["ShardId"],
+        "open": last is None,
+        "hash_keys": [shard["HashKeyRange"]["StartingHashKey"], shard["HashKeyRange"]["EndingHashKey"]],
+        "first_sequence_number": shard["SequenceNumberRange"]["StartingSequenceNumber"],
+        "last_sequence_number": last,
+        "parents": [shard[key] for key in ("ParentShardId", "AdjacentParentShardId") if key in shard],
+    }
+
+
+def _show_columns(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Nothing if there are no rows."""
+    if not rows:
+        return
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    for row in (names, *rows):
+        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+# Records.
+
+
+def _processor(name: str) -> BaseAggregator:
+    from fastkcl.kinesis import JsonProcessor, StringProcessor
+
+    return {"json": JsonProcessor, "string": StringProcessor}[name]()
+
+
+_PROCESSORS = click.Choice(["json", "string"])
+
+
+@kinesis.command()
+@click.option("-k", "--partition-key", help="Of all records.  [default: a random one for each]")
+@click.option("-p", "--processor", type=_PROCESSORS, default="json", show_default=True, help="What a line is.")
+@click.option("--create", is_flag=True, help="Make the stream, of one shard, if it is not there.")
+@click.option("--json", "as_json", is_flag=True, help="What was done, as one JSON object on standard output.")
+@click.argument("stream")
+@click.argument("data", required=False)
+@click.pass_obj
+@click.pass_context
+def put(
+    ctx: click.Context,
+    service: _Service,
+    /,
+    partition_key: str | None,
+    processor: str,
+    create: bool,
+    as_json: bool,
+    stream: str,
+    data: str | None,
+) -> None:
+    """Put DATA into STREAM as a record, or each line of standard input that is not empty.
+
+    A line is a JSON value, or with `-p string` any text in UTF-8. Lines are put as they come, half a second later at
+    the most; what the service refuses is put again until it is taken.
+    """
+    parse: Callable[[str], Any] = json.loads if processor == "json" else str
+    putting = _Putting(stream, partition_key, parse, sys.stderr.isatty())
+    try:
+        with service.explained(stream):
+            asyncio.run(putting.run(service, processor, create, data))
+    except KeyboardInterrupt:
+        click.echo("fastkcl: interrupted", err=True)
+        putting.code = 130
+    except _KinesisError as error:
+        if not putting.started:
+            raise
+        click.echo(f"Error: {error.message}", err=True)
+        putting.code = 1
+    if as_json:
+        click.echo(json.dumps({"stream": stream, "records": putting.records, "bytes": putting.bytes}))
+    else:
+        click.echo(f"{stream}: {putting.records:,} records, {putting.bytes:,} bytes")
+    ctx.exit(putting.code)
+
+
+class _Putting:
+    """One run of ``put``."""
+
+    def __init__(self, stream: str, partition_key: str | None, parse: Callable[[str], Any], tell: bool) -> None:
+        self.records = self.bytes = self.code = 0
+        self.started = False
+        self._stream = stream
+        self._partition_key = partition_key
+        self._parse = parse
+        self._tell = tell
+
+    async def run(self, service: _Service, processor: str, create: bool, data: str | None) -> None:
+        from fastkcl.kinesis import ExceededPutLimit, Producer, UnknownException, ValidationError
+
+        producer = Producer(
+            self._stream,
+            session=await aio_session(service.endpoint_url, service.region),
+            endpoint_url=service.endpoint_url,
+            region_name=service.region,
+            processor=_processor(processor),
+            create_stream=create,
+            after_flush_fun=self._count,
+        )
+        try:
+            async with producer:
+                self.started = True
+                with self._progress():
+                    await self._put_all(producer, data)
+        except (ExceededPutLimit, ValidationError, UnknownException, _LineError) as error:
+            click.echo(f"Error: {printable(str(error))}", err=True)
+            self.code = 1
+
+    async def _put_all(self, producer: Producer, data: str | None) -> None:
+        if data is not None:
+            await self._put(producer, data, "DATA")
+            return
+        if sys.stdin.isatty():
+            click.echo("One record a line; Ctrl-D ends it.", err=True)
+        number = 0
+        async for line in _lines(_STDIN):
+            number += 1
+            if line.strip():
+                try:
+                    text = line.decode()
+                except UnicodeDecodeError as error:
+                    raise _LineError(f"line {number} is no UTF-8: {error}") from None
+                await self._put(producer, text, f"line {number}")
+
+    async def _put(self, producer: Producer, text: str, where: str) -> None:
+        try:
+            item = self._parse(text)
+        except (ValueError, RecursionError) as error:
+            raise _LineError(f"{where} is no JSON: {error}; -p string puts it as it is") from None
+        await producer.put(item, self._partition_key)
+
+    async def _count(self, accepted: Sequence[OutputItem]) -> None:
+        self.records += len(accepted)
+        self.bytes += sum(item.size for item in accepted)
+
+    @contextlib.contextmanager
+    def _progress(self) -> Iterator[None]:
+        """How far it is, on standard error where that is a terminal."""
+        if not self._tell:
+            yield
+            return
+        from rich.console import Console
+
+        with Console(stderr=True).status("") as status:
+
+            async def show() -> None:
+                while True:
+                    status.update(f"{self.records:,} records, {self.bytes / 1e6:,.1f} MB")
+                    await asyncio.sleep(_PROGRESS_SECONDS)
+
+            task = asyncio.ensure_future(show())
+            try:
+                yield
+            finally:
+                task.cancel()
+
+
+class _LineError(Exception):
+    """A line that is no record."""
+
+
+async def _lines(descriptor: int) -> AsyncIterator[bytes]:
+    """Lines of a file, a pipe or a terminal, as soon as they are there; they may end with CR LF.
+
+    They are read by a thread of its own, which does not keep the process from ending while it waits.
+    """
+    loop = asyncio.get_running_loop()
+    chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue(maxsize=4)
+
+    def read() -> None:
+        chunk: bytes | OSError = b"..."
+        while chunk and isinstance(chunk, bytes):
+            try:
+                chunk = os.read(descriptor, _CHUNK)
+            except OSError as error:
+                chunk = error
+            handing_over = chunks.put(chunk)
+            try:
+                asyncio.run_coroutine_threadsafe(handing_over, loop).result()
+            except (RuntimeError, CancelledError):  # the loop has ended: nobody wants it any more
+                handing_over.close()
+                return
+
+    threading.Thread(target=read, name="fastkcl standard input", daemon=True).start()
+    rest: list[bytes] = []
+    while chunk := await chunks.get():
+        if isinstance(chunk, OSError):
+            raise _LineError(f"standard input cannot be read: {chunk.strerror}")
+        first, *others = chunk.split(b"\n")
+        rest.append(first)
+        for line in others:
+            yield b"".join(rest).removesuffix(b"\r")
+            rest = [line]
+    if last := b"".join(rest):
+        yield last.removesuffix(b"\r")

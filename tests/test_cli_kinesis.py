@@ -1,0 +1,220 @@
+"""`fastkcl kinesis`: what people and programs see of streams and records, and exit codes."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastkcl.local_aws import Fault, LocalAws
+from local_aws_helpers import client, read, shards
+
+COMMAND = [sys.executable, "-m", "fastkcl", "kinesis"]
+NAMES = (f"orders-{number}" for number in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[LocalAws]:
+    with LocalAws() as aws:
+        yield aws
+
+
+@pytest.fixture
+def stream(aws: LocalAws) -> Iterator[str]:
+    name = next(NAMES)
+    client(aws).create_stream(StreamName=name, ShardCount=2)
+    yield name
+    aws.faults()
+
+
+def environment() -> dict[str, str]:
+    """Without anything of AWS."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    nowhere = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+    return {**kept, **nowhere, "AWS_EC2_METADATA_DISABLED": "true"}
+
+
+def command(aws: LocalAws, *args: str) -> list[str]:
+    return [*COMMAND, "--endpoint-url", aws.url, *args]
+
+
+def run(aws: LocalAws, *args: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(command(aws, *args), input=stdin, capture_output=True, timeout=120, env=environment())
+
+
+def output(aws: LocalAws, *args: str, stdin: bytes = b"") -> str:
+    done = run(aws, *args, stdin=stdin)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return done.stdout.decode()
+
+
+def stored(aws: LocalAws, stream: str) -> list[tuple[str, bytes]]:
+    kinesis = client(aws)
+    return [
+        (record["PartitionKey"], record["Data"])
+        for shard in shards(kinesis, stream)
+        for record in read(kinesis, stream, shard["ShardId"])
+    ]
+
+
+# Streams.
+
+
+def test_streams_in_columns_and_as_json() -> None:
+    with LocalAws(streams={f"s{number:03}": 1 for number in range(5)}) as own:
+        assert [line.split()[:3] for line in output(own, "list").splitlines()] == [
+            ["stream", "status", "mode"],
+            *[[f"s{number:03}", "ACTIVE", "PROVISIONED"] for number in range(5)],
+        ]
+        done = run(own, "list", "--limit", "2")
+        assert [line.split()[0] for line in done.stdout.decode().splitlines()] == ["stream", "s000", "s001"]
+        assert done.stderr == b"There are more than these 2: --limit shows them.\n"
+        listed = json.loads(output(own, "list", "--json", "--limit", "4"))
+        assert [entry["name"] for entry in listed["streams"]] == [f"s{number:03}" for number in range(4)]
+        assert listed["streams"][0]["arn"].endswith(":stream/s000")
+        assert listed["more"]
+    with LocalAws() as empty:
+        done = run(empty, "list")
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"No streams.\n")
+
+
+def test_all_streams_of_an_account_page_by_page() -> None:
+    with LocalAws(streams={f"s{number:03}": 1 for number in range(205)}) as own:
+        listed = json.loads(output(own, "list", "--limit", "250", "--json"))
+        assert [entry["name"] for entry in listed["streams"]] == [f"s{number:03}" for number in range(205)]
+        assert not listed["more"]
+
+
+def test_a_stream_and_its_shards(aws: LocalAws, stream: str) -> None:
+    kinesis = client(aws)
+    kinesis.split_shard(StreamName=stream, ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**125))
+    described = json.loads(output(aws, "describe", stream, "--json"))
+    assert described["name"] == stream
+    assert (described["open_shards"], described["retention_hours"], described["encryption"]) == (3, 24, "NONE")
+    assert [(shard["id"][-1], shard["open"], shard["parents"]) for shard in described["shards"]] == [
+        ("0", False, []),
+        ("1", True, []),
+        ("2", True, ["shardId-000000000000"]),
+        ("3", True, ["shardId-000000000000"]),
+    ]
+    assert output(aws, "describe", described["arn"], "--json") == json.dumps(described, indent=2) + "\n"
+    lines = [line.split() for line in output(aws, "describe", stream).splitlines()]
+    assert ["open", "shards", "3"] in lines
+    assert [line[:3] for line in lines[-5:]] == [
+        ["shard", "state", "hash"],
+        ["shardId-000000000000", "closed", "50.00%"],
+        ["shardId-000000000001", "open", "50.00%"],
+        ["shardId-000000000002", "open", "12.50%"],
+        ["shardId-000000000003", "open", "37.50%"],
+    ]
+    assert lines[-1][-1] == "shardId-000000000000"
+
+
+def test_a_stream_that_is_not_there(aws: LocalAws) -> None:
+    for args in (("describe", "nowhere"), ("put", "nowhere", "1")):
+        done = run(aws, *args)
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert done.stderr.startswith(b"Error: there is no stream ")
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_service_that_is_not_there() -> None:
+    args = [*COMMAND, "--endpoint-url", "http://127.0.0.1:9", "list"]
+    done = subprocess.run(args, capture_output=True, text=True, timeout=120, env=environment())
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("is `fastkcl local-aws` running there?\n")
+    assert len(done.stderr.splitlines()) == 1
+
+
+# Records.
+
+
+def test_lines_become_records(aws: LocalAws, stream: str) -> None:
+    lines = [{"n": number, "text": "ä" * 1000} for number in range(300)]
+    stdin = "".join(f" {json.dumps(line, ensure_ascii=False)}\r\n\n" for line in lines).encode()
+    report = json.loads(output(aws, "put", stream, "-k", "k", "--json", stdin=stdin))
+    expected = [("k", json.dumps(line).encode()) for line in lines]
+    assert stored(aws, stream) == expected
+    assert report == {"stream": stream, "records": 300, "bytes": sum(len(data) for _, data in expected)}
+
+
+@pytest.mark.parametrize(
+    ("args", "stdin", "expected"),
+    [
+        (["[1, 2]"], b"", [b"[1, 2]"]),
+        (["-p", "string", "[1, 2"], b"", [b"[1, 2"]),
+        (["-p", "string"], b"a\n b \nlast", [b"a", b" b ", b"last"]),
+        (["-p", "string"], b"", []),
+    ],
+)
+def test_forms_of_records(aws: LocalAws, stream: str, args: list[str], stdin: bytes, expected: list[bytes]) -> None:
+    said = output(aws, "put", stream, *args, stdin=stdin)
+    assert said == f"{stream}: {len(expected)} records, {sum(map(len, expected))} bytes\n"
+    assert sorted(data for _, data in stored(aws, stream)) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("args", "stdin", "message"),
+    [
+        ([], b'1\n{"a"\n2\n', "line 2 is no JSON: Expecting ':' delimiter: line 1 column 5 (char 4); -p string"),
+        (["-p", "string"], b"1\n\xff\n", "line 2 is no UTF-8: 'utf-8' codec can't decode byte 0xff"),
+        (["-p", "string"], b"1\n" + b"x" * 1_024_001, "an item of 1024001 bytes, framing included: a record holds"),
+    ],
+)
+def test_a_line_that_is_no_record(aws: LocalAws, stream: str, args: list[str], stdin: bytes, message: str) -> None:
+    done = run(aws, "put", stream, *args, stdin=stdin)
+    assert done.returncode == 1
+    assert done.stderr.decode().startswith(f"Error: {message}")
+    assert [data for _, data in stored(aws, stream)] == [b"1"]  # what was before it is there
+    assert done.stdout.decode() == f"{stream}: 1 records, 1 bytes\n"
+
+
+def test_a_stream_that_put_makes(aws: LocalAws) -> None:
+    name = next(NAMES)
+    output(aws, "put", name, "--create", "1")
+    output(aws, "put", name, "--create", "2")
+    assert len(shards(client(aws), name)) == 1
+    assert sorted(data for _, data in stored(aws, name)) == [b"1", b"2"]
+
+
+def test_records_that_the_stream_does_not_take(aws: LocalAws, stream: str) -> None:
+    aws.faults(Fault("PutRecords", "KMSDisabledException"))
+    done = run(aws, "put", stream, "1")
+    assert (done.returncode, done.stdout.decode()) == (1, f"{stream}: 0 records, 0 bytes\n")
+    assert b"KMSDisabledException" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_an_interrupted_put_has_put_what_it_has_read(aws: LocalAws, stream: str) -> None:
+    arguments: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command(aws, "put", stream), env=environment(), **arguments) as child:
+        child.stdin.write(b"1\n2\n3")
+        child.stdin.flush()
+        while len(stored(aws, stream)) < 2:
+            assert child.poll() is None
+        child.send_signal(signal.SIGINT)
+        assert child.wait(60) == 130
+        assert child.stdout.read().decode() == f"{stream}: 2 records, 2 bytes\n"
+        assert child.stderr.read() == b"fastkcl: interrupted\n"
+
+
+def test_verbose_shows_what_happens(aws: LocalAws, stream: str) -> None:
+    aws.faults(Fault("PutRecords", "AccessDeniedException", times=1))
+    done = run(aws, "-v", "put", stream, "1")
+    assert f"WARNING fastkcl.kinesis.producer: records cannot be put into {stream}" in done.stderr.decode()
+
+
+def test_without_the_extra_one_line_says_what_to_install() -> None:
+    source = (
+        "import sys\nsys.modules['aiobotocore'] = None\nsys.argv = ['fastkcl', 'kinesis', 'list']\n"
+        "import fastkcl.__main__ as m\nm.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "Error: this command needs aiobotocore: pip install 'fastkcl[kinesis]'\n",
+    )
