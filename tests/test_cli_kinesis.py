@@ -202,6 +202,78 @@ def test_an_interrupted_put_has_put_what_it_has_read(aws: LocalAws, stream: str)
         assert child.stderr.read() == b"fastkcl: interrupted\n"
 
 
+# Records that come.
+
+
+def fill(aws: LocalAws, stream: str, *values: bytes, key: str = "k") -> None:
+    for value in values:
+        client(aws).put_record(StreamName=stream, PartitionKey=key, Data=value)
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ([], '{\n  "a": "ä"\n}\n[\n  1,\n  "x"\n]\n'),
+        (["-f", "json"], '{"a": "ä"}\n[1, "x"]\n'),
+        (["-f", "raw"], '{"a": "ä"}\n[1, "x"]\n'),
+        (["-f", "raw", "-p", "string"], '{"a":"ä"}\n[1,"x"]\n'),
+        (["-f", "json", "-p", "string"], '"{\\"a\\":\\"ä\\"}"\n"[1,\\"x\\"]"\n'),
+    ],
+)
+def test_forms_of_what_is_read(aws: LocalAws, stream: str, args: list[str], expected: str) -> None:
+    fill(aws, stream, '{"a":"ä"}'.encode(), b'[1,"x"]', b"3")
+    assert output(aws, "tail", stream, "-i", "TRIM_HORIZON", "-n", "2", *args) == expected
+
+
+def test_a_long_record_in_short_and_one_that_cannot_be_read(aws: LocalAws, stream: str) -> None:
+    fill(aws, stream, b'"' + b"x" * 500 + b'"', b"{", b"2")
+    done = run(aws, "tail", stream, "-i", "TRIM_HORIZON", "-n", "2", "-f", "raw-short")
+    assert (done.returncode, done.stdout.decode()) == (0, f"{'x' * 117}...\n2\n")
+    assert done.stderr.decode().startswith("record 4")
+    assert " cannot be read: no JSON: " in done.stderr.decode()
+
+
+def test_from_a_moment_on(aws: LocalAws, stream: str) -> None:
+    fill(aws, stream, b"1")
+    moment = read(client(aws), stream, owner(aws, stream))[0]["ApproximateArrivalTimestamp"].isoformat()
+    assert output(aws, "tail", stream, "-i", "AT_TIMESTAMP", "--timestamp", moment, "-n", "1", "-f", "json") == "1\n"
+    for args in (["-i", "AT_TIMESTAMP"], ["--timestamp", moment], ["-i", "AT_TIMESTAMP", "--timestamp", "soon"]):
+        done = run(aws, "tail", stream, *args)
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert b"timestamp" in done.stderr
+
+
+def owner(aws: LocalAws, stream: str) -> str:
+    """The shard that has records."""
+    kinesis = client(aws)
+    return next(shard["ShardId"] for shard in shards(kinesis, stream) if read(kinesis, stream, shard["ShardId"]))
+
+
+def test_the_latest_until_it_is_interrupted(aws: LocalAws, stream: str) -> None:
+    fill(aws, stream, b"0")
+    arguments: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    calls = aws.calls().get("GetShardIterator", 0)
+    with subprocess.Popen(command(aws, "tail", stream, "-f", "json"), env=environment(), **arguments) as child:
+        while aws.calls().get("GetShardIterator", 0) < calls + 2:
+            assert child.poll() is None
+        fill(aws, stream, b"1")
+        assert child.stdout.readline() == b"1\n"
+        child.send_signal(signal.SIGINT)
+        assert child.wait(60) == 130
+        assert (child.stdout.read(), child.stderr.read()) == (b"", b"")
+
+
+def test_a_tail_whose_reader_has_gone(aws: LocalAws, stream: str) -> None:
+    fill(aws, stream, *[b"%d" % number for number in range(50)])
+    arguments: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    started = command(aws, "tail", stream, "-i", "TRIM_HORIZON", "-f", "json")
+    with subprocess.Popen(started, env=environment(), **arguments) as child:
+        assert child.stdout.readline() == b"0\n"
+        child.stdout.close()
+        fill(aws, stream, *[b"%d" % number for number in range(50)])
+        assert (child.wait(60), child.stderr.read()) == (141, b"")
+
+
 def test_verbose_shows_what_happens(aws: LocalAws, stream: str) -> None:
     aws.faults(Fault("PutRecords", "AccessDeniedException", times=1))
     done = run(aws, "-v", "put", stream, "1")

@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 from fastkcl.kinesis import (
+    Consumer,
+    ConsumerRecord,
     JsonLineProcessor,
+    MemoryCheckPointer,
     OutputItem,
     Producer,
     StreamDoesNotExist,
@@ -24,8 +27,10 @@ from fastkcl.kinesis import (
 from fastkcl.kinesis.testing import (
     MemoryShard,
     MemoryStream,
+    MockConsumer,
     MockKinesisBackend,
     MockProducer,
+    assert_records_delivered,
     assert_shard_ordering,
     collect_records,
     memory_stream,
@@ -165,6 +170,98 @@ def test_a_stream_that_the_producer_makes_or_misses() -> None:
     asyncio.run(main())
 
 
+# The consumer.
+
+
+def test_the_mock_consumer_has_the_arguments_of_the_real_one_and_a_delay() -> None:
+    parameters = dict(inspect.signature(MockConsumer).parameters)
+    assert parameters.pop("poll_delay").default == 0
+    assert parameters == dict(inspect.signature(Consumer).parameters)
+    for options in ({"record_limit": 0}, {"poll_delay": -1}, {"idle_timeout": 0}, {"shard_fetch_rate": 6}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            MockConsumer("orders", **options)
+    with pytest.raises(TypeError, match="unexpected option 'no_such'"):
+        MockConsumer("orders", no_such=1)
+
+
+def test_a_sealed_stream_is_read_to_its_end() -> None:
+    async def main() -> None:
+        stream = MockKinesisBackend.create_stream("orders", shard_count=3)
+        async with MockProducer("orders", processor=JsonLineProcessor()) as producer:
+            for number in range(100):
+                await producer.put(number, f"k{number % 10}")
+        stream.seal()
+        async with MockConsumer("orders", processor=JsonLineProcessor(), idle_timeout=None) as consumer:
+            read = [item async for item in consumer]
+            status = consumer.get_shard_status()
+        assert sorted(read) == list(range(100))
+        assert_shard_ordering(read, lambda number: number % 10, lambda number: number)
+        assert (status["total_shards"], status["closed_shards"]) == (3, 3)
+
+    asyncio.run(main())
+
+
+def test_what_is_put_while_it_is_read() -> None:
+    async def main() -> None:
+        async with (
+            MockProducer("orders", create_stream=True) as producer,
+            MockConsumer("orders", iterator_type="TRIM_HORIZON") as consumer,
+        ):
+            await producer.put(1)
+            reading = asyncio.create_task(collect_records(consumer, count=2, timeout=30))
+            await asyncio.sleep(0.01)
+            await producer.put(2)
+            assert await reading == [1, 2]
+
+    asyncio.run(main())
+
+
+def test_where_a_mock_consumer_begins() -> None:
+    async def main() -> None:
+        stream = MockKinesisBackend.create_stream("orders")
+        producer = MockProducer("orders")
+        await producer.put(1)
+        between = stream.shards[0].records[0].approximate_arrival_timestamp
+        checkpointer = MemoryCheckPointer()
+        async with MockConsumer("orders", iterator_type="LATEST") as latest:
+            for number in (2, 3, 4):
+                await producer.put(number)
+            async with MockConsumer("orders", checkpointer=checkpointer) as first:
+                assert await collect_records(first, count=4) == [1, 2, 3, 4]
+            stream.seal()
+            assert [item async for item in latest] == [2, 3, 4]
+        async with MockConsumer("orders", iterator_type="AT_TIMESTAMP", timestamp=between) as at:
+            assert [item async for item in at] == [1, 2, 3, 4]
+        # The fourth was not acknowledged, as nobody has asked for another one after it.
+        assert checkpointer.get_all_checkpoints() == {"shardId-000000000000": f"{3:020}"}
+        async with MockConsumer("orders", checkpointer=checkpointer) as again:
+            assert [item async for item in again] == [4]
+
+    asyncio.run(main())
+
+
+def test_records_and_errors_of_a_mock_consumer() -> None:
+    async def main() -> None:
+        stream = MockKinesisBackend.create_stream("orders")
+        stream.put(b"{", "k")
+        stream.put(b"1", "l")
+        stream.seal()
+        left_out: list[ConsumerRecord] = []
+        options: dict[str, Any] = {
+            "output": "records",
+            "on_record_error": lambda record, error: left_out.append(record),
+        }
+        async with MockConsumer("orders", **options) as consumer:
+            (record,) = [record async for record in consumer]
+        assert (record.data, record.partition_key, record.sequence_number) == (1, "l", f"{2:020}")
+        assert record.approximate_arrival_timestamp is not None
+        assert [(bad.data, bad.partition_key) for bad in left_out] == [(b"{", "k")]
+        with pytest.raises(StreamDoesNotExist, match="there is no stream nowhere"):
+            await MockConsumer("nowhere").open()
+
+    asyncio.run(main())
+
+
 # Assertions.
 
 
@@ -204,6 +301,42 @@ def test_order_within_keys(records: list[tuple[str, int]], fails: bool) -> None:
         check()
 
 
+class Losing(MockProducer):
+    """Does not put the first so many numbers."""
+
+    lost = 0
+
+    async def put(self, data: Any, partition_key: str | None = None) -> None:
+        if data >= self.lost:
+            await super().put(data, partition_key)
+
+
+@pytest.mark.parametrize(
+    ("lost", "extra", "message"),
+    [
+        (0, 0, None),
+        (1, 0, "1 records are missing: 0; 0 were not put: none"),
+        (0, 1, "0 records are missing: none; 1 were not put: -1"),
+        (5, 0, "5 records are missing: 0, 1, 2 and 2 more; 0 were not put: none"),
+    ],
+)
+def test_what_was_put_came_out(lost: int, extra: int, message: str | None) -> None:
+    async def main() -> list[Any]:
+        stream = MockKinesisBackend.create_stream("orders", shard_count=2)
+        for _ in range(extra):
+            stream.put(b"-1", "k")
+        producer = Losing("orders")
+        producer.lost = lost
+        async with MockConsumer("orders") as consumer:
+            return await assert_records_delivered(producer, consumer, range(6), timeout=30)
+
+    if message is None:
+        assert sorted(asyncio.run(main())) == [0, 1, 2, 3, 4, 5]
+    else:
+        with pytest.raises(AssertionError, match=re.escape(message)):
+            asyncio.run(main())
+
+
 # pytest.
 
 
@@ -219,6 +352,12 @@ def test_the_fixtures_are_there_for_every_run_of_pytest(tmp_path: Path) -> None:
         "    assert kinesis_stream.name == 'test-stream' and kinesis_stream.shard_count == 1\n"
         "    asyncio.run(kinesis_producer.put({'a': 1}, 'k'))\n"
         "    assert [record.data for record in kinesis_stream.shards[0].records] == [b'{\"a\": 1}']\n"
+        "def test_both(kinesis_producer, kinesis_consumer):\n"
+        "    from fastkcl.kinesis.testing import assert_records_delivered\n"
+        "    async def main():\n"
+        "        async with kinesis_consumer:\n"
+        "            await assert_records_delivered(kinesis_producer, kinesis_consumer, [1, 2])\n"
+        "    asyncio.run(main())\n"
         "def test_second(kinesis_backend):\n"
         "    assert not kinesis_backend.stream_exists('test-stream')\n"
         "    kinesis_backend.create_stream('left over')\n"
@@ -234,4 +373,4 @@ def test_the_fixtures_are_there_for_every_run_of_pytest(tmp_path: Path) -> None:
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
     assert done.returncode == 0, done.stdout
-    assert "4 passed" in done.stdout
+    assert "5 passed" in done.stdout

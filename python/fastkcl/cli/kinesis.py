@@ -16,7 +16,8 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -33,12 +34,25 @@ _HASH_KEYS = 2**128
 _CHUNK = 65536
 _STDIN = 0
 _PROGRESS_SECONDS = 0.2
+_SHORT = 120  # characters of raw-short
 
 
 class _KinesisError(click.ClickException):
     """The service, or what was given; 1 is kept for records that the stream did not take."""
 
     exit_code = 2
+
+
+class _Moment(click.ParamType):  # type: ignore[type-arg]  # not generic in every click that will do
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:  # noqa: ANN401
+        """A time with its zone."""
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +281,108 @@ def put(
     else:
         click.echo(f"{stream}: {putting.records:,} records, {putting.bytes:,} bytes")
     ctx.exit(putting.code)
+
+
+@kinesis.command()
+@click.option(
+    "-i",
+    "--iterator-type",
+    type=click.Choice(["LATEST", "TRIM_HORIZON", "AT_TIMESTAMP"]),
+    default="LATEST",
+    show_default=True,
+    help="Where to begin.",
+)
+@click.option("--timestamp", type=_Moment(), help="Of AT_TIMESTAMP: ISO 8601, UTC where it names no zone.")
+@click.option(
+    "-f",
+    "--format",
+    "form",
+    type=click.Choice(["json-pretty", "json", "raw", "raw-short"]),
+    default="json-pretty",
+    show_default=True,
+    help="json has a line for each item; raw writes text as it is.",
+)
+@click.option("-p", "--processor", type=_PROCESSORS, default="json", show_default=True, help="What a record is.")
+@click.option("-n", "--max-records", type=click.IntRange(1), help="End after so many.  [default: go on for ever]")
+@click.argument("stream")
+@click.pass_obj
+@click.pass_context
+def tail(
+    ctx: click.Context,
+    service: _Service,
+    /,
+    iterator_type: Literal["LATEST", "TRIM_HORIZON", "AT_TIMESTAMP"],
+    timestamp: datetime | None,
+    form: str,
+    processor: str,
+    max_records: int | None,
+    stream: str,
+) -> None:
+    """Show the records of STREAM as they come, of all shards.
+
+    KPL aggregates are taken apart. A record that cannot be read is a line on standard error, and left out. Nothing is
+    kept of where it was: it begins anew each time.
+    """
+    if (iterator_type == "AT_TIMESTAMP") != (timestamp is not None):
+        raise click.UsageError("--timestamp and --iterator-type AT_TIMESTAMP belong together")
+    options: dict[str, Any] = {"iterator_type": iterator_type, "timestamp": timestamp}
+    try:
+        with service.explained(stream):
+            asyncio.run(_tail(service, stream, _processor(processor), _writer(form), max_records, options))
+    except KeyboardInterrupt:
+        ctx.exit(130)
+
+
+async def _tail(
+    service: _Service,
+    stream: str,
+    processor: BaseAggregator,
+    write: Callable[[Any], str],
+    max_records: int | None,
+    options: dict[str, Any],
+) -> None:
+    from fastkcl.kinesis import Consumer, ConsumerRecord
+
+    def leave_out(record: ConsumerRecord, error: Exception) -> None:
+        where = f"record {record.sequence_number} of {record.shard_id}"
+        click.echo(f"{where} cannot be read: {printable(str(error))}", err=True)
+
+    consumer = Consumer(
+        stream,
+        session=await aio_session(service.endpoint_url, service.region),
+        endpoint_url=service.endpoint_url,
+        region_name=service.region,
+        processor=processor,
+        deaggregate=True,
+        idle_timeout=None,
+        on_record_error=leave_out,
+        **options,
+    )
+    shown = 0
+    async with consumer:
+        async for item in consumer:
+            click.echo(write(item))
+            shown += 1
+            if shown == max_records:
+                return
+
+
+def _writer(form: str) -> Callable[[Any], str]:
+    """How an item is written."""
+    if form == "json-pretty":
+        return lambda item: json.dumps(item, ensure_ascii=False, indent=2)
+    if form == "json":
+        return lambda item: json.dumps(item, ensure_ascii=False)
+    clean = printable if sys.stdout.isatty() else str  # a terminal obeys control characters
+
+    def raw(item: Any) -> str:  # noqa: ANN401 - of any type
+        return clean(item if isinstance(item, str) else json.dumps(item, ensure_ascii=False))
+
+    def short(item: Any) -> str:  # noqa: ANN401
+        text = raw(item)
+        return text if len(text) <= _SHORT else f"{text[: _SHORT - 3]}..."
+
+    return raw if form == "raw" else short
 
 
 class _Putting:

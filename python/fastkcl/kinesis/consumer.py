@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import Any, ClassVar, Literal, Self, Unpack
 
 from fastkcl.kinesis.aggregators import BaseAggregator
 from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer
@@ -75,6 +75,8 @@ class Consumer:
         TypeError: an argument of another type.
     """
 
+    _client_class: ClassVar[type[StreamClient]] = StreamClient
+
     def __init__(
         self,
         stream_name: str,
@@ -96,7 +98,7 @@ class Consumer:
         hash_range_check: bool = True,
         **options: Unpack[StreamOptions],
     ) -> None:
-        self._client = StreamClient(stream_name, **options)
+        self._client = self._client_class(stream_name, **options)
         self._checkpointer = MemoryCheckPointer() if checkpointer is None else checkpointer
         self._processor = JsonProcessor() if processor is None else processor
         if not isinstance(self._processor, BaseAggregator):

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:  # imported by the tests that use a fixture, not by all others
-    from fastkcl.kinesis.testing import MemoryStream, MockKinesisBackend, MockProducer
+    from fastkcl.kinesis.testing import MemoryStream, MockConsumer, MockKinesisBackend, MockProducer
 
-__all__ = ["kinesis_backend", "kinesis_producer", "kinesis_stream"]
+__all__ = ["kinesis_backend", "kinesis_consumer", "kinesis_producer", "kinesis_stream"]
 
 
 @pytest.fixture
@@ -38,3 +38,11 @@ def kinesis_producer(kinesis_stream: MemoryStream) -> MockProducer:
     from fastkcl.kinesis.testing import MockProducer
 
     return MockProducer(kinesis_stream.name)
+
+
+@pytest.fixture
+def kinesis_consumer(kinesis_stream: MemoryStream) -> MockConsumer:
+    """A consumer of `kinesis_stream`, for a test's ``async with``."""
+    from fastkcl.kinesis.testing import MockConsumer
+
+    return MockConsumer(kinesis_stream.name)

@@ -18,15 +18,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import inspect
 import json
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from fastkcl._core import GetRecordsAnswer, decode_get_records
 from fastkcl.kinesis.aggregators import OutputItem
 from fastkcl.kinesis.client import StreamClient
-from fastkcl.kinesis.exceptions import StreamDoesNotExist
+from fastkcl.kinesis.consumer import Consumer
+from fastkcl.kinesis.exceptions import StreamDoesNotExist, ValidationError
 from fastkcl.kinesis.producer import Producer, check_key, random_key
 from fastkcl.kinesis.shards import hash_key
 
@@ -34,6 +37,7 @@ __all__ = [
     "MemoryRecord",
     "MemoryShard",
     "MemoryStream",
+    "MockConsumer",
     "MockKinesisBackend",
     "MockProducer",
     "assert_records_delivered",
@@ -43,6 +47,7 @@ __all__ = [
 ]
 
 _SEQUENCE_DIGITS = 20
+_FETCH_RATE = 5  # calls a second of a shard: the most that there may be
 _LONGEST_WAIT = 0.05  # seconds, of a read for records
 _JSON = "application/x-amz-json-1.1"
 
@@ -355,6 +360,60 @@ class MockProducer(Producer):
             self.stream.put(record.data, random_key() if record.partition_key is None else record.partition_key)
         if records and self.after_flush_fun is not None:
             await self.after_flush_fun(records)
+
+
+class MockConsumer(Consumer):
+    """A `Consumer` whose stream is in memory: its iteration ends as soon as it has read a sealed stream to its end.
+
+    In its ``async with`` it is ready at once: with LATEST it reads what is put from then on. On a stream that is not
+    sealed the iteration ends as that of a real one does, after ``idle_timeout``.
+
+    Args:
+        stream_name: the stream's name.
+        poll_delay: seconds between two looks at a shard that has nothing new, in the place of
+            ``sleep_time_no_records`` and ``shard_fetch_rate``.
+        options: those of `Consumer`.
+    """
+
+    _client_class = _MemoryClient
+
+    def __init__(self, stream_name: str, *, poll_delay: float = 0, **options: Any) -> None:  # noqa: ANN401
+        super().__init__(stream_name, **options)
+        if not poll_delay >= 0:
+            raise ValidationError(f"poll_delay must be 0 s or more, not {poll_delay}")
+        self._stream._options = replace(
+            self._stream._options, sleep_time_no_records=poll_delay, shard_fetch_rate=_FETCH_RATE
+        )
+
+    @property
+    def stream(self) -> MemoryStream:
+        """What it reads.
+
+        Raises:
+            KeyError: there is no such stream.
+        """
+        return MockKinesisBackend.get_stream(self.stream_name)
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        await self.wait_ready()
+        return self
+
+    async def _wait_for_entries(self) -> bool:
+        topology = self._stream.topology
+        if topology.shards and all(topology.is_finished(shard.shard_id) for shard in topology.shards):
+            return False
+        return await super()._wait_for_entries()
+
+
+def _signature() -> inspect.Signature:
+    """That of `Consumer`, and poll_delay."""
+    *parameters, options = inspect.signature(Consumer).parameters.values()
+    poll_delay = inspect.signature(MockConsumer.__init__).parameters["poll_delay"]
+    return inspect.Signature([*parameters, poll_delay, options])
+
+
+MockConsumer.__signature__ = _signature()  # type: ignore[attr-defined]
 
 
 async def collect_records(consumer: AsyncIterable[Any], count: int | None = None, timeout: float = 5.0) -> list[Any]:
