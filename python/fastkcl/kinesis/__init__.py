@@ -24,7 +24,15 @@ from fastkcl.kinesis.aggregators import (
     SimpleAggregator,
 )
 from fastkcl.kinesis.botocore_hook import BotocoreHook, GetRecordsResponse, install_botocore
-from fastkcl.kinesis.checkpoints import BaseCheckPointer, CheckPointer, MemoryCheckPointer
+from fastkcl.kinesis.checkpoints import (
+    BaseCheckPointer,
+    CheckPointer,
+    DynamoDBCheckPointer,
+    KCLCheckPointer,
+    LeasedCheckPointer,
+    MemoryCheckPointer,
+    RedisCheckPointer,
+)
 from fastkcl.kinesis.consumer import Consumer
 from fastkcl.kinesis.delivery import ConsumerRecord
 from fastkcl.kinesis.exceptions import (
@@ -79,6 +87,7 @@ __all__ = [
     "ConsumerRecord",
     "Deaggregated",
     "DeserializeError",
+    "DynamoDBCheckPointer",
     "Entry",
     "ExceededPutLimit",
     "Filler",
@@ -89,9 +98,11 @@ __all__ = [
     "JsonListProcessor",
     "JsonProcessor",
     "JsonSerializer",
+    "KCLCheckPointer",
     "KPLAggregator",
     "KPLJsonProcessor",
     "KPLStringProcessor",
+    "LeasedCheckPointer",
     "ListAggregator",
     "METRICS",
     "MemoryCheckPointer",
@@ -110,6 +121,7 @@ __all__ = [
     "PutError",
     "PutOptions",
     "PutReport",
+    "RedisCheckPointer",
     "Serializer",
     "ShardMap",
     "SimpleAggregator",

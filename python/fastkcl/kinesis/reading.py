@@ -342,6 +342,8 @@ class StreamReader:
             return
         try:
             if isinstance(self._checkpointer, EndsShards):
+                if isinstance(self._checkpointer, ListsShards):  # its children may be in no list yet
+                    await self._checkpointer.shards_listed(self.topology.shards)
                 await self._checkpointer.shard_ended(reader.shard_id)
             else:
                 await self._checkpointer.deallocate(reader.shard_id)

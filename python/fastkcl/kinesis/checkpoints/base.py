@@ -143,7 +143,7 @@ class ListsShards(Protocol):
     """A checkpointer that wants to know the shards that there are."""
 
     async def shards_listed(self, shards: Sequence[Shard]) -> None:
-        """The shards of the stream have been listed; before any of them is allocated, and after each refresh."""
+        """The shards of the stream; before any of them is allocated or ended, and after each refresh."""
 
 
 class BaseCheckPointer:
