@@ -3,6 +3,7 @@
     Producer ── PutQueue ─▶ PutRecords    asyncio: items into a stream
     processors ── aggregator + serializer ─▶ what a record holds
     Consumer ──▶ reading ──▶ fetch        asyncio: items, records or Arrow batches, with positions in `checkpoints`
+    run_processors                        the same for batch processors, fastkcl.spark's too
     put ──▶ aggregate ──▶ shards          PutRecords in batches, KPL aggregates, which shard a key belongs to
     decode_get_records ──▶ deaggregate    answers and aggregates into Arrow columns, in Rust
     testing                               streams in memory, for tests of programs
@@ -47,6 +48,7 @@ from fastkcl.kinesis.exceptions import (
     UnknownException,
     ValidationError,
 )
+from fastkcl.kinesis.hosting import run_processors
 from fastkcl.kinesis.metrics import (
     METRICS,
     InMemoryMetricsCollector,
@@ -139,5 +141,6 @@ __all__ = [
     "get_metrics_collector",
     "install_botocore",
     "reset_metrics_collector",
+    "run_processors",
     "set_metrics_collector",
 ]

@@ -1,0 +1,375 @@
+"""Processors over a stream, without a daemon: what runs under KCL runs here, `fastkcl.spark.SparkProcessor` too.
+
+    StreamReader ──▶ a queue for each shard ──▶ a thread for each shard ──▶ BatchProcessor.process_batch(batch, …)
+         ▲                                                                            │
+         └──────── commit: a position of the processor's own choice ◀── checkpoint ◀──┘
+
+A processor is told what a daemon would tell it: initialize, process_batch, and shard_ended, lease_lost or
+shutdown_requested, and run_ended at last. A batch without records is the tick in which one that writes behind can
+checkpoint. Positions are the processor's: what it has not checkpointed comes again after a death, and a sink that
+knows its table's position has it once all the same.
+
+Rules: one object of a processor for each shard, called in one thread of its own, one call at a time. A shard is
+finished, and its children start, when shard_ended has checkpointed its end. An exception of a processor ends the run,
+after the others were asked to shut down. The run leaves neither threads nor tasks behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import TYPE_CHECKING, NoReturn, TypeVar, Unpack, cast
+
+from fastkcl._core import Position
+from fastkcl.kcl.checkpointer import Checkpointer
+from fastkcl.kcl.counters import Counters
+from fastkcl.kcl.errors import LocalProtocolError
+from fastkcl.kcl.processor import BatchProcessor, ShardContext, check_processor, refuse_deferred_result
+from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place
+from fastkcl.kinesis.client import StreamClient, StreamOptions
+from fastkcl.kinesis.fetch import ShardReader
+from fastkcl.kinesis.metrics import get_metrics_collector
+from fastkcl.kinesis.reading import IteratorType, ReadOptions, StreamReader
+from fastkcl.kinesis.record_queue import Failed, Fetched, RecordQueue, ShardEnded, ShardLost
+
+if TYPE_CHECKING:
+    from fastkcl.kcl.dialogue import Dialogue
+
+__all__ = ["run_processors"]
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+async def run_processors(
+    stream_name: str,
+    make_processor: Callable[[], BatchProcessor],
+    *,
+    checkpointer: CheckPointer,
+    stop: asyncio.Event | None = None,
+    idle_timeout: float | None = None,
+    max_queue_size: int = 10_000,
+    max_shard_consumers: int | None = None,
+    record_limit: int = 10_000,
+    sleep_time_no_records: float = 2,
+    iterator_type: IteratorType = "TRIM_HORIZON",
+    timestamp: datetime | None = None,
+    shard_fetch_rate: float = 1,
+    deaggregate: bool = True,
+    hash_range_check: bool = True,
+    **options: Unpack[StreamOptions],
+) -> None:
+    """Have processors process the shards of a stream, until it is cancelled or told to stop.
+
+    Either way the processors are asked to shut down first, and may take their time for it.
+
+    Args:
+        stream_name: the stream's name, or its ARN.
+        make_processor: gives a new processor for each shard.
+        checkpointer: where positions are kept; it is closed at the end.
+        stop: ends the run when it is set.
+        idle_timeout: ends the run when nothing has come for so many seconds; None for never.
+        max_queue_size: records of each shard that are fetched ahead.
+        max_shard_consumers: see `Consumer`, as for all that follow.
+        record_limit: see there.
+        sleep_time_no_records: see there; a shard without records has its tick as often.
+        iterator_type: see there.
+        timestamp: see there.
+        shard_fetch_rate: see there.
+        deaggregate: take KPL aggregates apart.
+        hash_range_check: see there.
+        options: see `StreamOptions`.
+
+    Raises:
+        ValueError: an option out of range, or a checkpointer of auto_checkpoint=False, which writes nothing here.
+        Exception: what a processor has raised, or what has stopped the reading.
+    """
+    if max_queue_size < 1:
+        raise ValueError(f"max_queue_size must be 1 or more, not {max_queue_size}")
+    if idle_timeout is not None and not idle_timeout > 0:
+        raise ValueError(f"idle_timeout must be above 0 s, or None, not {idle_timeout}")
+    if getattr(checkpointer, "auto_checkpoint", True) is False:
+        raise ValueError("a checkpointer of auto_checkpoint=False writes no position that a processor checkpoints")
+    read_options = ReadOptions(
+        iterator_type=iterator_type,
+        timestamp=timestamp,
+        max_shard_consumers=max_shard_consumers,
+        record_limit=record_limit,
+        sleep_time_no_records=sleep_time_no_records,
+        shard_fetch_rate=shard_fetch_rate,
+        deaggregate=deaggregate,
+        hash_range_check=hash_range_check,
+        empty_answers=True,
+    )
+    metrics = options.get("metrics_collector") or get_metrics_collector()
+    client = StreamClient(stream_name, **options)
+    if isinstance(checkpointer, BindsMetrics):
+        checkpointer.bind_metrics(metrics, {"stream_name": client.stream_name})
+    host = _Host(client.stream_name, make_processor)
+    host.stream = StreamReader(
+        client,
+        checkpointer,
+        read_options,
+        make_queue=lambda: RecordQueue(max_queue_size),
+        on_failure=lambda failed: host.fail(failed.error),
+        on_reader=host.serve,
+        metrics=metrics,
+    )
+    async with contextlib.AsyncExitStack() as closing:
+        closing.push_async_callback(checkpointer.close)
+        await closing.enter_async_context(client)
+        closing.push_async_callback(host.shut_down)
+        host.stream.start()
+        await host.run(stop or asyncio.Event(), idle_timeout)
+
+
+class _Host:
+    """The shards that are served, and why they are not any more."""
+
+    stream: StreamReader
+
+    def __init__(self, stream_name: str, make_processor: Callable[[], BatchProcessor]) -> None:
+        self.stream_name = stream_name
+        self._make_processor = make_processor
+        self._shards: dict[ShardReader, _HostedShard] = {}
+        self._tasks: dict[ShardReader, asyncio.Task[None]] = {}
+        self._error: Exception | None = None
+        self._failed = asyncio.Event()
+        self.active_at = time.monotonic()
+
+    async def run(self, stop: asyncio.Event, idle_timeout: float | None) -> None:
+        """Wait until it is over."""
+        waiting = [asyncio.create_task(event.wait()) for event in (stop, self._failed)]
+        try:
+            while not self._failed.is_set():
+                done, _ = await asyncio.wait(waiting, timeout=idle_timeout, return_when=asyncio.FIRST_COMPLETED)
+                if done or (idle_timeout is not None and self._is_idle(idle_timeout)):
+                    break
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+        if self._error is not None:
+            raise self._error
+
+    def _is_idle(self, seconds: float) -> bool:
+        busy = any(shard.is_busy for shard in self._shards.values())
+        return self.stream.is_quiet and not busy and time.monotonic() - self.active_at >= seconds
+
+    def fail(self, error: Exception) -> None:
+        """End the run; the first error is what it ends with."""
+        self._error = self._error or error
+        self._failed.set()
+
+    def serve(self, reader: ShardReader) -> None:
+        """Serve a shard that is ours from now on."""
+        shard = _HostedShard(reader, self)
+        self._shards[reader] = shard
+        self._tasks[reader] = asyncio.create_task(self._serve(shard), name=f"processor of {reader.shard_id}")
+
+    async def _serve(self, shard: _HostedShard) -> None:
+        try:
+            check_processor(processor := self._make_processor())
+            await shard.run(processor)
+        except Exception as error:
+            log.exception("%s: its processor has failed", shard.reader.shard_id)
+            self.fail(error)
+        finally:
+            self._shards.pop(shard.reader, None)
+
+    async def shut_down(self) -> None:
+        """Read no more, and let the processors shut down."""
+        await self.stream.stop()
+        for shard in self._shards.values():
+            shard.stop()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+
+class _HostedShard:
+    """A shard with its processor and its thread.
+
+    Args:
+        reader: of the shard.
+        host: of all.
+    """
+
+    def __init__(self, reader: ShardReader, host: _Host) -> None:
+        self.reader = reader
+        self.is_busy = False
+        self.delivered: Place | None = None
+        self.delivered_position: Position | None = None
+        self.is_at_end = False
+        self.end_is_stored = False
+        self._host = host
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=reader.shard_id)
+        self._is_stopping = False
+        self._loop = asyncio.get_running_loop()
+
+    def stop(self) -> None:
+        """Ask the processor to shut down after the call of the moment."""
+        self._is_stopping = True
+        self.reader.queue.close()
+
+    async def run(self, processor: BatchProcessor) -> None:
+        """Serve it to its end.
+
+        Raises:
+            Exception: what a method has raised, or what has stopped the reading.
+        """
+        counters = Counters(processor.monitor)
+        place = self.reader.start.place
+        context = ShardContext(
+            stream=self._host.stream_name,
+            shard_id=self.reader.shard_id,
+            sequence_number=self.reader.start.iterator_type if place is None else place.sequence_number,
+            sub_sequence_number=0 if place is None else place.sub_sequence_number,
+            dialect="modern",
+        )
+        try:
+            counters.start(context)
+            # In its thread, the only one that it is for.
+            checkpointer = await self._call(lambda: Checkpointer(cast("Dialogue", _Leases(self)), counters))
+            await self._call(lambda: processor.initialize(context))
+            await self._serve(processor, checkpointer, counters)
+        finally:
+            try:
+                await self._call(processor.run_ended)
+            except Exception:
+                log.exception("%s: run_ended has failed", self.reader.shard_id)
+            counters.stop()
+            self._thread.shutdown(wait=False)
+
+    async def _serve(self, processor: BatchProcessor, checkpointer: Checkpointer, counters: Counters) -> None:
+        queue = self.reader.queue
+        while True:
+            if self.reader.lost:
+                await self._call(lambda: processor.lease_lost())
+                return
+            if self._is_stopping:
+                await self._call(lambda: processor.shutdown_requested(checkpointer))
+                return
+            entry = queue.take()
+            match entry:
+                case Fetched():
+                    await self._process(entry, processor, checkpointer, counters)
+                case ShardEnded():
+                    self.is_at_end = True
+                    await self._call(lambda: processor.shard_ended(checkpointer))
+                    if self.reader.lost:
+                        continue
+                    if not self.end_is_stored:
+                        raise RuntimeError(
+                            f"{type(processor).__name__}.shard_ended returned without a checkpoint of the end of "
+                            f"{self.reader.shard_id}: its children cannot start"
+                        )
+                    await self._host.stream.end_shard(self.reader)
+                    return
+                case ShardLost():
+                    self._host.stream.drop(self.reader)
+                case Failed():
+                    raise entry.error
+                case None:
+                    await queue.wait_for_entries()
+
+    async def _process(
+        self, fetched: Fetched, processor: BatchProcessor, checkpointer: Checkpointer, counters: Counters
+    ) -> None:
+        batch = fetched.batch.canonical()
+        if fetched.place is not None:
+            self.delivered = fetched.place
+            last = batch.last_position
+            # Aggregates that were dropped may have been behind the last record.
+            reaches = last is not None and last.sequence_number == fetched.place.sequence_number
+            self.delivered_position = last if reaches else Position(fetched.place.sequence_number, 0)
+            self._host.active_at = time.monotonic()
+        counters.received(batch)
+        begun = time.monotonic()
+        await self._call(lambda: processor.process_batch(batch, checkpointer))
+        counters.processed(begun)
+
+    async def _call(self, method: Callable[[], T]) -> T:
+        """Call something in the shard's thread, and wait for it."""
+        self.is_busy = True
+        try:
+            result = await self._loop.run_in_executor(self._thread, method)
+            refuse_deferred_result("a processor's method", result)
+            return result
+        finally:
+            self.is_busy = False
+
+    def commit(self, place: Place) -> None:
+        """Write a position; in the shard's thread. If the shard is not ours any more, its reader is `lost` then.
+
+        Raises:
+            Exception: it is not known to be written.
+        """
+        asyncio.run_coroutine_threadsafe(self._host.stream.commit(self.reader, place), self._loop).result()
+
+
+class _Leases:
+    """What a `Checkpointer` asks of its dialogue with a daemon, answered by the shard's checkpointer.
+
+    Args:
+        shard: which.
+    """
+
+    def __init__(self, shard: _HostedShard) -> None:
+        self._shard = shard
+        self._last: Position | None = None
+
+    @property
+    def connection(self) -> _Leases:
+        """Says what is not allowed."""
+        return self
+
+    @property
+    def signals(self) -> _Leases:
+        """Waits."""
+        return self
+
+    def not_allowed(self, what: str) -> NoReturn:
+        """Refuse what the processor does.
+
+        Raises:
+            LocalProtocolError: always.
+        """
+        raise LocalProtocolError("not_allowed", what, self._shard.reader.shard_id)
+
+    def back_off(self, seconds: float, attempt: int) -> None:
+        """Wait before another try, twice as long each time."""
+        time.sleep(seconds * 2**attempt)
+
+    def checkpoint(self, sequence_number: str | None, sub_sequence_number: int | None) -> str | None:
+        """Write a position, or, without one, up to the end of what was delivered.
+
+        Returns:
+            KCL's name of what is wrong, None on success.
+        """
+        shard = self._shard
+        if shard.reader.lost:
+            return "ShutdownException"
+        place, position = shard.delivered, shard.delivered_position
+        if sequence_number is not None:
+            asked = Position(sequence_number, sub_sequence_number)
+            if position is None or asked > position or (self._last is not None and asked < self._last):
+                return "IllegalArgumentException"
+            if asked != position:
+                place, position = Place(sequence_number, sub_sequence_number), asked
+        if place is not None:
+            try:
+                shard.commit(place)
+            except Exception as error:
+                log.warning("%s: %s is not written: %r", shard.reader.shard_id, place, error)
+                return "KinesisClientLibDependencyException"
+            if shard.reader.lost:
+                return "ShutdownException"
+            self._last = position
+        if sequence_number is None and shard.is_at_end:
+            shard.end_is_stored = True
+        return None
