@@ -343,11 +343,11 @@ def test_what_was_put_came_out(lost: int, extra: int, message: str | None) -> No
 def test_the_fixtures_are_there_for_every_run_of_pytest(tmp_path: Path) -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         plugins = tomllib.load(file)["project"]["entry-points"]["pytest11"]
-    assert list(plugins.values()) == ["fastkcl.kinesis.pytest_plugin"]
+    assert list(plugins.values()) == ["fastkcl.pytest_plugin"]
     (tmp_path / "test_orders.py").write_text(
         "import asyncio, sys\n"
         "def test_nothing_is_imported_for_others():\n"
-        "    assert 'fastkcl.kinesis.testing' not in sys.modules\n"
+        "    assert 'fastkcl.kinesis' not in sys.modules\n"
         "def test_first(kinesis_producer, kinesis_stream):\n"
         "    assert kinesis_stream.name == 'test-stream' and kinesis_stream.shard_count == 1\n"
         "    asyncio.run(kinesis_producer.put({'a': 1}, 'k'))\n"
@@ -365,7 +365,7 @@ def test_the_fixtures_are_there_for_every_run_of_pytest(tmp_path: Path) -> None:
         "    assert not kinesis_backend.stream_exists('left over') and kinesis_stream.record_count == 0\n"
     )
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "fastkcl.kinesis.pytest_plugin", "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "fastkcl.pytest_plugin", "-p", "no:cacheprovider"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -1,6 +1,7 @@
 """Fixtures of `fastkcl.kinesis.testing`, which pytest finds by itself where fastkcl is installed.
 
-None of them is asynchronous: they work with every way to run coroutines in a test.
+None of them is asynchronous: they work with every way to run coroutines in a test. The module stands here, not in
+`fastkcl.kinesis`, as every run of pytest imports it: it costs those that use no fixture next to nothing.
 """
 
 from __future__ import annotations
