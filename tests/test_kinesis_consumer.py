@@ -1,6 +1,9 @@
 """The consumer against local AWS: what arrives, through resharding and faults, and which positions are written."""
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from itertools import count
@@ -860,3 +863,23 @@ def test_two_ways_to_write_positions_exclude_each_other() -> None:
 
     with pytest.raises(ValueError, match="exclude each other"):
         Consumer("orders", checkpointer=Manual(), checkpoint_interval=1)
+
+
+def test_the_example(aws: LocalAws) -> None:
+    """What one example puts, the other reads; started again, it goes on behind."""
+    stream = made(aws, 4)
+    environment = {**os.environ, **aws.environment}
+    examples = Path(__file__).parent.parent / "examples"
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, cwd=examples)
+
+    assert run("to_kinesis.py", stream, "1000").returncode == 0
+    client(aws).put_record(StreamName=stream, PartitionKey="k", Data=b"no reading")
+    done = run("from_kinesis.py", stream)
+    assert done.returncode == 0, done.stderr
+    assert [line.split(",")[0] for line in done.stdout.splitlines()] == [f"sensor {n}: 100 readings" for n in range(10)]
+    assert "b'no reading'" in done.stderr
+    again = run("from_kinesis.py", stream)
+    assert (again.returncode, again.stdout) == (0, "")

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -395,3 +400,17 @@ def test_each_record_once_in_a_table(aws: LocalAws, stream: str, tmp_path: Path)
 
 def test_each_record_once_in_a_table_by_spark(aws: LocalAws, stream: str, tmp_path: Path, spark: LocalSpark) -> None:
     fill_a_table_with_deaths(aws, stream, tmp_path, spark.session)
+
+
+def test_the_example(aws: LocalAws, stream: str, tmp_path: Path, spark: LocalSpark) -> None:
+    put(aws, stream, numbered(10, 50))
+    program = Path(__file__).parent.parent / "examples" / "kinesis_to_spark.py"
+    environment = {**os.environ, **aws.environment, "FASTKCL_SPARK": str(spark.url)}
+    with subprocess.Popen([sys.executable, program, stream, tmp_path], env=environment) as running:
+        deadline = time.monotonic() + 120
+        while sum(records_of(tmp_path).values()) < 500 and running.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.5)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(120) == 0
+    assert set(records_of(tmp_path).values()) == {1}
+    assert len(records_of(tmp_path)) == 500

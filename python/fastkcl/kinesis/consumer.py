@@ -280,11 +280,16 @@ class Consumer:
 
     def _deliver(self, fetched: Fetched) -> None:
         self._metrics.gauge(MetricType.CONSUMER_QUEUE_SIZE, self._queue.rows, self._labels)
+        self._show_lag(fetched.reader)
         self._delivered_at = time.perf_counter()
         if self._output == "batches":
             self._delivery = BatchDelivery(fetched)
         else:
             self._delivery = ItemDelivery(fetched, self._processor, self._output, deaggregated=self._deaggregated)
+
+    def _show_lag(self, reader: ShardReader) -> None:
+        labels = {**self._labels, "shard_id": reader.shard_id}
+        self._metrics.gauge(MetricType.CONSUMER_LAG, reader.rows - reader.committed_rows, labels)
 
     def _finish_delivery(self) -> None:
         assert self._delivery is not None
@@ -357,8 +362,8 @@ class Consumer:
                     self._positions.drop(shard_id)
                     continue
                 self._positions.committed(shard_id, handed)
-                labels = {**self._labels, "shard_id": shard_id}
-                self._metrics.gauge(MetricType.CONSUMER_LAG, reader.rows - handed.rows, labels)
+                reader.committed_rows = handed.rows
+                self._show_lag(reader)
         if first is not None:
             raise first
 

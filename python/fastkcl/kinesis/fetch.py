@@ -167,6 +167,7 @@ class ShardReader:
         throttled: answers that said too much or too often.
         successes: answers with or without records.
         rows: records that were queued.
+        committed_rows: how many of them are behind the position that was written last.
     """
 
     def __init__(
@@ -192,6 +193,7 @@ class ShardReader:
         self.throttled = 0
         self.successes = 0
         self.rows = 0
+        self.committed_rows = 0
         self._client = client
         self._options = options
         self._is_ours = is_ours

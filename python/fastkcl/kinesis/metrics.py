@@ -99,7 +99,9 @@ METRICS: Mapping[MetricType, Metric] = {
     MetricType.PRODUCER_QUEUE_SIZE: Metric("gauge", _STREAM, "Records that wait to be put."),
     MetricType.PRODUCER_FLUSH_DURATION: Metric("histogram", _STREAM, "Seconds of a PutRecords call.", _SECONDS),
     MetricType.CONSUMER_RECORDS_RECEIVED: Metric("counter", _SHARD, "Records of GetRecords answers."),
-    MetricType.CONSUMER_BYTES_RECEIVED: Metric("counter", _SHARD, "Bytes of the data of these records."),
+    MetricType.CONSUMER_BYTES_RECEIVED: Metric(
+        "counter", _SHARD, "Bytes of these records in columns, keys and numbers included."
+    ),
     MetricType.CONSUMER_ERRORS: Metric(
         "counter", (*_SHARD, "error_type"), "Calls that failed, and records that could not be read."
     ),
