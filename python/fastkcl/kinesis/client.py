@@ -22,7 +22,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from fastkcl._core import GetRecordsAnswer, decode_get_records
-from fastkcl.kinesis.exceptions import StreamDoesNotExist, StreamExists, StreamShardLimit, StreamStatusInvalid
+from fastkcl.kinesis.exceptions import (
+    StreamDoesNotExist,
+    StreamExists,
+    StreamShardLimit,
+    StreamStatusInvalid,
+    ValidationError,
+)
 from fastkcl.kinesis.topology import Shard
 
 if TYPE_CHECKING:
@@ -140,7 +146,7 @@ class ReconnectPolicy:
         expo_backoff_limit: the longest wait, in seconds.
 
     Raises:
-        ValueError: an argument out of range.
+        ValidationError: an argument out of range.
     """
 
     def __init__(
@@ -150,20 +156,20 @@ class ReconnectPolicy:
         expo_backoff_limit: float = DEFAULT_EXPO_BACKOFF_LIMIT,
     ) -> None:
         if retry_limit is not None and retry_limit < 0:
-            raise ValueError(f"retry_limit must be 0 or more, not {retry_limit}")
+            raise ValidationError(f"retry_limit must be 0 or more, not {retry_limit}")
         if expo_backoff is not None and not expo_backoff > 0:
-            raise ValueError(f"expo_backoff must be above 0 s, not {expo_backoff}")
+            raise ValidationError(f"expo_backoff must be above 0 s, not {expo_backoff}")
         if not expo_backoff_limit > 0:
-            raise ValueError(f"expo_backoff_limit must be above 0 s, not {expo_backoff_limit}")
+            raise ValidationError(f"expo_backoff_limit must be above 0 s, not {expo_backoff_limit}")
         self._limit = DEFAULT_RETRY_LIMIT if retry_limit is None else retry_limit
         self._expo_backoff = expo_backoff
         self._longest = expo_backoff_limit
         self._attempts = 0
 
     @property
-    def attempts(self) -> int:
-        """How many there were since the last success."""
-        return self._attempts
+    def limit(self) -> int:
+        """How many there may be in a row."""
+        return self._limit
 
     def failed(self) -> float | None:
         """Seconds to wait before the next attempt; None if there is none."""
@@ -204,7 +210,7 @@ class StreamClient:
         options: see `StreamOptions`.
 
     Raises:
-        ValueError: an option out of range.
+        ValidationError: an option out of range.
         TypeError: `session` is no AioSession; an option that there is not.
     """
 
@@ -219,7 +225,7 @@ class StreamClient:
         if unknown:
             raise TypeError(f"unexpected option {unknown[0]!r}")
         if not stream_name:
-            raise ValueError("the stream's name is empty")
+            raise ValidationError("the stream's name is empty")
         _check_session(options.get("session"))
         self._given_session = options.get("session")
         self._endpoint_url = options.get("endpoint_url")
@@ -236,10 +242,10 @@ class StreamClient:
         self._create_stream = options.get("create_stream", False)
         self._create_stream_shards = options.get("create_stream_shards", 1)
         if self._create_stream_shards < 1:
-            raise ValueError(f"create_stream_shards must be 1 or more, not {self._create_stream_shards}")
+            raise ValidationError(f"create_stream_shards must be 1 or more, not {self._create_stream_shards}")
         self._describe_timeout = options.get("describe_timeout", DEFAULT_DESCRIBE_TIMEOUT)
         if not self._describe_timeout > 0:
-            raise ValueError(f"describe_timeout must be above 0 s, not {self._describe_timeout}")
+            raise ValidationError(f"describe_timeout must be above 0 s, not {self._describe_timeout}")
         self._on_outage = on_outage
         self._resources = AsyncExitStack()
         self._client: Any = None
@@ -336,6 +342,7 @@ class StreamClient:
             ConnectionError: the service was away for all attempts; the last failure is its cause.
             botocore.exceptions.ClientError: what the service says about the request, throttling included.
         """
+        failures = 0
         while True:
             attempt = self._round
             try:
@@ -345,7 +352,13 @@ class StreamClient:
                     self._policy.succeeded()
                     raise
                 (on_outage or self._on_outage)(error)
-                await self._wait_in_outage(attempt, operation, error)
+                failures += 1
+                # Others may succeed meanwhile, where the service fails at this call only.
+                if failures > self._policy.limit or not await self._wait_in_outage(attempt):
+                    raise ConnectionError(
+                        f"{operation} of {self._name}: the service cannot be reached, after "
+                        f"{self._policy.limit} attempts to reconnect: {error}"
+                    ) from error
             else:
                 self._policy.succeeded()
                 return answer
@@ -362,19 +375,16 @@ class StreamClient:
         answer: dict[str, Any] = await getattr(self._client, operation)(**request)
         return answer
 
-    async def _wait_in_outage(self, attempt: int, operation: str, error: Exception) -> None:
+    async def _wait_in_outage(self, attempt: int) -> bool:
+        """Wait for the next attempt of all tasks; False if there is none."""
         async with self._waiting:
-            if attempt != self._round:  # another task has waited for this attempt
-                return
-            attempts = self._policy.attempts
-            pause = self._policy.failed()
-            if pause is None:
-                raise ConnectionError(
-                    f"{operation} of {self._name}: the service cannot be reached, after {attempts} attempts "
-                    f"to reconnect: {error}"
-                ) from error
-            await asyncio.sleep(pause)
-            self._round += 1
+            if attempt == self._round:  # otherwise another task has waited for it
+                pause = self._policy.failed()
+                if pause is None:
+                    return False
+                await asyncio.sleep(pause)
+                self._round += 1
+            return True
 
     async def _call_patiently(self, operation: str, request: Mapping[str, object]) -> dict[str, Any]:
         """A call about the stream as a whole, which accounts may make only so often."""

@@ -29,6 +29,7 @@ from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer
 from fastkcl.kinesis.checkpoints.memory import MemoryCheckPointer
 from fastkcl.kinesis.client import StreamClient, StreamOptions
 from fastkcl.kinesis.delivery import EXHAUSTED, BatchDelivery, ConsumerRecord, Delivery, ItemDelivery, RecordError
+from fastkcl.kinesis.exceptions import ValidationError
 from fastkcl.kinesis.fetch import ShardReader
 from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
 from fastkcl.kinesis.positions import Positions
@@ -71,7 +72,7 @@ class Consumer:
         options: see `StreamOptions`.
 
     Raises:
-        ValueError: an option out of range, or `checkpoint_interval` with a checkpointer of auto_checkpoint=False.
+        ValidationError: an option out of range, or `checkpoint_interval` with a checkpointer of auto_checkpoint=False.
         TypeError: an argument of another type.
     """
 
@@ -104,21 +105,21 @@ class Consumer:
         if not isinstance(self._processor, BaseAggregator):
             raise TypeError(f"processor must be a processor like JsonProcessor(), not {self._processor!r}")
         if max_queue_size < 1:
-            raise ValueError(f"max_queue_size must be 1 or more, not {max_queue_size}")
+            raise ValidationError(f"max_queue_size must be 1 or more, not {max_queue_size}")
         if idle_timeout is not None and not idle_timeout > 0:
-            raise ValueError(f"idle_timeout must be above 0 s, or None, not {idle_timeout}")
+            raise ValidationError(f"idle_timeout must be above 0 s, or None, not {idle_timeout}")
         if checkpoint_interval is not None:
             if not checkpoint_interval > 0:
-                raise ValueError(f"checkpoint_interval must be above 0 s, not {checkpoint_interval}")
+                raise ValidationError(f"checkpoint_interval must be above 0 s, not {checkpoint_interval}")
             if getattr(self._checkpointer, "auto_checkpoint", True) is False:
-                raise ValueError(
+                raise ValidationError(
                     "checkpoint_interval and a checkpointer of auto_checkpoint=False exclude each other: the one "
                     "writes by the clock, the other when manual_checkpoint() is called"
                 )
         if output not in ("items", "records", "batches"):
-            raise ValueError(f'output must be "items", "records" or "batches", not {output!r}')
+            raise ValidationError(f'output must be "items", "records" or "batches", not {output!r}')
         if on_record_error not in ("raise", "skip") and not callable(on_record_error):
-            raise ValueError(f'on_record_error must be "raise", "skip" or a function, not {on_record_error!r}')
+            raise ValidationError(f'on_record_error must be "raise", "skip" or a function, not {on_record_error!r}')
         self._idle_timeout = idle_timeout
         self._checkpoint_interval = checkpoint_interval
         self._on_record_error = on_record_error

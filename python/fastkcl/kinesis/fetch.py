@@ -202,6 +202,7 @@ class ShardReader:
         self._on_change = on_change
         self._policy = FetchPolicy()
         self._iterator: str | None = None
+        self._is_calling = False
         self._next_call = 0.0  # on the clock of the event loop
 
     @property
@@ -213,6 +214,11 @@ class ShardReader:
     def has_iterator(self) -> bool:
         """Whether it knows where to read."""
         return self._iterator is not None
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the last call has succeeded, and none is under way."""
+        return self.healthy and not self._is_calling
 
     async def run(self) -> None:
         """Read until the shard has ended or is lost. After an exception, it goes on where it was.
@@ -234,6 +240,7 @@ class ShardReader:
                     self._iterator = await self._new_iterator()
                     self._on_change()
                 await self._wait_for_turn()
+                self._is_calling = True
                 answer = await self._client.get_records(
                     self.shard_id, self._iterator, self._options.record_limit, on_outage=self._note
                 )
@@ -245,6 +252,8 @@ class ShardReader:
             else:
                 if await self._take(answer):
                     return
+            finally:
+                self._is_calling = False
 
     # Calls.
 

@@ -32,6 +32,7 @@ from fastkcl.kcl.errors import LocalProtocolError
 from fastkcl.kcl.processor import BatchProcessor, ShardContext, check_processor, refuse_deferred_result
 from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place
 from fastkcl.kinesis.client import StreamClient, StreamOptions
+from fastkcl.kinesis.exceptions import ValidationError
 from fastkcl.kinesis.fetch import ShardReader
 from fastkcl.kinesis.metrics import get_metrics_collector
 from fastkcl.kinesis.reading import IteratorType, ReadOptions, StreamReader
@@ -87,15 +88,15 @@ async def run_processors(
         options: see `StreamOptions`.
 
     Raises:
-        ValueError: an option out of range, or a checkpointer of auto_checkpoint=False, which writes nothing here.
+        ValidationError: an option out of range, or a checkpointer of auto_checkpoint=False, which writes nothing here.
         Exception: what a processor has raised, or what has stopped the reading.
     """
     if max_queue_size < 1:
-        raise ValueError(f"max_queue_size must be 1 or more, not {max_queue_size}")
+        raise ValidationError(f"max_queue_size must be 1 or more, not {max_queue_size}")
     if idle_timeout is not None and not idle_timeout > 0:
-        raise ValueError(f"idle_timeout must be above 0 s, or None, not {idle_timeout}")
+        raise ValidationError(f"idle_timeout must be above 0 s, or None, not {idle_timeout}")
     if getattr(checkpointer, "auto_checkpoint", True) is False:
-        raise ValueError("a checkpointer of auto_checkpoint=False writes no position that a processor checkpoints")
+        raise ValidationError("a checkpointer of auto_checkpoint=False writes no position that a processor checkpoints")
     read_options = ReadOptions(
         iterator_type=iterator_type,
         timestamp=timestamp,

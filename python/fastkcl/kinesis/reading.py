@@ -25,7 +25,7 @@ from typing import Any, Literal, get_args
 
 from fastkcl.kinesis.checkpoints.base import SHARD_END, CheckPointer, EndsShards, ListsShards, Place
 from fastkcl.kinesis.client import Failure, StreamClient
-from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, StreamDoesNotExist
+from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, StreamDoesNotExist, ValidationError
 from fastkcl.kinesis.fetch import FetchOptions, FetchPolicy, Next, ShardReader, Start
 from fastkcl.kinesis.metrics import MetricsCollector, MetricType
 from fastkcl.kinesis.record_queue import Failed, RecordQueue
@@ -57,7 +57,7 @@ class ReadOptions:
         empty_answers: queue empty batches, too.
 
     Raises:
-        ValueError: an option out of range.
+        ValidationError: an option out of range.
     """
 
     iterator_type: IteratorType = "TRIM_HORIZON"
@@ -73,21 +73,21 @@ class ReadOptions:
     def __post_init__(self) -> None:
         """Refuse what is out of range."""
         if self.iterator_type not in get_args(IteratorType):
-            raise ValueError(
+            raise ValidationError(
                 f"iterator_type must be one of {', '.join(get_args(IteratorType))}, not {self.iterator_type!r}"
             )
         if self.iterator_type == "AT_TIMESTAMP" and self.timestamp is None:
-            raise ValueError("iterator_type AT_TIMESTAMP needs a timestamp")
+            raise ValidationError("iterator_type AT_TIMESTAMP needs a timestamp")
         if self.timestamp is not None and self.timestamp.tzinfo is None:
-            raise ValueError(f"timestamp must have a time zone, unlike {self.timestamp!r}")
+            raise ValidationError(f"timestamp must have a time zone, unlike {self.timestamp!r}")
         if self.max_shard_consumers is not None and self.max_shard_consumers < 1:
-            raise ValueError(f"max_shard_consumers must be 1 or more, not {self.max_shard_consumers}")
+            raise ValidationError(f"max_shard_consumers must be 1 or more, not {self.max_shard_consumers}")
         if not 1 <= self.record_limit <= 10_000:
-            raise ValueError(f"record_limit must be 1 to 10,000, not {self.record_limit}")
+            raise ValidationError(f"record_limit must be 1 to 10,000, not {self.record_limit}")
         if not self.sleep_time_no_records >= 0:
-            raise ValueError(f"sleep_time_no_records must be 0 s or more, not {self.sleep_time_no_records}")
+            raise ValidationError(f"sleep_time_no_records must be 0 s or more, not {self.sleep_time_no_records}")
         if not 1 <= self.shard_fetch_rate <= 5:
-            raise ValueError(f"shard_fetch_rate must be 1 to 5 calls a second, not {self.shard_fetch_rate}")
+            raise ValidationError(f"shard_fetch_rate must be 1 to 5 calls a second, not {self.shard_fetch_rate}")
 
 
 class StreamReader:
@@ -288,7 +288,7 @@ class StreamReader:
                 place, iterator_type = None, "TRIM_HORIZON"
         timestamp = self._options.timestamp if iterator_type == "AT_TIMESTAMP" else None
         if iterator_type == "AT_TIMESTAMP" and timestamp is None:
-            raise ValueError("a position says AT_TIMESTAMP, and the consumer has no timestamp: give it one")
+            raise ValidationError("a position says AT_TIMESTAMP, and the consumer has no timestamp: give it one")
         return Start(iterator_type, timestamp, place)
 
     async def _read(self, reader: ShardReader) -> None:
@@ -379,7 +379,7 @@ class StreamReader:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing is wrong, and nothing under way: no records means that there are none."""
-        return self._look_is_done and all(reader.healthy for reader in self.readers.values())
+        return self._look_is_done and all(reader.is_quiet for reader in self.readers.values())
 
     async def wait_for_change(self) -> None:
         """Wait until `is_ready` may have changed."""
