@@ -1,6 +1,7 @@
 """The producer: what reaches the stream, what fails and how, and that nothing is lost or left behind."""
 
 import asyncio
+import base64
 import itertools
 import json
 import logging
@@ -26,6 +27,8 @@ from fastkcl.kinesis import (
     StringProcessor,
     UnknownException,
     ValidationError,
+    deaggregate,
+    decode_get_records,
 )
 from fastkcl.kinesis.client import StreamClient
 from fastkcl.kinesis.topology import Shard
@@ -135,6 +138,8 @@ def script(*steps: Any) -> Answer:
         ({"max_record_bytes": 2**19}, "records of JsonProcessor have up to 1,024,256 bytes with their keys"),
         ({"max_request_bytes": 2**19}, "max_request_bytes, 524,288, no less"),
         ({"retry_limit": -1}, "retry_limit must be 0 or more"),
+        ({"aggregate": True, "processor": JsonLineProcessor()}, "which JsonLineProcessor does not make"),
+        ({"aggregate": True, "skip_describe_stream": True}, "aggregate needs to know the shards"),
         ({"expo_backoff": 0}, "expo_backoff must be above 0"),
         ({"expo_backoff_limit": 0}, "expo_backoff_limit must be above 0"),
         ({"create_stream_shards": 0}, "create_stream_shards must be 1 or more"),
@@ -642,6 +647,72 @@ def test_a_split_and_a_merge_under_load(kinesis: Any) -> None:
     run(main())
     assert of_key(kinesis, stream) == expected(600)
     assert len(stored(kinesis, stream)) == 5
+
+
+def user_records(kinesis: Any, stream: str) -> dict[str, list[Any]]:
+    """Values in their order, by key, as readers see them: without aggregates that have keys of other shards."""
+    values: dict[str, list[Any]] = {}
+    for shard in shards(kinesis, stream):
+        rows = read(kinesis, stream, shard["ShardId"])
+        encoded = [
+            {**row, "Data": base64.b64encode(row["Data"]).decode(), "ApproximateArrivalTimestamp": 0} for row in rows
+        ]
+        body = json.dumps({"Records": encoded, "MillisBehindLatest": 0}).encode()
+        bounds = shard["HashKeyRange"]
+        hash_range = (int(bounds["StartingHashKey"]), int(bounds["EndingHashKey"]))
+        for record in deaggregate(decode_get_records(body, "application/x-amz-json-1.1").batch, hash_range).batch:
+            values.setdefault(record.partition_key, []).append(json.loads(record.data or b""))
+    return values
+
+
+def test_aggregates_of_each_shard_through_a_split_and_a_merge(kinesis: Any) -> None:
+    stream = next(NAMES)
+    kinesis.create_stream(StreamName=stream, ShardCount=2)
+    told: list[OutputItem] = []
+
+    async def after_flush(items: Sequence[OutputItem]) -> None:
+        told.extend(items)
+
+    async def main() -> None:
+        async with Producer(stream, aggregate=True, after_flush_fun=after_flush, buffer_time=3600) as producer:
+            await put_all(producer, range(1000), keys=50)
+            await producer.flush()
+            assert len(told) == 2
+            await put_all(producer, range(1000, 1500), keys=50)
+            kinesis.split_shard(StreamName=stream, ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**126))
+            await put_all(producer, range(1500, 2000), keys=50)
+            await producer.flush()
+            await put_all(producer, range(2000, 2500), keys=50)
+            kinesis.merge_shards(
+                StreamName=stream,
+                ShardToMerge="shardId-000000000003",
+                AdjacentShardToMerge="shardId-000000000001",
+            )
+            await put_all(producer, range(2500, 3000), keys=50)
+
+    run(main())
+    assert user_records(kinesis, stream) == expected(3000, keys=50)
+    assert sum(item.n for item in told) == 3000
+    assert len(told) < 20
+
+
+def test_shards_that_cannot_be_listed_while_an_aggregate_is_in_doubt(aws: LocalAws, kinesis: Any) -> None:
+    stream = next(NAMES)
+    kinesis.create_stream(StreamName=stream, ShardCount=1)
+
+    async def main() -> None:
+        async with Producer(stream, aggregate=True, buffer_time=3600) as producer:
+            await put_all(producer, range(100))
+            kinesis.split_shard(StreamName=stream, ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**127))
+            aws.faults(Fault("DescribeStream", "AccessDeniedException", times=1))
+            with pytest.raises(ClientError, match="AccessDeniedException"):
+                await producer.flush()
+            assert [item.n for item in producer.unsent] == [100]
+            await producer.flush()
+            assert producer.unsent == []
+
+    run(main())
+    assert user_records(kinesis, stream) == expected(100)
 
 
 def test_the_example(aws: LocalAws, kinesis: Any) -> None:

@@ -15,13 +15,17 @@ THROTTLED = {"ErrorCode": "ProvisionedThroughputExceededException", "ErrorMessag
 FAILED = {"ErrorCode": "InternalFailure", "ErrorMessage": ""}
 
 
-def shard_map(count: int, first: int = 0) -> ShardMap:
+def ranges(count: int, first: int = 0) -> list[ShardRange]:
     """Shards that divide all hash keys evenly, numbered from `first`."""
     bounds = [2**128 * index // count for index in range(count + 1)]
-    return ShardMap(
+    return [
         ShardRange(f"shard-{first + index}", bounds[index], bounds[index + 1] - 1, is_open=True)
         for index in range(count)
-    )
+    ]
+
+
+def shard_map(count: int, first: int = 0) -> ShardMap:
+    return ShardMap(ranges(count, first))
 
 
 def record(number: int, size: int = 1) -> OutputItem:
@@ -214,13 +218,13 @@ def test_each_shard_has_its_own_second() -> None:
 
 @given(
     limit=st.integers(1, 20),
-    steps=st.lists(st.tuples(st.floats(0.0, 0.7), st.integers(0, 30)), max_size=30),
+    steps=st.lists(st.tuples(st.integers(0, 45), st.integers(0, 30)), max_size=30),
 )
-def test_no_second_has_more_than_the_limit(limit: int, steps: list[tuple[float, int]]) -> None:
+def test_no_second_has_more_than_the_limit(limit: int, steps: list[tuple[int, int]]) -> None:
     queue = PutQueue(PutLimits(shard_records=limit))
     now, sent = 0.0, []
     for pause, count in steps:
-        now += pause
+        now += pause / 64  # which floats can add exactly
         fill(queue, ["k"] * count)
         sent += [now] * len(send(queue, now))
         due = queue.due(now)
@@ -256,6 +260,84 @@ def test_without_a_map_nothing_moves() -> None:
     fill(queue, range(2))
     queue.take(0.0)
     assert not queue.settle([{"ShardId": "a"}, {"ShardId": "b"}], 0.0).moved
+
+
+# Aggregates.
+
+
+def pack(queue: PutQueue, numbers: range, keys: int = 9, size: int = 1) -> None:
+    for number in numbers:
+        queue.add(record(number, size), str(number % keys))
+
+
+def users(pendings: Any) -> list[bytes]:
+    return [user.data for pending in pendings for user in pending.users]
+
+
+def test_records_are_packed_for_each_shard() -> None:
+    shards = shard_map(3)
+    queue = PutQueue(PutLimits(aggregate=True), shards)
+    pack(queue, range(3000), 3000, 100)
+    assert 0 < queue.added < 30  # 50 kB each
+    queue.close_aggregates()
+    queue.close_aggregates()
+    call = list(queue.take(0.0))
+    assert sorted(users(call)) == sorted(b"%0*d" % (100, number) for number in range(3000))
+    for pending in call:
+        assert {shards.owner(user.partition_key) for user in pending.users} == {pending.lane.shard_id}
+        assert pending.item.n == len(pending.users)
+        assert pending.size <= 51_200
+        assert users([pending]) == sorted(users([pending]))
+    settled = accept(queue, 0.0)
+    assert sum(item.n for item in settled.accepted) == 3000
+
+
+@pytest.mark.parametrize("after", [2, 3])
+def test_an_aggregate_that_another_shard_has_taken_is_in_doubt_until_the_shards_are_known(after: int) -> None:
+    queue = PutQueue(PutLimits(aggregate=True), shard_map(1))
+    pack(queue, range(30))
+    queue.close_aggregates()
+    mark = queue.added
+    pack(queue, range(30, 50))
+    queue.close_aggregates()
+    pack(queue, range(50, 60))  # still open
+    assert [len(pending.users) for pending in queue.take(0.0)] == [30, 20]
+    settled = queue.settle([{"ShardId": "new-0"}, THROTTLED], 0.0)
+    assert (settled.accepted, settled.moved, queue.is_in_doubt, len(queue)) == ([], True, True, 2)
+    assert queue.has_any_of(mark)
+    now = shard_map(after, first=5)
+    assert queue.reshard(now).accepted == []
+    assert not queue.is_in_doubt
+    assert queue.has_any_of(mark)
+    queue.close_aggregates()
+    call = list(queue.take(9.0))
+    assert sorted(users(call)) == sorted(b"%d" % number for number in range(60))
+    for pending in call:
+        assert {now.owner(user.partition_key) for user in pending.users} == {pending.lane.shard_id}
+    for key in map(str, range(9)):
+        of_key = [int(user.data) for pending in call for user in pending.users if user.partition_key == key]
+        assert of_key == sorted(of_key)
+    accept(queue, 9.0)
+    assert (len(queue), queue.has_any_of(queue.added)) == (0, False)
+
+
+def test_an_aggregate_whose_new_shard_owns_all_of_it_is_taken() -> None:
+    queue = PutQueue(PutLimits(aggregate=True), shard_map(1))
+    fill(queue, ["a"] * 5)
+    queue.close_aggregates()
+    queue.take(0.0)
+    now = shard_map(4, first=1)
+    assert queue.settle([{"ShardId": now.owner("a")}], 0.0).accepted == []
+    (item,) = queue.reshard(now).accepted
+    assert (item.n, len(queue), queue.due(0.0)) == (5, 0, None)
+
+
+def test_an_ordered_call_has_each_key_in_one_aggregate() -> None:
+    queue = PutQueue(PutLimits(aggregate=True, ordered=True), shard_map(1))
+    for keys in ("ab", "bc", "d"):
+        fill(queue, keys)
+        queue.close_aggregates()
+    assert [send(queue, 0.0), send(queue, 0.0)] == [[0], [1, 2]]
 
 
 # Everything together.
@@ -300,3 +382,41 @@ def test_each_record_is_taken_once_and_in_its_keys_order(seed: int, ordered: boo
     for key in set(keys):
         of_key = [number for number in taken if keys[number] == key]
         assert of_key == sorted(of_key)
+
+
+@given(seed=st.integers(0, 2**32), ordered=st.booleans())
+def test_readers_keep_each_packed_record_once_and_if_ordered_in_its_keys_order(seed: int, ordered: bool) -> None:
+    rng = random.Random(seed)
+    listed = ranges(rng.randint(1, 4))
+    service = ShardMap(listed)
+    number, now = 0, 0.0
+    queue = PutQueue(PutLimits(call_records=rng.randint(1, 5), aggregate=True, ordered=ordered), service)
+    kept: dict[str, list[int]] = {}
+    while number < 200 or len(queue):
+        if number < 200:
+            more = rng.randint(0, 40)
+            pack(queue, range(number, number + more), size=rng.choice([1, 100, 4000]))
+            number += more
+        if rng.random() < 0.5 or number >= 200:
+            queue.close_aggregates()
+        if rng.random() < 0.2:
+            listed = [shard._replace(is_open=False) for shard in listed]  # which the service still lists
+            listed += ranges(rng.randint(1, 4), first=len(listed))
+            service = ShardMap(listed)
+        if queue.is_in_doubt:
+            queue.reshard(service)
+        now = max(now, queue.due(now) or now)
+        outcomes = []
+        for pending in queue.take(now):
+            if rng.random() < 0.1:
+                outcomes.append(THROTTLED)
+                continue
+            shard_id = service.owner(pending.partition_key)
+            outcomes.append({"ShardId": shard_id})
+            if all(service.owns(shard_id, user.partition_key) for user in pending.users):
+                for user in pending.users:
+                    kept.setdefault(user.partition_key, []).append(int(user.data))
+        queue.settle(outcomes, now)
+    for key in range(9):
+        values = kept.get(str(key), [])
+        assert (values if ordered else sorted(values)) == list(range(key, number, 9))

@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, NoReturn, Self, Unpack
 
-from fastkcl.kinesis.aggregators import BaseAggregator, OutputItem
+from fastkcl.kinesis.aggregators import BaseAggregator, OutputItem, SimpleAggregator
 from fastkcl.kinesis.client import Backoff, Failure, StreamClient, StreamOptions, error_code, failure_of
 from fastkcl.kinesis.exceptions import StreamDoesNotExist, UnknownException, ValidationError
 from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
@@ -40,10 +40,8 @@ MAX_KEY_BYTES = 256
 MAX_RECORD_BYTES = 2**20
 DEFAULT_BUFFER_TIME = 0.5  # seconds
 DEFAULT_QUEUE_SIZE = 10_000
-SHARD_RECORDS = 1000
-"""A second, of a shard."""
-SHARD_KIB = 1024
-"""A second, of a shard."""
+SHARD_RECORDS, SHARD_KIB = 1000, 1024
+"""What a shard takes in a second."""
 
 _THROTTLED = "ProvisionedThroughputExceededException"
 _PUT_AGAIN = frozenset({_THROTTLED, "InternalFailure"})
@@ -75,6 +73,8 @@ class Producer:
         max_request_bytes: of a call, keys included.
         max_record_bytes: of a record, key included.
         ordered: each key at most once in a call, which keeps the order of a key's records where some are refused.
+        aggregate: pack the records into KPL aggregates for each shard, which readers take apart; for processors that
+            make a record of each item.
 
     Raises:
         ValueError: an argument out of range (`ValidationError` is one), or records of the processor can be larger than
@@ -98,13 +98,15 @@ class Producer:
         max_request_bytes: int = MAX_CALL_BYTES,
         max_record_bytes: int = MAX_RECORD_BYTES,
         ordered: bool = False,
+        aggregate: bool = False,
         **options: Unpack[StreamOptions],
     ) -> None:
-        for name, value in (
-            ("buffer_time", buffer_time),
-            ("put_rate_limit_per_shard", put_rate_limit_per_shard),
-            ("put_bandwidth_limit_per_shard", put_bandwidth_limit_per_shard),
-        ):
+        positive = {
+            "buffer_time": buffer_time,
+            "put_rate_limit_per_shard": put_rate_limit_per_shard,
+            "put_bandwidth_limit_per_shard": put_bandwidth_limit_per_shard,
+        }
+        for name, value in positive.items():
             if not value > 0:
                 raise ValidationError(f"{name} must be above 0, not {value}")
         if not 1 <= batch_size <= MAX_CALL_RECORDS:
@@ -119,6 +121,12 @@ class Producer:
                 f"max_record_bytes, {max_record_bytes:,}, must be as much, and max_request_bytes, "
                 f"{max_request_bytes:,}, no less than that; its max_size makes records smaller"
             )
+        if aggregate and not isinstance(self.processor, SimpleAggregator):
+            raise ValidationError(
+                f"aggregate packs records of one item, which {type(self.processor).__name__} does not make"
+            )
+        if aggregate and options.get("skip_describe_stream"):
+            raise ValidationError("aggregate needs to know the shards: it cannot be with skip_describe_stream")
         if put_bandwidth_limit_per_shard > SHARD_KIB:
             _log.warning(
                 "put_bandwidth_limit_per_shard=%s: a shard of AWS takes %s KiB a second and refuses more",
@@ -139,6 +147,7 @@ class Producer:
                 shard_records=put_rate_limit_per_shard,
                 shard_bytes=put_bandwidth_limit_per_shard * 1024,
                 ordered=ordered,
+                aggregate=aggregate,
             )
         )
         self._backoff = Backoff()  # of calls that are refused as a whole
@@ -346,10 +355,12 @@ class Producer:
         try:
             if now >= self._ripens_at:
                 self._ripen()
-            call = self._queue.take(now) if self._is_to_send() else []
-            if not call:
+            if self._queue.is_in_doubt and self._failure is None:
+                await self._accept(await self._look_at_shards())
+            elif self._is_to_send() and (call := self._queue.take(now)):
+                await self._put_records(call)
+            else:
                 return False
-            await self._put_records(call)
         except Exception as error:
             _log.warning("records cannot be put into %s: %r", self.stream_name, error)
             self._failure = error
@@ -360,6 +371,7 @@ class Producer:
         """Everything is to be put now, also what the processor still has."""
         self._ripens_at = _NEVER
         self._line_up(self.processor.get_items())
+        self._queue.close_aggregates()
         self._ripe = self._queue.added
 
     def _is_to_send(self) -> bool:
@@ -401,17 +413,20 @@ class Producer:
             self._queue.put_back(loop.time())
             raise
         self._backoff.reset()
-        self._count(settled)
-        if settled.moved:
+        if settled.moved and not self._queue.is_in_doubt:
             await self._look_again()
-        if settled.accepted and self.after_flush_fun is not None:
-            await self._call_back(self.after_flush_fun, settled.accepted)
+        await self._accept(settled)
         for_good = sorted(settled.refused.keys() - _PUT_AGAIN)
         if for_good:
             raise UnknownException(
                 f"{self.stream_name} refuses records: "
                 + ", ".join(f"{code} {settled.refused[code]:,}x" for code in for_good)
             )
+
+    async def _accept(self, settled: Settled) -> None:
+        self._count(settled)
+        if settled.accepted and self.after_flush_fun is not None:
+            await self._call_back(self.after_flush_fun, settled.accepted)
 
     async def _call_back(
         self, function: Callable[[Sequence[OutputItem]], Awaitable[object]], accepted: Sequence[OutputItem]
@@ -437,13 +452,13 @@ class Producer:
 
     # Shards.
 
-    async def _look_at_shards(self) -> None:
+    async def _look_at_shards(self) -> Settled:
         self._refreshed = asyncio.get_running_loop().time()
         shards = await self._client.list_shards()
-        self._queue.reshard(ShardMap(shard.range for shard in shards))
+        return self._queue.reshard(ShardMap(shard.range for shard in shards))
 
     async def _look_again(self) -> None:
-        """The stream was resharded. Without its shards the limits are of the wrong ones, which only costs refusals."""
+        """The stream was resharded. Where its shards cannot be had, limits are those of the old ones: it costs time."""
         if asyncio.get_running_loop().time() < self._refreshed + _REFRESH_PAUSE:
             return
         try:

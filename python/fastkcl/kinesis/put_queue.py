@@ -9,10 +9,15 @@ A shard has its own limits, and refuses records by itself: so each has its own l
 and its own pause after a refusal, and none waits for another. Without a `ShardMap` there is one line, with the limits
 of one shard.
 
+With `PutLimits.aggregate` what is added goes into KPL aggregates, one open for each shard, and these wait. An aggregate
+that another shard has taken than it was made for is in doubt: after a reshard, `reshard` says whether that shard owns
+all of its keys, or readers will drop it. Then its user records are packed anew, and so is everything behind them.
+
 Rules: a call has records of all lines in the order in which they were added, as far as their shards may have them now.
 One call at a time. What was refused, or was in a call that failed, goes before everything that came after it. Still the
-service may take the second record of a key in a call and refuse the first; with `PutLimits.ordered` a call has each key
-once. No clock and no network in here: whoever asks says what time it is.
+service may take the second record of a key in a call and refuse the first, or a reshard lead the first aggregate of it
+astray; with `PutLimits.ordered` a call has each key once. No clock and no network in here: whoever asks says what time
+it is.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fastkcl.kinesis.aggregate import Aggregator, Entry, UserRecord
 from fastkcl.kinesis.aggregators import OutputItem
 from fastkcl.kinesis.client import Backoff
 from fastkcl.kinesis.put import MAX_CALL_BYTES, MAX_CALL_RECORDS
@@ -42,6 +48,7 @@ class PutLimits:
         shard_records: for one shard in any second.
         shard_bytes: for one shard in any second, keys included; a larger record goes alone, and is made up for.
         ordered: each key at most once in a call, which keeps its order when the service refuses records.
+        aggregate: pack records into KPL aggregates, each for one shard.
     """
 
     call_records: int = MAX_CALL_RECORDS
@@ -49,6 +56,7 @@ class PutLimits:
     shard_records: float = 1000.0
     shard_bytes: float = 1024.0 * 1024
     ordered: bool = False
+    aggregate: bool = False
 
 
 class Pending:
@@ -56,19 +64,26 @@ class Pending:
 
     Attributes:
         ordinal: its place among all that were added.
-        item: what was added.
+        item: what was added, or an aggregate of it.
+        users: what is in an aggregate.
         partition_key: that it is put with.
         size: bytes that count against limits: of its data and its key.
     """
 
-    __slots__ = ("item", "lane", "ordinal", "partition_key", "size")
+    __slots__ = ("item", "lane", "ordinal", "partition_key", "size", "users")
 
-    def __init__(self, ordinal: int, item: OutputItem, partition_key: str) -> None:
+    def __init__(self, ordinal: int, item: OutputItem, partition_key: str, users: Sequence[UserRecord] = ()) -> None:
         self.ordinal = ordinal
         self.item = item
+        self.users = users
         self.partition_key = partition_key
         self.size = item.size + len(partition_key.encode())
         self.lane: _Lane
+
+    @property
+    def keys(self) -> set[str]:
+        """Of what was added."""
+        return {user.partition_key for user in self.users} or {self.partition_key}
 
 
 @dataclass(slots=True)
@@ -86,6 +101,11 @@ class Settled:
     bytes: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     moved: bool = False
+
+    def accept(self, pending: Pending) -> None:
+        """Count it."""
+        self.accepted.append(pending.item)
+        self.bytes += pending.size
 
 
 class _Lane:
@@ -137,30 +157,38 @@ class PutQueue:
 
     Args:
         limits: see there.
-        shards: which shard owns a key; None if that is not known.
+        shards: which shard owns a key; None if that is not known. Aggregates need it.
     """
 
     def __init__(self, limits: PutLimits = PutLimits(), shards: ShardMap | None = None) -> None:  # noqa: B008 - frozen
         self._limits = limits
         self._shards = shards
         self._lanes: dict[str | None, _Lane] = {}
+        self._aggregator: Aggregator | None = None
         self._call: list[Pending] = []
+        self._doubtful: list[tuple[Pending, str]] = []  # and which shard has taken it
         self._waiting = self._waiting_bytes = 0
         self._added = 0
 
     def __len__(self) -> int:
-        """Records that the stream does not have yet, those of a call that is under way included."""
-        return self._waiting + len(self._call)
+        """Records that the stream does not have yet, those of a call that is under way and in doubt included."""
+        return self._waiting + len(self._call) + len(self._doubtful)
 
     def __iter__(self) -> Iterator[Pending]:
         """These records, in their order."""
         waiting = [pending for lane in self._lanes.values() for pending in lane.waiting]
-        return iter(sorted([*self._call, *waiting], key=lambda pending: pending.ordinal))
+        doubtful = [pending for pending, _ in self._doubtful]
+        return iter(sorted([*self._call, *waiting, *doubtful], key=lambda pending: pending.ordinal))
 
     @property
     def added(self) -> int:
-        """How many were added, ever."""
+        """How many have begun to wait, ever: what is added to an open aggregate is not among them."""
         return self._added
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether nothing can be taken before `reshard` is called."""
+        return bool(self._doubtful)
 
     @property
     def is_full_call(self) -> bool:
@@ -168,15 +196,36 @@ class PutQueue:
         return self._waiting >= self._limits.call_records or self._waiting_bytes >= self._limits.call_bytes
 
     def has_any_of(self, first: int) -> bool:
-        """Whether one of the first so many that were added is still here."""
+        """Whether one of the first so many of these is still here."""
         heads = [lane.waiting[0].ordinal for lane in self._lanes.values() if lane.waiting]
-        return min([*heads, *(pending.ordinal for pending in self._call[:1])], default=first) < first
+        heads += [pending.ordinal for pending in self._call[:1]]
+        heads += [pending.ordinal for pending, _ in self._doubtful]
+        return min(heads, default=first) < first
 
     def add(self, item: OutputItem, partition_key: str) -> None:
-        """Put a record at the end of its shard's line."""
-        pending = Pending(self._added, item, partition_key)
+        """Put a record at the end of its shard's line, or into its shard's aggregate."""
+        if self._limits.aggregate:
+            for entry in self._pack(UserRecord(partition_key, item.data)):
+                self._add_entry(entry)
+        else:
+            self._line_up(Pending(self._added, item, partition_key))
+            self._added += 1
+
+    def close_aggregates(self) -> None:
+        """Let wait what is open."""
+        if self._aggregator is not None:
+            for entry in self._aggregator.drain():
+                self._add_entry(entry)
+
+    def _pack(self, user: UserRecord) -> list[Entry]:
+        if self._aggregator is None:
+            assert self._shards is not None, "aggregates are made for shards"
+            self._aggregator = Aggregator(self._shards)
+        return self._aggregator.add(user)
+
+    def _add_entry(self, entry: Entry) -> None:
+        self._line_up(_aggregate(self._added, entry))
         self._added += 1
-        self._line_up(pending)
 
     def _line_up(self, pending: Pending) -> None:
         shard_id = None if self._shards is None else self._shards.owner(pending.partition_key)
@@ -197,6 +246,7 @@ class PutQueue:
     def take(self, now: float) -> Sequence[Pending]:
         """The records of the next call, which `settle` or `put_back` has to follow; none if none is due."""
         assert not self._call, "one call at a time"
+        assert not self._doubtful, "reshard comes first"
         limits = self._limits
         lines = []
         for lane in self._lanes.values():
@@ -204,13 +254,13 @@ class PutQueue:
                 lane.forget(now)
                 lines.append((lane.waiting[0].ordinal, lane))
         heapq.heapify(lines)
-        size, keys = 0, set()
+        size, keys = 0, set[str]()
         spent: dict[_Lane, tuple[int, int]] = {}
         while lines and len(self._call) < limits.call_records:
             _, lane = lines[0]
             pending = lane.waiting[0]
             records, sent = spent.get(lane, (0, 0))
-            if not lane.has_room(pending.size, records, sent) or (limits.ordered and pending.partition_key in keys):
+            if not lane.has_room(pending.size, records, sent) or (limits.ordered and not keys.isdisjoint(pending.keys)):
                 heapq.heappop(lines)
                 continue
             if self._call and size + pending.size > limits.call_bytes:
@@ -219,7 +269,7 @@ class PutQueue:
             size += pending.size
             spent[lane] = (records + 1, sent + pending.size)
             if limits.ordered:
-                keys.add(pending.partition_key)
+                keys.update(pending.keys)
             if lane.waiting:
                 heapq.heapreplace(lines, (lane.waiting[0].ordinal, lane))
             else:
@@ -252,10 +302,13 @@ class PutQueue:
                 settled.refused[code] += 1
                 refused.append(pending)
                 continue
-            settled.accepted.append(pending.item)
-            settled.bytes += pending.size
-            settled.moved |= self._shards is not None and outcome["ShardId"] != pending.lane.shard_id
             accepted.add(pending.lane)
+            elsewhere = self._shards is not None and outcome["ShardId"] != pending.lane.shard_id
+            settled.moved |= elsewhere
+            if elsewhere and len(pending.users) > 1:
+                self._doubtful.append((pending, outcome["ShardId"]))
+            else:
+                settled.accept(pending)
         for lane in accepted:
             lane.backoff.reset()
         for lane in self._in_front(refused):
@@ -282,14 +335,44 @@ class PutQueue:
 
     # Shards.
 
-    def reshard(self, shards: ShardMap | None) -> None:
-        """Line up again for the shards that there are now. Between calls."""
+    def reshard(self, shards: ShardMap | None) -> Settled:
+        """Line up again for the shards that there are now. Between calls.
+
+        Returns:
+            What was in doubt, and is where readers keep it.
+        """
         assert not self._call, "between calls"
-        waiting = list(self)
         self._shards = shards
-        self._waiting = self._waiting_bytes = 0
+        settled = Settled()
+        doubtful, self._doubtful = self._doubtful, []
+        astray = []
+        for pending, shard_id in doubtful:
+            if shards is not None and all(shards.owns(shard_id, user.partition_key) for user in pending.users):
+                settled.accept(pending)
+            else:
+                astray.append(pending)
+        waiting = sorted([*astray, *self], key=lambda pending: pending.ordinal)
         for lane in self._lanes.values():
             lane.waiting.clear()
-        for pending in waiting:
+        self._waiting = self._waiting_bytes = 0
+        for pending in self._packed_anew(waiting) if self._limits.aggregate else waiting:
             self._line_up(pending)
         self._lanes = {shard_id: lane for shard_id, lane in self._lanes.items() if lane.waiting}
+        return settled
+
+    def _packed_anew(self, waiting: Sequence[Pending]) -> Sequence[Pending]:
+        """Other aggregates of the same user records, before all others; what was open is open again."""
+        opened = [] if self._aggregator is None else self._aggregator.drain()
+        self._aggregator = None
+        entries = [entry for pending in waiting for user in pending.users for entry in self._pack(user)]
+        if self._aggregator is not None:
+            entries += self._aggregator.drain()
+        for user in (user for entry in opened for user in entry.users):
+            entries += self._pack(user)  # none of those before it is open
+        first = min((pending.ordinal for pending in waiting), default=self._added) - len(entries)
+        return [_aggregate(first + index, entry) for index, entry in enumerate(entries)]
+
+
+def _aggregate(ordinal: int, entry: Entry) -> Pending:
+    item = OutputItem(len(entry.data), len(entry.users), entry.data, entry.partition_key)
+    return Pending(ordinal, item, entry.partition_key, entry.users)
