@@ -134,7 +134,7 @@ class TestRedis:
     async def test_a_cluster_and_a_password(self, group: str, monkeypatch: pytest.MonkeyPatch) -> None:
         with ValkeyServer(config={"cluster-enabled": "yes"}) as server:
             with redis_client.Redis(port=server.port) as client:
-                client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+                client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
                 await until(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"))
                 client.config_set("requirepass", "sesame")
             for name, value in {"HOST": "127.0.0.1", "PORT": str(server.port), "PASSWORD": "sesame"}.items():
