@@ -242,6 +242,17 @@ def test_a_lease_that_is_lost(aws: LocalAws, stream: str) -> None:
     assert [entry[0] for entry in what[lost + 2 :]] == ["initialize", "batch", "shutdown", "over"]
 
 
+def test_a_lease_that_is_lost_at_a_shards_end(aws: LocalAws, stream: str) -> None:
+    """A processor that raises the refusal, as all of them do there, does not end those of other shards."""
+    texts(aws, stream, "1")
+    split(aws, stream, open_shards(aws, stream)[0])
+    log: list[Any] = []
+    run(stream, lambda: Told(log), checkpointer=Refusing(CheckpointOwnershipConflict("another's")), idle_timeout=4.0)
+    parent = [entry[1] for entry in log if entry[0] == SHARD_0]
+    assert parent == ["initialize", "batch", "ended", "lost", "over", "initialize", "batch", "ended", "over"]
+    assert [entry[1] for entry in log if entry[0] == CHILD] == ["initialize", "shutdown", "over"]
+
+
 def test_a_processor_that_fails_ends_the_run(aws: LocalAws, stream: str) -> None:
     split(aws, stream, open_shards(aws, stream)[0])
     put(aws, stream, numbered(8, 5))

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar, Unpack, cast
 from fastkcl._core import Position
 from fastkcl.kcl.checkpointer import Checkpointer
 from fastkcl.kcl.counters import Counters
-from fastkcl.kcl.errors import LocalProtocolError
+from fastkcl.kcl.errors import CheckpointError, LocalProtocolError
 from fastkcl.kcl.processor import BatchProcessor, ShardContext, check_processor, refuse_deferred_result
 from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place
 from fastkcl.kinesis.client import StreamClient, StreamOptions
@@ -253,7 +253,7 @@ class _HostedShard:
                 await self._call(lambda: processor.lease_lost())
                 return
             if self._is_stopping:
-                await self._call(lambda: processor.shutdown_requested(checkpointer))
+                await self._call_with_lease(lambda: processor.shutdown_requested(checkpointer))
                 return
             entry = queue.take()
             match entry:
@@ -261,7 +261,7 @@ class _HostedShard:
                     await self._process(entry, processor, checkpointer, counters)
                 case ShardEnded():
                     self.is_at_end = True
-                    await self._call(lambda: processor.shard_ended(checkpointer))
+                    await self._call_with_lease(lambda: processor.shard_ended(checkpointer))
                     if self.reader.lost:
                         continue
                     if not self.end_is_stored:
@@ -291,8 +291,17 @@ class _HostedShard:
             self._host.active_at = time.monotonic()
         counters.received(batch)
         begun = time.monotonic()
-        await self._call(lambda: processor.process_batch(batch, checkpointer))
+        await self._call_with_lease(lambda: processor.process_batch(batch, checkpointer))
         counters.processed(begun)
+
+    async def _call_with_lease(self, method: Callable[[], object]) -> None:
+        """Call a method that may checkpoint. That the lease is another's by now is no failure: lease_lost says it."""
+        try:
+            await self._call(method)
+        except CheckpointError as error:
+            if not self.reader.lost or error.value != "ShutdownException":
+                raise
+            log.warning("%s: %s", self.reader.shard_id, error)
 
     async def _call(self, method: Callable[[], T]) -> T:
         """Call something in the shard's thread, and wait for it."""
