@@ -244,7 +244,7 @@ class _HostedShard:
             except Exception:
                 log.exception("%s: run_ended has failed", self.reader.shard_id)
             counters.stop()
-            self._thread.shutdown(wait=False)
+            self._thread.shutdown()  # it has nothing to do any more
 
     async def _serve(self, processor: BatchProcessor, checkpointer: Checkpointer, counters: Counters) -> None:
         queue = self.reader.queue
