@@ -242,6 +242,44 @@ def test_a_lease_that_is_lost(aws: LocalAws, stream: str) -> None:
     assert [entry[0] for entry in what[lost + 2 :]] == ["initialize", "batch", "shutdown", "over"]
 
 
+class Lapsing(MemoryCheckPointer):
+    """Loses a shard when it is told to, until it is allocated again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lapsed, self.seen = threading.Event(), threading.Event()
+
+    def lapse(self) -> None:
+        self.lapsed, self.seen = threading.Event(), threading.Event()
+        self.lapsed.set()
+
+    async def allocate(self, shard_id: str) -> tuple[bool, str | None]:
+        self.lapsed.clear()
+        return await super().allocate(shard_id)
+
+    def is_allocated(self, shard_id: str) -> bool:
+        if self.lapsed.is_set():
+            self.seen.set()
+            return False
+        return super().is_allocated(shard_id)
+
+
+def test_a_lease_that_is_lost_while_a_batch_is_processed(aws: LocalAws, stream: str) -> None:
+    """The shard is allocated again, and read, as soon as it is free."""
+    texts(aws, stream, "1")
+    log: list[Any] = []
+    kept = Lapsing()
+
+    def act(told: Told, batch: RecordBatch, checkpointer: Checkpointer) -> None:
+        if len(batch) and len(log) == 2:
+            kept.lapse()
+            assert kept.seen.wait(60)
+
+    run(stream, lambda: Told(log, act), checkpointer=kept, idle_timeout=4.0)
+    once = ["initialize", "batch"]
+    assert [entry[1] for entry in log] == [*once, "lost", "over", *once, "shutdown", "over"]
+
+
 def test_a_lease_that_is_lost_at_a_shards_end(aws: LocalAws, stream: str) -> None:
     """A processor that raises the refusal, as all of them do there, does not end those of other shards."""
     texts(aws, stream, "1")

@@ -251,6 +251,7 @@ class _HostedShard:
         while True:
             if self.reader.lost:
                 await self._call(lambda: processor.lease_lost())
+                self._host.stream.drop(self.reader)  # it can be allocated again from now on
                 return
             if self._is_stopping:
                 await self._call_with_lease(lambda: processor.shutdown_requested(checkpointer))
