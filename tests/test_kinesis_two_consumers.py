@@ -1,23 +1,27 @@
-"""Two consumers share a stream, and one is killed: each record at least once, in order for each key."""
+"""Two consumers share a stream, and one dies: each record at least once, in order for each key, and once in a table."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from checkpoint_helpers import redis_server
 from daemon_helpers import CHILDREN, put
-from daemon_records import in_shard
+from daemon_records import in_shard, in_stream
+from fastkcl.daemon.keys import Generation
 from fastkcl.local_aws import LocalAws
-from local_aws_helpers import shards
+from local_aws_helpers import is_open, shards
+from sink_helpers import records_of
 
 PATIENCE = 120.0
 KEYS = [f"key {number}" for number in range(24)]
@@ -41,17 +45,17 @@ class Group:
         self.aws = aws
         self.kind = kind
         self.folder = folder
-        self.environment = {**os.environ, **aws.environment, **variables}
+        path = os.pathsep.join([str(CHILDREN.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+        self.environment = {**os.environ, **aws.environment, **variables, "PYTHONPATH": path}
         self.stream = f"s-{uuid.uuid4().hex[:12]}"
         self.kinesis = aws.client("kinesis")
         self.kinesis.create_stream(StreamName=self.stream, ShardCount=4)
         self.rounds = 0
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, id: str, *limit: str) -> None:
-        command = [sys.executable, str(CHILDREN / "kinesis_consumer.py"), self.stream, self.kind, id]
-        out = str(self.folder / id)
-        self.processes[id] = subprocess.Popen([*command, out, *limit], env=self.environment)
+    def start(self, id: str, *limit: str, program: str = "kinesis_consumer.py", out: str | None = None) -> None:
+        command = [sys.executable, str(CHILDREN / program), self.stream, self.kind, id, str(self.folder / (out or id))]
+        self.processes[id] = subprocess.Popen([*command, *limit], env=self.environment)
 
     def lines(self, id: str) -> list[Line]:
         path = self.folder / id
@@ -88,6 +92,51 @@ def group(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Group]:
         for process in group.processes.values():
             process.kill()
             process.wait()
+
+
+def test_a_table_has_each_record_once(group: Group) -> None:
+    """Whoever is killed, or suspended and wakes up beside its heir."""
+    table = group.folder / "table"
+
+    def start(id: str, *limit: str) -> None:
+        group.start(id, *limit, program="kinesis_table.py", out="table")
+
+    def written() -> int:
+        return sum(records_of(table).values())
+
+    def more_in(shard_ids: Collection[str]) -> Callable[[], bool]:
+        """Whether records that come from now on are in the table, of all these shards."""
+        rounds = str(group.rounds)
+        return lambda: {shard for _, shard, _, _, data in records_of(table) if data == rounds.encode()} >= {*shard_ids}
+
+    first, second, third, _ = before = [shard["ShardId"] for shard in shards(group.kinesis, group.stream)]
+    start("a", "2")
+    group.put_until(lambda: written() > len(KEYS))
+    start("b")
+    group.put_until(more_in(before))
+    group.processes["a"].kill()
+    group.put_until(more_in(before))
+    group.kinesis.split_shard(StreamName=group.stream, ShardToSplit=first, NewStartingHashKey=str(1 << 125))
+    group.kinesis.merge_shards(StreamName=group.stream, ShardToMerge=second, AdjacentShardToMerge=third)
+    group.put()
+    group.processes["b"].send_signal(signal.SIGSTOP)
+    start("c")
+    after = [shard["ShardId"] for shard in shards(group.kinesis, group.stream) if is_open(shard)]
+    group.put_until(more_in(after))
+    group.processes["b"].send_signal(signal.SIGCONT)
+    group.put_until(more_in(after))
+    group.processes["c"].kill()
+    group.put_until(more_in(after))
+
+    expected = Counter(
+        (group.stream, record.shard, record.sequence_number, record.sub_sequence_number, record.data)
+        for record in in_stream(group.kinesis, group.stream, Generation.KCL_3)
+    )
+    assert len(expected) == group.rounds * len(KEYS)
+    deadline = time.monotonic() + PATIENCE
+    while records_of(table) != expected:
+        assert time.monotonic() < deadline, records_of(table) - expected or len(expected - records_of(table))
+        time.sleep(0.2)
 
 
 def read(lines: list[Line]) -> set[tuple[str, str]]:
