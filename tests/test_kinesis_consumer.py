@@ -203,6 +203,26 @@ def test_an_aggregate_that_went_astray(aws: LocalAws) -> None:
     assert consume(stream, processor=KPLStringProcessor(), hash_range_check=False) == ["astray"] * 2
 
 
+def test_positions_as_kcl_has_them(aws: LocalAws, stream: str) -> None:
+    """Each names the last user record, and what was processed does not come again, whatever the processor."""
+    processor = KPLStringProcessor()
+    for item in "12":
+        processor.add_item(item)
+    kinesis = client(aws)
+    kinesis.put_record(StreamName=stream, PartitionKey="k", Data=b"0")
+
+    class LikeKcl(MemoryCheckPointer):
+        sub_sequences = True
+
+    kept = LikeKcl()
+    assert consume(stream, checkpointer=kept) == [0]
+    assert kept.get_all_checkpoints() == {SHARD_0: last_sequences(aws, stream)[SHARD_0] + "/0"}
+    kinesis.put_record(StreamName=stream, PartitionKey="a", Data=processor.get_items()[0].data)
+    assert consume(stream, checkpointer=kept) == [1, 2]
+    assert kept.get_all_checkpoints() == {SHARD_0: last_sequences(aws, stream)[SHARD_0] + "/1"}
+    assert consume(stream, checkpointer=kept) == []
+
+
 # Where it begins, and where it goes on.
 
 

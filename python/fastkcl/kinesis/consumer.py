@@ -67,7 +67,8 @@ class Consumer:
             with its bytes and the error, after which it is left out.
         output: "items" as the processor makes them, "records" for `ConsumerRecord` with metadata, "batches" for
             `fastkcl.RecordBatch` in its five canonical columns.
-        deaggregate: take KPL aggregates apart; None to do it for batches and where the processor does.
+        deaggregate: take KPL aggregates apart; None to do it for batches, where the processor does, and with positions
+            in KCL's lease table.
         hash_range_check: drop aggregates with keys that their shard does not own, as KCL does.
         options: see `StreamOptions`.
 
@@ -124,9 +125,14 @@ class Consumer:
         self._checkpoint_interval = checkpoint_interval
         self._on_record_error = on_record_error
         self._output: Output = output
-        self._deaggregated = deaggregate if deaggregate is not None else self._processor.deaggregates
-        if deaggregate is None and output == "batches":
-            self._deaggregated = True
+        # Where positions have sub-sequence numbers, as KCL's, records are what they are to KCL: user records.
+        self._deaggregated = (
+            deaggregate
+            if deaggregate is not None
+            else self._processor.deaggregates
+            or output == "batches"
+            or getattr(self._checkpointer, "sub_sequences", False)
+        )
         self._metrics = options.get("metrics_collector") or get_metrics_collector()
         self._labels = {"stream_name": self._client.stream_name}
         if isinstance(self._checkpointer, BindsMetrics):
