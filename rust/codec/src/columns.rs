@@ -176,10 +176,10 @@ impl Columns {
         }
     }
 
-    /// With a column for the encryption type.
-    pub(crate) fn of_answers() -> Self {
+    /// With a column for the encryption type; buffers come from `pool`, and go back to it.
+    pub(crate) fn of_answers(pool: &Arc<Pool>) -> Self {
         let encryption_types = Nullable { text: Variable::new(), nulls: NullBufferBuilder::new(0) };
-        Self { encryption_types: Some(encryption_types), ..Self::new() }
+        Self { encryption_types: Some(encryption_types), pool: Arc::clone(pool), ..Self::new() }
     }
 
     /// Where the open record's encryption type is written, if there is a column for it.
@@ -370,8 +370,7 @@ impl Columns {
     pub(crate) fn rest(&mut self) {
         self.pool.rest();
         let pool = Arc::clone(&self.pool);
-        let empty = if self.encryption_types.is_some() { Self::of_answers() } else { Self::new() };
-        *self = Self { pool, ..empty };
+        *self = if self.encryption_types.is_some() { Self::of_answers(&pool) } else { Self { pool, ..Self::new() } };
     }
 }
 

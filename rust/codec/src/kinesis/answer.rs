@@ -1,7 +1,7 @@
 //! A GetRecords answer, and the way to it from any encoding.
 
 use std::ops::{Range, RangeInclusive};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use super::cbor::{self, TimeUnit};
 use super::get_records;
@@ -10,6 +10,7 @@ use crate::batch::RecordBatch;
 use crate::columns::Columns;
 use crate::cpu::Isa;
 use crate::error::{Error, ErrorKind, Result};
+use crate::pool::Pool;
 
 /// The largest body: 32-bit offsets cannot overflow below it, as no value is longer decoded than encoded.
 pub const LARGEST_BODY_BYTES: usize = (1 << 31) - 1;
@@ -131,7 +132,10 @@ fn in_answer(error: Error, body: &[u8]) -> Error {
     error.with_context(body, offset)
 }
 
-/// The columns that were used last, so that their buffers serve again. Whoever finds them taken makes others.
+/// Buffers of batches that nobody holds any more: one pool for all answers, whichever thread decodes them.
+static POOL: LazyLock<Arc<Pool>> = LazyLock::new(Arc::default);
+
+/// The columns that were used last. Whoever finds them taken makes others.
 pub(super) struct Spare;
 
 /// Above this much their memory is given back. The service's answers have at most 10 MiB of data.
@@ -142,7 +146,7 @@ static SPARE: Mutex<Option<Columns>> = Mutex::new(None);
 impl Spare {
     pub(super) fn take() -> Columns {
         let spare = SPARE.try_lock().ok().and_then(|mut spare| spare.take());
-        let mut columns = spare.unwrap_or_else(Columns::of_answers);
+        let mut columns = spare.unwrap_or_else(|| Columns::of_answers(&POOL));
         columns.begin();
         columns
     }
