@@ -366,8 +366,7 @@ class ShardReader:
     async def _wait_for_room(self) -> bool:
         try:
             async with asyncio.timeout(QUEUE_FULL_SECONDS):
-                while not self.queue.room:
-                    await self.queue.wait_for_room()
+                await self.queue.wait_to_put()
         except TimeoutError:
             return False
         return True

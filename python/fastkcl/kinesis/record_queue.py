@@ -70,6 +70,7 @@ class RecordQueue:
         self._rows = 0
         self._has_room = asyncio.Event()
         self._has_room.set()
+        self._putters: deque[asyncio.Future[None]] = deque()
         self._has_entries = asyncio.Event()
         self._is_closed = False
 
@@ -91,6 +92,8 @@ class RecordQueue:
             self._rows += entry.batch.num_rows
             if self._rows >= self._max_rows:
                 self._has_room.clear()
+            else:
+                self._wake_putter()
 
     def take(self) -> Entry | None:
         """The first entry; None if there is none."""
@@ -103,6 +106,7 @@ class RecordQueue:
             self._rows -= entry.batch.num_rows
             if self._rows < self._max_rows:
                 self._has_room.set()
+                self._wake_putter()
         return entry
 
     def close(self) -> None:
@@ -115,5 +119,28 @@ class RecordQueue:
         await self._has_entries.wait()
 
     async def wait_for_room(self) -> None:
-        """Wait until there is room."""
+        """Wait until there is room, for nothing in particular."""
         await self._has_room.wait()
+
+    async def wait_to_put(self) -> None:
+        """Wait until there is room for records that are there already; who waits longest gets it.
+
+        One at a time is woken: of some hundred shards all but one would find the queue full again.
+        """
+        while not self.room:
+            putter = asyncio.get_running_loop().create_future()
+            self._putters.append(putter)
+            try:
+                await putter
+            except asyncio.CancelledError:
+                putter.cancel()
+                if self.room:  # it may have been this one's turn
+                    self._wake_putter()
+                raise
+
+    def _wake_putter(self) -> None:
+        while self._putters:
+            putter = self._putters.popleft()
+            if not putter.done():
+                putter.set_result(None)
+                return
