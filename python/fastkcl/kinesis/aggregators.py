@@ -134,6 +134,8 @@ class _FramingAggregator(BaseAggregator):
 
     def __init__(self, max_size: float | None = None) -> None:
         super().__init__(max_size)
+        self._alone = len(self._OPENING) + len(self._CLOSING)  # bytes around the first item
+        self._more = len(self._SEPARATOR)  # and before each other
         self._frames: list[bytes] = []
         self._size = 0
         self._partition_key: str | None = None
@@ -145,10 +147,10 @@ class _FramingAggregator(BaseAggregator):
     def add_item(self, item: Any, partition_key: str | None = None) -> list[OutputItem]:  # noqa: ANN401
         """The record before it, if that is complete now."""
         frame = self._frame(self.serialize(item))
-        alone = len(self._OPENING) + len(frame) + len(self._CLOSING)
+        alone = self._alone + len(frame)
         self._check_fits(alone)
         closed: list[OutputItem] = []
-        size = self._size + len(self._SEPARATOR) + len(frame)
+        size = self._size + self._more + len(frame)
         if self._frames and (partition_key != self._partition_key or size >= self.max_bytes):
             closed = self.get_items()
         self._size = size if self._frames else alone

@@ -261,8 +261,12 @@ class Producer:
             self._take(data, partition_key)
 
     def _must_wait(self) -> bool:
-        troubled = self._failure is not None or self._owed is not None
-        return troubled or self._turn.locked() or len(self._queue) >= self.max_queue_size
+        return (
+            len(self._queue) >= self.max_queue_size
+            or self._failure is not None
+            or self._owed is not None
+            or self._turn.locked()
+        )
 
     async def _wait_for_room(self, data: Any, partition_key: str | None) -> None:  # noqa: ANN401
         if self._must_wait():
@@ -283,11 +287,12 @@ class Producer:
 
     def _take(self, data: Any, partition_key: str | None) -> None:  # noqa: ANN401
         self._check_open()
-        self._line_up(self.processor.add_item(data, partition_key))
+        if records := self.processor.add_item(data, partition_key):
+            self._line_up(records)
         if self._ripens_at == _NEVER:
             self._ripens_at = asyncio.get_running_loop().time() + self.buffer_time
             self._work.set()
-        elif self._queue.is_full_call:
+        elif records and self._queue.is_full_call:
             self._work.set()
 
     def _line_up(self, records: Sequence[OutputItem]) -> None:

@@ -46,6 +46,10 @@ class StringSerializer(Serializer):
             raise DeserializeError(f"no UTF-8 text: {error}") from error
 
 
+_to_json = json.JSONEncoder().encode
+"""As `json.dumps` without arguments, and without its look at them."""
+
+
 class JsonSerializer(Serializer):
     """JSON text, as `json.dumps` writes it."""
 
@@ -55,7 +59,7 @@ class JsonSerializer(Serializer):
         Raises:
             TypeError: JSON has nothing for it.
         """
-        return json.dumps(item).encode()
+        return _to_json(item).encode()
 
     def deserialize(self, data: bytes) -> Any:  # noqa: ANN401
         """The value."""
