@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import case_files
 from hypothesis import settings
 
-pytest_plugins = ["java_helpers", "original_kclpy", "spark_fixtures"]
+pytest_plugins = ["java_helpers", "original_async_kinesis", "original_kclpy", "spark_fixtures"]
 
 # Examples take long on a busy machine, which is no failure; HYPOTHESIS_PROFILE=thorough for a longer look.
 settings.register_profile("default", deadline=None, max_examples=100, print_blob=True)
