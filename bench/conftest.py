@@ -21,6 +21,7 @@ sys.path.append(str(Path(__file__).parent.parent / "tests"))
 from fastkcl import _core
 from fastkcl.bench import original, peers
 from fastkcl.bench.pipes import CPUS, PLACEMENTS
+from original_async_kinesis import async_kinesis_python as async_kinesis_python  # a fixture, as the next one
 from original_kclpy import original_python as original_python  # a fixture: amazon_kclpy in an environment of its own
 
 PACKAGES = ("fastkcl", "pyarrow", *peers.LIBRARIES, "pyspark", "botocore")

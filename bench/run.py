@@ -22,6 +22,7 @@ SUITES = {
     "codec": "the codec alone, in Rust (the first build of its peers takes minutes)",
     "decode": "a line in memory to pyarrow, by profile and by size of a record",
     "get_records": "a GetRecords answer in memory to pyarrow, beside botocore's parser",
+    "kinesis": "consumer and producer beside async-kinesis",
     "frames": "frames of ProcessV1 to objects of Python",
     "pipe": "children on pipes",
     "child": "time to the status, start-up, memory, idle children",

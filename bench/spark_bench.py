@@ -33,7 +33,7 @@ from fastkcl.replay.sources import Shard
 from suites import CHILDREN
 
 STREAM = "bench"
-HEAP = "4g"
+HEAP = "6g"
 """Of the server; the peers' largest pieces need it."""
 PLACEMENTS = {"everything on two cores": (CPUS, CPUS)} | (
     {"server on one core, clients on the other": (CPUS[1:2], CPUS[:1])} if len(CPUS) > 1 else {}

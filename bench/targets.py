@@ -97,6 +97,9 @@ _WARM, _COLD = "codec, warm", "codec, cold"
 _CODEC = "codec avx512"
 _ANY_ORDER = dict.fromkeys(("iot-shuffled", "clickstream-shuffled", "iot-spaced", "clickstream-spaced"), 1.0)
 _MARKERS = ("EOM of 1 byte", "EOM of 3 bytes")
+_CONSUMER, _PRODUCER = "consumer, stub", "producer, stub"
+_PROCESSORS = ("StringProcessor", "JsonLineProcessor", "KPLStringProcessor")
+_LOOP = Side("payloads, one core", "fastkcl.kclpy")
 _SIMDJSON, _SIMDJSON_ANY = "simdjson, fixed order", "simdjson, any order"
 
 TARGETS = (
@@ -188,13 +191,28 @@ TARGETS = (
     ),
     Target(
         "drop-in, per-record loop on one core: speed, of amazon_kclpy's",
-        Side("payloads, one core", "fastkcl.kclpy"), "speed", _all(10, 10, 10, 10),
-        against=Side("payloads, one core", "amazon_kclpy"),
+        _LOOP, "speed", {"iot": 10, "clickstream": 10}, against=Side("payloads, one core", "amazon_kclpy"),
+    ),
+    Target(
+        "drop-in, per-record loop on one core: speed, of the bare reader's",
+        _LOOP, "speed", {"logs": 0.8, "blob": 0.8}, against=Side("payloads, one core", "bare reader"),
     ),
     Target(
         "DKB messages of 1 KiB to Arrow columns: speed, of a framer in pure Python",
         Side("framing in Python", "fastkcl, columns"), "speed", dict.fromkeys(_MARKERS, 50.0),
         against=Side("framing in Python", "pure Python"),
+    ),
+    Target(
+        "consumer of GetRecords, calls answered at once: items a second, of async-kinesis'",
+        Side(_CONSUMER, "fastkcl, items"), "speed", {"iot": 20}, against=Side(_CONSUMER, "async-kinesis"),
+    ),
+    Target(
+        "the same in batches: records a second, of async-kinesis'",
+        Side(_CONSUMER, "fastkcl, batches"), "speed", {"iot": 200}, against=Side(_CONSUMER, "async-kinesis"),
+    ),
+    Target(
+        "producer, calls answered at once: items a second, of async-kinesis'",
+        Side(_PRODUCER, "fastkcl"), "speed", dict.fromkeys(_PROCESSORS, 1.0), against=Side(_PRODUCER, "async-kinesis"),
     ),
 )  # fmt: skip
 """All of them, in the order of the table."""
