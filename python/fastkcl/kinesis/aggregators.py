@@ -148,7 +148,8 @@ class _FramingAggregator(BaseAggregator):
         """The record before it, if that is complete now."""
         frame = self._frame(self.serialize(item))
         alone = self._alone + len(frame)
-        self._check_fits(alone)
+        if alone > self.max_bytes:
+            self._check_fits(alone)
         closed: list[OutputItem] = []
         size = self._size + self._more + len(frame)
         if self._frames and (partition_key != self._partition_key or size >= self.max_bytes):

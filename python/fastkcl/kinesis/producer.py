@@ -164,6 +164,7 @@ class Producer:
         self._settling = False  # after_flush_fun is awaited
         self._turn = asyncio.Lock()  # of those who wait for room, in their order
         self._puts = 0  # since others could run
+        self._is_full = False  # as far as `put` knows, which looks again before it waits
 
     # Life.
 
@@ -255,21 +256,21 @@ class Producer:
         if partition_key is not None:
             check_key(partition_key)
         self._puts += 1
-        if self._sender is None or self._puts > self.batch_size or self._must_wait():
+        if (
+            self._puts > self.batch_size
+            or self._sender is None
+            or self._failure is not None
+            or self._owed is not None
+            or self._is_full
+            or self._turn.locked()
+        ):
             await self._wait_for_room(data, partition_key)
         else:
             self._take(data, partition_key)
 
-    def _must_wait(self) -> bool:
-        return (
-            len(self._queue) >= self.max_queue_size
-            or self._failure is not None
-            or self._owed is not None
-            or self._turn.locked()
-        )
-
     async def _wait_for_room(self, data: Any, partition_key: str | None) -> None:  # noqa: ANN401
-        if self._must_wait():
+        waits = self._failure is not None or self._owed is not None or self._turn.locked()
+        if waits or len(self._queue) >= self.max_queue_size:
             self._refuse_to_wait_for_itself("put, while the queue is full,")
         await self.start()
         async with self._turn:  # which goes around by the order of the calls
@@ -283,10 +284,12 @@ class Producer:
                     break
                 self._work.set()
                 await self._progress.wait()
+            self._is_full = False
             self._take(data, partition_key)
 
     def _take(self, data: Any, partition_key: str | None) -> None:  # noqa: ANN401
-        self._check_open()
+        if self._closed:
+            self._check_open()
         if records := self.processor.add_item(data, partition_key):
             self._line_up(records)
         if self._ripens_at == _NEVER:
@@ -298,6 +301,7 @@ class Producer:
     def _line_up(self, records: Sequence[OutputItem]) -> None:
         for record in records:
             self._queue.add(record, random_key() if record.partition_key is None else record.partition_key)
+        self._is_full = len(self._queue) >= self.max_queue_size
 
     async def flush(self) -> None:
         """Wait until everything that was put before is in the stream. What has failed is tried again.
