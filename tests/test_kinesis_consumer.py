@@ -739,6 +739,53 @@ def test_waiting_that_is_cancelled_loses_nothing(aws: LocalAws, stream: str) -> 
     assert_each_once(consume(stream, use, idle_timeout=None), 1, 20)
 
 
+class Slow(MemoryCheckPointer):
+    """Takes its time, in which other tasks run."""
+
+    async def checkpoint(self, shard_id: str, sequence: str) -> None:
+        await asyncio.sleep(0.005)
+        await super().checkpoint(shard_id, sequence)
+
+    async def deallocate(self, shard_id: str) -> None:
+        await asyncio.sleep(0.005)
+        await super().deallocate(shard_id)
+
+
+async def in_three_tasks(consumer: Consumer) -> list[Any]:
+    """What three tasks get that iterate at the same time."""
+
+    async def part() -> list[Any]:
+        items = []
+        async for item in consumer:
+            items.append(item)
+            await asyncio.sleep(0)
+        return items
+
+    return [item for items in await asyncio.gather(part(), part(), part()) for item in items]
+
+
+def test_several_tasks_share_a_consumer(aws: LocalAws) -> None:
+    """While one of them waits for a checkpoint, or for a shard's end, the others begin nothing of the kind."""
+    stream = made(aws, 2)
+    put(aws, stream, numbered(10, 20))
+    for shard in open_shards(aws, stream):
+        split(aws, stream, shard)
+    put(aws, stream, numbered(10, 20, 20))
+    items = consume(stream, in_three_tasks, checkpointer=Slow(), max_queue_size=20)
+    assert_each_once(sorted(items, key=lambda item: item["n"]), 10, 40)
+
+
+def test_several_tasks_and_poison(poisoned: str) -> None:
+    letters: list[bytes] = []
+
+    async def keep(record: ConsumerRecord, error: Exception) -> None:
+        letters.append(record.data)
+        await asyncio.sleep(0.005)
+
+    assert sorted(consume(poisoned, in_three_tasks, on_record_error=keep)) == [1, 2, 4, 6]
+    assert letters == [b"{", b"\xff"]
+
+
 def test_without_an_idle_timeout_it_ends_when_it_is_closed(aws: LocalAws, stream: str) -> None:
     put(aws, stream, numbered(1, 2))
 

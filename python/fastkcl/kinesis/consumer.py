@@ -157,6 +157,7 @@ class Consumer:
         )
         self._delivery: Delivery | None = None
         self._delivered_at = 0.0
+        self._turn = asyncio.Lock()  # of the tasks that ask for an item
         self._positions = Positions()
         self._committing = asyncio.Lock()
         self._ended: deque[ShardReader] = deque()
@@ -226,6 +227,24 @@ class Consumer:
             ConnectionError: the service is away.
             Exception: what else has stopped the fetching, or what a checkpointer has raised.
         """
+        item = self._take_at_hand()
+        if item is not EXHAUSTED:
+            return item
+        async with self._turn:
+            return await self._next()
+
+    def _take_at_hand(self) -> Any:  # noqa: ANN401
+        """The next item, if nothing has to be awaited for it, here or by another task; otherwise `EXHAUSTED`."""
+        delivery = self._delivery
+        if delivery is None or self._is_closed or delivery.fetched.reader.lost or self._turn.locked():
+            return EXHAUSTED
+        try:
+            return delivery.take()
+        except RecordError:
+            return EXHAUSTED  # it stays the next one
+
+    async def _next(self) -> Any:  # noqa: ANN401
+        """The next item, whatever has to be done for it."""
         if not self._is_started:
             await self._start()
         elif self._failed:
