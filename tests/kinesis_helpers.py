@@ -3,9 +3,10 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import pytest
 from fastkcl.kinesis import Consumer
 from fastkcl.local_aws import LocalAws
 from local_aws_helpers import client, is_open, shards
@@ -17,6 +18,15 @@ QUICK: dict[str, Any] = {
     "expo_backoff": 0.01,
 }
 """Options of a consumer that loses no time."""
+
+
+@pytest.fixture(autouse=True)
+def environment(aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Local AWS of the module's own `aws`, for clients that are told nothing; faults end with the test."""
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    yield
+    aws.faults()
 
 
 def put(aws: LocalAws, stream: str, items: Iterable[Any], *, key: str | None = None) -> None:

@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from fastkcl.kinesis.client import Backoff, Failure, ReconnectPolicy, StreamClient, error_code, failure_of
 from fastkcl.kinesis.exceptions import StreamDoesNotExist, StreamExists, StreamShardLimit, StreamStatusInvalid
 from fastkcl.local_aws import Fault, LocalAws
+from kinesis_helpers import environment as environment  # a fixture
 from local_aws_helpers import SHARD_0
 
 
@@ -17,14 +18,6 @@ from local_aws_helpers import SHARD_0
 def aws() -> Iterator[LocalAws]:
     with LocalAws(streams={"orders": 3}) as server:
         yield server
-
-
-@pytest.fixture(autouse=True)
-def environment(aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
-    yield
-    aws.faults()
 
 
 def client_error(code: str, status: int = 400) -> ClientError:

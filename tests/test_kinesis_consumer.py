@@ -38,6 +38,7 @@ from kinesis_helpers import (
     take,
     take_all,
 )
+from kinesis_helpers import environment as environment  # a fixture
 from local_aws_helpers import SHARD_0, client
 
 STREAMS = count()
@@ -47,14 +48,6 @@ STREAMS = count()
 def aws() -> Iterator[LocalAws]:
     with LocalAws() as server:
         yield server
-
-
-@pytest.fixture(autouse=True)
-def environment(aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
-    yield
-    aws.faults()
 
 
 @pytest.fixture

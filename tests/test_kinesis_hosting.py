@@ -21,7 +21,8 @@ from fastkcl.kinesis.exceptions import StreamDoesNotExist
 from fastkcl.local_aws import Fault, LocalAws
 from fastkcl.spark import SparkProcessor
 from fastkcl.spark.sinks import ParquetSink
-from kinesis_helpers import numbered, open_shards, put, split
+from kinesis_helpers import QUICK, numbered, open_shards, put, split
+from kinesis_helpers import environment as environment  # a fixture
 from local_aws_helpers import SHARD_0, client
 from sink_helpers import FakeSession, records_of
 
@@ -29,12 +30,6 @@ if TYPE_CHECKING:
     from fastkcl.spark import LocalSpark
 
 STREAMS = count()
-QUICK: dict[str, Any] = {
-    "shard_fetch_rate": 5,
-    "sleep_time_no_records": 0.1,
-    "idle_timeout": 1.0,
-    "expo_backoff": 0.01,
-}
 CHILD = "shardId-000000000001"
 
 
@@ -42,14 +37,6 @@ CHILD = "shardId-000000000001"
 def aws() -> Iterator[LocalAws]:
     with LocalAws() as server:
         yield server
-
-
-@pytest.fixture(autouse=True)
-def environment(aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
-    yield
-    aws.faults()
 
 
 @pytest.fixture

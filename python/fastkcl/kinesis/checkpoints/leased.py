@@ -66,8 +66,7 @@ def _order(position: str) -> tuple[float, float]:
     place = Place.parse(position)
     if place is None:
         return (math.inf if position == SHARD_END else -math.inf), 0
-    sequence, sub = place
-    return int(sequence), math.inf if sub is None else sub
+    return place.order
 
 
 class LeasedCheckPointer(BaseCheckPointer, ABC):
