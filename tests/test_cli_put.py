@@ -194,7 +194,7 @@ def test_data_that_is_null_behind_what_was_put(aws: LocalAws, tmp_path: Path) ->
 def test_no_such_stream(aws: LocalAws) -> None:
     done = put("nowhere", "--profile", "tiny", "--endpoint-url", aws.url)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("Error: there is no stream 'nowhere': --create SHARDS makes it (")
+    assert done.stderr.startswith("Error: there is no stream 'nowhere': `fastkcl put --create SHARDS` makes it (")
 
 
 def test_no_credentials() -> None:

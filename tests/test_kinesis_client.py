@@ -89,6 +89,22 @@ def test_options_out_of_range(options: dict[str, Any], error: type[Exception], m
         StreamClient("orders", **options)
 
 
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("", ValueError),
+        (None, TypeError),
+        ("arn:aws:kinesis", ValueError),
+        ("arn:aws:kinesis:us-east-1:123456789012:orders", ValueError),
+        ("arn:aws:kinesis:us-east-1:123456789012:stream/orders/consumer/c:1", ValueError),
+        ("arn:aws:dynamodb:us-east-1:123456789012:table/orders", ValueError),
+    ],
+)
+def test_what_names_no_stream(name: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        StreamClient(name)
+
+
 def run(use: Callable[[StreamClient], Awaitable[Any]], name: str = "orders", **options: Any) -> Any:
     async def main() -> Any:
         async with StreamClient(name, expo_backoff=0.001, **options) as client:

@@ -368,6 +368,8 @@ def test_positions_that_nobody_would_write() -> None:
 
     with pytest.raises(ValueError, match="auto_checkpoint"):
         run("orders", lambda: Told([]), checkpointer=Manual())
+    with pytest.raises(TypeError, match="checkpointer"):
+        run("orders", lambda: Told([]), checkpointer=Manual)
 
 
 # Tables.

@@ -153,6 +153,10 @@ def test_an_argument_out_of_range(options: dict[str, Any], message: str) -> None
 def test_other_arguments() -> None:
     with pytest.raises(TypeError, match="session must be"):
         Producer("orders", session=object())
+    with pytest.raises(TypeError, match="processor must be"):
+        Producer("orders", processor=JsonLineProcessor)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="after_flush_fun must be"):
+        Producer("orders", after_flush_fun=1)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="unexpected option 'buffertime'"):
         Producer("orders", buffertime=1)  # type: ignore[call-arg]
     smaller = Producer("orders", processor=JsonLineProcessor(max_size=100), max_record_bytes=2**17)

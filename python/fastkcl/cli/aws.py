@@ -68,5 +68,5 @@ def explain(error: BaseException, stream: str | None, endpoint_url: str | None) 
         case EndpointConnectionError() | ConnectionError() if endpoint_url is not None:
             return f"{text}: is `fastkcl local-aws` running there?"
         case ClientError() if error.response["Error"].get("Code") == "ResourceNotFoundException":
-            return f"there is no stream {stream!r}: --create SHARDS makes it ({text})"
+            return f"there is no stream {stream!r}: `fastkcl put --create SHARDS` makes it ({text})"
     return text

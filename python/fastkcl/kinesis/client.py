@@ -15,6 +15,7 @@ Rules: aiobotocore is imported when a client is opened. `ReconnectPolicy` and `B
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from enum import Enum
@@ -210,8 +211,8 @@ class StreamClient:
         options: see `StreamOptions`.
 
     Raises:
-        ValidationError: an option out of range.
-        TypeError: `session` is no AioSession; an option that there is not.
+        ValidationError: an option out of range; an ARN that is no stream's.
+        TypeError: an argument of another type; an option that there is not.
     """
 
     def __init__(
@@ -224,8 +225,12 @@ class StreamClient:
         unknown = sorted(options.keys() - StreamOptions.__annotations__.keys())
         if unknown:
             raise TypeError(f"unexpected option {unknown[0]!r}")
+        if not isinstance(stream_name, str):
+            raise TypeError(f"stream_name must be a name or an ARN, not {stream_name!r}")
         if not stream_name:
             raise ValidationError("the stream's name is empty")
+        if stream_name.startswith("arn:") and not _ARN.fullmatch(stream_name):
+            raise ValidationError(f"{stream_name!r} is no ARN of a stream: arn:aws:kinesis:REGION:ACCOUNT:stream/NAME")
         _check_session(options.get("session"))
         self._given_session = options.get("session")
         self._endpoint_url = options.get("endpoint_url")
@@ -519,6 +524,7 @@ class StreamClient:
         return await asyncio.to_thread(decode_get_records, body, content_type, shard_id=shard_id)
 
 
+_ARN = re.compile(r"arn:[^:]*:kinesis:[^:]*:[^:]*:stream/[^/:]+")
 _BODY = "fastkcl.body"
 
 

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Literal, Self, Unpack
 
 from fastkcl.kinesis.aggregators import BaseAggregator
-from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer
+from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, check_checkpointer
 from fastkcl.kinesis.checkpoints.memory import MemoryCheckPointer
 from fastkcl.kinesis.client import StreamClient, StreamOptions
 from fastkcl.kinesis.delivery import EXHAUSTED, BatchDelivery, ConsumerRecord, Delivery, ItemDelivery, RecordError
@@ -102,6 +102,7 @@ class Consumer:
     ) -> None:
         self._client = self._client_class(stream_name, **options)
         self._checkpointer = MemoryCheckPointer() if checkpointer is None else checkpointer
+        check_checkpointer(self._checkpointer)
         self._processor = JsonProcessor() if processor is None else processor
         if not isinstance(self._processor, BaseAggregator):
             raise TypeError(f"processor must be a processor like JsonProcessor(), not {self._processor!r}")

@@ -30,7 +30,7 @@ from fastkcl.kcl.checkpointer import Checkpointer
 from fastkcl.kcl.counters import Counters
 from fastkcl.kcl.errors import CheckpointError, LocalProtocolError
 from fastkcl.kcl.processor import BatchProcessor, ShardContext, check_processor, refuse_deferred_result
-from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place
+from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place, check_checkpointer
 from fastkcl.kinesis.client import StreamClient, StreamOptions
 from fastkcl.kinesis.exceptions import ValidationError
 from fastkcl.kinesis.fetch import ShardReader
@@ -89,12 +89,14 @@ async def run_processors(
 
     Raises:
         ValidationError: an option out of range, or a checkpointer of auto_checkpoint=False, which writes nothing here.
+        TypeError: an argument of another type.
         Exception: what a processor has raised, or what has stopped the reading.
     """
     if max_queue_size < 1:
         raise ValidationError(f"max_queue_size must be 1 or more, not {max_queue_size}")
     if idle_timeout is not None and not idle_timeout > 0:
         raise ValidationError(f"idle_timeout must be above 0 s, or None, not {idle_timeout}")
+    check_checkpointer(checkpointer)
     if getattr(checkpointer, "auto_checkpoint", True) is False:
         raise ValidationError("a checkpointer of auto_checkpoint=False writes no position that a processor checkpoints")
     read_options = ReadOptions(

@@ -79,7 +79,7 @@ class Producer:
     Raises:
         ValueError: an argument out of range (`ValidationError` is one), or records of the processor can be larger than
             `max_record_bytes`.
-        TypeError: `session` is no AioSession, or an option that there is not.
+        TypeError: an argument of another type, or an option that there is not.
     """
 
     _client_class: ClassVar[type[StreamClient]] = StreamClient
@@ -114,6 +114,10 @@ class Producer:
         if max_queue_size < 1:
             raise ValidationError(f"max_queue_size must be 1 or more, not {max_queue_size}")
         self.processor = JsonProcessor() if processor is None else processor
+        if not isinstance(self.processor, BaseAggregator):
+            raise TypeError(f"processor must be a processor like JsonProcessor(), not {self.processor!r}")
+        if after_flush_fun is not None and not callable(after_flush_fun):
+            raise TypeError(f"after_flush_fun must be a coroutine function, not {after_flush_fun!r}")
         largest = self.processor.max_bytes + MAX_KEY_BYTES
         if not largest <= max_record_bytes <= max_request_bytes:
             raise ValidationError(

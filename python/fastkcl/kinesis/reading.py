@@ -58,6 +58,7 @@ class ReadOptions:
 
     Raises:
         ValidationError: an option out of range.
+        TypeError: `timestamp` is no datetime.
     """
 
     iterator_type: IteratorType = "TRIM_HORIZON"
@@ -78,6 +79,8 @@ class ReadOptions:
             )
         if self.iterator_type == "AT_TIMESTAMP" and self.timestamp is None:
             raise ValidationError("iterator_type AT_TIMESTAMP needs a timestamp")
+        if self.timestamp is not None and not isinstance(self.timestamp, datetime):
+            raise TypeError(f"timestamp must be a datetime, not {self.timestamp!r}")
         if self.timestamp is not None and self.timestamp.tzinfo is None:
             raise ValidationError(f"timestamp must have a time zone, unlike {self.timestamp!r}")
         if self.max_shard_consumers is not None and self.max_shard_consumers < 1:

@@ -39,6 +39,7 @@ __all__ = [
     "EndsShards",
     "ListsShards",
     "Place",
+    "check_checkpointer",
 ]
 
 SHARD_END = "SHARD_END"
@@ -116,6 +117,16 @@ class CheckPointer(Protocol):
 
     async def close(self) -> None:
         """Let go of all shards, and of connections."""
+
+
+def check_checkpointer(checkpointer: object) -> None:
+    """Refuse what a consumer would fail at with its first shard.
+
+    Raises:
+        TypeError: it is no checkpointer.
+    """
+    if isinstance(checkpointer, type) or not isinstance(checkpointer, CheckPointer):
+        raise TypeError(f"checkpointer must be a checkpointer like MemoryCheckPointer(), not {checkpointer!r}")
 
 
 @runtime_checkable
