@@ -293,6 +293,21 @@ def test_a_processor_that_fails_ends_the_run(aws: LocalAws, stream: str) -> None
     assert log[-1][1] == "over"
 
 
+def test_a_processor_that_fails_to_shut_down(aws: LocalAws, stream: str) -> None:
+    """What it was to write at last is not written, and whoever waits for the run knows."""
+
+    class Full(Told):
+        def shutdown_requested(self, checkpointer: Checkpointer) -> None:
+            super().shutdown_requested(checkpointer)
+            raise OSError("disk full")
+
+    texts(aws, stream, "1")
+    log: list[Any] = []
+    with pytest.raises(OSError, match="disk full"):
+        run(stream, lambda: Full(log))
+    assert [entry[1] for entry in log] == ["initialize", "batch", "shutdown", "over"]
+
+
 def test_an_end_without_a_checkpoint(aws: LocalAws, stream: str) -> None:
     split(aws, stream, open_shards(aws, stream)[0])
 

@@ -127,9 +127,12 @@ async def run_processors(
     async with contextlib.AsyncExitStack() as closing:
         closing.push_async_callback(checkpointer.close)
         await closing.enter_async_context(client)
-        closing.push_async_callback(host.shut_down)
-        host.stream.start()
-        await host.run(stop or asyncio.Event(), idle_timeout)
+        try:
+            host.stream.start()
+            await host.run(stop or asyncio.Event(), idle_timeout)
+        finally:
+            await host.shut_down()
+        host.check()
 
 
 class _Host:
@@ -158,8 +161,6 @@ class _Host:
             for task in waiting:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
-        if self._error is not None:
-            raise self._error
 
     def _is_idle(self, seconds: float) -> bool:
         busy = any(shard.is_busy for shard in self._shards.values())
@@ -169,6 +170,11 @@ class _Host:
         """End the run; the first error is what it ends with."""
         self._error = self._error or error
         self._failed.set()
+
+    def check(self) -> None:
+        """Raise what the run has failed with, its shutting down included."""
+        if self._error is not None:
+            raise self._error
 
     def serve(self, reader: ShardReader) -> None:
         """Serve a shard that is ours from now on."""
