@@ -113,15 +113,18 @@ def run(use: Callable[[StreamClient], Awaitable[Any]], name: str = "orders", **o
     return asyncio.run(main())
 
 
-@pytest.mark.parametrize("options", [{}, {"use_list_shards": True}, {"skip_describe_stream": True}])
-def test_all_pages_of_shards(aws: LocalAws, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("options", "count"),  # a page of DescribeStream has 100 shards, one of ListShards 1,000
+    [({}, 230), ({"use_list_shards": True}, 1030), ({"skip_describe_stream": True}, 1030)],
+)
+def test_all_pages_of_shards(aws: LocalAws, options: dict[str, Any], count: int) -> None:
     name = f"pages-{len(options)}-{next(iter(options), 'describe')}"
     kinesis = aws.client("kinesis")
-    kinesis.create_stream(StreamName=name, ShardCount=230)
+    kinesis.create_stream(StreamName=name, ShardCount=count)
     arn = kinesis.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]["StreamARN"]
     for address in (name, arn):
         shards = run(StreamClient.list_shards, address, **options)
-        assert [shard.shard_id for shard in shards] == [f"shardId-{number:012}" for number in range(230)]
+        assert [shard.shard_id for shard in shards] == [f"shardId-{number:012}" for number in range(count)]
         assert not any(shard.is_closed for shard in shards)
     kinesis.delete_stream(StreamName=name)
 

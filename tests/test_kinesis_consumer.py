@@ -260,10 +260,10 @@ def test_latest_loses_nothing_when_its_iterator_expires(aws: LocalAws, stream: s
     """Before the first record there is no sequence number to go on behind."""
 
     async def use(consumer: Consumer) -> list[Any]:
-        aws.faults(Fault("GetRecords", "ProvisionedThroughputExceededException", times=2))
+        aws.faults(Fault("GetRecords", "ProvisionedThroughputExceededException"))
         await consumer.wait_ready()
-        aws.faults(Fault("GetRecords", "ExpiredIteratorException", times=1))
         await asyncio.to_thread(put, aws, stream, numbered(1, 3))
+        aws.faults(Fault("GetRecords", "ExpiredIteratorException", times=1))
         return await take_all(consumer)
 
     assert_each_once(consume(stream, use, iterator_type="LATEST"), 1, 3)

@@ -107,6 +107,18 @@ def test_an_item_alone_may_fill_its_record(name: str, framing: int) -> None:
 
 
 @pytest.mark.parametrize("name", FRAMING)
+def test_two_items_that_would_just_fill_a_record(name: str) -> None:
+    """They are two records; with a byte less they are one."""
+    first, second = "a" * 12_000, "b" * 13_000
+    (both,) = put(PROCESSORS[name](50), [(first, None), (second, None)])
+    outside = both.partition_key is not None  # a key, of one byte, counts
+    second += "b" * (LIMIT - outside - both.size)
+    assert [record.n for record in put(PROCESSORS[name](25), [(first, None), (second, None)])] == [1, 1]
+    (record,) = put(PROCESSORS[name](25), [(first, None), (second[1:], None)])
+    assert record.size == len(record.data) == LIMIT - outside - 1
+
+
+@pytest.mark.parametrize("name", FRAMING)
 @given(sizes=st.lists(st.integers(1, 9000), max_size=12))
 def test_records_of_several_items_stay_below_the_limit(name: str, sizes: list[int]) -> None:
     """Each as full as it can be, in order, sizes as they are."""
