@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from fastkcl import BatchProcessor, Checkpointer, CheckpointError, Position, RecordBatch, ShardContext
 from fastkcl.kinesis import CheckpointOwnershipConflict, KPLStringProcessor, MemoryCheckPointer, run_processors
@@ -23,7 +25,7 @@ from fastkcl.spark import SparkProcessor
 from fastkcl.spark.sinks import ParquetSink
 from kinesis_helpers import QUICK, numbered, open_shards, put, split
 from kinesis_helpers import environment as environment  # a fixture
-from local_aws_helpers import SHARD_0, client
+from local_aws_helpers import SHARD_0, client, read
 from sink_helpers import FakeSession, records_of
 
 if TYPE_CHECKING:
@@ -293,6 +295,54 @@ def test_a_processor_that_fails_ends_the_run(aws: LocalAws, stream: str) -> None
     assert log[-1][1] == "over"
 
 
+def poisoned(log: list[Any], failures: float = math.inf) -> Callable[[], Told]:
+    """Processors that checkpoint each batch, and fail so often on the one that says so."""
+    left = failures
+
+    def act(told: Told, batch: RecordBatch, checkpointer: Checkpointer) -> None:
+        nonlocal left
+        if len(batch) and batch[0].data == b"poison" and left:
+            left -= 1
+            raise ValueError("poison")
+        checkpointer.checkpoint()
+
+    return lambda: Told(log, act)
+
+
+def batches(log: list[Any]) -> list[bytes]:
+    return [record for entry in log if entry[1] == "batch" for record in entry[2]]
+
+
+def test_records_that_a_processor_fails_on_are_skipped(aws: LocalAws, stream: str) -> None:
+    texts(aws, stream, "1", "poison", "3")
+    log: list[Any] = []
+    kept = MemoryCheckPointer()
+    run(stream, poisoned(log), on_error="skip", record_limit=1, checkpointer=kept)
+    assert batches(log) == [b"1", b"poison", b"3"]
+    assert kept.get_all_checkpoints()[SHARD_0] == read(client(aws), stream)[-1]["SequenceNumber"]
+
+
+def test_records_that_a_processor_fails_on_are_stored(aws: LocalAws, stream: str, tmp_path: Path) -> None:
+    texts(aws, stream, "1", "poison", "3")
+    log: list[Any] = []
+    run(stream, poisoned(log), dead_letter=tmp_path / "letters", record_limit=1)
+    assert batches(log) == [b"1", b"poison", b"3"]
+    (letter,) = (tmp_path / "letters").iterdir()
+    with pa.ipc.open_file(letter) as file:
+        assert file.read_all()["data"].to_pylist() == [b"poison"]
+        assert b"poison" in file.schema.metadata[b"fastkcl.error"]
+
+
+def test_a_call_that_fails_is_repeated(aws: LocalAws, stream: str) -> None:
+    texts(aws, stream, "1", "poison", "3")
+    log: list[Any] = []
+    run(stream, poisoned(log, failures=2), retries=2, retry_backoff=0, record_limit=1)
+    assert batches(log) == [b"1", b"poison", b"poison", b"poison", b"3"]
+    with pytest.raises(ValueError, match="poison"):
+        run(stream, poisoned(log := []), retries=1, retry_backoff=0, record_limit=1, idle_timeout=None)
+    assert batches(log) == [b"1", b"poison", b"poison"]
+
+
 def test_a_processor_that_fails_to_shut_down(aws: LocalAws, stream: str) -> None:
     """What it was to write at last is not written, and whoever waits for the run knows."""
 
@@ -370,7 +420,12 @@ def test_what_stops_the_reading(aws: LocalAws, stream: str) -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"max_queue_size": 0}, "max_queue_size"), ({"idle_timeout": 0}, "idle_timeout"), ({"record_limit": 0}, "record")],
+    [
+        ({"max_queue_size": 0}, "max_queue_size"),
+        ({"idle_timeout": 0}, "idle_timeout"),
+        ({"record_limit": 0}, "record"),
+        ({"retries": -1}, "retries"),
+    ],
 )
 def test_options_out_of_range(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -10,8 +10,9 @@ checkpoint. Positions are the processor's: what it has not checkpointed comes ag
 knows its table's position has it once all the same.
 
 Rules: one object of a processor for each shard, called in one thread of its own, one call at a time. A shard is
-finished, and its children start, when shard_ended has checkpointed its end. An exception of a processor ends the run,
-after the others were asked to shut down. The run leaves neither threads nor tasks behind.
+finished, and its children start, when shard_ended has checkpointed its end. What happens to records that a processor
+fails on, `fastkcl.kcl.failures` decides as under a daemon; where that is to stop, the exception ends the run, after the
+others were asked to shut down. The run leaves neither threads nor tasks behind.
 """
 
 from __future__ import annotations
@@ -19,16 +20,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import TYPE_CHECKING, NoReturn, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias, TypeVar, Unpack, cast
 
-from fastkcl._core import Position
+from fastkcl._core import Position, RecordBatch
 from fastkcl.kcl.checkpointer import Checkpointer
 from fastkcl.kcl.counters import Counters
 from fastkcl.kcl.errors import CheckpointError, LocalProtocolError
+from fastkcl.kcl.failures import FailurePolicy
 from fastkcl.kcl.processor import BatchProcessor, ShardContext, check_processor, refuse_deferred_result
 from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place, check_checkpointer
 from fastkcl.kinesis.client import StreamClient, StreamOptions
@@ -44,6 +47,15 @@ if TYPE_CHECKING:
 __all__ = ["run_processors"]
 
 T = TypeVar("T")
+_Guarded: TypeAlias = Callable[
+    [
+        Callable[[], object],
+        str,
+        RecordBatch | None,
+        Callable[[RecordBatch | None], Sequence[RecordBatch]] | None,
+    ],
+    None,
+]
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +76,10 @@ async def run_processors(
     shard_fetch_rate: float = 1,
     deaggregate: bool = True,
     hash_range_check: bool = True,
+    on_error: Literal["stop", "skip"] = "stop",
+    retries: int = 0,
+    retry_backoff: float = 1.0,
+    dead_letter: str | os.PathLike[str] | None = None,
     **options: Unpack[StreamOptions],
 ) -> None:
     """Have processors process the shards of a stream, until it is cancelled or told to stop.
@@ -85,13 +101,33 @@ async def run_processors(
         shard_fetch_rate: see there.
         deaggregate: take KPL aggregates apart.
         hash_range_check: see there.
+        on_error: what to do when a processor fails on records: "stop" ends the run with its exception, "skip" passes
+            the records, with a line in the log that names them.
+        retries: how often a call that failed is repeated before that.
+        retry_backoff: seconds before the first repetition, doubled before each further one.
+        dead_letter: folder for the records that would be stopped at or skipped; then the shard goes on.
         options: see `StreamOptions`.
 
     Raises:
         ValidationError: an option out of range, or a checkpointer of auto_checkpoint=False, which writes nothing here.
+        ValueError: on_error, retries or retry_backoff out of range.
         TypeError: an argument of another type.
+        OSError: `dead_letter` cannot be made or written to.
         Exception: what a processor has raised, or what has stopped the reading.
     """
+
+    def policy(counters: Counters) -> FailurePolicy:
+        return FailurePolicy(
+            on_error=on_error,
+            retries=retries,
+            backoff=retry_backoff,
+            dead_letter=dead_letter,
+            report=log.warning,
+            counters=counters,
+        )
+
+    policy(Counters(None))  # refuses what cannot be meant before anything is read
+    stops_at_once = on_error == "stop" and not retries and dead_letter is None
     if max_queue_size < 1:
         raise ValidationError(f"max_queue_size must be 1 or more, not {max_queue_size}")
     if idle_timeout is not None and not idle_timeout > 0:
@@ -114,7 +150,7 @@ async def run_processors(
     client = StreamClient(stream_name, **options)
     if isinstance(checkpointer, BindsMetrics):
         checkpointer.bind_metrics(metrics, {"stream_name": client.stream_name})
-    host = _Host(client.stream_name, make_processor)
+    host = _Host(client.stream_name, make_processor, None if stops_at_once else policy)
     host.stream = StreamReader(
         client,
         checkpointer,
@@ -140,8 +176,14 @@ class _Host:
 
     stream: StreamReader
 
-    def __init__(self, stream_name: str, make_processor: Callable[[], BatchProcessor]) -> None:
+    def __init__(
+        self,
+        stream_name: str,
+        make_processor: Callable[[], BatchProcessor],
+        make_policy: Callable[[Counters], FailurePolicy] | None,
+    ) -> None:
         self.stream_name = stream_name
+        self.make_policy = make_policy
         self._make_processor = make_processor
         self._shards: dict[ShardReader, _HostedShard] = {}
         self._tasks: dict[ShardReader, asyncio.Task[None]] = {}
@@ -218,6 +260,7 @@ class _HostedShard:
         self._host = host
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=reader.shard_id)
         self._is_stopping = False
+        self._guarded: _Guarded | None = None
         self._loop = asyncio.get_running_loop()
 
     def stop(self) -> None:
@@ -240,10 +283,41 @@ class _HostedShard:
             sub_sequence_number=0 if place is None else place.sub_sequence_number,
             dialect="modern",
         )
+        leases = cast("Dialogue", _Leases(self))
+        policy = None if self._host.make_policy is None else self._host.make_policy(counters)
+
+        def guarded(
+            method: Callable[[], object],
+            name: str,
+            batch: RecordBatch | None,
+            give_up: Callable[[RecordBatch | None], Sequence[RecordBatch]] | None,
+        ) -> None:
+            raised: Exception | None = None
+
+            def attempt() -> None:
+                nonlocal raised
+                try:
+                    refuse_deferred_result("a processor's method", method())
+                except Exception as error:
+                    if not self._is_lost_lease(error):
+                        raised = error
+                        raise
+
+            if policy is None:
+                attempt()
+                return
+            try:
+                policy.call(attempt, name, leases, context, batch, give_up)
+            except SystemExit:  # a daemon's child would end
+                if raised is None:
+                    raise
+                raise raised from None
+
+        self._guarded = guarded
         try:
             counters.start(context)
             # In its thread, the only one that it is for.
-            checkpointer = await self._call(lambda: Checkpointer(cast("Dialogue", _Leases(self)), counters))
+            checkpointer = await self._call(lambda: Checkpointer(leases, counters))
             await self._call(lambda: processor.initialize(context))
             await self._serve(processor, checkpointer, counters)
         finally:
@@ -262,7 +336,9 @@ class _HostedShard:
                 self._host.stream.drop(self.reader)  # it can be allocated again from now on
                 return
             if self._is_stopping:
-                await self._call_with_lease(lambda: processor.shutdown_requested(checkpointer))
+                await self._call_guarded(
+                    "shutdown_requested", lambda: processor.shutdown_requested(checkpointer), processor
+                )
                 return
             entry = queue.take()
             match entry:
@@ -270,7 +346,7 @@ class _HostedShard:
                     await self._process(entry, processor, checkpointer, counters)
                 case ShardEnded():
                     self.is_at_end = True
-                    await self._call_with_lease(lambda: processor.shard_ended(checkpointer))
+                    await self._call_guarded("shard_ended", lambda: processor.shard_ended(checkpointer), processor)
                     if self.reader.lost:
                         continue
                     if not self.end_is_stored:
@@ -300,17 +376,25 @@ class _HostedShard:
             self._host.active_at = time.monotonic()
         counters.received(batch)
         begun = time.monotonic()
-        await self._call_with_lease(lambda: processor.process_batch(batch, checkpointer))
+        await self._call_guarded(
+            "process_batch", lambda: processor.process_batch(batch, checkpointer), processor, batch
+        )
         counters.processed(begun)
 
-    async def _call_with_lease(self, method: Callable[[], object]) -> None:
-        """Call a method that may checkpoint. That the lease is another's by now is no failure: lease_lost says it."""
-        try:
-            await self._call(method)
-        except CheckpointError as error:
-            if not self.reader.lost or error.value != "ShutdownException":
-                raise
-            log.warning("%s: %s", self.reader.shard_id, error)
+    async def _call_guarded(
+        self, name: str, method: Callable[[], object], processor: BatchProcessor, batch: RecordBatch | None = None
+    ) -> None:
+        """Call a method that has to do with records; what happens when it fails is the policy's."""
+        guarded = self._guarded
+        assert guarded is not None
+        await self._call(lambda: guarded(method, name, batch, processor.give_up))
+
+    def _is_lost_lease(self, error: Exception) -> bool:
+        """That the lease is another's by now is no failure of a checkpoint: lease_lost says it."""
+        if not (isinstance(error, CheckpointError) and self.reader.lost and error.value == "ShutdownException"):
+            return False
+        log.warning("%s: %s", self.reader.shard_id, error)
+        return True
 
     async def _call(self, method: Callable[[], T]) -> T:
         """Call something in the shard's thread, and wait for it."""
@@ -351,6 +435,9 @@ class _Leases:
     def signals(self) -> _Leases:
         """Waits."""
         return self
+
+    def check(self) -> None:
+        """Nothing can be broken here."""
 
     def not_allowed(self, what: str) -> NoReturn:
         """Refuse what the processor does.
