@@ -427,6 +427,26 @@ def test_what_close_could_not_put_is_there_to_see() -> None:
     run(main())
 
 
+def test_nothing_is_taken_when_the_task_was_cancelled() -> None:
+    """By an after_flush_fun that was, for example: what is put then would wait for ever."""
+
+    async def main() -> None:
+        async def after_flush(items: Sequence[OutputItem]) -> None:
+            raise asyncio.CancelledError
+
+        producer = Stubbed(after_flush_fun=after_flush)
+        await producer.put("a", "k")
+        for _ in range(2):
+            await producer.flush()  # nothing is left to put
+            with pytest.raises(RuntimeError, match="puts nothing any more"):
+                await producer.put("b", "k")
+        await producer.close()
+        assert producer.texts == [["a"]]
+        assert producer.unsent == []
+
+    run(main())
+
+
 def test_an_error_of_after_flush_fun_stops_nothing_and_is_raised_once() -> None:
     async def main() -> None:
         async def after_flush(items: Sequence[OutputItem]) -> None:

@@ -321,7 +321,8 @@ class Producer:
         await self._flush()
 
     async def _flush(self) -> None:
-        self._failure = None
+        if self._sender is not None and not self._sender.done():
+            self._failure = None
         self._ripen()
         mark = self._queue.added
         self._work.set()
@@ -335,7 +336,10 @@ class Producer:
         if self._failure is not None:
             raise self._failure
         if self._sender is None or self._sender.done():
-            raise RuntimeError(f"the producer of {self.stream_name} puts nothing any more: its task was cancelled")
+            raise self._ended()
+
+    def _ended(self) -> RuntimeError:
+        return RuntimeError(f"the producer of {self.stream_name} puts nothing any more: its task was cancelled")
 
     def _pay(self) -> None:
         """Raise what `after_flush_fun` has raised, once."""
@@ -359,6 +363,9 @@ class Producer:
                 self._work.clear()
                 if not await self._put_a_call():
                     await self._rest()
+        except asyncio.CancelledError:
+            self._failure = self._failure or self._ended()
+            raise
         finally:
             self._tell()
 
