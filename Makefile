@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo test test-rust test-neon test-python test-daemon test-daemon-life test-daemon-others test-daemon-long test-chaos bench bench-quick lint format wheel sdist clean
+.PHONY: demo test test-rust test-neon test-python test-daemon test-daemon-half test-daemon-rest test-daemon-long test-chaos bench bench-quick lint format wheel sdist clean
 
 # The dependencies, and a first build of the extension.
 $(VENV)/.installed: pyproject.toml tests/plugin/pyproject.toml tests/plugin/fastkcl_cases.py
@@ -65,16 +65,16 @@ test-python: $(VENV)/.built
 # Java daemons of three generations against local AWS, with native, drop-in and Spark children. Needs Maven for the jars
 # of KCL 1, once; a Java of the machine's own is needed by Maven alone. (`make test` runs the daemon of KCL 3 once.)
 # Two processes, which mostly wait for timers of the daemons; what both need is fetched before.
-DAEMON_LIFE := tests/test_daemon_life.py
+DAEMON_HALF := tests/test_daemon_life.py tests/test_daemon_deaths.py
 test-daemon: $(VENV)/.built
 	$(BIN)/python -c 'from fastkcl.daemon.jars import *; [find_jars(one, environ={}) for one in VERSIONS if one.is_1]'
-	$(MAKE) --jobs=2 --output-sync=target test-daemon-life test-daemon-others
+	$(MAKE) --jobs=2 --output-sync=target test-daemon-half test-daemon-rest
 
-test-daemon-life: $(VENV)/.built
-	$(BIN)/python -m pytest -m 'daemon and not daemon_long' --durations=10 $(DAEMON_LIFE)
+test-daemon-half: $(VENV)/.built
+	$(BIN)/python -m pytest -m 'daemon and not daemon_long' --durations=10 $(DAEMON_HALF)
 
-test-daemon-others: $(VENV)/.built
-	$(BIN)/python -m pytest -m 'daemon and not daemon_long' --durations=10 --ignore=$(DAEMON_LIFE)
+test-daemon-rest: $(VENV)/.built
+	$(BIN)/python -m pytest -m 'daemon and not daemon_long' --durations=10 $(addprefix --ignore=,$(DAEMON_HALF))
 
 # The faults that those are a part of: each with each generation and sink.
 test-daemon-long: $(VENV)/.built
