@@ -167,7 +167,7 @@ def test_aggregates(aws: LocalAws, stream: str) -> None:
     kinesis = client(aws)
     kinesis.put_record(StreamName=stream, PartitionKey="k", Data=b"plain")
     kinesis.put_record(StreamName=stream, PartitionKey="a", Data=aggregate.data)
-    kept = MemoryCheckPointer()
+    kept, metrics = MemoryCheckPointer(), InMemoryMetricsCollector()
     records = consume(stream, processor=KPLStringProcessor(), output="records", checkpointer=kept)
     assert [(record.data, record.partition_key, record.sub_sequence_number) for record in records] == [
         ("plain", "k", 0),
@@ -178,6 +178,10 @@ def test_aggregates(aws: LocalAws, stream: str) -> None:
     assert kept.get_all_checkpoints() == last_sequences(aws, stream)
     assert [len(batch) for batch in consume(stream, output="batches")] == [4]
     assert [len(batch) for batch in consume(stream, output="batches", deaggregate=False)] == [2]
+    kinesis.put_record(StreamName=stream, PartitionKey="a", Data=aggregate.data[:-1] + b"!")
+    assert [len(batch) for batch in consume(stream, output="batches", metrics_collector=metrics)] == [5]
+    key = f"kpl_plain_fallback_total{{reason=digest,shard_id={SHARD_0},stream_name={stream}}}"
+    assert metrics.counters[key] == 1
 
 
 def test_an_aggregate_that_went_astray(aws: LocalAws) -> None:
@@ -189,8 +193,10 @@ def test_an_aggregate_that_went_astray(aws: LocalAws) -> None:
     owner = client(aws).put_record(StreamName=stream, PartitionKey="a", Data=aggregate.data)["ShardId"]
     other = "0" if owner != SHARD_0 else str(2**128 - 1)
     client(aws).put_record(StreamName=stream, PartitionKey="a", ExplicitHashKey=other, Data=aggregate.data)
-    kept = MemoryCheckPointer()
-    assert consume(stream, processor=KPLStringProcessor(), checkpointer=kept) == ["astray"]
+    kept, metrics = MemoryCheckPointer(), InMemoryMetricsCollector()
+    options = {"processor": KPLStringProcessor(), "metrics_collector": metrics}
+    assert consume(stream, checkpointer=kept, **options) == ["astray"]
+    assert sum(count for key, count in metrics.counters.items() if key.startswith("kpl_dropped_aggregates")) == 1
     assert kept.get_all_checkpoints() == last_sequences(aws, stream)
     assert len(last_sequences(aws, stream)) == 2
     assert consume(stream, processor=KPLStringProcessor(), hash_range_check=False) == ["astray"] * 2

@@ -20,7 +20,12 @@ from fastkcl.kinesis import (
 from prometheus_client import CollectorRegistry, generate_latest
 
 CALLS = {"counter": "increment", "gauge": "gauge", "histogram": "histogram"}
-VALUES = {"stream_name": "orders", "shard_id": "shardId-000000000000", "error_type": "InternalFailure"}
+VALUES = {
+    "stream_name": "orders",
+    "shard_id": "shardId-000000000000",
+    "error_type": "InternalFailure",
+    "reason": "digest",
+}
 
 
 def tell(collector: MetricsCollector, metric: MetricType, value: float) -> str:

@@ -315,7 +315,7 @@ class ShardReader:
             self._metrics.increment(MetricType.CONSUMER_BYTES_RECEIVED, answer.batch.nbytes, self._labels)
             if not await self._queue_all(answer.batch):
                 return False
-        elif self._options.empty_answers:
+        elif self._options.empty_answers and self.queue.is_empty:  # ticks of a slow batch do not heap up behind it
             self.queue.put(Fetched(self, answer.batch, None, self.rows))
         self._iterator = answer.next_shard_iterator
         if self._iterator is None:
@@ -379,12 +379,15 @@ class ShardReader:
             half = batch.num_rows // 2
             return self._user_records(batch.slice(0, half)) + self._user_records(batch.slice(half))
         if result.dropped_aggregates:
+            self._metrics.increment(MetricType.KPL_DROPPED_AGGREGATES, result.dropped_aggregates, self._labels)
             log.info(
                 "%s: %d aggregates of %d records dropped: they have keys of other shards, which have them, too",
                 self.shard_id,
                 result.dropped_aggregates,
                 result.dropped_records,
             )
+        for reason, records in result.fallbacks.items():
+            self._metrics.increment(MetricType.KPL_PLAIN_FALLBACK, records, {**self._labels, "reason": reason})
         if result.fallbacks:
             log.debug("%s: records that begin as aggregates and are none: %r", self.shard_id, result.fallbacks)
         return [result.batch]

@@ -65,6 +65,9 @@ class MetricType(enum.Enum):
     STREAM_SHARDS_CLOSED = "stream_shards_closed"
     STREAM_RESHARDING_EVENTS = "stream_resharding_events_total"
 
+    KPL_PLAIN_FALLBACK = "kpl_plain_fallback_total"
+    KPL_DROPPED_AGGREGATES = "kpl_dropped_aggregates_total"
+
 
 class Metric(NamedTuple):
     """What a metric is.
@@ -116,6 +119,12 @@ METRICS: Mapping[MetricType, Metric] = {
     MetricType.STREAM_SHARDS_ACTIVE: Metric("gauge", _STREAM, "Shards that are open."),
     MetricType.STREAM_SHARDS_CLOSED: Metric("gauge", _STREAM, "Shards that are closed and still listed."),
     MetricType.STREAM_RESHARDING_EVENTS: Metric("counter", _STREAM, "Shards that have ended with children."),
+    MetricType.KPL_PLAIN_FALLBACK: Metric(
+        "counter", (*_SHARD, "reason"), "Records that begin as a KPL aggregate and are none; they stay as they came."
+    ),
+    MetricType.KPL_DROPPED_AGGREGATES: Metric(
+        "counter", _SHARD, "KPL aggregates with keys of other shards, which have them, too."
+    ),
 }
 
 Labels = Mapping[str, str]

@@ -80,6 +80,11 @@ class RecordQueue:
         return self._rows
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing is in it."""
+        return not self._entries
+
+    @property
     def room(self) -> int:
         """Records that still fit."""
         return max(0, self._max_rows - self._rows)
