@@ -666,7 +666,9 @@ def _read_letter(path: Path) -> _Letter:
         raise SourceError(f"{path}: dead letters need pyarrow: pip install 'fastkcl[arrow]'") from None
     with _reading(path):
         try:
-            with path.open("rb") as file, pa.ipc.open_file(file) as reader:
+            # Arrow opens the file itself: it reads in a thread, and one that is left with an object of Python's while
+            # the interpreter ends aborts the process.
+            with path.open("rb"), pa.ipc.open_file(path) as reader:
                 batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
                 table = pa.Table.from_batches(batches, reader.schema)
                 table.validate(full=True)
