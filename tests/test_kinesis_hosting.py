@@ -343,6 +343,26 @@ def test_a_call_that_fails_is_repeated(aws: LocalAws, stream: str) -> None:
     assert batches(log) == [b"1", b"poison", b"poison"]
 
 
+def test_a_call_is_not_repeated_when_the_run_is_to_stop(aws: LocalAws, stream: str) -> None:
+    texts(aws, stream, "1", "poison", "3")
+    log: list[Any] = []
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        options = {**QUICK, "idle_timeout": None, "record_limit": 1, "checkpointer": MemoryCheckPointer()}
+        running = asyncio.create_task(
+            run_processors(stream, poisoned(log), stop=stop, retries=9, retry_backoff=3600, on_error="skip", **options)
+        )
+        while b"poison" not in batches(log):
+            await asyncio.sleep(0.01)
+        stop.set()
+        with pytest.raises(ValueError, match="poison"):
+            await asyncio.wait_for(running, 60)
+
+    asyncio.run(main())
+    assert batches(log) == [b"1", b"poison"]
+
+
 def test_a_processor_that_fails_to_shut_down(aws: LocalAws, stream: str) -> None:
     """What it was to write at last is not written, and whoever waits for the run knows."""
 

@@ -21,6 +21,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -103,7 +104,8 @@ async def run_processors(
         hash_range_check: see there.
         on_error: what to do when a processor fails on records: "stop" ends the run with its exception, "skip" passes
             the records, with a line in the log that names them.
-        retries: how often a call that failed is repeated before that.
+        retries: how often a call that failed is repeated before that. It is not repeated when the run is to stop: then
+            the run ends with the call's exception, and the records come again.
         retry_backoff: seconds before the first repetition, doubled before each further one.
         dead_letter: folder for the records that would be stopped at or skipped; then the shard goes on.
         options: see `StreamOptions`.
@@ -259,13 +261,13 @@ class _HostedShard:
         self.end_is_stored = False
         self._host = host
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=reader.shard_id)
-        self._is_stopping = False
+        self.stopping = threading.Event()
         self._guarded: _Guarded | None = None
         self._loop = asyncio.get_running_loop()
 
     def stop(self) -> None:
         """Ask the processor to shut down after the call of the moment."""
-        self._is_stopping = True
+        self.stopping.set()
         self.reader.queue.close()
 
     async def run(self, processor: BatchProcessor) -> None:
@@ -283,7 +285,7 @@ class _HostedShard:
             sub_sequence_number=0 if place is None else place.sub_sequence_number,
             dialect="modern",
         )
-        leases = cast("Dialogue", _Leases(self))
+        leases, retries = cast("Dialogue", _Leases(self)), cast("Dialogue", _Retries(self))
         policy = None if self._host.make_policy is None else self._host.make_policy(counters)
 
         def guarded(
@@ -307,7 +309,8 @@ class _HostedShard:
                 attempt()
                 return
             try:
-                policy.call(attempt, name, leases, context, batch, give_up)
+                dialogue = leases if name == "shutdown_requested" else retries
+                policy.call(attempt, name, dialogue, context, batch, give_up)
             except SystemExit:  # a daemon's child would end
                 if raised is None:
                     raise
@@ -335,7 +338,7 @@ class _HostedShard:
                 await self._call(lambda: processor.lease_lost())
                 self._host.stream.drop(self.reader)  # it can be allocated again from now on
                 return
-            if self._is_stopping:
+            if self.stopping.is_set():
                 await self._call_guarded(
                     "shutdown_requested", lambda: processor.shutdown_requested(checkpointer), processor
                 )
@@ -415,6 +418,10 @@ class _HostedShard:
         asyncio.run_coroutine_threadsafe(self._host.stream.commit(self.reader, place), self._loop).result()
 
 
+def _pause(seconds: float, attempt: int) -> float:
+    return min(seconds * 2.0 ** min(attempt, 100), threading.TIMEOUT_MAX)
+
+
 class _Leases:
     """What a `Checkpointer` asks of its dialogue with a daemon, answered by the shard's checkpointer.
 
@@ -449,7 +456,7 @@ class _Leases:
 
     def back_off(self, seconds: float, attempt: int) -> None:
         """Wait before another try, twice as long each time."""
-        time.sleep(seconds * 2**attempt)
+        time.sleep(_pause(seconds, attempt))
 
     def checkpoint(self, sequence_number: str | None, sub_sequence_number: int | None) -> str | None:
         """Write a position, or, without one, up to the end of what was delivered.
@@ -479,3 +486,16 @@ class _Leases:
         if sequence_number is None and shard.is_at_end:
             shard.end_is_stored = True
         return None
+
+
+class _Retries(_Leases):
+    """The same for a method that is called again: it is not, if the shard is asked to stop meanwhile."""
+
+    def back_off(self, seconds: float, attempt: int) -> None:
+        """Wait before another try, twice as long each time.
+
+        Raises:
+            SystemExit: the shard is asked to stop, and its records are to come again.
+        """
+        if self._shard.stopping.wait(_pause(seconds, attempt)):
+            raise SystemExit
