@@ -294,3 +294,88 @@ def test_waiting_for_the_queue() -> None:
         await asyncio.wait_for(reader, 60)
 
     asyncio.run(main())
+
+
+class Putters:
+    """Tasks that wait to put, by number; `served` in the order in which they were let in.
+
+    Args:
+        takes: how many rows each puts at once, when it is let in.
+    """
+
+    def __init__(self, queue: RecordQueue, count: int, *, takes: int = 0) -> None:
+        self.queue = queue
+        self.takes = takes
+        self.served: list[int] = []
+        self.tasks = [asyncio.create_task(self._put(number)) for number in range(count)]
+
+    async def _put(self, number: int) -> None:
+        await self.queue.wait_to_put()
+        self.served.append(number)
+        if self.takes:
+            put(self.queue, [self.takes])
+
+    async def settle(self) -> list[int]:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return self.served
+
+
+def test_who_waits_longest_puts_first() -> None:
+    async def main() -> None:
+        queue = RecordQueue(1)
+        put(queue, [1])
+        putters = Putters(queue, 4, takes=1)
+        assert await putters.settle() == []
+        for count in range(1, 5):
+            queue.take()
+            assert await putters.settle() == [*range(count)]
+
+    asyncio.run(main())
+
+
+def test_all_that_find_room_put() -> None:
+    """Room for five rows, one each: a putter that leaves some wakes the next."""
+
+    async def main() -> None:
+        queue = RecordQueue(5)
+        put(queue, [5])
+        putters = Putters(queue, 7, takes=1)
+        await putters.settle()
+        queue.take()
+        assert await putters.settle() == [*range(5)]
+
+    asyncio.run(main())
+
+
+def test_who_is_woken_in_vain_stays_the_first() -> None:
+    async def main() -> None:
+        queue = RecordQueue(1)
+        put(queue, [1])
+        putters = Putters(queue, 3, takes=1)
+        await putters.settle()
+        queue.take()  # wakes the first, and before it runs somebody else puts
+        put(queue, [1])
+        assert await putters.settle() == []
+        for count in range(1, 4):
+            queue.take()
+            assert await putters.settle() == [*range(count)]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("was_woken", [False, True])
+def test_who_waits_no_more_passes_the_turn_on(was_woken: bool) -> None:
+    async def main() -> None:
+        queue = RecordQueue(1)
+        put(queue, [1])
+        putters = Putters(queue, 3, takes=1)
+        await putters.settle()
+        if was_woken:
+            queue.take()
+        putters.tasks[0].cancel()
+        assert await putters.settle() == ([1] if was_woken else [])
+        queue.take()
+        assert await putters.settle() == ([1, 2] if was_woken else [1])
+
+    asyncio.run(main())

@@ -132,9 +132,11 @@ class RecordQueue:
 
         One at a time is woken: of some hundred shards all but one would find the queue full again.
         """
+        add = self._putters.append
         while not self.room:
             putter = asyncio.get_running_loop().create_future()
-            self._putters.append(putter)
+            add(putter)
+            add = self._putters.appendleft  # somebody was quicker: still the first
             try:
                 await putter
             except asyncio.CancelledError:
