@@ -230,7 +230,7 @@ def test_records_are_decoded_without_botocores_parser(aws: LocalAws) -> None:
     async def use(client: StreamClient) -> Any:
         request = {**client.address, "ShardId": SHARD_0, "ShardIteratorType": "TRIM_HORIZON"}
         iterator = (await client.call("get_shard_iterator", request))["ShardIterator"]
-        return await client.get_records(SHARD_0, iterator, 2)
+        return await client.get_records(SHARD_0, iterator, 2, lambda answer: answer)
 
     answer = run(use)
     assert [record.data for record in answer.batch] == [b"0", b"1"]

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 from fastkcl._core import GetRecordsAnswer, decode_get_records
 from fastkcl.kinesis.exceptions import (
@@ -49,6 +49,8 @@ LARGE_BODY = 2**18
 """Bytes of an answer from which on it is decoded beside the event loop."""
 MAX_THROTTLED = 10
 """How often in a row a call about the stream as a whole may be throttled."""
+
+_T = TypeVar("_T")
 
 
 class StreamOptions(TypedDict, total=False):
@@ -499,15 +501,17 @@ class StreamClient:
         shard_id: str,
         iterator: str,
         limit: int,
+        then: Callable[[GetRecordsAnswer], _T],
         *,
         on_outage: Callable[[BaseException], None] | None = None,
-    ) -> GetRecordsAnswer:
+    ) -> _T:
         """Read from a shard; the records are decoded into Arrow columns.
 
         Args:
             shard_id: noted in the batch.
             iterator: where to read, which also says of what shard.
             limit: records, 1 to 10,000.
+            then: what is made of the answer, while it is in the processor's cache: in the thread that has decoded it.
             on_outage: see `call`.
 
         Raises:
@@ -519,9 +523,11 @@ class StreamClient:
             request["StreamARN"] = self._arn
         answer = await self.call("get_records", request, on_outage=on_outage)
         body, content_type = answer[_BODY]
-        if len(body) < LARGE_BODY:
-            return decode_get_records(body, content_type, shard_id=shard_id)
-        return await asyncio.to_thread(decode_get_records, body, content_type, shard_id=shard_id)
+
+        def read() -> _T:
+            return then(decode_get_records(body, content_type, shard_id=shard_id))
+
+        return read() if len(body) < LARGE_BODY else await asyncio.to_thread(read)
 
 
 _ARN = re.compile(r"arn:[^:]*:kinesis:[^:]*:[^:]*:stream/[^/:]+")

@@ -24,21 +24,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum
 from typing import Any, NamedTuple
 
-from fastkcl._core import ChildShard, GetRecordsAnswer, RecordBatch, deaggregate
+from fastkcl._core import ChildShard, Deaggregated, GetRecordsAnswer, RecordBatch, deaggregate
 from fastkcl.kinesis.checkpoints.base import Place
 from fastkcl.kinesis.client import Backoff, Failure, StreamClient, error_code, failure_of
 from fastkcl.kinesis.metrics import MetricsCollector, MetricType
 from fastkcl.kinesis.record_queue import Fetched, RecordQueue, ShardEnded, ShardLost
 from fastkcl.kinesis.topology import Shard
 
-__all__ = ["MAX_FAILURES", "FetchOptions", "FetchPolicy", "Next", "ShardReader", "Start", "Step", "whole_records"]
+__all__ = [
+    "MAX_FAILURES",
+    "FetchOptions",
+    "FetchPolicy",
+    "Next",
+    "ShardReader",
+    "Start",
+    "Step",
+    "take_apart",
+    "whole_records",
+]
 
 log = logging.getLogger(__name__)
 
@@ -241,8 +251,8 @@ class ShardReader:
                     self._on_change()
                 await self._wait_for_turn()
                 self._is_calling = True
-                answer = await self._client.get_records(
-                    self.shard_id, self._iterator, self._options.record_limit, on_outage=self._note
+                answer, results = await self._client.get_records(
+                    self.shard_id, self._iterator, self._options.record_limit, self._take_apart, on_outage=self._note
                 )
             except ConnectionError:
                 raise
@@ -250,7 +260,7 @@ class ShardReader:
                 if await self._recover(error, of_iterator=of_iterator and self._iterator is None):
                     return
             else:
-                if await self._take(answer):
+                if await self._take(answer, results):
                     return
             finally:
                 self._is_calling = False
@@ -302,8 +312,18 @@ class ShardReader:
 
     # Answers.
 
-    async def _take(self, answer: GetRecordsAnswer) -> bool:
-        """Queue an answer; whether it was the last one of the shard."""
+    def _take_apart(self, answer: GetRecordsAnswer) -> tuple[GetRecordsAnswer, list[Deaggregated]]:
+        if not (self._options.deaggregate and answer.batch.num_rows):
+            return answer, []
+        return answer, take_apart(answer.batch, self.shard.hash_range if self._options.hash_range_check else None)
+
+    async def _take(self, answer: GetRecordsAnswer, results: Sequence[Deaggregated]) -> bool:
+        """Queue an answer; whether it was the last one of the shard.
+
+        Args:
+            answer: as it came.
+            results: its batch with the aggregates taken apart, if they are to be; in parts, if it would be too large.
+        """
         self._policy.succeeded()
         self.healthy = True
         self.successes += 1
@@ -313,7 +333,7 @@ class ShardReader:
         if answer.batch.num_rows:
             self._metrics.increment(MetricType.CONSUMER_RECORDS_RECEIVED, answer.batch.num_rows, self._labels)
             self._metrics.increment(MetricType.CONSUMER_BYTES_RECEIVED, answer.batch.nbytes, self._labels)
-            if not await self._queue_all(answer.batch):
+            if not await self._queue_all(answer.batch, results):
                 return False
         elif self._options.empty_answers and self.queue.is_empty:  # ticks of a slow batch do not heap up behind it
             self.queue.put(Fetched(self, answer.batch, None, self.rows))
@@ -331,9 +351,11 @@ class ShardReader:
         self.ended = True
         self.queue.put(ShardEnded(self))
 
-    async def _queue_all(self, batch: RecordBatch) -> bool:
+    async def _queue_all(self, batch: RecordBatch, results: Sequence[Deaggregated]) -> bool:
         """Queue the records of an answer as there is room; False if the rest has to be fetched again."""
-        for part in self._user_records(batch) if self._options.deaggregate else [batch]:
+        for result in results:
+            self._count(result)
+        for part in [result.batch for result in results] if self._options.deaggregate else [batch]:
             part = self._without_processed(part)
             offset = 0
             while offset < part.num_rows:
@@ -371,13 +393,7 @@ class ShardReader:
             return False
         return True
 
-    def _user_records(self, batch: RecordBatch) -> list[RecordBatch]:
-        """The batch with its aggregates taken apart; in parts where it would be too large."""
-        try:
-            result = deaggregate(batch, self.shard.hash_range if self._options.hash_range_check else None)
-        except OverflowError:
-            half = batch.num_rows // 2
-            return self._user_records(batch.slice(0, half)) + self._user_records(batch.slice(half))
+    def _count(self, result: Deaggregated) -> None:
         if result.dropped_aggregates:
             self._metrics.increment(MetricType.KPL_DROPPED_AGGREGATES, result.dropped_aggregates, self._labels)
             log.info(
@@ -390,7 +406,6 @@ class ShardReader:
             self._metrics.increment(MetricType.KPL_PLAIN_FALLBACK, records, {**self._labels, "reason": reason})
         if result.fallbacks:
             log.debug("%s: records that begin as aggregates and are none: %r", self.shard_id, result.fallbacks)
-        return [result.batch]
 
     def _without_processed(self, batch: RecordBatch) -> RecordBatch:
         """Leave out the user records that were processed of the record that the shard begins in."""
@@ -405,6 +420,15 @@ class ShardReader:
                 break
             processed += 1
         return batch.slice(processed)
+
+
+def take_apart(batch: RecordBatch, hash_range: tuple[int, int] | None) -> list[Deaggregated]:
+    """A batch with its aggregates taken apart; in parts where it would be too large for its columns."""
+    try:
+        return [deaggregate(batch, hash_range)]
+    except OverflowError:
+        half = batch.num_rows // 2
+        return take_apart(batch.slice(0, half), hash_range) + take_apart(batch.slice(half), hash_range)
 
 
 def whole_records(batch: RecordBatch, offset: int, room: int) -> int:

@@ -23,7 +23,7 @@ import json
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from fastkcl._core import GetRecordsAnswer, decode_get_records
 from fastkcl.kinesis.aggregators import OutputItem
@@ -49,6 +49,7 @@ __all__ = [
 _SEQUENCE_DIGITS = 20
 _FETCH_RATE = 5  # calls a second of a shard: the most that there may be
 _LONGEST_WAIT = 0.05  # seconds, of a read for records
+_T = TypeVar("_T")
 _JSON = "application/x-amz-json-1.1"
 
 
@@ -245,15 +246,16 @@ class _MemoryClient(StreamClient):
         shard_id: str,
         iterator: str,
         limit: int,
+        then: Callable[[GetRecordsAnswer], _T],
         *,
         on_outage: Callable[[BaseException], None] | None = None,
-    ) -> GetRecordsAnswer:
+    ) -> _T:
         """Read from a shard; where there is nothing new, wait a moment for it."""
         del on_outage
         index, place = map(int, iterator.split(":"))
         shard = MockKinesisBackend.get_stream(self.stream_name).shards[index]
         await shard.wait_for(place)
-        return decode_get_records(_answer(shard, index, place, limit), _JSON, shard_id=shard_id)
+        return then(decode_get_records(_answer(shard, index, place, limit), _JSON, shard_id=shard_id))
 
 
 def _description(shard: MemoryShard) -> dict[str, Any]:
