@@ -84,7 +84,7 @@ test-daemon-long: $(VENV)/.built
 test-chaos: $(VENV)/.built
 	FASTKCL_CHAOS_RUNS=50 $(BIN)/python -m pytest tests/test_spark_chaos.py tests/test_spark_chaos_connect.py
 
-# All suites, some half an hour; some of them: make bench BENCH="decode pipe". The figures into docs/performance.md too:
+# All suites, about an hour; some of them: make bench BENCH="decode pipe". The figures into docs/performance.md too:
 # make bench BENCH=--write.
 bench: $(VENV)/.built
 	$(BIN)/python bench/run.py $(BENCH)

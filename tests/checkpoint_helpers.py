@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import functools
 import json
@@ -50,7 +51,7 @@ def redis_server() -> Iterator[dict[str, str]]:
         yield {"REDIS_HOST": server.host, "REDIS_PORT": str(server.port)}
 
 
-class Backend:
+class Backend(abc.ABC):
     """A kind of checkpointer, and what others see of it, or do to it, behind its back.
 
     Args:
@@ -60,9 +61,9 @@ class Backend:
     def __init__(self, group: str) -> None:
         self.group = group
 
+    @abc.abstractmethod
     async def make(self, id: str | None, **options: Any) -> LeasedCheckPointer:
         """A checkpointer of the group."""
-        raise NotImplementedError
 
     def owner(self, id: str) -> str:
         """How the backend names it."""
@@ -72,21 +73,21 @@ class Backend:
         """A position as the backend gives it back."""
         return str(10**55 + number)
 
+    @abc.abstractmethod
     def stored(self, shard_id: str) -> tuple[str | None, str | None]:
         """Owner and position of a shard."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def steal(self, shard_id: str) -> None:
         """Make it a thief's."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def touch(self, shard_id: str) -> Callable[[], bool]:
         """Whether the owner has renewed the shard since now."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     async def outlive(self, checkpointer: LeasedCheckPointer, shard_id: str) -> None:
         """Let a session pass in which the owner of the shard gives no sign of life to a checkpointer."""
-        raise NotImplementedError
 
     first: str | None = None
     """The position of a shard that has none."""
@@ -129,8 +130,9 @@ class _OfDynamoDB(Backend):
         self.client = aws.client("dynamodb")
 
     @property
+    @abc.abstractmethod
     def table(self) -> str:
-        raise NotImplementedError
+        """Its name."""
 
     def item(self, shard_id: str) -> dict[str, Any]:
         answer = self.client.get_item(TableName=self.table, Key={self.key: {"S": shard_id}}, ConsistentRead=True)

@@ -320,7 +320,7 @@ pub fn stats() -> Stats {
     Stats { buffers: RESTING_BUFFERS.load(Ordering::Relaxed), bytes: RESTING_BYTES.load(Ordering::Relaxed) }
 }
 
-/// One decoder's buffers at rest.
+/// Buffers at rest: a decoder's own, or those of all answers.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     /// Each slot is null or owns a boxed `Buf`. Whoever swaps a pointer out owns it.
