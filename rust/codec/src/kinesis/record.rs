@@ -6,7 +6,7 @@ use crate::columns::{Columns, Fixed};
 use crate::error::Result;
 use crate::input::Padded;
 use crate::json::{Cursor, Text};
-use crate::record::fast::{Seen, named, take_once, text};
+use crate::record::fast::{Seen, named, seconds_with_millis, take_once, text};
 use crate::record::{Shape, unquoted};
 
 /// The shape of the records of a GetRecords answer.
@@ -48,6 +48,9 @@ impl Shape for Answered {
 
     #[inline(always)]
     fn time(input: Padded<'_>, at: usize) -> Option<(Option<i64>, usize)> {
+        if let Some((micros, end)) = seconds_with_millis(input, at).filter(|(micros, _)| time::is_exact(*micros)) {
+            return Some((Some(micros), end));
+        }
         let bytes = input.input().get(at..)?;
         if let Some(at) = input.literal(at, b"null") {
             return Some((None, at));

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::json::Cursor;
 
 /// Below this many seconds six decimals survive a double.
-const EXACT_SECONDS: u64 = 1 << 32;
+const EXACT_SECONDS: i64 = 1 << 32;
 
 const MICROS: f64 = 1e6;
 
@@ -58,7 +58,14 @@ pub(super) fn usual_micros(bytes: &[u8]) -> Option<(i64, usize)> {
     } else {
         return nearest_micros(str::from_utf8(&bytes[..at]).ok()?, false).map(|micros| (micros, at));
     };
-    (micros < EXACT_SECONDS * 1_000_000).then_some((micros.cast_signed(), at))
+    let micros = micros.cast_signed();
+    is_exact(micros).then_some((micros, at))
+}
+
+/// Whether the double of these microseconds, in seconds, has them all.
+#[inline(always)]
+pub(super) fn is_exact(micros: i64) -> bool {
+    (0..EXACT_SECONDS * 1_000_000).contains(&micros)
 }
 
 /// Goes on with `value` by the digits from `at` on, at least one and 18 altogether: the value, and the index behind them.

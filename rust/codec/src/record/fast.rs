@@ -331,6 +331,25 @@ pub(crate) fn digits(input: Padded<'_>, at: usize) -> Option<(i64, usize)> {
     (!leading_zero && end < input.end()).then_some((value.cast_signed(), end))
 }
 
+/// The number of seconds at `at`, in microseconds, if it is ten digits, a point and up to four digits: a time of this
+/// century in milliseconds, as most writers have it.
+#[inline(always)]
+pub(crate) fn seconds_with_millis(input: Padded<'_>, at: usize) -> Option<(i64, usize)> {
+    const SCALES: [u64; 5] = [0, 100_000, 10_000, 1_000, 100];
+    let (words, _) = input.block(at)?.first_chunk::<16>()?.as_chunks::<8>();
+    let tail = u64::from_le_bytes(words[1]);
+    let [first, second, fraction] = [u64::from_le_bytes(words[0]), tail, tail >> 24].map(Digits::of);
+    if words[0][0] == b'0' || !first.ends_at(8) || !second.ends_at(2) || words[1][2] != b'.' {
+        return None;
+    }
+    let count = if fraction.ends_at(3) { 3 } else { fraction.count() };
+    let scale = SCALES.get(count).filter(|scale| **scale > 0)?;
+    let end = at + 11 + count;
+    let seconds = first.value(8) * 100 + second.value(2);
+    let followed = matches!(input.input().get(end), None | Some(b'e' | b'E'));
+    (!followed).then_some(((seconds * 1_000_000 + fraction.value(count) * scale).cast_signed(), end))
+}
+
 /// Eight bytes of which some at the start are digits.
 #[derive(Clone, Copy)]
 struct Digits {
@@ -375,7 +394,7 @@ impl Digits {
 
 #[cfg(test)]
 mod tests {
-    use super::digits;
+    use super::{digits, seconds_with_millis};
     use crate::input::{Padded, pad};
 
     /// Every length, every byte behind it, wherever the input ends; the oracle is the standard library.
@@ -395,6 +414,31 @@ mod tests {
                         let found = digits(Padded::new(&padded, end), 0);
                         assert_eq!(found, expected, "{text:?} up to {end}");
                     }
+                }
+            }
+        }
+    }
+
+    /// As many digits as can be on either side, every byte behind them, wherever the input ends.
+    #[test]
+    fn seconds_of_every_length() {
+        for (number, behind) in ["174873600", "1748736000", "17487360001", "0748736000", "9999999999", "17487x6000"]
+            .into_iter()
+            .flat_map(|number| (0..=u8::MAX).map(move |behind| (number, behind)))
+        {
+            for fraction in ["", "1", "12", "120", "1234", "12345", "123456", "1234567"] {
+                let mut text = format!("{number}.{fraction}").into_bytes();
+                text.extend([behind, b'0', b'}', b'7', 0xff]);
+                let count = text[number.len() + 1..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+                let (end, padded) = (number.len() + 1 + count, pad(&text));
+                let usual = number.len() == 10 && number.bytes().all(|byte| byte.is_ascii_digit());
+                let usual = usual && !number.starts_with('0') && (1..=4).contains(&count);
+                let digits = str::from_utf8(&text[number.len() + 1..end]).unwrap();
+                let micros = || format!("{number}{digits:0<6}").parse::<i64>().unwrap();
+                for input_end in 0..=text.len() {
+                    let sound = usual && end < input_end && !matches!(text[end], b'e' | b'E');
+                    let found = seconds_with_millis(Padded::new(&padded, input_end), 0);
+                    assert_eq!(found, sound.then(|| (micros(), end)), "{text:?} up to {input_end}");
                 }
             }
         }

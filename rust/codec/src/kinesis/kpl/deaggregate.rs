@@ -5,7 +5,10 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow_array::builder::{BooleanBuilder, StringBuilder};
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, StringArray};
+use arrow_buffer::BooleanBuffer;
 
 use super::message::{Fallback, Message, body};
 use crate::batch::RecordBatch;
@@ -46,7 +49,6 @@ impl std::error::Error for TooLarge {}
 /// [`TooLarge`]; a batch of one record never is.
 pub fn deaggregate(batch: &RecordBatch, owned: &RangeInclusive<u128>) -> Result<Deaggregated, TooLarge> {
     let columns = batch.as_arrow().num_columns();
-    let begins_as_aggregate = |row: usize| batch.data(row).is_some_and(|data| body(data).is_some());
     let mut result = Deaggregated {
         batch: batch.clone(),
         aggregates: 0,
@@ -57,11 +59,18 @@ pub fn deaggregate(batch: &RecordBatch, owned: &RangeInclusive<u128>) -> Result<
     if columns == DEAGGREGATED {
         return Ok(result);
     }
-    result.batch = match (0..batch.len()).find(|row| begins_as_aggregate(*row)) {
+    result.batch = match first_aggregate(batch) {
         None => plain(batch),
         Some(first) => take_apart(batch, first, owned, &mut result)?,
     };
     Ok(result)
+}
+
+/// The first row that begins as an aggregate.
+fn first_aggregate(batch: &RecordBatch) -> Option<usize> {
+    // Nearly all batches have none, so this is most of the work: the column is looked up once.
+    let data = batch.as_arrow().column(0).as_binary::<i32>();
+    (0..data.len()).find(|row| body(data.value(*row)).is_some() && data.is_valid(*row))
 }
 
 /// A batch without aggregates: its own columns.
@@ -71,9 +80,11 @@ fn plain(batch: &RecordBatch) -> RecordBatch {
     if columns.len() == CANONICAL {
         columns.push(Arc::new(StringArray::new_null(rows)));
     }
-    let subs = (0..rows).map(|row| batch.sub_sequence_number(row).unwrap_or_default());
-    columns[3] = Arc::new(Int64Array::from_iter_values(subs));
-    let added: [ArrayRef; 2] = [Arc::new(StringArray::new_null(rows)), Arc::new(BooleanArray::from(vec![false; rows]))];
+    let subs = columns[3].as_primitive::<Int64Type>();
+    let subs = Int64Array::from_iter_values(subs.iter().map(Option::unwrap_or_default));
+    columns[3] = Arc::new(subs);
+    let none = BooleanArray::new(BooleanBuffer::new_unset(rows), None);
+    let added: [ArrayRef; 2] = [Arc::new(StringArray::new_null(rows)), Arc::new(none)];
     let held = columns[3].get_buffer_memory_size() + added.iter().map(Array::get_buffer_memory_size).sum::<usize>();
     columns.extend(added);
     batch.with_columns(columns, batch.capacity_bytes() + held)
