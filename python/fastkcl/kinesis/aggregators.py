@@ -176,10 +176,12 @@ class _FramingAggregator(BaseAggregator):
 class NewlineAggregator(_FramingAggregator):
     """Items that are lines: their bytes are neither empty nor have a line feed in them."""
 
+    _SEPARATOR = _CLOSING = b"\n"
+
     def _frame(self, data: bytes) -> bytes:
         if not data or b"\n" in data:
             raise ValidationError("an item of a line must not be empty, nor have a line feed in it")
-        return data + b"\n"
+        return data
 
     def parse(self, data: bytes) -> list[Any]:
         """One item for each line that is not empty."""
