@@ -7,6 +7,7 @@ from the first bytes of a connection.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -74,6 +75,8 @@ def serve(options: ServerOptions, on_ready: Callable[[str], None]) -> None:
             except ServiceError as error:
                 if error.kind != "ResourceInUseException":
                     raise
+        # What is there stays: to look through moto's modules again and again takes longer than many an answer.
+        gc.freeze()
         host, port = listener.getsockname()[:2]
         asyncio.run(_serve(app, listener, options, lambda: on_ready(f"http://{host}:{port}")))
 
