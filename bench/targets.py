@@ -98,6 +98,7 @@ _CODEC = "codec avx512"
 _ANY_ORDER = dict.fromkeys(("iot-shuffled", "clickstream-shuffled", "iot-spaced", "clickstream-spaced"), 1.0)
 _MARKERS = ("EOM of 1 byte", "EOM of 3 bytes")
 _CONSUMER, _PRODUCER = "consumer, stub", "producer, stub"
+_CONSUMER_LOCAL = "consumer, local AWS"
 _PROCESSORS = ("StringProcessor", "JsonLineProcessor", "KPLStringProcessor")
 _LOOP = Side("payloads, one core", "fastkcl.kclpy")
 _SIMDJSON, _SIMDJSON_ANY = "simdjson, fixed order", "simdjson, any order"
@@ -209,6 +210,10 @@ TARGETS = (
     Target(
         "the same in batches: records a second, of async-kinesis'",
         Side(_CONSUMER, "fastkcl, batches"), "speed", {"iot": 200}, against=Side(_CONSUMER, "async-kinesis"),
+    ),
+    Target(
+        "consumer over local AWS: items a second, of async-kinesis'",
+        Side(_CONSUMER_LOCAL, "fastkcl, items"), "speed", {"iot": 20}, against=Side(_CONSUMER_LOCAL, "async-kinesis"),
     ),
     Target(
         "producer, calls answered at once: items a second, of async-kinesis'",
