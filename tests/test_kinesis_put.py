@@ -59,7 +59,7 @@ class Client:
             rows, iterator = [], position["ShardIterator"]
             while iterator is not None:
                 answer = self.call("GetRecords", ShardIterator=iterator)
-                rows += [(record["PartitionKey"], record["Data"]) for record in answer["Records"]]
+                rows += [(record.PartitionKey, record.Data) for record in answer["Records"]]
                 iterator = answer.get("NextShardIterator") if answer["Records"] else None
             result[shard["ShardId"]] = rows
         return result

@@ -72,7 +72,7 @@ def test_arrival_times_do_not_fall_when_the_clock_does() -> None:
     service.now -= 100
     second = service.put()
     assert int(first["SequenceNumber"]) < int(second["SequenceNumber"])
-    times = [record["ApproximateArrivalTimestamp"].millis for record in service.read()["Records"]]
+    times = [round(record.ApproximateArrivalTimestamp * 1000) for record in service.read()["Records"]]
     assert times == [START * 1000] * 2
 
 
@@ -98,7 +98,7 @@ def test_records_and_closed_shards_go_after_the_retention() -> None:
     service.put(b"new")
     service.call("SplitShard", StreamName="s", ShardToSplit=SHARD_0, NewStartingHashKey="1")
     service.now += 50
-    assert [record["Data"] for record in service.read(before)["Records"]] == [b"new"]
+    assert [record.Data for record in service.read(before)["Records"]] == [b"new"]
     assert service.shards() == ["0", "1", "2"]
     service.now += 60
     assert service.shards() == ["1", "2"]
@@ -133,7 +133,7 @@ def test_changes_of_a_stream_take_a_while() -> None:
     assert service.shards() == ["0", "1", "2"]
     assert service.put(b"after")["ShardId"] != SHARD_0
     answer = service.read()
-    assert [record["Data"] for record in answer["Records"]] == [b"before", b"meanwhile"]
+    assert [record.Data for record in answer["Records"]] == [b"before", b"meanwhile"]
     assert "NextShardIterator" not in answer
 
     service.call("DeleteStream", StreamName="s")

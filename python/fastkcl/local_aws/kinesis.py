@@ -29,7 +29,7 @@ from fastkcl.local_aws.streams import (
 )
 from fastkcl.local_aws.throughput import Throughput
 from fastkcl.local_aws.validation import OPERATIONS, conform
-from fastkcl.local_aws.wire import Timestamp
+from fastkcl.local_aws.wire import RecordAnswer
 
 __all__ = ["Kinesis", "Subscription"]
 
@@ -188,7 +188,7 @@ class Kinesis(Streams):
                 refusal = _rate_exceeded(stream, shard)
                 return {"ErrorCode": refusal.kind, "ErrorMessage": refusal.message}
         record = shard.append(entry.partition_key, entry.data, entry.size, now)
-        return {"SequenceNumber": str(record.sequence), "ShardId": shard.shard_id}
+        return {"SequenceNumber": record.sequence_number, "ShardId": shard.shard_id}
 
     def _get_shard_iterator(self, request: Answer, now: float) -> Answer:
         stream = self._usable(request)
@@ -222,9 +222,8 @@ class Kinesis(Streams):
         records, more = shard.read(position, request.get("Limit", MAX_READ_RECORDS))
         if throughput is not None:
             throughput.gave(sum(record.size for record in records), now)
-        encryption = _encryption(stream)
         answer: Answer = {
-            "Records": [_describe_record(record, encryption) for record in records],
+            "Records": _describe_records(records, stream),
             "MillisBehindLatest": _millis_behind(records, more, now),
         }
         if more or shard.is_open:
@@ -269,9 +268,8 @@ class Kinesis(Streams):
         records, more = shard.read(subscription.after, MAX_READ_RECORDS, MAX_EVENT)
         if records:
             subscription.after = records[-1].sequence
-        encryption = _encryption(stream)
         event: Answer = {
-            "Records": [_describe_record(record, encryption) for record in records],
+            "Records": _describe_records(records, stream),
             "MillisBehindLatest": _millis_behind(records, more, now),
         }
         if more or shard.is_open:
@@ -307,14 +305,9 @@ def _describe_child(shard: Shard) -> Answer:
     return {"ShardId": shard.shard_id, "ParentShards": list(shard.parents), "HashKeyRange": hash_key_range(shard)}
 
 
-def _describe_record(record: Record, encryption: Answer) -> Answer:
-    return {
-        "SequenceNumber": str(record.sequence),
-        "ApproximateArrivalTimestamp": Timestamp(record.arrival_millis),
-        "Data": record.data,
-        "PartitionKey": record.partition_key,
-        **encryption,
-    }
+def _describe_records(records: Sequence[Record], stream: Stream) -> list[RecordAnswer]:
+    encryption = _encryption(stream).get("EncryptionType")
+    return [RecordAnswer(number, millis / 1000, data, key, encryption) for _, number, key, data, millis, _ in records]
 
 
 def _encryption(stream: Stream) -> Answer:

@@ -26,6 +26,7 @@ from fastkcl.local_aws.streams import KinesisOptions
 __all__ = ["ListenError", "ServerOptions", "serve"]
 
 _GRACE = 2.0  # seconds for requests that are under way at the end
+_YOUNG_OBJECTS = 50_000  # before garbage is looked for
 
 
 class ListenError(Exception):
@@ -75,8 +76,10 @@ def serve(options: ServerOptions, on_ready: Callable[[str], None]) -> None:
             except ServiceError as error:
                 if error.kind != "ResourceInUseException":
                     raise
-        # What is there stays: to look through moto's modules again and again takes longer than many an answer.
+        # What is there stays: to look through moto's modules again and again takes longer than many an answer. And an
+        # answer's records, which are gone with it, are no reason to look at all.
         gc.freeze()
+        gc.set_threshold(_YOUNG_OBJECTS)
         host, port = listener.getsockname()[:2]
         asyncio.run(_serve(app, listener, options, lambda: on_ready(f"http://{host}:{port}")))
 

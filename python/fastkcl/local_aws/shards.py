@@ -19,6 +19,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import accumulate
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -39,9 +40,10 @@ _LAST_SECOND = 2**36 - 1  # that a sequence number can hold
 
 
 class Record(NamedTuple):
-    """A stored record; its size is what counts against the limits, with its key, in bytes."""
+    """A stored record; its sequence number also as its digits; its size, with its key, counts against the limits."""
 
     sequence: int
+    sequence_number: str
     partition_key: str
     data: bytes
     arrival_millis: int
@@ -50,6 +52,7 @@ class Record(NamedTuple):
 
 _by_sequence = attrgetter("sequence")
 _by_arrival = attrgetter("arrival_millis")
+_size = attrgetter("size")
 
 
 def shard_number_of(sequence: int) -> int | None:
@@ -107,8 +110,11 @@ class Shard:
         return self._sequence(self._counter, _LAST_SECOND)
 
     def _sequence(self, counter: int, now: float) -> int:
-        numbers = sequence_numbers(counter - 1, 1, shard=self.number, created=self.created, arrival=int(now))
-        return int(numbers[0])
+        return int(self._sequence_number(counter, now))
+
+    def _sequence_number(self, counter: int, now: float) -> str:
+        (number,) = sequence_numbers(counter - 1, 1, shard=self.number, created=self.created, arrival=int(now))
+        return number
 
     def append(self, partition_key: str, data: bytes, size: int, now: float) -> Record:
         """Store a record of `size` bytes with its key; arrival times never fall, whatever the clock does."""
@@ -116,7 +122,8 @@ class Shard:
         millis = int(now * 1000)
         if self.records:
             millis = max(millis, self.records[-1].arrival_millis)
-        record = Record(self._sequence(self._counter, millis // 1000), partition_key, data, millis, size)
+        number = self._sequence_number(self._counter, millis // 1000)
+        record = Record(int(number), number, partition_key, data, millis, size)
         self.records.append(record)
         return record
 
@@ -132,15 +139,12 @@ class Shard:
 
     def read(self, after: int, limit: int, max_bytes: int = MAX_READ) -> tuple[list[Record], bool]:
         """Records above a sequence number, up to `limit` and `max_bytes`, one at least; and whether there are more."""
-        start = stop = bisect_right(self.records, after, key=_by_sequence)
-        end = min(len(self.records), start + limit)
-        size = 0
-        while stop < end:
-            size += self.records[stop].size
-            if size > max_bytes and stop > start:
-                break
-            stop += 1
-        return self.records[start:stop], stop < len(self.records)
+        start = bisect_right(self.records, after, key=_by_sequence)
+        found = self.records[start : start + limit]
+        sizes = list(accumulate(map(_size, found)))
+        if sizes and sizes[-1] > max_bytes:
+            del found[max(1, bisect_right(sizes, max_bytes)) :]
+        return found, start + len(found) < len(self.records)
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ import msgspec
 
 from fastkcl.local_aws.errors import ServiceError
 
-__all__ = ["Body", "Timestamp", "body_format"]
+__all__ = ["Body", "RecordAnswer", "Timestamp", "body_format"]
 
 
 class Timestamp:
@@ -34,6 +34,21 @@ class Timestamp:
 
     def __init__(self, millis: int) -> None:
         self.millis = millis
+
+
+class RecordAnswer(msgspec.Struct, gc=False, omit_defaults=True):
+    """A record in an answer. No dictionary: an answer has ten thousand.
+
+    Attributes:
+        ApproximateArrivalTimestamp: seconds since the epoch.
+        EncryptionType: None to leave it out.
+    """
+
+    SequenceNumber: str
+    ApproximateArrivalTimestamp: float
+    Data: bytes
+    PartitionKey: str
+    EncryptionType: str | None = None
 
 
 class Body(Protocol):
@@ -50,7 +65,7 @@ class Body(Protocol):
         ...
 
     def encode(self, value: Mapping[str, Any]) -> bytes:
-        """Of an answer with bytes, text, numbers, `Timestamp`, lists and mappings."""
+        """Of an answer with bytes, text, numbers, `Timestamp`, `RecordAnswer`, lists and mappings."""
         ...
 
 
@@ -91,9 +106,15 @@ class _Cbor:
 
     @staticmethod
     def _value(encoder: cbor2.CBOREncoder, value: object) -> None:
-        if not isinstance(value, Timestamp):
-            raise TypeError(f"{type(value).__name__} in an answer")
-        encoder.encode(cbor2.CBORTag(1, value.millis))
+        match value:
+            case Timestamp():
+                encoder.encode(cbor2.CBORTag(1, value.millis))
+            case RecordAnswer():
+                record = {name: each for name, each in msgspec.structs.asdict(value).items() if each is not None}
+                millis = round(value.ApproximateArrivalTimestamp * 1000)
+                encoder.encode({**record, "ApproximateArrivalTimestamp": Timestamp(millis)})
+            case _:
+                raise TypeError(f"{type(value).__name__} in an answer")
 
 
 def _seconds(millis: object, immutable: bool) -> float:
