@@ -307,7 +307,9 @@ def _describe_child(shard: Shard) -> Answer:
 
 def _describe_records(records: Sequence[Record], stream: Stream) -> list[RecordAnswer]:
     encryption = _encryption(stream).get("EncryptionType")
-    return [RecordAnswer(number, millis / 1000, data, key, encryption) for _, number, key, data, millis, _ in records]
+    return [
+        RecordAnswer(number, millis / 1000, data, key, encryption) for _, number, key, data, millis, _, _ in records
+    ]
 
 
 def _encryption(stream: Stream) -> Answer:

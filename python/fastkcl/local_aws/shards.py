@@ -19,7 +19,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import accumulate
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -40,7 +39,13 @@ _LAST_SECOND = 2**36 - 1  # that a sequence number can hold
 
 
 class Record(NamedTuple):
-    """A stored record; its sequence number also as its digits; its size, with its key, counts against the limits."""
+    """A stored record.
+
+    Attributes:
+        sequence_number: the digits of `sequence`.
+        size: bytes, with its key, as they count against the limits.
+        total: those of all records of the shard up to it, itself included.
+    """
 
     sequence: int
     sequence_number: str
@@ -48,11 +53,12 @@ class Record(NamedTuple):
     data: bytes
     arrival_millis: int
     size: int
+    total: int
 
 
 _by_sequence = attrgetter("sequence")
 _by_arrival = attrgetter("arrival_millis")
-_size = attrgetter("size")
+_by_total = attrgetter("total")
 
 
 def shard_number_of(sequence: int) -> int | None:
@@ -119,11 +125,12 @@ class Shard:
     def append(self, partition_key: str, data: bytes, size: int, now: float) -> Record:
         """Store a record of `size` bytes with its key; arrival times never fall, whatever the clock does."""
         self._counter += 1
-        millis = int(now * 1000)
+        millis, total = int(now * 1000), size
         if self.records:
-            millis = max(millis, self.records[-1].arrival_millis)
+            last = self.records[-1]
+            millis, total = max(millis, last.arrival_millis), total + last.total
         number = self._sequence_number(self._counter, millis // 1000)
-        record = Record(int(number), number, partition_key, data, millis, size)
+        record = Record(int(number), number, partition_key, data, millis, size, total)
         self.records.append(record)
         return record
 
@@ -140,11 +147,12 @@ class Shard:
     def read(self, after: int, limit: int, max_bytes: int = MAX_READ) -> tuple[list[Record], bool]:
         """Records above a sequence number, up to `limit` and `max_bytes`, one at least; and whether there are more."""
         start = bisect_right(self.records, after, key=_by_sequence)
-        found = self.records[start : start + limit]
-        sizes = list(accumulate(map(_size, found)))
-        if sizes and sizes[-1] > max_bytes:
-            del found[max(1, bisect_right(sizes, max_bytes)) :]
-        return found, start + len(found) < len(self.records)
+        end = min(len(self.records), start + limit)
+        if start < end:
+            first = self.records[start]
+            most = first.total - first.size + max_bytes
+            end = max(start + 1, bisect_right(self.records, most, start, end, key=_by_total))
+        return self.records[start:end], end < len(self.records)
 
 
 @dataclass(slots=True)
