@@ -65,7 +65,7 @@ test-python: $(VENV)/.built
 # Java daemons of three generations against local AWS, with native, drop-in and Spark children. Needs Maven for the jars
 # of KCL 1, once; a Java of the machine's own is needed by Maven alone. (`make test` runs the daemon of KCL 3 once.)
 # Two processes, which mostly wait for timers of the daemons; what both need is fetched before.
-DAEMON_HALF := tests/test_daemon_life.py tests/test_daemon_deaths.py
+DAEMON_HALF := tests/system/test_daemon_life.py tests/system/test_daemon_deaths.py
 test-daemon: $(VENV)/.built
 	$(BIN)/python -c 'from fastkcl.daemon.jars import *; [find_jars(one, environ={}) for one in VERSIONS if one.is_1]'
 	$(MAKE) --jobs=2 --output-sync=target test-daemon-half test-daemon-rest
@@ -82,7 +82,7 @@ test-daemon-long: $(VENV)/.built
 
 # Children that die, wake up and lose leases at random, and a Spark that is killed; each run has its seed in its name.
 test-chaos: $(VENV)/.built
-	FASTKCL_CHAOS_RUNS=50 $(BIN)/python -m pytest tests/test_spark_chaos.py tests/test_spark_chaos_connect.py
+	FASTKCL_CHAOS_RUNS=50 $(BIN)/python -m pytest tests/system/test_chaos.py tests/system/test_chaos_connect.py
 
 # All suites, about an hour; some of them: make bench BENCH="decode pipe". The figures into docs/performance.md too:
 # make bench BENCH=--write.

@@ -5,15 +5,10 @@ development environment has installed: pytest must know it before it reads this 
 """
 
 import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 import case_files
+import pytest
 from hypothesis import settings
 
 pytest_plugins = ["java_helpers", "original_async_kinesis", "original_kclpy", "spark_fixtures"]

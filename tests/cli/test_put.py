@@ -1,0 +1,229 @@
+"""`fastkcl put`: sources, what is printed where, exit status, and what it says when something is not there."""
+
+import fcntl
+import gzip
+import json
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastkcl import _core
+from fastkcl.local_aws import Fault, LocalAws
+from fastkcl.replay.profiles import PROFILES
+from local_aws_helpers import client, read, shards
+
+COMMAND = [sys.executable, "-m", "fastkcl", "put"]
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[LocalAws]:
+    with LocalAws() as aws:
+        yield aws
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Without anything of AWS."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    nowhere = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+    return {**kept, **nowhere, "AWS_EC2_METADATA_DISABLED": "true", **more}
+
+
+def put(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *args], capture_output=True, text=True, timeout=120, env=environment(**env))
+
+
+def put_to(aws: LocalAws, *args: str) -> dict[str, Any]:
+    done = put(*args, "--endpoint-url", aws.url, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    return dict(json.loads(done.stdout))
+
+
+def stored(aws: LocalAws, stream: str) -> list[tuple[str, bytes]]:
+    kinesis = client(aws)
+    return sorted(
+        (record["PartitionKey"], record["Data"])
+        for shard in shards(kinesis, stream)
+        for record in read(kinesis, stream, shard["ShardId"])
+    )
+
+
+def record_file(path: Path, rows: list[dict[str, Any]]) -> Path:
+    text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    return path
+
+
+def row(key: str, data: bytes) -> dict[str, Any]:
+    return {"partitionKey": key, "data": _core.encode_base64(data).decode()}
+
+
+def test_a_profile_into_a_new_stream(aws: LocalAws) -> None:
+    report = put_to(aws, "clicks", "--profile", "clickstream", "--records", "1200", "--seed", "3", "--create", "3")
+    profile = PROFILES["clickstream"]
+    seed = 3 * 1_000_003 * 8  # as the replayer's first shard has it
+    expected = sorted(zip(profile.partition_keys(1200, seed), profile.payloads(1200, seed), strict=True))
+    assert stored(aws, "clicks") == expected
+    assert (report["user_records"], report["records"], report["calls"]) == (1200, 1200, 3)
+    assert report["bytes"] == sum(len(key) + len(data) for key, data in expected)
+    assert sum(report["shards"].values()) == 1200
+    assert len(report["shards"]) == 3
+
+
+@pytest.mark.parametrize("name", ["records.jsonl", "records.jsonl.gz"])
+def test_a_file_of_records(aws: LocalAws, tmp_path: Path, name: str) -> None:
+    rows = [("a", b"1"), ("ä", b""), ("b", bytes(range(256)))]
+    path = record_file(tmp_path / name, [row(*each) for each in rows])
+    put_to(aws, name, "--input", str(path), "--create", "1")
+    assert stored(aws, name) == sorted(rows)
+    put_to(aws, name, "--input", str(path), "--create", "1")
+    assert len(stored(aws, name)) == 6, "a stream that is there stays"
+
+
+def test_what_people_see(aws: LocalAws) -> None:
+    aws.faults(Fault("PutRecords", "ProvisionedThroughputExceededException", every=2, times=1))
+    done = put("seen", "--profile", "tiny", "--records", "100", "--create", "1", "--endpoint-url", aws.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, shard, refused = done.stdout.splitlines()
+    assert first.startswith("seen: 100 records, 0.0 MB in 2 calls and ")
+    assert shard == "  shardId-000000000000  100"
+    assert refused == "  refused at first, and put again: 50 by ProvisionedThroughputExceededException"
+
+
+def test_aggregates(aws: LocalAws) -> None:
+    report = put_to(aws, "kpl", "--profile", "iot", "--records", "5000", "--aggregate", "--create", "2")
+    assert report["user_records"] == 5000
+    assert report["records"] < 50
+    assert all(data.startswith(b"\xf3\x89\x9a\xc2") for _, data in stored(aws, "kpl"))
+
+
+def test_a_rate(aws: LocalAws) -> None:
+    args = ("--profile", "tiny", "--records", "100", "--rate", "100", "--create", "1")
+    report = put_to(aws, "slow", *args)
+    assert report["seconds"] >= 0.8  # the last fifth of a second need not be waited for
+    assert report["calls"] == 5
+
+
+def test_records_that_the_stream_does_not_take(aws: LocalAws, tmp_path: Path) -> None:
+    path = record_file(tmp_path / "r.jsonl", [row("k", b"x"), row("k", bytes(2**20))])
+    done = put("large", "--input", str(path), "--create", "1", "--endpoint-url", aws.url, "--json")
+    assert done.returncode == 1
+    assert "record 1 has 1,048,577 bytes with its key" in done.stderr
+    assert json.loads(done.stdout)["user_records"] == 0
+
+
+def test_interrupted(aws: LocalAws) -> None:
+    args = ("--profile", "tiny", "--records", "100000", "--rate", "50", "--create", "1", "--endpoint-url", aws.url)
+    before = aws.calls().get("PutRecords", 0)
+    with subprocess.Popen(
+        [*COMMAND, "cut", *args, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+    ) as process:
+        while aws.calls().get("PutRecords", 0) < before + 2:
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, b"fastkcl: interrupted\n")
+    assert 10 <= json.loads(out)["user_records"] <= len(stored(aws, "cut"))
+
+
+def test_a_bar_on_a_terminal(aws: LocalAws) -> None:
+    main, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    args = ("--profile", "tiny", "--records", "100", "--rate", "100", "--create", "1", "--endpoint-url", aws.url)
+    done = subprocess.Popen(
+        [*COMMAND, "bar", *args], stdout=subprocess.DEVNULL, stderr=terminal, env=environment(TERM="xterm")
+    )
+    os.close(terminal)
+    seen = b""
+    while True:
+        try:
+            piece = os.read(main, 65536)
+        except OSError:  # what a terminal says at its end
+            break
+        if not piece:
+            break
+        seen += piece
+    os.close(main)
+    assert done.wait(60) == 0
+    assert b"/100" in seen
+    assert b"records" in seen
+
+
+USAGE: list[tuple[tuple[str, ...], str]] = [
+    ((), "give one of them"),
+    (("--profile", "tiny", "--input", __file__), "give one of them"),
+    (("--input", __file__, "--seed", "1"), "--seed is for generated records"),
+    (("--input", __file__), "test_put.py:1: no JSON"),
+    (("--profile", "tiny", "--rate", "0"), "--rate"),
+]
+
+
+@pytest.mark.parametrize(("args", "what"), USAGE, ids=[" ".join(args)[:20] for args, _ in USAGE])
+def test_arguments_that_cannot_be(aws: LocalAws, args: tuple[str, ...], what: str) -> None:
+    done = put("s", *args, "--endpoint-url", aws.url, "--create", "1")
+    assert done.returncode == 2
+    assert what in " ".join(done.stderr.split())
+    assert done.stdout == ""
+
+
+def test_data_that_is_null(aws: LocalAws, tmp_path: Path) -> None:
+    path = record_file(tmp_path / "r.jsonl", [{"partitionKey": "k", "data": None}])
+    done = put("null", "--input", str(path), "--endpoint-url", aws.url, "--create", "1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "Error: record 0: its data is null, which no stream can hold\n"
+
+
+def test_data_that_is_null_behind_what_was_put(aws: LocalAws, tmp_path: Path) -> None:
+    rows = [{"partitionKey": f"k{n}", "data": "aGk="} for n in range(2500)]
+    path = record_file(tmp_path / "r.jsonl", [*rows, {"partitionKey": "k", "data": None}])
+    done = put("partly", "--input", str(path), "--endpoint-url", aws.url, "--create", "1", "--json")
+    assert (done.returncode, done.stderr) == (1, "Error: record 2500: its data is null, which no stream can hold\n")
+    there = len(stored(aws, "partly"))
+    assert 0 < json.loads(done.stdout)["user_records"] == there < 2500
+
+
+def test_no_such_stream(aws: LocalAws) -> None:
+    done = put("nowhere", "--profile", "tiny", "--endpoint-url", aws.url)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: there is no stream 'nowhere': `fastkcl put --create SHARDS` makes it (")
+
+
+def test_no_credentials() -> None:
+    done = put("s", "--profile", "tiny", "--region", "eu-central-1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: Unable to locate credentials: set AWS_ACCESS_KEY_ID")
+
+
+def test_no_region() -> None:
+    done = put("s", "--profile", "tiny", AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "Error: You must specify a region. --region or AWS_REGION names it\n"
+
+
+def test_nobody_at_the_endpoint() -> None:
+    done = put("s", "--profile", "tiny", "--endpoint-url", "http://127.0.0.1:9")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("is `fastkcl local-aws` running there?\n")
+
+
+@pytest.mark.parametrize("args", [[], ["--aggregate"]])
+def test_without_its_extra_it_says_what_to_install(args: list[str]) -> None:
+    code = (
+        "import sys\nsys.modules['boto3'] = None\n"
+        f"sys.argv = ['fastkcl', 'put', 's', '--profile', 'tiny', *{args}]\n"
+        "import fastkcl.__main__ as m\nm.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "Error: this command needs boto3: pip install 'fastkcl[kinesis]'\n",
+    )

@@ -1,0 +1,146 @@
+"""``fastkcl replay --protocol processv1``: stitches played with from the command line, and how that is judged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from fastkcl.cli.main import cli
+from paths import EXAMPLES, PROGRAMS
+
+PROCESSV1 = EXAMPLES / "processv1"
+STITCH = [sys.executable, str(PROGRAMS / "stitch.py")]
+PLAIN = [sys.executable, str(PROGRAMS / "plain_stitch.py")]
+
+
+def replay(*args: str) -> tuple[int, str]:
+    done = CliRunner().invoke(cli, ["replay", "--protocol", "processv1", *args])
+    return done.exit_code, done.output
+
+
+def report(*args: str) -> tuple[int, dict[str, Any]]:
+    done = CliRunner().invoke(cli, ["replay", "--protocol=processv1", "--json", *args])
+    return done.exit_code, json.loads(done.stdout)
+
+
+def test_payloads_are_answered_and_stitches_ended() -> None:
+    code, played = report(
+        *("--messages", "1200", "--profile", "tiny", "--stitches", "2", "--exit-code", "9", "--argument", "waiting"),
+        *("--argument", "/dev/null", "--", *STITCH),
+    )
+    assert (code, played["ok"], played["problems"]) == (0, True, [])
+    for number, each in enumerate(played["stitches"], start=1):
+        assert (each["instance_id"], each["exit_code"], each["health"]) == (f"stitch{number}", 9, "green")
+        assert (each["received"], each["acknowledged"], each["dropped"]) == (1200, 1200, 0)
+
+
+@pytest.mark.parametrize(
+    ("way", "problem"),
+    [
+        ("bad-frames", "stitch1: wrote 4 frames that cannot be read"),
+        ("deaf", "stitch1: owes answers for more than 1 s"),
+        ("dies", "stitch1: ended by itself with 3"),
+    ],
+)
+def test_what_a_stitch_must_not_do(way: str, problem: str) -> None:
+    command = [sys.executable, "-c", "import sys; sys.exit(3)"] if way == "dies" else PLAIN
+    timeout = "1" if way == "deaf" else "60"
+    code, played = report(
+        *("--messages", "10", "--timeout", timeout, "--exit-grace", "1", "--argument", way, "--", *command)
+    )
+    assert code == 1
+    assert problem in played["problems"]
+
+
+def test_control_characters_of_a_log_are_escaped() -> None:
+    log = r"""print('{"Command":"logs","Logs":["a\\nb \\u001b[2J"]}' + chr(10) + 'end'); input()"""
+    _, text = replay("--seconds", "1", "--exit-grace", "1", "--", sys.executable, "-c", log)
+    assert "[stitch1] a\\nb \\x1b[2J\n" in text
+
+
+def test_stitches_of_several_programs() -> None:
+    node = shutil.which("node")
+    assert node is not None, "the example ping.js needs Node.js"
+    code, text = replay(
+        *(
+            "--stitch",
+            f"ping@Games.Ping.1={node} {PROCESSV1 / 'ping.js'}",
+            "--argument",
+            "pong",
+            "--argument",
+            "2",
+        ),
+        *("--stitch", f"pong@Games.Pong.1={sys.executable} {PROCESSV1 / 'pong.py'}", "--seconds", "10"),
+    )
+    assert code == 0, text
+    assert "[ping] pong answered pong 2" in text
+    assert "[pong] group: played 2" in text
+    assert "Every stitch kept the protocol" in text
+
+
+def test_health_is_told(tmp_path: Path) -> None:
+    code, text = replay(
+        *("--seconds", "4", "--heartbeat", "0.1", "--exit-grace", "1", "--argument", "no-sync", "--", *PLAIN)
+    )
+    assert code == 1
+    assert "[stitch1] health: yellow, 2 heartbeats missed" in text
+    assert "[stitch1] health: red, 6 heartbeats missed" in text
+
+
+def test_an_interrupt_ends_it_in_good_order() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "fastkcl",
+        "replay",
+        "--protocol",
+        "processv1",
+        "--argument",
+        "logs",
+        "--",
+        *STITCH,
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert b"[stitch1] WARNING" in process.stderr.readline()
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert b"kept the protocol" in out
+
+
+@pytest.mark.parametrize(
+    ("args", "what"),
+    [
+        ([], "nothing to start"),
+        (["--stitch", "a"], "expected"),
+        (["--stitch", "a=node 'x"], "No closing quotation"),
+        (["--seconds", "nan", "--", "x"], "'nan' is no number of seconds"),
+        (["--heartbeat", "inf", "--", "x"], "not in the range"),
+        (["--stitch", "a=x", "--stitch", "a=x"], "instance id"),
+        (["--", "/no/such/program"], "/no/such/program"),
+        (["--fault", "kill@1", "--", "x"], "--fault"),
+    ],
+)
+def test_arguments_that_cannot_work(args: list[str], what: str) -> None:
+    if args[:2] == ["--stitch", "a=x"]:
+        args = [each.replace("=x", f"={sys.executable} -c pass") for each in args]
+    code, text = replay(*args)
+    assert code == 2
+    assert what in text
+
+
+def test_the_help_of_either_protocol() -> None:
+    assert "--heartbeat" in replay("--help")[1]
+    kcl = CliRunner().invoke(cli, ["replay", "--help"]).output
+    assert "--protocol" in kcl
+    assert "--heartbeat" not in kcl

@@ -1,0 +1,183 @@
+"""A child for the tests: a sink behind a session without Spark, slow, deadly or short of disk where it is told.
+
+Not a test. Environment: SINK, ParquetSink or DeltaSink; TABLE_PATH; OPTIONS, JSON for SparkProcessor; RUN_OPTIONS, JSON
+for fastkcl.run; WRITE_SECONDS of each staging; POISON, a sequence number that cannot be written; TROUBLE, a JSON list
+of what shall happen to the shard's first child, to its second and so on, null for nothing. The replayer says which one
+a child is; under a daemon they count themselves, in files beside the table.
+
+    ["kill", "before", "commit", 2]     SIGKILL right before the second commit; "after": when it is done
+    ["kill", "seconds", 0.3]            SIGKILL so long after initialize
+    ["full", "before", "file", 1]       from there on no file can grow, as on a full disk
+    ["full", "before", "file", 1, 0.5]  ... for so many seconds
+"""
+
+import json
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+
+import fastkcl
+import fastkcl.spark.schema  # noqa: F401 - or the first write takes a second
+import sink_helpers
+from fastkcl.kcl.dialogue import Dialogue
+from fastkcl.spark import SparkProcessor, sinks
+from sink_helpers import FakeSession, FakeWriter
+
+EARLY_CHECKPOINT = 77
+"""Exit code of a child that asks for a checkpoint of what is not in the table, or was not delivered."""
+
+SINK = os.environ.get("SINK", "ParquetSink")
+
+# Named points, and what is called there.
+REQUESTS = {
+    "status": (Dialogue, "send_status"),
+    "shutdown": (SparkProcessor, "shutdown_requested"),
+    "end": (SparkProcessor, "shard_ended"),
+}
+POINTS = {
+    "ParquetSink": {
+        "stage": (FakeWriter, "parquet"),
+        "file": (sink_helpers.pq, "write_table"),  # within the staging
+        "sync": (sink_helpers.parquet_module, "sync"),
+        "commit": (Path, "hardlink_to"),
+        "publish": (Path, "rename"),
+        "checkpoint": (fastkcl.Checkpointer, "checkpoint"),
+    },
+    "DeltaSink": {
+        "stage": (FakeWriter, "parquet"),
+        "file": (sink_helpers.pq, "write_table"),
+        "sync": (sink_helpers.delta_module, "sync"),
+        "make": (sink_helpers.DeltaTable, "create"),
+        "commit": (sink_helpers.DeltaTable, "create_write_transaction"),
+        "checkpoint": (fastkcl.Checkpointer, "checkpoint"),
+    },
+}
+
+
+class Settings:
+    def set(self, name, value):
+        pass
+
+
+class Session(FakeSession):
+    conf = Settings()
+
+
+class Checked:
+    """A checkpointer that ends the process if the table is behind what is asked for."""
+
+    def __init__(self, checkpointer, processor):
+        self.checkpointer = checkpointer
+        self.processor = processor
+
+    def checkpoint(self, at=None, **options):
+        shard = sinks.Shard(os.environ["FASTKCL_STREAM"], self.processor._shard_id)
+        done = sink_helpers.position_of(Path(os.environ["TABLE_PATH"]), shard)
+        asked = self.processor.delivered if at is None else at
+        # What is not in the table may be in a dead letter.
+        if asked is not None and (done is None or done < asked) and "POISON" not in os.environ:
+            print(f"checkpoint {asked} is ahead of the table, which is at {done}", flush=True)
+            os._exit(EARLY_CHECKPOINT)
+        if at is not None and at > self.processor.delivered:
+            print(f"checkpoint {at} is beyond what was delivered, {self.processor.delivered}", flush=True)
+            os._exit(EARLY_CHECKPOINT)
+        self.checkpointer.checkpoint(at, **options)
+
+
+class Processor(SparkProcessor):
+    delivered = None
+
+    def initialize(self, context):
+        super().initialize(context)
+        attempt = attempt_of(context.shard_id)
+        trouble = json.loads(os.environ.get("TROUBLE", "[]"))[attempt - 1 : attempt]
+        if trouble and trouble[0] is not None:
+            arrange(*trouble[0])
+
+    def process_batch(self, batch, checkpointer):
+        self.delivered = batch.last_position or self.delivered
+        super().process_batch(batch, Checked(checkpointer, self))
+
+    def shard_ended(self, checkpointer):
+        super().shard_ended(Checked(checkpointer, self))
+
+    def shutdown_requested(self, checkpointer):
+        super().shutdown_requested(Checked(checkpointer, self))
+
+
+def attempt_of(shard_id):
+    """1 for the shard's first child, 2 for the next."""
+    if "FASTKCL_REPLAY_ATTEMPT" in os.environ:
+        return int(os.environ["FASTKCL_REPLAY_ATTEMPT"])
+    with Path(f"{os.environ['TABLE_PATH']}-{shard_id}.attempts").open("ab") as file:
+        file.write(b".")
+        return file.tell()
+
+
+def arrange(what, when, *details):
+    happen = {"kill": lambda: os.kill(os.getpid(), signal.SIGKILL), "full": lambda: fill_disk(*details[2:])}[what]
+    if when == "seconds":
+        timer = threading.Timer(details[0], happen)
+        timer.daemon = True
+        timer.start()
+        return
+    owner, name = (REQUESTS | POINTS[SINK])[details[0]]
+    function = getattr(owner, name)
+    left = [details[1]]
+
+    def count():
+        left[0] -= 1
+        if left[0] == 0:
+            happen()
+
+    def call(*arguments, **options):
+        if when == "before":
+            count()
+        result = function(*arguments, **options)
+        if when == "after":
+            count()
+        return result
+
+    setattr(owner, name, call)
+
+
+def fill_disk(seconds=None):
+    """No file can grow any more; pipes are none. Python ignores SIGXFSZ, so that a write fails instead."""
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    print("the disk is full", flush=True)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, most[1]))
+    if seconds is not None:
+        timer = threading.Timer(seconds, resource.setrlimit, (resource.RLIMIT_FSIZE, most))
+        timer.daemon = True
+        timer.start()
+
+
+def poisoned(df):
+    if os.environ.get("POISON") in df.table["sequenceNumber"].to_pylist():
+        raise ValueError("a poison record")
+    return df
+
+
+def slow_writes(seconds):
+    stage = FakeWriter.parquet
+
+    def parquet(self, url):
+        print(f"staging {len(self.table)} records", flush=True)
+        time.sleep(seconds)
+        stage(self, url)
+
+    FakeWriter.parquet = parquet
+
+
+if __name__ == "__main__":
+    slow_writes(float(os.environ.get("WRITE_SECONDS", "0")))
+    options = {"max_records": 70, "checkpoint_interval": 0} | json.loads(os.environ.get("OPTIONS", "{}"))
+    sink = getattr(sinks, SINK)(os.environ["TABLE_PATH"], transform=poisoned)
+    processor = Processor(sink, spark=Session(), **options)
+    fastkcl.run(processor, **json.loads(os.environ.get("RUN_OPTIONS", "{}")))

@@ -1,0 +1,57 @@
+"""Packages that fastkcl is compared with, each in an environment of its own below `.cache`, made once."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from paths import ROOT
+
+CACHE = ROOT / ".cache"
+_TIMEOUT = 240.0  # seconds; a set-up may download some 30 MB
+
+
+def install(folder: Path, *requirements: str, check: str) -> Path:
+    """Make the environment if it is not there, or of another Python; one process at a time.
+
+    Args:
+        folder: of the environment.
+        requirements: what pip installs.
+        check: a program that fails if it is not whole.
+
+    Returns:
+        Its interpreter; the packages' scripts are beside it.
+
+    Raises:
+        OSError, subprocess.SubprocessError: it could not be made. What there is of it will not be used.
+    """
+    python = folder / "bin" / "python"
+    # Written last: without it an environment is not whole.
+    mark = folder / "complete"
+    made_by = f"{' '.join(requirements)} {sys.base_prefix} {sys.version}"
+    folder.parent.mkdir(exist_ok=True)
+    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (mark.is_file() and mark.read_text() == made_by):
+            if folder.exists():
+                shutil.rmtree(folder)
+            _run(sys.executable, "-m", "venv", folder)
+            pip = [python, "-m", "pip", "--quiet", "--no-input", "--disable-pip-version-check"]
+            _run(*pip, "install", *requirements)
+            _run(python, "-c", check)
+            mark.write_text(made_by)
+    return python
+
+
+def _run(*command: str | Path) -> None:
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT)
+
+
+def last_words(error: Exception) -> str:
+    """Why it could not be made."""
+    said = getattr(error, "stderr", None) or b""  # of a timeout it is bytes, whatever was asked for
+    lines = (said if isinstance(said, str) else said.decode("utf-8", "replace")).strip().splitlines()
+    return lines[-1] if lines else str(error)
