@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo test test-rust test-neon test-python test-daemon test-daemon-half test-daemon-rest test-daemon-long test-chaos bench bench-quick lint format wheel sdist clean
+.PHONY: demo test test-rust test-python test-system test-long test-neon test-asan fuzz fuzz-quick bench bench-codec bench-quick lint format wheel sdist clean
 
 # The dependencies, and a first build of the extension.
 $(VENV)/.installed: pyproject.toml tests/plugin/pyproject.toml tests/plugin/fastkcl_cases.py
@@ -24,7 +24,16 @@ $(VENV)/.built: $(VENV)/.installed $(RUST_SOURCES)
 demo: $(VENV)/.built
 	$(BIN)/fastkcl demo
 
-test: test-rust test-python
+# Everything that needs no daemon of Java's and no long trial. ROOM=kinesis runs one room's tests (a folder of tests/);
+# ORDER=random shuffles them, and SEED=n repeats an order. Tests wait more than they compute: more workers than cores.
+ROOM ?=
+ORDER ?=
+SEED ?= $(shell date +%s)
+WORKERS ?= 6
+PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal --durations=20 \
+	$(if $(filter random,$(ORDER)),-p randomly --randomly-seed=$(SEED))
+
+test: $(if $(ROOM),,test-rust) test-python
 
 test-rust:
 	cargo test --locked --workspace --quiet
@@ -60,29 +69,20 @@ fuzz fuzz-quick:
 	done
 
 test-python: $(VENV)/.built
-	$(BIN)/python -m pytest
+	$(PYTEST) $(if $(ROOM),tests/$(ROOM))
 
-# Java daemons of three generations against local AWS, with native, drop-in and Spark children. Needs Maven for the jars
-# of KCL 1, once; a Java of the machine's own is needed by Maven alone. (`make test` runs the daemon of KCL 3 once.)
-# Two processes, which mostly wait for timers of the daemons; what both need is fetched before.
-DAEMON_HALF := tests/system/test_daemon_life.py tests/system/test_daemon_deaths.py
-test-daemon: $(VENV)/.built
+# What has to die, hang or last: real daemons of KCL 3, 1.15 and 1.7 between local AWS and children of all kinds, chaos,
+# streaming queries. Needs Maven for the jars of KCL 1, once; a Java of the machine's own is needed by Maven alone.
+test-system: WORKERS := 5
+test-system: $(VENV)/.built
 	$(BIN)/python -c 'from fastkcl.daemon.jars import *; [find_jars(one, environ={}) for one in VERSIONS if one.is_1]'
-	$(MAKE) --jobs=2 --output-sync=target test-daemon-half test-daemon-rest
+	$(PYTEST) -m 'system and not long' tests/system
 
-test-daemon-half: $(VENV)/.built
-	$(BIN)/python -m pytest -m 'daemon and not daemon_long' --durations=10 $(DAEMON_HALF)
-
-test-daemon-rest: $(VENV)/.built
-	$(BIN)/python -m pytest -m 'daemon and not daemon_long' --durations=10 $(addprefix --ignore=,$(DAEMON_HALF))
-
-# The faults that those are a part of: each with each generation and sink.
-test-daemon-long: $(VENV)/.built
-	$(BIN)/python -m pytest -m daemon_long
-
-# Children that die, wake up and lose leases at random, and a Spark that is killed; each run has its seed in its name.
-test-chaos: $(VENV)/.built
-	FASTKCL_CHAOS_RUNS=50 $(BIN)/python -m pytest tests/system/test_chaos.py tests/system/test_chaos_connect.py
+# The full counts of the same: each fault with each daemon and each sink, and seeds of chaos by the dozen. Hours.
+test-long: WORKERS := 3
+test-long: $(VENV)/.built
+	$(BIN)/python -c 'from fastkcl.daemon.jars import *; [find_jars(one, environ={}) for one in VERSIONS if one.is_1]'
+	FASTKCL_CHAOS_RUNS=50 $(PYTEST) -m 'system' tests/system
 
 # All suites, about an hour; some of them: make bench BENCH="decode pipe". The figures into docs/performance.md too:
 # make bench BENCH=--write.

@@ -10,8 +10,17 @@ from collections.abc import Iterator
 import case_files
 import pytest
 from hypothesis import settings
+from paths import TESTS
 
-pytest_plugins = ["java_helpers", "original_async_kinesis", "original_kclpy", "spark_fixtures"]
+pytest_plugins = [
+    "run_folder",
+    "time_limits",
+    "services",
+    "java_helpers",
+    "original_async_kinesis",
+    "original_kclpy",
+    "spark_fixtures",
+]
 
 # Examples take long on a busy machine, which is no failure; HYPOTHESIS_PROFILE=thorough for a longer look.
 settings.register_profile("default", deadline=None, max_examples=100, print_blob=True)
@@ -20,6 +29,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    for room in (path.name for path in TESTS.iterdir() if path.is_dir()):
+        config.addinivalue_line("markers", f"{room}: the tests in tests/{room}")
     if not config.pluginmanager.hasplugin("fastkcl_cases"):
         raise pytest.UsageError(
             "the tests' own plugin is not installed: run `make test`, or `pip install tests/plugin`"
@@ -32,7 +43,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect case tests without a case, which pytest would report as skipped."""
+    """Mark tests with their room. Deselect case tests without a case, which pytest would report as skipped."""
+    for item in items:
+        if item.path.is_relative_to(TESTS):
+            item.add_marker(item.path.relative_to(TESTS).parts[0])
     empty = [item for item in items if _is_empty_case_test(item)]
     if empty:
         config.hook.pytest_deselected(items=empty)

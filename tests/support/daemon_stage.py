@@ -31,13 +31,13 @@ CHILD = PROGRAMS / "sink_child.py"
 def daemons(
     *quick: tuple[Generation, str], generations: Collection[Generation] = tuple(Generation)
 ) -> pytest.MarkDecorator:
-    """Each generation with each sink. Those that are not `quick` are of ``make test-daemon-long`` only."""
+    """Each generation with each sink. Those that are not `quick` are of ``make test-long`` only."""
     rows = [
         pytest.param(
             generation,
             sink,
             id=f"{generation.name}-{sink}",
-            marks=() if (generation, sink) in quick else pytest.mark.daemon_long,
+            marks=() if (generation, sink) in quick else pytest.mark.long,
         )
         for generation in generations
         for sink in SINKS

@@ -2,7 +2,7 @@
 
 What has to hold, whatever happens: the table has each record once, by key and payload; no child asks for a checkpoint
 of what is not in the table or was not delivered (programs/sink_child.py then ends with a code of its own); every shard
-is checkpointed at its end. ``make test-chaos`` plays many more seeds.
+is checkpointed at its end. ``make test-long`` plays many more seeds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A Connect server that is killed while children write to it, and comes back: each record once in both sinks.
 
-One JVM after the other, of its own, ten seconds each: one restart here, two and more seeds in ``make test-chaos``.
+One JVM after the other, of its own, ten seconds each: one restart here, two and more seeds in ``make test-long``.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ KCL_3, KCL_1_15, KCL_1_7 = Generation.KCL_3, Generation.KCL_1_15, Generation.KCL
 PARQUET, DELTA = "ParquetSink", "DeltaSink"
 KILLED = "exited with code 137 (signal 9)"
 
-pytestmark = [pytest.mark.daemon, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 STAGES = [
     ["kill", "before", "status", 1],  # of initialize

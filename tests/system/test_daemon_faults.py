@@ -13,7 +13,7 @@ from sink_helpers import letters_in, records_of
 KCL_3, KCL_1_15, KCL_1_7 = Generation.KCL_3, Generation.KCL_1_15, Generation.KCL_1_7
 PARQUET, DELTA = "ParquetSink", "DeltaSink"
 
-pytestmark = [pytest.mark.daemon, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 @daemons((KCL_3, DELTA), (KCL_1_7, PARQUET))

@@ -26,7 +26,7 @@ KCL_3 = Generation.KCL_3
 FAILOVER = int(QUICK[KCL_3]["failoverTimeMillis"]) / 1000
 A, B = "shardId-000000000000", "shardId-000000000001"
 
-pytestmark = [pytest.mark.daemon, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 class Read(NamedTuple):

@@ -41,7 +41,7 @@ KINDS = ("native", "drop-in", "spark")
 SHARDS = [f"shardId-{index:012}" for index in range(5)]
 LOCALE: dict[str, str | None] = {"LANG": "C", "LC_ALL": "C", "LC_CTYPE": None, "PYTHONUTF8": "1"}
 
-pytestmark = [pytest.mark.daemon, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 kinds = pytest.mark.parametrize("kind", KINDS)
 calling = pytest.mark.parametrize("kind", ["native", "drop-in"])  # those that write down each call
 

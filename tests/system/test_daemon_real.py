@@ -130,7 +130,6 @@ def failures(daemon: Daemon) -> list[str]:
     return [line for line in daemon.lines if "; again in " in line]
 
 
-@pytest.mark.daemon
 def test_children_that_fail_and_are_started_again(place: MakePlace, tmp_path: Path) -> None:
     """Two faults, one after the other, with one batch, of which nothing was checkpointed; no process is left."""
     started = []
@@ -156,7 +155,6 @@ def test_children_that_fail_and_are_started_again(place: MakePlace, tmp_path: Pa
     assert left.stdout == "", [daemon.text for _, daemon, _, _ in started]
 
 
-@pytest.mark.daemon
 def test_children_that_break_the_protocol(place: MakePlace) -> None:
     """The daemon ends, and `fastkcl daemon` with it: its last line says why."""
     lost = "answered initialize where processRecords was to be answered"
@@ -172,7 +170,6 @@ def test_children_that_break_the_protocol(place: MakePlace) -> None:
         assert daemon.lines[-1] == f"fastkcl daemon: the daemon ended: the child of {SHARD} {why}"
 
 
-@pytest.mark.daemon
 def test_noise_is_told(place: MakePlace) -> None:
     started = []
     for generation in Generation:
@@ -185,7 +182,6 @@ def test_noise_is_told(place: MakePlace) -> None:
         assert daemon.end() == 0, daemon.text
 
 
-@pytest.mark.daemon
 def test_the_java_of_the_package_index_and_credentials_under_a_prefix(place: MakePlace, tmp_path: Path) -> None:
     provider = ("--aws-credentials-provider", "CustomEnvironmentVariableCredentialsProvider")
     environment = {
@@ -210,7 +206,6 @@ def test_the_java_of_the_package_index_and_credentials_under_a_prefix(place: Mak
             assert "Using credentials with access key id: mine" in daemon.text
 
 
-@pytest.mark.daemon
 @generations
 def test_what_is_printed_runs_by_itself(aws: LocalAws, place: MakePlace, generation: Generation) -> None:
     at = place(generation)
@@ -253,7 +248,6 @@ def tool(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.daemon
 @pytest.mark.parametrize(
     ("generation", "provider"),
     [
@@ -275,7 +269,6 @@ def test_known_providers_are_in_the_jars(generation: Generation, provider: str, 
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.daemon
 @generations
 def test_the_keys_are_those_of_the_jars(generation: Generation, request: pytest.FixtureRequest) -> None:
     written = json.loads((ROOT / "python/fastkcl/daemon/keys.json").read_text())[generation.value]

