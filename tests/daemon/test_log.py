@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from clocks import Clock
 from fastkcl.daemon.log import Event, Kind, LogReader, ShardState, parse
 
 SHARD = "shardId-000000000003"
 PLACE = "49680438244498743393480722487291902314221529407017713666"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def line(message: str, level: str = "INFO", shard: str = "") -> str:

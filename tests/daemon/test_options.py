@@ -232,8 +232,9 @@ class TestCommand:
         (problem,) = problems(KCL_3, {"executableName": command})
         assert problem.startswith(f"command line: {quoted} in executableName: the daemon splits the command at spaces")
 
-    @pytest.mark.parametrize("command", [f'{sys.executable} -c print("x")', f"{sys.executable} it's fine isn't it"])
-    def test_quotes_that_are_only_characters(self, command: str) -> None:
+    @pytest.mark.parametrize("arguments", ['-c print("x")', "it's fine isn't it"])
+    def test_quotes_that_are_only_characters(self, arguments: str) -> None:
+        command = f"{sys.executable} {arguments}"
         assert options(KCL_3, {"executableName": command}).get("executableName") == command
 
     def test_a_path_with_spaces_in_a_file(self, tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import fastkcl
 import pytest
+from checkpointers import FakeCheckpointer
+from clocks import Clock
 from kcl_helpers import (
     LEASE_LOST,
     SHARD_ENDED,
@@ -22,33 +24,17 @@ from kcl_helpers import (
 DONE = status("processRecords")
 
 
-class Clock:
-    """`time.monotonic` of the module, moved by hand."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1000.0
-        monkeypatch.setattr("fastkcl.kcl.function.time.monotonic", lambda: self.now)
-
-
-class FakeCheckpointer:
-    """Answers with the errors given, in order, then with success."""
-
-    def __init__(self, *errors: str | None) -> None:
-        self.errors = list(errors)
-        self.calls: list[dict[str, Any]] = []
-
-    def checkpoint(self, at: object = None, **options: Any) -> None:
-        assert at is None
-        self.calls.append(options)
-        name = self.errors.pop(0) if self.errors else None
-        if name is not None:
-            raise fastkcl.CheckpointError(name)
-
-
 def batch(*sequence_numbers: int) -> fastkcl.RecordBatch:
     message = fastkcl.decode_line(process_records(*sequence_numbers))
     assert isinstance(message, fastkcl.ProcessRecords)
     return message.batch
+
+
+def moved_by_hand(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """`time.monotonic` of the module."""
+    clock = Clock(1000.0)
+    monkeypatch.setattr("fastkcl.kcl.function.time.monotonic", clock)
+    return clock
 
 
 def started(seen: list[int], interval: float | None = None) -> Any:
@@ -65,31 +51,31 @@ def started(seen: list[int], interval: float | None = None) -> Any:
 
 
 def test_checkpoints_at_most_every_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
+    clock = moved_by_hand(monkeypatch)
     seen: list[int] = []
     function, checkpointer = started(seen), FakeCheckpointer()
     for seconds, checkpoints in [(0, 1), (5, 1), (4.9, 1), (0.2, 2), (9, 2), (1.1, 3)]:
         clock.now += seconds
         function.process_batch(batch(1, 2), checkpointer)
-        assert len(checkpointer.calls) == checkpoints
+        assert checkpointer.asked == [None] * checkpoints
     assert seen == [2] * 6
 
 
 def test_an_empty_batch_is_a_chance_to_checkpoint_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
+    clock = moved_by_hand(monkeypatch)
     seen: list[int] = []
     function, checkpointer = started(seen), FakeCheckpointer()
     function.process_batch(batch(), checkpointer)
-    assert checkpointer.calls == []  # nothing was processed
+    assert checkpointer.asked == []  # nothing was processed
     function.process_batch(batch(1), checkpointer)
     function.process_batch(batch(2), checkpointer)
-    assert len(checkpointer.calls) == 1
+    assert checkpointer.asked == [None] * 1
     clock.now += 10
     function.process_batch(batch(), checkpointer)
-    assert len(checkpointer.calls) == 2
+    assert checkpointer.asked == [None] * 2
     clock.now += 10
     function.process_batch(batch(), checkpointer)
-    assert len(checkpointer.calls) == 2  # nothing new
+    assert checkpointer.asked == [None] * 2  # nothing new
     assert seen == [1, 1]
 
 
@@ -98,7 +84,7 @@ def test_a_retryable_refusal_is_logged_and_tried_again_at_the_next_request(caplo
     function.process_batch(batch(1), checkpointer)
     assert "shardId-7: checkpoint refused: ThrottlingException" in caplog.text
     function.process_batch(batch(), checkpointer)
-    assert len(checkpointer.calls) == 2
+    assert checkpointer.asked == [None] * 2
 
 
 def test_a_lost_lease_stops_the_work_and_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -112,7 +98,7 @@ def test_a_lost_lease_stops_the_work_and_is_said(caplog: pytest.LogCaptureFixtur
     function.lease_lost()
     assert "shardId-7: 2 records that came after the lease had moved were left to its new owner" in caplog.text
     assert seen == [1]
-    assert len(checkpointer.calls) == 1
+    assert checkpointer.asked == [None] * 1
     with pytest.raises(fastkcl.CheckpointError, match="ShutdownException"):
         function.shard_ended(FakeCheckpointer("ShutdownException"))
 
@@ -127,17 +113,17 @@ def test_shard_end_and_shutdown_retry() -> None:
     function, checkpointer = started([], 1e9), FakeCheckpointer()
     function.process_batch(batch(1), checkpointer)
     function.process_batch(batch(2), checkpointer)
-    assert checkpointer.calls == [{"retries": 0}]
+    assert checkpointer.retries == [0]
     function.shutdown_requested(checkpointer)
     function.shard_ended(checkpointer)
-    assert checkpointer.calls == [{"retries": 0}, {"retries": 2}, {"retries": 5}]
+    assert checkpointer.retries == [0, 2, 5]
 
 
 def test_shutdown_with_nothing_new_needs_no_checkpoint() -> None:
     function, checkpointer = started([], 0), FakeCheckpointer()
     function.process_batch(batch(1), checkpointer)
     function.shutdown_requested(checkpointer)
-    assert len(checkpointer.calls) == 1
+    assert checkpointer.asked == [None] * 1
 
 
 def test_a_failing_function_is_not_checkpointed() -> None:
@@ -259,7 +245,7 @@ def test_a_hidden_coroutine_is_neither_checkpointed_nor_answered(function: Any, 
 def test_any_other_result_is_dropped() -> None:
     function, checkpointer = fastkcl.processor(lambda batch: iter([len(batch)])), FakeCheckpointer()
     function.process_batch(batch(1), checkpointer)  # type: ignore[arg-type]
-    assert len(checkpointer.calls) == 1
+    assert checkpointer.asked == [None] * 1
 
 
 def test_refuses_wrong_arguments() -> None:

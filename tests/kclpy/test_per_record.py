@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import inspect
 import io
 import json
@@ -13,7 +14,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import checkpointers
 import pytest
+from clocks import Clock
 from fastkcl.kclpy import kcl, messages
 from fastkcl.kclpy.checkpoint_error import CheckpointError
 from fastkcl.kclpy.per_record import PerRecordProcessor
@@ -33,42 +36,15 @@ RETRYABLE = [
 FINAL = ["InvalidStateException", "IllegalArgumentException", "NullPointerException"]
 
 Place = tuple[int, int | None]
-
-
-class Clock:
-    """Time that passes only when it is told to, or slept away."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.slept: list[float] = []
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
-
-
-class FakeCheckpointer:
-    """Answers with the errors given, in order, then with success."""
-
-    def __init__(self, *errors: str | None) -> None:
-        self.errors = list(errors)
-        self.calls: list[tuple[str | None, int | None]] = []
-
-    def checkpoint(self, sequence_number: str | None = None, sub_sequence_number: int | None = None) -> None:
-        self.calls.append((sequence_number, sub_sequence_number))
-        name = self.errors.pop(0) if self.errors else None
-        if name is not None:
-            raise CheckpointError(name)
+# With the package's own error.
+FakeCheckpointer = functools.partial(checkpointers.FakeCheckpointer, kind=CheckpointError)
 
 
 class Collector(PerRecordProcessor):
     """Notes what it is given; fails at, or asks for a checkpoint at, the sequence numbers it is told."""
 
     def __init__(self, *, fails: Iterable[int] = (), answers: dict[int, Any] | None = None, **options: Any) -> None:
-        self.clock = Clock()
+        self.clock = Clock(1000.0)
         super().__init__(**{"clock": self.clock, "sleep": self.clock.sleep, **options})
         self.fails = set(fails)
         self.answers = answers or {}
@@ -870,7 +846,7 @@ class Watched(PerRecordProcessor):
     """Fails when it is told to, and keeps account of what was delivered and processed."""
 
     def __init__(self, script: Iterable[str], **options: Any) -> None:
-        clock = Clock()
+        clock = Clock(1000.0)
         super().__init__(clock=clock, sleep=clock.sleep, **options)
         self.script = iter(script)
         self.delivered: list[Place] = []

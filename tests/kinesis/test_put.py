@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from aws_kinesis_agg.deaggregator import iter_deaggregate_records
+from clocks import Clock
 from fastkcl.kinesis import Aggregator, Entry, Filler, PutError, PutOptions, PutReport, ShardMap, UserRecord
 from fastkcl.kinesis.aggregate import AGGREGATE_BYTES
 from fastkcl.kinesis.put import MAX_CALL_BYTES, MAX_CALL_RECORDS
@@ -63,21 +64,6 @@ class Client:
                 iterator = answer.get("NextShardIterator") if answer["Records"] else None
             result[shard["ShardId"]] = rows
         return result
-
-
-class Clock:
-    """A clock that only sleeping moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.naps: list[float] = []
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.naps.append(seconds)
-        self.now += seconds
 
 
 def fill(client: Client, records: Iterable[UserRecord], clock: Clock | None = None, **options: Any) -> PutReport:
@@ -141,7 +127,7 @@ def test_a_rate_is_kept_evenly(options: dict[str, float], seconds: float) -> Non
     report = fill(Client(), records, clock, **options)
     # The last call is put when it is due, not when the next would be.
     assert seconds - 0.25 <= report.seconds <= seconds
-    assert max(clock.naps) <= 0.21
+    assert max(clock.slept) <= 0.21
     assert report.users == 3000
 
 
@@ -149,7 +135,7 @@ def test_a_low_rate_is_one_record_at_a_time() -> None:
     client, clock = Client(), Clock()
     fill(client, numbered(4), clock, rate=2.0)
     assert [len(call) for call in client.calls] == [1, 1, 1, 1]
-    assert clock.naps == [0.5, 0.5, 0.5]
+    assert clock.slept == [0.5, 0.5, 0.5]
 
 
 # Refusals.
@@ -167,7 +153,7 @@ def test_refused_records_come_again_in_order_and_first() -> None:
     assert client.calls[2] == client.calls[1][1::2]
     assert flat(client.stored()) == sorted(records)
     assert report.refused == {"ProvisionedThroughputExceededException": 375}
-    assert all(nap > 0 for nap in clock.naps)
+    assert all(nap > 0 for nap in clock.slept)
 
 
 def test_order_within_a_key_through_refusals() -> None:
@@ -192,8 +178,8 @@ def test_a_stream_that_takes_nothing_is_given_up() -> None:
     with pytest.raises(PutError, match="s took none of 100 records in 4 calls: InternalFailure 400x") as error:
         fill(client, numbered(600), clock, attempts=4)
     assert (error.value.report.users, len(client.calls)) == (500, 5)
-    assert len(clock.naps) == 3
-    assert 0.2 < clock.naps[-1] <= 0.8, "pauses grow"
+    assert len(clock.slept) == 3
+    assert 0.2 < clock.slept[-1] <= 0.8, "pauses grow"
 
 
 # Aggregates.

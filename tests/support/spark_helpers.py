@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fastkcl import CheckpointError, Position, ProcessRecords, RecordBatch, ShardContext, _core
+from checkpointers import FakeCheckpointer as FakeCheckpointer
+from fastkcl import ProcessRecords, RecordBatch, ShardContext, _core
 
 ARRIVAL = 1_700_000_000_000
 
@@ -39,31 +40,3 @@ def shard_context(
     return ShardContext(
         stream=stream, shard_id=shard_id, sequence_number="TRIM_HORIZON", sub_sequence_number=0, dialect=dialect
     )
-
-
-class FakeCheckpointer:
-    """Takes down what is asked for; answers with the errors given, one a request, then with success."""
-
-    def __init__(self, *errors: str | None) -> None:
-        self.errors = list(errors)
-        self.asked: list[Position | None] = []
-        self.stored: list[Position | None] = []
-
-    def checkpoint(
-        self,
-        at: Position | None = None,
-        sub_sequence_number: int | None = None,
-        *,
-        retries: int = 0,
-        backoff: float = 1.0,
-    ) -> None:
-        assert sub_sequence_number is None
-        for attempt in range(retries + 1):
-            self.asked.append(at)
-            name = self.errors.pop(0) if self.errors else None
-            if name is None:
-                self.stored.append(at)
-                return
-            error = CheckpointError(name)
-            if not error.retryable or attempt == retries:
-                raise error
