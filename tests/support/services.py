@@ -68,11 +68,7 @@ class SharedAws(LocalAws):
 
     def __init__(self, url: str) -> None:
         super().__init__()
-        self._shared_url = url
-
-    @property
-    def url(self) -> str:
-        return self._shared_url
+        self._url = url
 
     def _not_ours(self, *_: Any) -> Any:
         raise AssertionError("all tests share this server: a test that does this to one needs its own, `own_aws`")
