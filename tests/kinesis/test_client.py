@@ -1,7 +1,7 @@
 """`StreamClient`: what a consumer and a producer share, against local AWS; its decisions without time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -11,13 +11,13 @@ from fastkcl.kinesis.client import Backoff, Failure, ReconnectPolicy, StreamClie
 from fastkcl.kinesis.exceptions import StreamDoesNotExist, StreamExists, StreamShardLimit, StreamStatusInvalid
 from fastkcl.local_aws import Fault, LocalAws
 from kinesis_helpers import environment as environment  # a fixture
-from local_aws_helpers import SHARD_0
+from local_aws_helpers import SHARD_0, make_stream, new_name, server_of
 
 
-@pytest.fixture(scope="module")
-def aws() -> Iterator[LocalAws]:
-    with LocalAws(streams={"orders": 3}) as server:
-        yield server
+@pytest.fixture
+def orders(request: pytest.FixtureRequest) -> str:
+    """A new stream of three shards."""
+    return make_stream(server_of(request), 3)
 
 
 def client_error(code: str, status: int = 400) -> ClientError:
@@ -105,7 +105,7 @@ def test_what_names_no_stream(name: Any, error: type[Exception]) -> None:
         StreamClient(name)
 
 
-def run(use: Callable[[StreamClient], Awaitable[Any]], name: str = "orders", **options: Any) -> Any:
+def run(use: Callable[[StreamClient], Awaitable[Any]], name: str, **options: Any) -> Any:
     async def main() -> Any:
         async with StreamClient(name, expo_backoff=0.001, **options) as client:
             return await use(client)
@@ -118,7 +118,7 @@ def run(use: Callable[[StreamClient], Awaitable[Any]], name: str = "orders", **o
     [({}, 230), ({"use_list_shards": True}, 1030), ({"skip_describe_stream": True}, 1030)],
 )
 def test_all_pages_of_shards(aws: LocalAws, options: dict[str, Any], count: int) -> None:
-    name = f"pages-{len(options)}-{next(iter(options), 'describe')}"
+    name = new_name()
     kinesis = aws.client("kinesis")
     kinesis.create_stream(StreamName=name, ShardCount=count)
     arn = kinesis.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]["StreamARN"]
@@ -131,10 +131,10 @@ def test_all_pages_of_shards(aws: LocalAws, options: dict[str, Any], count: int)
 
 def test_parents_and_ranges_of_shards(aws: LocalAws) -> None:
     kinesis = aws.client("kinesis")
-    kinesis.create_stream(StreamName="parents", ShardCount=2)
+    parents = make_stream(aws, 2)
     ids = [f"shardId-{number:012}" for number in range(3)]
-    kinesis.merge_shards(StreamName="parents", ShardToMerge=ids[0], AdjacentShardToMerge=ids[1])
-    left, right, merged = run(StreamClient.list_shards, "parents")
+    kinesis.merge_shards(StreamName=parents, ShardToMerge=ids[0], AdjacentShardToMerge=ids[1])
+    left, right, merged = run(StreamClient.list_shards, parents)
     assert (left.is_closed, right.is_closed, merged.is_closed) == (True, True, False)
     assert set(merged.parents) == set(ids[:2])
     assert merged.hash_range == (0, 2**128 - 1) == (left.hash_range[0], right.hash_range[1])
@@ -142,107 +142,111 @@ def test_parents_and_ranges_of_shards(aws: LocalAws) -> None:
     assert not left.range.is_open
 
 
-def test_shards_are_described_where_they_cannot_be_listed(aws: LocalAws) -> None:
-    aws.faults(Fault("ListShards", "AccessDeniedException"))
-    assert len(run(StreamClient.list_shards, use_list_shards=True)) == 3
+def test_shards_are_described_where_they_cannot_be_listed(own_aws: LocalAws, orders: str) -> None:
+    own_aws.faults(Fault("ListShards", "AccessDeniedException"))
+    assert len(run(StreamClient.list_shards, orders, use_list_shards=True)) == 3
     with pytest.raises(ClientError, match="AccessDenied"):
-        run(StreamClient.list_shards, skip_describe_stream=True)
+        run(StreamClient.list_shards, orders, skip_describe_stream=True)
 
 
 def test_a_stream_that_is_not_there() -> None:
-    with pytest.raises(StreamDoesNotExist, match="there is no stream nowhere"):
-        run(StreamClient.list_shards, "nowhere")
-    with pytest.raises(StreamDoesNotExist, match="nowhere"):
-        run(StreamClient.list_shards, "nowhere", skip_describe_stream=True)
+    nowhere = new_name()
+    with pytest.raises(StreamDoesNotExist, match=f"there is no stream {nowhere}"):
+        run(StreamClient.list_shards, nowhere)
+    with pytest.raises(StreamDoesNotExist, match=nowhere):
+        run(StreamClient.list_shards, nowhere, skip_describe_stream=True)
 
 
-def test_a_stream_that_is_made(aws: LocalAws) -> None:
+def test_a_stream_that_is_made(own_aws: LocalAws) -> None:
+    made = new_name()
     for _ in range(2):  # there already, the second time
-        assert len(run(StreamClient.list_shards, "made", create_stream=True, create_stream_shards=2)) == 2
+        assert len(run(StreamClient.list_shards, made, create_stream=True, create_stream_shards=2)) == 2
     with pytest.raises(StreamExists):
-        run(lambda client: client.create_stream(1), "made")
-    aws.faults(Fault("CreateStream", "LimitExceededException"))
+        run(lambda client: client.create_stream(1), made)
+    own_aws.faults(Fault("CreateStream", "LimitExceededException"))
     with pytest.raises(StreamShardLimit):
-        run(lambda client: client.create_stream(1), "made")
+        run(lambda client: client.create_stream(1), made)
 
 
 def test_a_stream_that_takes_its_time() -> None:
-    with LocalAws(streams={"slow": 1}, transition_seconds=5.0) as slow:
+    with LocalAws(transition_seconds=1.0) as slow:
+        slow.client("kinesis").create_stream(StreamName="slow", ShardCount=1)
         assert run(StreamClient.list_shards, "slow", endpoint_url=slow.url)
-        slow.client("kinesis").create_stream(StreamName="slower", ShardCount=1)
+    with LocalAws(streams={"slower": 1}, transition_seconds=3600) as slower:
         with pytest.raises(StreamStatusInvalid, match="describe_timeout"):
-            run(StreamClient.list_shards, "slower", endpoint_url=slow.url, describe_timeout=0.05)
-        slow.client("kinesis").delete_stream(StreamName="slow")
+            run(StreamClient.list_shards, "slower", endpoint_url=slower.url, describe_timeout=0.05)
+        slower.client("kinesis").delete_stream(StreamName="slower")
         with pytest.raises(StreamStatusInvalid, match="being deleted"):
-            run(StreamClient.list_shards, "slow", endpoint_url=slow.url)
+            run(StreamClient.list_shards, "slower", endpoint_url=slower.url)
 
 
-def test_throttling_of_calls_about_the_stream_is_waited_for(aws: LocalAws) -> None:
-    aws.faults(Fault("DescribeStream", "LimitExceededException", times=2))
-    assert len(run(StreamClient.list_shards)) == 3
-    assert aws.hits() == [2]
+def test_throttling_of_calls_about_the_stream_is_waited_for(own_aws: LocalAws, orders: str) -> None:
+    own_aws.faults(Fault("DescribeStream", "LimitExceededException", times=2))
+    assert len(run(StreamClient.list_shards, orders)) == 3
+    assert own_aws.hits() == [2]
 
 
-def test_an_outage_is_waited_for(aws: LocalAws) -> None:
+def test_an_outage_is_waited_for(own_aws: LocalAws, orders: str) -> None:
     seen: list[str] = []
-    aws.faults(Fault("ListShards", "InternalFailure", times=3))
-    shards = run(StreamClient.list_shards, skip_describe_stream=True, on_outage=lambda e: seen.append(error_code(e)))
+    own_aws.faults(Fault("ListShards", "InternalFailure", times=3))
+    options: dict[str, Any] = {"skip_describe_stream": True, "on_outage": lambda error: seen.append(error_code(error))}
+    shards = run(StreamClient.list_shards, orders, **options)
     assert len(shards) == 3
     assert seen == ["InternalFailure"] * 3
 
 
 def test_an_outage_that_does_not_end() -> None:
     with pytest.raises(ConnectionError, match="after 2 attempts to reconnect") as caught:
-        run(StreamClient.list_shards, endpoint_url="http://127.0.0.1:9", retry_limit=2)
+        run(StreamClient.list_shards, "orders", endpoint_url="http://127.0.0.1:9", retry_limit=2)
     assert isinstance(caught.value.__cause__, EndpointConnectionError)
 
 
-def test_an_outage_is_one_for_all_tasks(aws: LocalAws) -> None:
+def test_an_outage_is_one_for_all_tasks(own_aws: LocalAws, orders: str) -> None:
     """20 tasks fail at once; that is one attempt, not 20."""
 
     async def use(client: StreamClient) -> list[Any]:
-        aws.faults(Fault("DescribeStream", "InternalFailure", times=40))
+        own_aws.faults(Fault("DescribeStream", "InternalFailure", times=40))
         return await asyncio.gather(*(client.describe() for _ in range(20)))
 
-    assert len(run(use, retry_limit=3)) == 20
+    assert len(run(use, orders, retry_limit=3)) == 20
 
 
-def test_a_service_that_fails_at_one_call_only(aws: LocalAws) -> None:
+def test_a_service_that_fails_at_one_call_only(own_aws: LocalAws, orders: str) -> None:
     """What succeeds beside it does not keep it going for ever."""
 
     async def use(client: StreamClient) -> None:
-        aws.faults(Fault("DescribeStream", "InternalFailure"))
+        own_aws.faults(Fault("DescribeStream", "InternalFailure"))
         failing = asyncio.create_task(client.describe())
         while not failing.done():
             await client.call("list_shards", client.address)
         with pytest.raises(ConnectionError, match="describe_stream"):
             await failing
 
-    run(use, retry_limit=4)
-    assert aws.hits() == [5]
+    run(use, orders, retry_limit=4)
+    assert own_aws.hits() == [5]
 
 
-def test_records_are_decoded_without_botocores_parser(aws: LocalAws) -> None:
+def test_records_are_decoded_without_botocores_parser(aws: LocalAws, orders: str) -> None:
     kinesis = aws.client("kinesis")
     for number in range(3):
-        kinesis.put_record(StreamName="orders", PartitionKey="k", ExplicitHashKey="0", Data=b"%d" % number)
+        kinesis.put_record(StreamName=orders, PartitionKey="k", ExplicitHashKey="0", Data=b"%d" % number)
 
     async def use(client: StreamClient) -> Any:
         request = {**client.address, "ShardId": SHARD_0, "ShardIteratorType": "TRIM_HORIZON"}
         iterator = (await client.call("get_shard_iterator", request))["ShardIterator"]
         return await client.get_records(SHARD_0, iterator, 2, lambda answer: answer)
 
-    answer = run(use)
+    answer = run(use, orders)
     assert [record.data for record in answer.batch] == [b"0", b"1"]
     assert answer.batch.shard_id == SHARD_0
     assert answer.next_shard_iterator
 
 
-def test_a_session_of_the_programs_own(aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_of_the_programs_own(orders: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     session = get_session()
     session.set_credentials("a", "b")
-    assert len(run(StreamClient.list_shards, session=session)) == 3
+    assert len(run(StreamClient.list_shards, orders, session=session)) == 3
 
 
 def test_a_client_that_is_not_open() -> None:

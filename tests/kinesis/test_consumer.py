@@ -4,9 +4,8 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -39,28 +38,10 @@ from kinesis_helpers import (
     take_all,
 )
 from kinesis_helpers import environment as environment  # a fixture
-from local_aws_helpers import SHARD_0, client
+from kinesis_helpers import stream as stream  # a fixture
+from local_aws_helpers import SHARD_0, client, make_stream, new_name
 from paths import EXAMPLES
-
-STREAMS = count()
-
-
-@pytest.fixture(scope="module")
-def aws() -> Iterator[LocalAws]:
-    with LocalAws() as server:
-        yield server
-
-
-@pytest.fixture
-def stream(aws: LocalAws) -> str:
-    """A stream of one shard."""
-    return made(aws, 1)
-
-
-def made(aws: LocalAws, shards: int) -> str:
-    name = f"stream-{next(STREAMS)}"
-    client(aws).create_stream(StreamName=name, ShardCount=shards)
-    return name
+from waiting import until
 
 
 def consume(stream: str, use: Callable[[Consumer], Awaitable[Any]] = take_all, **options: Any) -> Any:
@@ -91,7 +72,7 @@ def last_sequences(aws: LocalAws, stream: str) -> dict[str, str]:
 
 
 def test_four_shards(aws: LocalAws) -> None:
-    stream = made(aws, 4)
+    stream = make_stream(aws, 4)
     put(aws, stream, numbered(20, 50))
     kept = MemoryCheckPointer()
     assert_each_once(consume(stream, checkpointer=kept), 20, 50)
@@ -100,7 +81,7 @@ def test_four_shards(aws: LocalAws) -> None:
 
 @pytest.mark.parametrize("options", [{"skip_describe_stream": True}, {"use_list_shards": True}, {"max_queue_size": 1}])
 def test_however_it_is_read(aws: LocalAws, options: dict[str, Any]) -> None:
-    stream = made(aws, 2)
+    stream = make_stream(aws, 2)
     put(aws, stream, numbered(3, 5))
     assert_each_once(consume(stream, **options), 3, 5)
 
@@ -124,7 +105,7 @@ def test_records_with_metadata(aws: LocalAws, stream: str) -> None:
 
 
 def test_batches(aws: LocalAws) -> None:
-    stream = made(aws, 2)
+    stream = make_stream(aws, 2)
     put(aws, stream, numbered(10, 20))
     kept = MemoryCheckPointer()
     batches: list[RecordBatch] = consume(stream, output="batches", checkpointer=kept)
@@ -153,7 +134,7 @@ def test_hundreds_of_records_without_items(aws: LocalAws, stream: str) -> None:
 
 
 def test_a_shard_that_is_caught_up_does_not_delay_others(aws: LocalAws) -> None:
-    stream = made(aws, 2)
+    stream = make_stream(aws, 2)
     put(aws, stream, [{"key": 0, "n": n} for n in range(6)], key="k")  # all in one shard
     assert_each_once(
         consume(stream, lambda consumer: take(consumer, 6), record_limit=1, sleep_time_no_records=3600), 1, 6
@@ -187,7 +168,7 @@ def test_aggregates(aws: LocalAws, stream: str) -> None:
 
 def test_an_aggregate_that_went_astray(aws: LocalAws) -> None:
     """It has a key of another shard, which has it, too; the position moves past it all the same."""
-    stream = made(aws, 2)
+    stream = make_stream(aws, 2)
     processor = KPLStringProcessor()
     processor.add_item("astray")
     (aggregate,) = processor.get_items()
@@ -249,7 +230,7 @@ def test_it_goes_on_inside_of_an_aggregate(aws: LocalAws, stream: str) -> None:
 
 
 def test_latest(aws: LocalAws) -> None:
-    stream = made(aws, 2)
+    stream = make_stream(aws, 2)
     put(aws, stream, numbered(4, 5))
 
     async def use(consumer: Consumer) -> list[Any]:
@@ -257,24 +238,24 @@ def test_latest(aws: LocalAws) -> None:
         await consumer.wait_ready()
         assert consumer.is_ready
         await asyncio.to_thread(put, aws, stream, numbered(4, 5, start=5))
-        return await take_all(consumer)
+        return await take_all(consumer, 20)
 
     items = consume(stream, use, iterator_type="LATEST", skip_describe_stream=True)
     assert sorted(item["n"] for item in items) == sorted(list(range(5, 10)) * 4)
 
 
-def test_latest_loses_nothing_when_its_iterator_expires(aws: LocalAws, stream: str) -> None:
+def test_latest_loses_nothing_when_its_iterator_expires(own_aws: LocalAws, stream: str) -> None:
     """Before the first record there is no sequence number to go on behind."""
 
     async def use(consumer: Consumer) -> list[Any]:
-        aws.faults(Fault("GetRecords", "ProvisionedThroughputExceededException"))
+        own_aws.faults(Fault("GetRecords", "ProvisionedThroughputExceededException"))
         await consumer.wait_ready()
-        await asyncio.to_thread(put, aws, stream, numbered(1, 3))
-        aws.faults(Fault("GetRecords", "ExpiredIteratorException", times=1))
-        return await take_all(consumer)
+        await asyncio.to_thread(put, own_aws, stream, numbered(1, 3))
+        own_aws.faults(Fault("GetRecords", "ExpiredIteratorException", times=1))
+        return await take_all(consumer, 3)
 
     assert_each_once(consume(stream, use, iterator_type="LATEST"), 1, 3)
-    assert aws.hits() == [1]
+    assert own_aws.hits() == [1]
 
 
 def test_children_begin_at_their_first_record(aws: LocalAws, stream: str) -> None:
@@ -286,7 +267,7 @@ def test_children_begin_at_their_first_record(aws: LocalAws, stream: str) -> Non
         await asyncio.to_thread(put, aws, stream, numbered(8, 2, start=1))
         await asyncio.to_thread(split, aws, stream, open_shards(aws, stream)[0])
         await asyncio.to_thread(put, aws, stream, numbered(8, 2, start=3))
-        return await take_all(consumer)
+        return await take_all(consumer, 32)
 
     items = consume(stream, use, iterator_type="LATEST")
     assert_each_once([{**item, "n": item["n"] - 1} for item in items], 8, 4)
@@ -300,7 +281,7 @@ def test_latest_passes_shards_that_were_closed_before(aws: LocalAws, stream: str
     async def use(consumer: Consumer) -> list[Any]:
         await consumer.wait_ready()
         await asyncio.to_thread(put, aws, stream, numbered(8, 2, start=4))
-        return await take_all(consumer)
+        return await take_all(consumer, 16)
 
     items = consume(stream, use, iterator_type="LATEST")
     assert_each_once([{**item, "n": item["n"] - 4} for item in items], 8, 2)
@@ -322,7 +303,7 @@ def test_a_timestamp(aws: LocalAws, stream: str) -> None:
 
 
 def test_split_and_merge_under_load(aws: LocalAws) -> None:
-    stream = made(aws, 4)
+    stream = make_stream(aws, 4)
     keys, rounds = 16, 12
 
     def load() -> None:
@@ -359,7 +340,7 @@ def test_split_and_merge_under_load(aws: LocalAws) -> None:
 
 def test_a_merged_shard_waits_for_both_parents(aws: LocalAws) -> None:
     """One parent has much more to read than the other."""
-    stream = made(aws, 2)
+    stream = make_stream(aws, 2)
     put(aws, stream, numbered(10, 20))
     first, second = open_shards(aws, stream)
     merge(aws, stream, first, second)
@@ -368,7 +349,7 @@ def test_a_merged_shard_waits_for_both_parents(aws: LocalAws) -> None:
 
 
 def test_no_more_open_shards_than_it_may_have(aws: LocalAws) -> None:
-    stream = made(aws, 4)
+    stream = make_stream(aws, 4)
     put(aws, stream, numbered(20, 5))
 
     async def use(consumer: Consumer) -> int:
@@ -381,17 +362,17 @@ def test_no_more_open_shards_than_it_may_have(aws: LocalAws) -> None:
 # Faults.
 
 
-def test_expired_iterators(aws: LocalAws) -> None:
-    stream = made(aws, 4)
-    put(aws, stream, numbered(8, 50))
-    aws.faults(Fault("GetRecords", "ExpiredIteratorException", times=12, skip=3))
+def test_expired_iterators(own_aws: LocalAws) -> None:
+    stream = make_stream(own_aws, 4)
+    put(own_aws, stream, numbered(8, 50))
+    own_aws.faults(Fault("GetRecords", "ExpiredIteratorException", times=12, skip=3))
     assert_each_once(consume(stream, record_limit=20), 8, 50)
-    assert aws.hits() == [12]
+    assert own_aws.hits() == [12]
 
 
-def test_throttling(aws: LocalAws, stream: str) -> None:
-    put(aws, stream, numbered(1, 5))
-    aws.faults(
+def test_throttling(own_aws: LocalAws, stream: str) -> None:
+    put(own_aws, stream, numbered(1, 5))
+    own_aws.faults(
         Fault("GetRecords", "ProvisionedThroughputExceededException", times=2),
         Fault("GetShardIterator", "ProvisionedThroughputExceededException", times=1),
         Fault("DescribeStream", "LimitExceededException", times=1),
@@ -409,9 +390,11 @@ def test_throttling(aws: LocalAws, stream: str) -> None:
     assert counters(metrics, "consumer_errors_total") == {"ProvisionedThroughputExceededException": 3}
 
 
-def test_a_failing_service(aws: LocalAws, stream: str) -> None:
-    put(aws, stream, numbered(1, 5))
-    aws.faults(Fault("GetRecords", "InternalFailure", times=4), Fault("GetShardIterator", "InternalFailure", times=3))
+def test_a_failing_service(own_aws: LocalAws, stream: str) -> None:
+    put(own_aws, stream, numbered(1, 5))
+    own_aws.faults(
+        Fault("GetRecords", "InternalFailure", times=4), Fault("GetShardIterator", "InternalFailure", times=3)
+    )
     metrics = InMemoryMetricsCollector()
     assert_each_once(consume(stream, metrics_collector=metrics), 1, 5)
     assert counters(metrics, "consumer_errors_total") == {"InternalFailure": 7}
@@ -429,7 +412,7 @@ def test_connections_that_are_cut(tmp_path: Path) -> None:
                 await asyncio.to_thread(aws.kill)
                 items += await take(consumer, consumer._queue.rows)
                 await asyncio.to_thread(aws.start)
-            return items + await take_all(consumer)
+            return items + await take_all(consumer, 1600 - len(items))
 
         items = consume("cut", use, endpoint_url=aws.url, record_limit=40, retry_limit=100, expo_backoff_limit=0.2)
         assert_each_once(items, 16, 100)
@@ -456,19 +439,19 @@ def test_what_was_fetched_before_a_service_is_gone(tmp_path: Path) -> None:
         assert_each_once(seen, 1, 9)
 
 
-def test_ten_failures_in_a_row_reach_the_program_and_it_can_go_on(aws: LocalAws, stream: str) -> None:
-    put(aws, stream, numbered(1, 5))
+def test_ten_failures_in_a_row_reach_the_program_and_it_can_go_on(own_aws: LocalAws, stream: str) -> None:
+    put(own_aws, stream, numbered(1, 5))
 
     async def use(consumer: Consumer) -> list[Any]:
         items = await take(consumer, 3)
-        aws.faults(Fault("GetRecords", "ExpiredIteratorException"))
+        own_aws.faults(Fault("GetRecords", "ExpiredIteratorException"))
         items += await take(consumer, 2)
         with pytest.raises(Exception, match="ExpiredIterator"):
             await take_all(consumer)
-        assert aws.hits() == [10]
-        aws.faults()
-        await asyncio.to_thread(put, aws, stream, numbered(1, 5, start=5))
-        return items + await take_all(consumer)
+        assert own_aws.hits() == [10]
+        own_aws.faults()
+        await asyncio.to_thread(put, own_aws, stream, numbered(1, 5, start=5))
+        return items + await take_all(consumer, 5)
 
     assert_each_once(consume(stream, use), 1, 10)
 
@@ -476,9 +459,9 @@ def test_ten_failures_in_a_row_reach_the_program_and_it_can_go_on(aws: LocalAws,
 def test_a_stream_that_is_not_there(aws: LocalAws) -> None:
     for options in ({}, {"skip_describe_stream": True}):
         with pytest.raises(StreamDoesNotExist):
-            consume("nowhere", **options)
+            consume(new_name(), **options)
     with pytest.raises(StreamDoesNotExist):
-        consume("nowhere", lambda consumer: consumer.wait_ready(), skip_describe_stream=True)
+        consume(new_name(), lambda consumer: consumer.wait_ready(), skip_describe_stream=True)
 
 
 def test_a_stream_that_is_deleted_on_the_way(aws: LocalAws, stream: str) -> None:
@@ -669,7 +652,7 @@ def test_a_shard_is_given_back_behind_its_last_position(aws: LocalAws, stream: s
 
 def test_a_shard_that_is_lost(aws: LocalAws) -> None:
     """Nothing of it is delivered any more, nothing is written; the others go on. Then it is ours again."""
-    stream = made(aws, 2)
+    stream = make_stream(aws, 2)
     put(aws, stream, numbered(10, 20))
 
     class Losing(Failing):
@@ -708,20 +691,27 @@ def test_a_shard_that_is_lost(aws: LocalAws) -> None:
 # Flow, and its end.
 
 
-def test_a_queue_that_stays_full(aws: LocalAws, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_that_stays_full(
+    own_aws: LocalAws, stream: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """What found no room is fetched again, and arrives once."""
     monkeypatch.setattr(fetch, "QUEUE_FULL_SECONDS", 0.02)
-    put(aws, stream, numbered(1, 40))
+    put(own_aws, stream, numbered(1, 40))
+    before = own_aws.calls().get("GetShardIterator", 0)
+
+    def times_full() -> int:
+        return sum("the queue was full" in record.message for record in caplog.records)
 
     async def use(consumer: Consumer) -> list[Any]:
         items = []
-        for _ in range(8):
+        for _ in range(6):
+            seen = times_full()
             items += await take(consumer, 5)
-            await asyncio.sleep(0.1)
+            await until(lambda seen=seen: times_full() > seen, "the queue to be full again", seen=times_full)
         return items + await take_all(consumer)
 
     assert_each_once(consume(stream, use, max_queue_size=3), 1, 40)
-    assert aws.calls()["GetShardIterator"] > 1
+    assert own_aws.calls()["GetShardIterator"] > before + 1
 
 
 def test_waiting_that_is_cancelled_loses_nothing(aws: LocalAws, stream: str) -> None:
@@ -766,7 +756,7 @@ async def in_three_tasks(consumer: Consumer) -> list[Any]:
 
 def test_several_tasks_share_a_consumer(aws: LocalAws) -> None:
     """While one of them waits for a checkpoint, or for a shard's end, the others begin nothing of the kind."""
-    stream = made(aws, 2)
+    stream = make_stream(aws, 2)
     put(aws, stream, numbered(10, 20))
     for shard in open_shards(aws, stream):
         split(aws, stream, shard)
@@ -791,20 +781,22 @@ def test_without_an_idle_timeout_it_ends_when_it_is_closed(aws: LocalAws, stream
 
     async def use(consumer: Consumer) -> list[Any]:
         reading = asyncio.create_task(take_all(consumer))
-        while not consumer.get_shard_status()["shard_details"]:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.5)
+
+        def answers() -> int:
+            return sum((each["stats"] or {}).get("success", 0) for each in consumer.get_shard_status()["shard_details"])
+
+        await until(lambda: answers() >= 5, "answers without records", seen=answers)
+        assert not reading.done()
         await consumer.close()
         return await reading
 
-    items = consume(stream, use, idle_timeout=None)
-    assert_each_once(items, 1, len(items))
+    assert_each_once(consume(stream, use, idle_timeout=None), 1, 2)
 
 
-def test_it_does_not_end_while_the_service_is_away(aws: LocalAws, stream: str) -> None:
+def test_it_does_not_end_while_the_service_is_away(own_aws: LocalAws, stream: str) -> None:
     """The outage takes longer than idle_timeout."""
-    put(aws, stream, numbered(1, 2))
-    aws.faults(Fault("GetRecords", "InternalFailure", times=4))
+    put(own_aws, stream, numbered(1, 2))
+    own_aws.faults(Fault("GetRecords", "InternalFailure", times=4))
     items = consume(stream, idle_timeout=0.05, expo_backoff=0.3, expo_backoff_limit=0.3)
     assert_each_once(items, 1, 2)
 
@@ -937,7 +929,7 @@ def test_two_ways_to_write_positions_exclude_each_other() -> None:
 
 def test_the_example(aws: LocalAws) -> None:
     """What one example puts, the other reads; started again, it goes on behind."""
-    stream = made(aws, 4)
+    stream = make_stream(aws, 4)
     environment = {**os.environ, **aws.environment}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -9,44 +9,36 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from fastkcl import BatchProcessor, Checkpointer, CheckpointError, Position, RecordBatch, ShardContext
-from fastkcl.kinesis import CheckpointOwnershipConflict, KPLStringProcessor, MemoryCheckPointer, run_processors
+from fastkcl.kinesis import (
+    CheckpointOwnershipConflict,
+    KPLStringProcessor,
+    MemoryCheckPointer,
+    reading,
+    run_processors,
+)
 from fastkcl.kinesis.exceptions import StreamDoesNotExist
 from fastkcl.local_aws import Fault, LocalAws
 from fastkcl.spark import SparkProcessor
 from fastkcl.spark.sinks import ParquetSink
 from kinesis_helpers import QUICK, numbered, open_shards, put, split
 from kinesis_helpers import environment as environment  # a fixture
-from local_aws_helpers import SHARD_0, client, read
+from kinesis_helpers import stream as stream  # a fixture
+from local_aws_helpers import SHARD_0, client, new_name, read
 from paths import EXAMPLES
 from sink_helpers import FakeSession, records_of
+from waiting import until, wait_until
 
 if TYPE_CHECKING:
-    from fastkcl.spark import LocalSpark
+    from spark_fixtures import SharedSpark
 
-STREAMS = count()
 CHILD = "shardId-000000000001"
-
-
-@pytest.fixture(scope="module")
-def aws() -> Iterator[LocalAws]:
-    with LocalAws() as server:
-        yield server
-
-
-@pytest.fixture
-def stream(aws: LocalAws) -> str:
-    name = f"hosted-{next(STREAMS)}"
-    client(aws).create_stream(StreamName=name, ShardCount=1)
-    return name
 
 
 class Told(BatchProcessor):
@@ -98,6 +90,40 @@ def run(stream: str, make: Callable[[], BatchProcessor], **options: Any) -> None
 
     asyncio.run(main())
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("shardId")]
+
+
+def run_until(
+    condition: Callable[[], bool],
+    what: str,
+    log: list[Any],
+    stream: str,
+    make: Callable[[], BatchProcessor],
+    **options: Any,
+) -> None:
+    """Run them until the log says enough; then they are stopped."""
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        options_of_run = {"checkpointer": MemoryCheckPointer(), **QUICK, "idle_timeout": None, **options}
+        running = asyncio.create_task(run_processors(stream, make, stop=stop, **options_of_run))
+        await until(lambda: condition() or running.done(), what, seen=lambda: log)
+        stop.set()
+        await running
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("shardId")]
+
+
+def names(log: list[Any], shard_id: str = SHARD_0) -> list[str]:
+    """What the processors of a shard were told."""
+    return [entry[1] for entry in log if entry[0] == shard_id]
+
+
+@pytest.fixture
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard that has become free is allocated soon."""
+    monkeypatch.setattr(reading, "ALLOCATE_SECONDS", 0.05)
 
 
 def texts(aws: LocalAws, stream: str, *data: str) -> None:
@@ -219,12 +245,20 @@ def test_a_backend_that_is_away(aws: LocalAws, stream: str) -> None:
     assert not kept.get_all_checkpoints()[SHARD_0]
 
 
+@pytest.mark.usefixtures("looks_often")
 def test_a_lease_that_is_lost(aws: LocalAws, stream: str) -> None:
     """It is told, and has the shard again when it is allocated again."""
     texts(aws, stream, "1")
     log: list[Any] = []
     kept = Refusing(CheckpointOwnershipConflict("another's"))
-    run(stream, lambda: Told(log, checkpoint_each), checkpointer=kept, idle_timeout=4.0)
+    run_until(
+        lambda: names(log).count("batch") == 2,
+        "the batch again",
+        log,
+        stream,
+        lambda: Told(log, checkpoint_each),
+        checkpointer=kept,
+    )
     what = [entry[1:] for entry in log]
     lost = what.index(("lost",))
     assert what[:lost][1:] == [("batch", [b"1"]), ("refused", "ShutdownException", False)]
@@ -254,6 +288,7 @@ class Lapsing(MemoryCheckPointer):
         return super().is_allocated(shard_id)
 
 
+@pytest.mark.usefixtures("looks_often")
 def test_a_lease_that_is_lost_while_a_batch_is_processed(aws: LocalAws, stream: str) -> None:
     """The shard is allocated again, and read, as soon as it is free."""
     texts(aws, stream, "1")
@@ -265,18 +300,33 @@ def test_a_lease_that_is_lost_while_a_batch_is_processed(aws: LocalAws, stream: 
             kept.lapse()
             assert kept.seen.wait(60)
 
-    run(stream, lambda: Told(log, act), checkpointer=kept, idle_timeout=4.0)
+    run_until(
+        lambda: names(log).count("batch") == 2,
+        "the batch again",
+        log,
+        stream,
+        lambda: Told(log, act),
+        checkpointer=kept,
+    )
     once = ["initialize", "batch"]
     assert [entry[1] for entry in log] == [*once, "lost", "over", *once, "shutdown", "over"]
 
 
+@pytest.mark.usefixtures("looks_often")
 def test_a_lease_that_is_lost_at_a_shards_end(aws: LocalAws, stream: str) -> None:
     """A processor that raises the refusal, as all of them do there, does not end those of other shards."""
     texts(aws, stream, "1")
     split(aws, stream, open_shards(aws, stream)[0])
     log: list[Any] = []
-    run(stream, lambda: Told(log), checkpointer=Refusing(CheckpointOwnershipConflict("another's")), idle_timeout=4.0)
-    parent = [entry[1] for entry in log if entry[0] == SHARD_0]
+    run_until(
+        lambda: "initialize" in names(log, CHILD),
+        "the processor of a child",
+        log,
+        stream,
+        lambda: Told(log),
+        checkpointer=Refusing(CheckpointOwnershipConflict("another's")),
+    )
+    parent = names(log)
     assert parent == ["initialize", "batch", "ended", "lost", "over", "initialize", "batch", "ended", "over"]
     assert [entry[1] for entry in log if entry[0] == CHILD] == ["initialize", "shutdown", "over"]
 
@@ -354,8 +404,7 @@ def test_a_call_is_not_repeated_when_the_run_is_to_stop(aws: LocalAws, stream: s
         running = asyncio.create_task(
             run_processors(stream, poisoned(log), stop=stop, retries=9, retry_backoff=3600, on_error="skip", **options)
         )
-        while b"poison" not in batches(log):
-            await asyncio.sleep(0.01)
+        await until(lambda: b"poison" in batches(log), "the poison", seen=lambda: log)
         stop.set()
         with pytest.raises(ValueError, match="poison"):
             await asyncio.wait_for(running, 60)
@@ -415,8 +464,7 @@ def test_stop_and_cancel(aws: LocalAws, stream: str) -> None:
     async def cancelled(log: list[Any]) -> None:
         options = {**QUICK, "idle_timeout": None, "checkpointer": MemoryCheckPointer()}
         running = asyncio.create_task(run_processors(stream, lambda: Told(log), **options))
-        while len(log) < 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(log) >= 2, "the batch", seen=lambda: log)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -427,12 +475,12 @@ def test_stop_and_cancel(aws: LocalAws, stream: str) -> None:
         assert [entry[1] for entry in log] == ["initialize", "batch", "shutdown", "over"]
 
 
-def test_what_stops_the_reading(aws: LocalAws, stream: str) -> None:
+def test_what_stops_the_reading(own_aws: LocalAws, stream: str) -> None:
     with pytest.raises(StreamDoesNotExist):
-        run("nowhere", lambda: Told([]))
+        run(new_name(), lambda: Told([]))
     with pytest.raises(StreamDoesNotExist):
-        run("nowhere", lambda: Told([]), skip_describe_stream=True)
-    aws.faults(Fault("GetRecords", "ExpiredIteratorException"))
+        run(new_name(), lambda: Told([]), skip_describe_stream=True)
+    own_aws.faults(Fault("GetRecords", "ExpiredIteratorException"))
     log: list[Any] = []
     with pytest.raises(Exception, match="ExpiredIterator"):
         run(stream, lambda: Told(log), idle_timeout=None)
@@ -502,10 +550,10 @@ def fill_a_table_with_deaths(aws: LocalAws, stream: str, folder: Path, spark: An
     """Two runs that die, resharding between them, and one that ends well; each record is in the table once."""
     kept = MemoryCheckPointer()
     put(aws, stream, numbered(16, 20))
-    options: dict[str, Any] = {"checkpointer": kept, "record_limit": 50, "idle_timeout": 3.0}
+    options: dict[str, Any] = {"checkpointer": kept, "record_limit": 50}
     for batches in (2, 4):
         with pytest.raises(OSError, match="dies"):
-            run(stream, lambda batches=batches: Dying(folder, spark, batches), **options)
+            run(stream, lambda batches=batches: Dying(folder, spark, batches), idle_timeout=None, **options)
         split(aws, stream, open_shards(aws, stream)[0])
         put(aws, stream, numbered(16, 5, start=20 if batches == 2 else 25))
     run(stream, lambda: Dying(folder, spark, 10**6), **options)
@@ -527,19 +575,25 @@ def test_each_record_once_in_a_table(aws: LocalAws, stream: str, tmp_path: Path)
     fill_a_table_with_deaths(aws, stream, tmp_path, SinkSession())
 
 
-def test_each_record_once_in_a_table_by_spark(aws: LocalAws, stream: str, tmp_path: Path, spark: LocalSpark) -> None:
+def test_each_record_once_in_a_table_by_spark(aws: LocalAws, stream: str, tmp_path: Path, spark: SharedSpark) -> None:
     fill_a_table_with_deaths(aws, stream, tmp_path, spark.session)
 
 
-def test_the_example(aws: LocalAws, stream: str, tmp_path: Path, spark: LocalSpark) -> None:
+def test_the_example(aws: LocalAws, stream: str, tmp_path: Path, spark: SharedSpark) -> None:
     put(aws, stream, numbered(10, 50))
     program = EXAMPLES / "kinesis_to_spark.py"
     environment = {**os.environ, **aws.environment, "FASTKCL_SPARK": str(spark.url)}
     with subprocess.Popen([sys.executable, program, stream, tmp_path], env=environment) as running:
-        deadline = time.monotonic() + 120
-        while sum(records_of(tmp_path).values()) < 500 and running.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.5)
-        running.send_signal(signal.SIGTERM)
+        try:
+            wait_until(
+                lambda: sum(records_of(tmp_path).values()) >= 500 or running.poll() is not None,
+                "500 records in the table",
+                seconds=120,
+                seen=lambda: sum(records_of(tmp_path).values()),
+                step=0.1,
+            )
+        finally:
+            running.send_signal(signal.SIGTERM)
         assert running.wait(120) == 0
     assert set(records_of(tmp_path).values()) == {1}
     assert len(records_of(tmp_path)) == 500

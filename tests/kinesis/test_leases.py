@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from checkpoint_helpers import A, B, awaited, until
+from checkpoint_helpers import A, B, awaited
 from fastkcl.kinesis.checkpoints import SHARD_END, LeasedCheckPointer, RedisCheckPointer
 from fastkcl.kinesis.checkpoints.leased import is_later
 from fastkcl.kinesis.exceptions import CheckpointFlushError, CheckpointOwnershipConflict, ValidationError
+from waiting import until
 
 SESSION = 60
 
@@ -122,7 +123,7 @@ async def test_a_session_counts_from_before_the_call() -> None:
     places = Places()
     places.gate.clear()
     taking = asyncio.create_task(places.allocate(A))
-    await until(lambda: places.calls == ["take 0"])
+    await until(lambda: places.calls == ["take 0"], "take 0", seen=lambda: places.calls)
     places.now = SESSION
     places.gate.set()
     assert await taking == (True, None)
@@ -145,9 +146,9 @@ async def test_a_checkpoint_is_a_renewal() -> None:
 async def test_a_heartbeat_does_not_wake_what_is_lost(caplog: pytest.LogCaptureFixture) -> None:
     places = Places(heartbeat_frequency=0.01)
     await places.allocate(A)
-    await until(lambda: "renew 0" in places.calls)
+    await until(lambda: "renew 0" in places.calls, "renew 0", seen=lambda: places.calls)
     places.now = SESSION * 2
-    await until(lambda: f"lost {A}" in caplog.text)
+    await until(lambda: f"lost {A}" in caplog.text, "the loss of the lease", seen=lambda: caplog.text)
     count = len(places.calls)
     assert places.calls[-1] == "renew 0"
     await asyncio.sleep(0.05)
@@ -160,11 +161,11 @@ async def test_heartbeats_that_fail_end_with_the_session(caplog: pytest.LogCaptu
     places = Places(heartbeat_frequency=0.01)
     await places.allocate(A)
     places.failure = lambda call, shard_id: OSError("no route") if call == "renew" else None
-    await until(lambda: places.calls.count("renew 0") > 3)
+    await until(lambda: places.calls.count("renew 0") > 3, "calls of renew 0", seen=lambda: places.calls)
     assert places.is_allocated(A)
     assert "no route" in caplog.text
     places.now = SESSION
-    await until(lambda: f"lost {A}" in caplog.text)
+    await until(lambda: f"lost {A}" in caplog.text, "the loss of the lease", seen=lambda: caplog.text)
     await places.close()
 
 
@@ -182,7 +183,7 @@ async def test_one_shard_that_hangs_holds_up_no_other(caplog: pytest.LogCaptureF
             await hang.wait()
 
     places._call = hanging  # type: ignore[method-assign]
-    await until(lambda: places.calls.count("renew 1") > 3)
+    await until(lambda: places.calls.count("renew 1") > 3, "calls of renew 1", seen=lambda: places.calls)
     assert places.calls.count("renew 0") > 1
     hang.set()
     await places.close()
@@ -194,13 +195,13 @@ async def test_a_heartbeat_waits_for_a_checkpoint() -> None:
     await places.allocate(A)
     places.gate.clear()
     writing = asyncio.create_task(places.checkpoint(A, position(1)))
-    await until(lambda: "store 0" in places.calls)
+    await until(lambda: "store 0" in places.calls, "store 0", seen=lambda: places.calls)
     count = len(places.calls)
     await asyncio.sleep(0.05)
     assert len(places.calls) == count
     places.gate.set()
     await writing
-    await until(lambda: places.calls[-1] == "renew 0")
+    await until(lambda: places.calls[-1] == "renew 0", "renew 0", seen=lambda: places.calls)
     await places.close()
 
 
@@ -225,7 +226,7 @@ async def test_a_newer_position_that_comes_while_one_is_flushed_stays() -> None:
     await places.checkpoint(A, position(1))
     places.gate.clear()
     flushing = asyncio.create_task(places.manual_checkpoint())
-    await until(lambda: "store 0" in places.calls)
+    await until(lambda: "store 0" in places.calls, "store 0", seen=lambda: places.calls)
     await places.checkpoint(A, position(2))
     places.gate.set()
     await flushing
@@ -243,7 +244,7 @@ async def test_flushes_come_one_after_the_other() -> None:
         await places.checkpoint(shard_id, position(1))
     places.gate.clear()
     flushes = [asyncio.create_task(places.manual_checkpoint()) for _ in range(3)]
-    await until(lambda: "store 0" in places.calls)
+    await until(lambda: "store 0" in places.calls, "store 0", seen=lambda: places.calls)
     places.gate.set()
     await asyncio.gather(*flushes)
     assert [call for call in places.calls if call.startswith("store")] == ["store 0", "store 1"]
@@ -276,7 +277,7 @@ async def test_a_cancelled_flush_keeps_the_rest() -> None:
         await places.checkpoint(shard_id, position(1))
     places.gate.clear()
     flushing = asyncio.create_task(places.manual_checkpoint())
-    await until(lambda: "store 0" in places.calls)
+    await until(lambda: "store 0" in places.calls, "store 0", seen=lambda: places.calls)
     flushing.cancel()
     await asyncio.wait([flushing])
     places.gate.set()
@@ -291,7 +292,7 @@ async def test_an_older_position_is_not_written_after_a_newer_one() -> None:
     await places.allocate(A)
     places.gate.clear()
     newer = asyncio.create_task(places.checkpoint(A, position(2)))
-    await until(lambda: "store 0" in places.calls)
+    await until(lambda: "store 0" in places.calls, "store 0", seen=lambda: places.calls)
     older = asyncio.create_task(places.checkpoint(A, position(1)))
     await asyncio.sleep(0)
     places.gate.set()
@@ -306,7 +307,7 @@ async def test_a_shard_whose_taker_gave_up_is_given_back() -> None:
     places = Places()
     places.gate.clear()
     taking = asyncio.create_task(places.allocate(A))
-    await until(lambda: places.calls == ["take 0"])
+    await until(lambda: places.calls == ["take 0"], "take 0", seen=lambda: places.calls)
     taking.cancel()
     await asyncio.wait([taking])
     assert taking.cancelled()
@@ -322,7 +323,7 @@ async def test_two_that_ask_for_a_shard_ask_once() -> None:
     places = Places()
     places.gate.clear()
     taking = [asyncio.create_task(places.allocate(A)) for _ in range(2)]
-    await until(lambda: places.calls == ["take 0"])
+    await until(lambda: places.calls == ["take 0"], "take 0", seen=lambda: places.calls)
     places.gate.set()
     assert await asyncio.gather(*taking) == [(True, None)] * 2
     places.failure = lambda call, shard_id: OSError("no route") if call == "take" else None

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pytest
@@ -32,8 +32,9 @@ from fastkcl.kinesis import (
 from fastkcl.kinesis.client import StreamClient
 from fastkcl.kinesis.topology import Shard
 from fastkcl.local_aws import Fault, LocalAws
-from local_aws_helpers import client, read, shards
+from local_aws_helpers import client, new_name, read, server_of, shards
 from paths import EXAMPLES
+from waiting import until
 
 T = TypeVar("T")
 Answer = Callable[[Sequence[dict[str, Any]]], Awaitable[dict[str, Any]]]
@@ -547,21 +548,12 @@ def test_a_producer_that_was_never_used() -> None:
 # Against the service.
 
 
-@pytest.fixture(scope="module")
-def aws() -> Iterator[LocalAws]:
-    with LocalAws() as aws:
-        yield aws
-
-
 @pytest.fixture
-def kinesis(aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    for name, value in aws.environment.items():
+def kinesis(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    server = server_of(request)
+    for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
-    yield client(aws)
-    aws.faults()
-
-
-NAMES = (f"orders-{number}" for number in itertools.count())
+    return client(server)
 
 
 def stored(kinesis: Any, stream: str) -> dict[str, list[tuple[str, Any]]]:
@@ -594,7 +586,7 @@ def expected(count: int, keys: int = 10) -> dict[str, list[int]]:
 
 @pytest.mark.parametrize("options", [{}, {"use_list_shards": True}, {"skip_describe_stream": True}], ids=str)
 def test_a_stream_of_four_shards(kinesis: Any, options: dict[str, Any]) -> None:
-    stream = next(NAMES)
+    stream = new_name()
 
     async def main() -> None:
         made = {"create_stream": True, "create_stream_shards": 4} if "skip_describe_stream" not in options else {}
@@ -609,7 +601,7 @@ def test_a_stream_of_four_shards(kinesis: Any, options: dict[str, Any]) -> None:
 
 
 def test_a_stream_by_its_arn_and_one_that_is_not_there(kinesis: Any) -> None:
-    stream = next(NAMES)
+    stream, nowhere = new_name(), new_name()
     kinesis.create_stream(StreamName=stream, ShardCount=1)
     arn = kinesis.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]["StreamARN"]
 
@@ -619,11 +611,11 @@ def test_a_stream_by_its_arn_and_one_that_is_not_there(kinesis: Any) -> None:
             await producer.put({"a": "ä"})
         assert metrics.counters[f"producer_records_sent_total{{stream_name={stream}}}"] == 1
         for options in ({}, {"use_list_shards": True}):
-            with pytest.raises(StreamDoesNotExist, match="there is no stream nowhere"):
-                await Producer("nowhere", **options).start()  # type: ignore[arg-type]
-        missing = Producer("nowhere", skip_describe_stream=True)
+            with pytest.raises(StreamDoesNotExist, match=f"there is no stream {nowhere}"):
+                await Producer(nowhere, **options).start()  # type: ignore[arg-type]
+        missing = Producer(nowhere, skip_describe_stream=True)
         await missing.put(1)
-        with pytest.raises(StreamDoesNotExist, match="there is no stream nowhere"):
+        with pytest.raises(StreamDoesNotExist, match=f"there is no stream {nowhere}"):
             await missing.close()
         assert [item.data for item in missing.unsent] == [b"1"]
 
@@ -631,10 +623,10 @@ def test_a_stream_by_its_arn_and_one_that_is_not_there(kinesis: Any) -> None:
     assert [value for rows in stored(kinesis, stream).values() for _, value in rows] == [{"a": "ä"}]
 
 
-def test_faults_of_all_kinds_lose_nothing(aws: LocalAws, kinesis: Any) -> None:
-    stream = next(NAMES)
+def test_faults_of_all_kinds_lose_nothing(own_aws: LocalAws, kinesis: Any) -> None:
+    stream = new_name()
     kinesis.create_stream(StreamName=stream, ShardCount=2)
-    aws.faults(
+    own_aws.faults(
         Fault("PutRecords", "ProvisionedThroughputExceededException", times=1, every=3),
         Fault("PutRecords", "InternalFailure", times=1, every=2),
         Fault("PutRecords", "ProvisionedThroughputExceededException", times=1),
@@ -648,12 +640,12 @@ def test_faults_of_all_kinds_lose_nothing(aws: LocalAws, kinesis: Any) -> None:
             await put_all(producer, range(300), keys=60)
 
     run(main())
-    assert aws.hits() == [1, 1, 1, 2]
+    assert own_aws.hits() == [1, 1, 1, 2]
     assert of_key(kinesis, stream) == expected(300, keys=60)
 
 
 def test_a_split_and_a_merge_under_load(kinesis: Any) -> None:
-    stream = next(NAMES)
+    stream = new_name()
     kinesis.create_stream(StreamName=stream, ShardCount=2)
 
     async def main() -> None:
@@ -690,7 +682,7 @@ def user_records(kinesis: Any, stream: str) -> dict[str, list[Any]]:
 
 
 def test_aggregates_of_each_shard_through_a_split_and_a_merge(kinesis: Any) -> None:
-    stream = next(NAMES)
+    stream = new_name()
     kinesis.create_stream(StreamName=stream, ShardCount=2)
     told: list[OutputItem] = []
 
@@ -720,15 +712,15 @@ def test_aggregates_of_each_shard_through_a_split_and_a_merge(kinesis: Any) -> N
     assert len(told) < 20
 
 
-def test_shards_that_cannot_be_listed_while_an_aggregate_is_in_doubt(aws: LocalAws, kinesis: Any) -> None:
-    stream = next(NAMES)
+def test_shards_that_cannot_be_listed_while_an_aggregate_is_in_doubt(own_aws: LocalAws, kinesis: Any) -> None:
+    stream = new_name()
     kinesis.create_stream(StreamName=stream, ShardCount=1)
 
     async def main() -> None:
         async with Producer(stream, aggregate=True, buffer_time=3600) as producer:
             await put_all(producer, range(100))
             kinesis.split_shard(StreamName=stream, ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**127))
-            aws.faults(Fault("DescribeStream", "AccessDeniedException", times=1))
+            own_aws.faults(Fault("DescribeStream", "AccessDeniedException", times=1))
             with pytest.raises(ClientError, match="AccessDeniedException"):
                 await producer.flush()
             assert [item.n for item in producer.unsent] == [100]
@@ -740,7 +732,7 @@ def test_shards_that_cannot_be_listed_while_an_aggregate_is_in_doubt(aws: LocalA
 
 
 def test_the_example(aws: LocalAws, kinesis: Any) -> None:
-    stream = next(NAMES)
+    stream = new_name()
     kinesis.create_stream(StreamName=stream, ShardCount=4)
     program = EXAMPLES / "to_kinesis.py"
     done = subprocess.run(
@@ -770,7 +762,7 @@ def test_a_service_that_goes_away_and_comes_back(tmp_path: Any, monkeypatch: pyt
                 own.kill()
                 await put_all(producer, range(100, 200))
                 flushing = asyncio.create_task(producer.flush())
-                await asyncio.sleep(0.3)
+                await until(lambda: producer._client._round >= 2, "attempts to reconnect")
                 assert not flushing.done()
                 await asyncio.to_thread(own.start)
                 await flushing

@@ -274,7 +274,7 @@ async def numbers(count: int) -> AsyncIterator[int]:
 
 @pytest.mark.parametrize(
     ("there", "options", "expected"),
-    [(3, {}, 3), (3, {"count": 2}, 2), (3, {"count": 0}, 0), (3, {"count": 9}, 3), (9, {"timeout": 0.05}, 9)],
+    [(3, {}, 3), (3, {"count": 2}, 2), (3, {"count": 0}, 0), (3, {"count": 9}, 3), (9, {"timeout": 1.0}, 9)],
 )
 def test_collected_records(there: int, options: dict[str, Any], expected: int) -> None:
     assert asyncio.run(collect_records(numbers(there), **options)) == list(range(expected))

@@ -7,22 +7,20 @@ import os
 import signal
 import subprocess
 import sys
-import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from checkpoint_helpers import redis_server
 from daemon_helpers import put
 from daemon_records import in_shard, in_stream
 from fastkcl.daemon.keys import Generation
 from fastkcl.local_aws import LocalAws
-from local_aws_helpers import is_open, shards
+from local_aws_helpers import is_open, make_stream, shards
 from paths import PROGRAMS, SUPPORT
 from sink_helpers import records_of
+from waiting import wait_until
 
 PATIENCE = 120.0
 KEYS = [f"key {number}" for number in range(24)]
@@ -48,9 +46,8 @@ class Group:
         self.folder = folder
         path = os.pathsep.join([str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])])
         self.environment = {**os.environ, **aws.environment, **variables, "PYTHONPATH": path}
-        self.stream = f"s-{uuid.uuid4().hex[:12]}"
+        self.stream = make_stream(aws, 4)
         self.kinesis = aws.client("kinesis")
-        self.kinesis.create_stream(StreamName=self.stream, ShardCount=4)
         self.rounds = 0
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -68,13 +65,17 @@ class Group:
         put(self.aws, self.stream, *(str(self.rounds) for _ in KEYS), keys=KEYS)
         self.rounds += 1
 
-    def put_until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
+    def put_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Put a round after the other until a condition holds."""
+
+        def holds() -> bool:
+            if condition():
+                return True
             assert all(process.poll() in (None, -9) for process in self.processes.values())
-            assert time.monotonic() < deadline
             self.put()
-            time.sleep(0.2)
+            return False
+
+        wait_until(holds, what, seconds=PATIENCE, seen=lambda: f"{self.rounds} rounds", step=0.2)
 
     def all(self) -> set[tuple[str, str]]:
         """Shard and sequence number of each record of the stream."""
@@ -86,13 +87,12 @@ class Group:
 
 
 @pytest.fixture(params=["redis", "dynamodb", "kcl"])
-def group(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Group]:
-    with LocalAws() as aws, redis_server() as variables:
-        group = Group(aws, variables, request.param, tmp_path)
-        yield group
-        for process in group.processes.values():
-            process.kill()
-            process.wait()
+def group(request: pytest.FixtureRequest, aws: LocalAws, redis: dict[str, str], tmp_path: Path) -> Iterator[Group]:
+    group = Group(aws, redis, request.param, tmp_path)
+    yield group
+    for process in group.processes.values():
+        process.kill()
+        process.wait()
 
 
 def test_a_table_has_each_record_once(group: Group) -> None:
@@ -112,32 +112,35 @@ def test_a_table_has_each_record_once(group: Group) -> None:
 
     first, second, third, _ = before = [shard["ShardId"] for shard in shards(group.kinesis, group.stream)]
     start("a", "2")
-    group.put_until(lambda: written() > len(KEYS))
+    group.put_until(lambda: written() > len(KEYS), "rows of the first")
     start("b")
-    group.put_until(more_in(before))
+    group.put_until(more_in(before), "rows of all shards")
     group.processes["a"].kill()
-    group.put_until(more_in(before))
+    group.put_until(more_in(before), "rows of all shards")
     group.kinesis.split_shard(StreamName=group.stream, ShardToSplit=first, NewStartingHashKey=str(1 << 125))
     group.kinesis.merge_shards(StreamName=group.stream, ShardToMerge=second, AdjacentShardToMerge=third)
     group.put()
     group.processes["b"].send_signal(signal.SIGSTOP)
     start("c")
     after = [shard["ShardId"] for shard in shards(group.kinesis, group.stream) if is_open(shard)]
-    group.put_until(more_in(after))
+    group.put_until(more_in(after), "rows of all shards after resharding")
     group.processes["b"].send_signal(signal.SIGCONT)
-    group.put_until(more_in(after))
+    group.put_until(more_in(after), "rows of all shards after resharding")
     group.processes["c"].kill()
-    group.put_until(more_in(after))
+    group.put_until(more_in(after), "rows of all shards after resharding")
 
     expected = Counter(
         (group.stream, record.shard, record.sequence_number, record.sub_sequence_number, record.data)
         for record in in_stream(group.kinesis, group.stream, Generation.KCL_3)
     )
     assert len(expected) == group.rounds * len(KEYS)
-    deadline = time.monotonic() + PATIENCE
-    while records_of(table) != expected:
-        assert time.monotonic() < deadline, records_of(table) - expected or len(expected - records_of(table))
-        time.sleep(0.2)
+    wait_until(
+        lambda: records_of(table) == expected,
+        "each record once",
+        seconds=PATIENCE,
+        seen=lambda: records_of(table) - expected or f"{len(expected - records_of(table))} are missing",
+        step=0.1,
+    )
 
 
 def read(lines: list[Line]) -> set[tuple[str, str]]:
@@ -146,9 +149,9 @@ def read(lines: list[Line]) -> set[tuple[str, str]]:
 
 def test_one_of_two_is_killed(group: Group) -> None:
     group.start("a", "2")
-    group.put_until(lambda: len({line.shard for line in group.lines("a")}) == 2)
+    group.put_until(lambda: len({line.shard for line in group.lines("a")}) == 2, "two shards of a")
     group.start("b")
-    group.put_until(lambda: len({line.shard for line in group.lines("b")}) == 2)
+    group.put_until(lambda: len({line.shard for line in group.lines("b")}) == 2, "two shards of b")
     assert {line.shard for line in group.lines("a")}.isdisjoint({line.shard for line in group.lines("b")})
 
     # Shards of both of them end, and the one dies before it has seen the ends of its own.
@@ -157,12 +160,15 @@ def test_one_of_two_is_killed(group: Group) -> None:
     group.kinesis.merge_shards(StreamName=group.stream, ShardToMerge=second, AdjacentShardToMerge=third)
     group.put()
     group.processes["a"].kill()
-    group.put_until(lambda: len({line.shard for line in group.lines("b")} - {*before}) == 3)
+    group.put_until(lambda: len({line.shard for line in group.lines("b")} - {*before}) == 3, "the new shards")
     due = group.all()
-    deadline = time.monotonic() + PATIENCE
-    while not due <= read(group.lines("a") + group.lines("b")):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_until(
+        lambda: due <= read(group.lines("a") + group.lines("b")),
+        "all records",
+        seconds=PATIENCE,
+        seen=lambda: due - read(group.lines("a") + group.lines("b")),
+        step=0.1,
+    )
 
     dead, alive = group.lines("a"), group.lines("b")
     assert read(dead + alive) == due

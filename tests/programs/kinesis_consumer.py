@@ -18,7 +18,7 @@ KINDS = {"redis": RedisCheckPointer, "dynamodb": DynamoDBCheckPointer, "kcl": KC
 async def main():
     consumer = Consumer(
         STREAM,
-        checkpointer=KINDS[KIND](STREAM, id=ID, session_timeout=3, heartbeat_frequency=1),
+        checkpointer=KINDS[KIND](STREAM, id=ID, session_timeout=6, heartbeat_frequency=1),
         processor=StringProcessor(),
         output="records",
         idle_timeout=None,

