@@ -1,34 +1,24 @@
 """`fastkcl kinesis`: what people and programs see of streams and records, and exit codes."""
 
-import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from fastkcl.local_aws import Fault, LocalAws
-from local_aws_helpers import client, read, shards
+from local_aws_helpers import client, make_stream, new_name, read, server_of, shards
+from waiting import wait_until
 
 COMMAND = [sys.executable, "-m", "fastkcl", "kinesis"]
-NAMES = (f"orders-{number}" for number in itertools.count())
-
-
-@pytest.fixture(scope="module")
-def aws() -> Iterator[LocalAws]:
-    with LocalAws() as aws:
-        yield aws
 
 
 @pytest.fixture
-def stream(aws: LocalAws) -> Iterator[str]:
-    name = next(NAMES)
-    client(aws).create_stream(StreamName=name, ShardCount=2)
-    yield name
-    aws.faults()
+def stream(request: pytest.FixtureRequest) -> str:
+    """A new stream of two shards."""
+    return make_stream(server_of(request), 2)
 
 
 def environment() -> dict[str, str]:
@@ -53,7 +43,11 @@ def output(aws: LocalAws, *args: str, stdin: bytes = b"") -> str:
 
 
 def stored(aws: LocalAws, stream: str) -> list[tuple[str, bytes]]:
-    kinesis = client(aws)
+    return stored_by(client(aws), stream)
+
+
+def stored_by(kinesis: Any, stream: str) -> list[tuple[str, bytes]]:
+    """What a client reads."""
     return [
         (record["PartitionKey"], record["Data"])
         for shard in shards(kinesis, stream)
@@ -115,7 +109,8 @@ def test_a_stream_and_its_shards(aws: LocalAws, stream: str) -> None:
 
 
 def test_a_stream_that_is_not_there(aws: LocalAws) -> None:
-    for args in (("describe", "nowhere"), ("put", "nowhere", "1")):
+    nowhere = new_name()
+    for args in (("describe", nowhere), ("put", nowhere, "1")):
         done = run(aws, *args)
         assert (done.returncode, done.stdout) == (2, b"")
         assert done.stderr.startswith(b"Error: there is no stream ")
@@ -123,7 +118,12 @@ def test_a_stream_that_is_not_there(aws: LocalAws) -> None:
 
 
 def test_a_service_that_is_not_there() -> None:
-    args = [*COMMAND, "--endpoint-url", "http://127.0.0.1:9", "list"]
+    source = (
+        "import sys\nfrom fastkcl.cli import aws\naws._ATTEMPTS = 2\n"
+        "sys.argv = ['fastkcl', 'kinesis', '--endpoint-url', 'http://127.0.0.1:9', 'list']\n"
+        "import fastkcl.__main__ as m\nm.main()"
+    )
+    args = [sys.executable, "-c", source]
     done = subprocess.run(args, capture_output=True, text=True, timeout=120, env=environment())
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith("is `fastkcl local-aws` running there?\n")
@@ -174,16 +174,16 @@ def test_a_line_that_is_no_record(aws: LocalAws, stream: str, args: list[str], s
 
 
 def test_a_stream_that_put_makes(aws: LocalAws) -> None:
-    name = next(NAMES)
+    name = new_name()
     output(aws, "put", name, "--create", "1")
     output(aws, "put", name, "--create", "2")
     assert len(shards(client(aws), name)) == 1
     assert sorted(data for _, data in stored(aws, name)) == [b"1", b"2"]
 
 
-def test_records_that_the_stream_does_not_take(aws: LocalAws, stream: str) -> None:
-    aws.faults(Fault("PutRecords", "KMSDisabledException"))
-    done = run(aws, "put", stream, "1")
+def test_records_that_the_stream_does_not_take(own_aws: LocalAws, stream: str) -> None:
+    own_aws.faults(Fault("PutRecords", "KMSDisabledException"))
+    done = run(own_aws, "put", stream, "1")
     assert (done.returncode, done.stdout.decode()) == (1, f"{stream}: 0 records, 0 bytes\n")
     assert b"KMSDisabledException" in done.stderr
     assert b"Traceback" not in done.stderr
@@ -194,8 +194,13 @@ def test_an_interrupted_put_has_put_what_it_has_read(aws: LocalAws, stream: str)
     with subprocess.Popen(command(aws, "put", stream), env=environment(), **arguments) as child:
         child.stdin.write(b"1\n2\n3")
         child.stdin.flush()
-        while len(stored(aws, stream)) < 2:
-            assert child.poll() is None
+        kinesis = client(aws)
+        wait_until(
+            lambda: len(stored_by(kinesis, stream)) >= 2 or child.poll() is not None,
+            "two records",
+            seen=lambda: stored_by(kinesis, stream),
+            step=0.1,
+        )
         child.send_signal(signal.SIGINT)
         assert child.wait(60) == 130
         assert child.stdout.read().decode() == f"{stream}: 2 records, 2 bytes\n"
@@ -206,8 +211,10 @@ def test_an_interrupted_put_has_put_what_it_has_read(aws: LocalAws, stream: str)
 
 
 def fill(aws: LocalAws, stream: str, *values: bytes, key: str = "k") -> None:
-    for value in values:
-        client(aws).put_record(StreamName=stream, PartitionKey=key, Data=value)
+    answer = client(aws).put_records(
+        StreamName=stream, Records=[{"PartitionKey": key, "Data": value} for value in values]
+    )
+    assert not answer["FailedRecordCount"]
 
 
 @pytest.mark.parametrize(
@@ -249,14 +256,18 @@ def owner(aws: LocalAws, stream: str) -> str:
     return next(shard["ShardId"] for shard in shards(kinesis, stream) if read(kinesis, stream, shard["ShardId"]))
 
 
-def test_the_latest_until_it_is_interrupted(aws: LocalAws, stream: str) -> None:
-    fill(aws, stream, b"0")
+def test_the_latest_until_it_is_interrupted(own_aws: LocalAws, stream: str) -> None:
+    fill(own_aws, stream, b"0")
     arguments: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    calls = aws.calls().get("GetShardIterator", 0)
-    with subprocess.Popen(command(aws, "tail", stream, "-f", "json"), env=environment(), **arguments) as child:
-        while aws.calls().get("GetShardIterator", 0) < calls + 2:
-            assert child.poll() is None
-        fill(aws, stream, b"1")
+    calls = own_aws.calls().get("GetShardIterator", 0)
+    with subprocess.Popen(command(own_aws, "tail", stream, "-f", "json"), env=environment(), **arguments) as child:
+        wait_until(
+            lambda: own_aws.calls().get("GetShardIterator", 0) >= calls + 2 or child.poll() is not None,
+            "iterators of both shards",
+            seen=own_aws.calls,
+            step=0.1,
+        )
+        fill(own_aws, stream, b"1")
         assert child.stdout.readline() == b"1\n"
         child.send_signal(signal.SIGINT)
         assert child.wait(60) == 130
@@ -274,9 +285,9 @@ def test_a_tail_whose_reader_has_gone(aws: LocalAws, stream: str) -> None:
         assert (child.wait(60), child.stderr.read()) == (141, b"")
 
 
-def test_verbose_shows_what_happens(aws: LocalAws, stream: str) -> None:
-    aws.faults(Fault("PutRecords", "AccessDeniedException", times=1))
-    done = run(aws, "-v", "put", stream, "1")
+def test_verbose_shows_what_happens(own_aws: LocalAws, stream: str) -> None:
+    own_aws.faults(Fault("PutRecords", "AccessDeniedException", times=1))
+    done = run(own_aws, "-v", "put", stream, "1")
     assert f"WARNING fastkcl.kinesis.producer: records cannot be put into {stream}" in done.stderr.decode()
 
 

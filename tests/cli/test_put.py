@@ -10,8 +10,6 @@ import struct
 import subprocess
 import sys
 import termios
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +17,10 @@ import pytest
 from fastkcl import _core
 from fastkcl.local_aws import Fault, LocalAws
 from fastkcl.replay.profiles import PROFILES
-from local_aws_helpers import client, read, shards
+from local_aws_helpers import client, new_name, read, shards
+from waiting import wait_until
 
 COMMAND = [sys.executable, "-m", "fastkcl", "put"]
-
-
-@pytest.fixture(scope="module")
-def aws() -> Iterator[LocalAws]:
-    with LocalAws() as aws:
-        yield aws
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -67,11 +60,12 @@ def row(key: str, data: bytes) -> dict[str, Any]:
 
 
 def test_a_profile_into_a_new_stream(aws: LocalAws) -> None:
-    report = put_to(aws, "clicks", "--profile", "clickstream", "--records", "1200", "--seed", "3", "--create", "3")
+    stream = new_name()
+    report = put_to(aws, stream, "--profile", "clickstream", "--records", "1200", "--seed", "3", "--create", "3")
     profile = PROFILES["clickstream"]
     seed = 3 * 1_000_003 * 8  # as the replayer's first shard has it
     expected = sorted(zip(profile.partition_keys(1200, seed), profile.payloads(1200, seed), strict=True))
-    assert stored(aws, "clicks") == expected
+    assert stored(aws, stream) == expected
     assert (report["user_records"], report["records"], report["calls"]) == (1200, 1200, 3)
     assert report["bytes"] == sum(len(key) + len(data) for key, data in expected)
     assert sum(report["shards"].values()) == 1200
@@ -82,57 +76,64 @@ def test_a_profile_into_a_new_stream(aws: LocalAws) -> None:
 def test_a_file_of_records(aws: LocalAws, tmp_path: Path, name: str) -> None:
     rows = [("a", b"1"), ("ä", b""), ("b", bytes(range(256)))]
     path = record_file(tmp_path / name, [row(*each) for each in rows])
-    put_to(aws, name, "--input", str(path), "--create", "1")
-    assert stored(aws, name) == sorted(rows)
-    put_to(aws, name, "--input", str(path), "--create", "1")
-    assert len(stored(aws, name)) == 6, "a stream that is there stays"
+    stream = new_name()
+    put_to(aws, stream, "--input", str(path), "--create", "1")
+    assert stored(aws, stream) == sorted(rows)
+    put_to(aws, stream, "--input", str(path), "--create", "1")
+    assert len(stored(aws, stream)) == 6, "a stream that is there stays"
 
 
-def test_what_people_see(aws: LocalAws) -> None:
-    aws.faults(Fault("PutRecords", "ProvisionedThroughputExceededException", every=2, times=1))
-    done = put("seen", "--profile", "tiny", "--records", "100", "--create", "1", "--endpoint-url", aws.url)
+def test_what_people_see(own_aws: LocalAws) -> None:
+    own_aws.faults(Fault("PutRecords", "ProvisionedThroughputExceededException", every=2, times=1))
+    stream = new_name()
+    done = put(stream, "--profile", "tiny", "--records", "100", "--create", "1", "--endpoint-url", own_aws.url)
     assert (done.returncode, done.stderr) == (0, "")
     first, shard, refused = done.stdout.splitlines()
-    assert first.startswith("seen: 100 records, 0.0 MB in 2 calls and ")
+    assert first.startswith(f"{stream}: 100 records, 0.0 MB in 2 calls and ")
     assert shard == "  shardId-000000000000  100"
     assert refused == "  refused at first, and put again: 50 by ProvisionedThroughputExceededException"
 
 
 def test_aggregates(aws: LocalAws) -> None:
-    report = put_to(aws, "kpl", "--profile", "iot", "--records", "5000", "--aggregate", "--create", "2")
+    stream = new_name()
+    report = put_to(aws, stream, "--profile", "iot", "--records", "5000", "--aggregate", "--create", "2")
     assert report["user_records"] == 5000
     assert report["records"] < 50
-    assert all(data.startswith(b"\xf3\x89\x9a\xc2") for _, data in stored(aws, "kpl"))
+    assert all(data.startswith(b"\xf3\x89\x9a\xc2") for _, data in stored(aws, stream))
 
 
 def test_a_rate(aws: LocalAws) -> None:
     args = ("--profile", "tiny", "--records", "100", "--rate", "100", "--create", "1")
-    report = put_to(aws, "slow", *args)
+    report = put_to(aws, new_name(), *args)
     assert report["seconds"] >= 0.8  # the last fifth of a second need not be waited for
     assert report["calls"] == 5
 
 
 def test_records_that_the_stream_does_not_take(aws: LocalAws, tmp_path: Path) -> None:
     path = record_file(tmp_path / "r.jsonl", [row("k", b"x"), row("k", bytes(2**20))])
-    done = put("large", "--input", str(path), "--create", "1", "--endpoint-url", aws.url, "--json")
+    done = put(new_name(), "--input", str(path), "--create", "1", "--endpoint-url", aws.url, "--json")
     assert done.returncode == 1
     assert "record 1 has 1,048,577 bytes with its key" in done.stderr
     assert json.loads(done.stdout)["user_records"] == 0
 
 
-def test_interrupted(aws: LocalAws) -> None:
-    args = ("--profile", "tiny", "--records", "100000", "--rate", "50", "--create", "1", "--endpoint-url", aws.url)
-    before = aws.calls().get("PutRecords", 0)
+def test_interrupted(own_aws: LocalAws) -> None:
+    args = ("--profile", "tiny", "--records", "100000", "--rate", "50", "--create", "1", "--endpoint-url", own_aws.url)
+    stream = new_name()
+    before = own_aws.calls().get("PutRecords", 0)
     with subprocess.Popen(
-        [*COMMAND, "cut", *args, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+        [*COMMAND, stream, *args, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
     ) as process:
-        while aws.calls().get("PutRecords", 0) < before + 2:
-            assert process.poll() is None
-            time.sleep(0.02)
+        wait_until(
+            lambda: own_aws.calls().get("PutRecords", 0) >= before + 2 or process.poll() is not None,
+            "two calls",
+            seen=own_aws.calls,
+            step=0.05,
+        )
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (130, b"fastkcl: interrupted\n")
-    assert 10 <= json.loads(out)["user_records"] <= len(stored(aws, "cut"))
+    assert 10 <= json.loads(out)["user_records"] <= len(stored(own_aws, stream))
 
 
 def test_a_bar_on_a_terminal(aws: LocalAws) -> None:
@@ -140,7 +141,7 @@ def test_a_bar_on_a_terminal(aws: LocalAws) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     args = ("--profile", "tiny", "--records", "100", "--rate", "100", "--create", "1", "--endpoint-url", aws.url)
     done = subprocess.Popen(
-        [*COMMAND, "bar", *args], stdout=subprocess.DEVNULL, stderr=terminal, env=environment(TERM="xterm")
+        [*COMMAND, new_name(), *args], stdout=subprocess.DEVNULL, stderr=terminal, env=environment(TERM="xterm")
     )
     os.close(terminal)
     seen = b""
@@ -158,18 +159,18 @@ def test_a_bar_on_a_terminal(aws: LocalAws) -> None:
     assert b"records" in seen
 
 
-USAGE: list[tuple[tuple[str, ...], str]] = [
-    ((), "give one of them"),
-    (("--profile", "tiny", "--input", __file__), "give one of them"),
-    (("--input", __file__, "--seed", "1"), "--seed is for generated records"),
-    (("--input", __file__), "test_put.py:1: no JSON"),
-    (("--profile", "tiny", "--rate", "0"), "--rate"),
+USAGE: list[tuple[str, tuple[str, ...], str]] = [
+    ("no source", (), "give one of them"),
+    ("two sources", ("--profile", "tiny", "--input", __file__), "give one of them"),
+    ("a seed for a file", ("--input", __file__, "--seed", "1"), "--seed is for generated records"),
+    ("a file of something else", ("--input", __file__), "test_put.py:1: no JSON"),
+    ("no rate", ("--profile", "tiny", "--rate", "0"), "--rate"),
 ]
 
 
-@pytest.mark.parametrize(("args", "what"), USAGE, ids=[" ".join(args)[:20] for args, _ in USAGE])
+@pytest.mark.parametrize(("args", "what"), [case[1:] for case in USAGE], ids=[case[0] for case in USAGE])
 def test_arguments_that_cannot_be(aws: LocalAws, args: tuple[str, ...], what: str) -> None:
-    done = put("s", *args, "--endpoint-url", aws.url, "--create", "1")
+    done = put(new_name(), *args, "--endpoint-url", aws.url, "--create", "1")
     assert done.returncode == 2
     assert what in " ".join(done.stderr.split())
     assert done.stdout == ""
@@ -177,7 +178,7 @@ def test_arguments_that_cannot_be(aws: LocalAws, args: tuple[str, ...], what: st
 
 def test_data_that_is_null(aws: LocalAws, tmp_path: Path) -> None:
     path = record_file(tmp_path / "r.jsonl", [{"partitionKey": "k", "data": None}])
-    done = put("null", "--input", str(path), "--endpoint-url", aws.url, "--create", "1")
+    done = put(new_name(), "--input", str(path), "--endpoint-url", aws.url, "--create", "1")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "Error: record 0: its data is null, which no stream can hold\n"
 
@@ -185,16 +186,18 @@ def test_data_that_is_null(aws: LocalAws, tmp_path: Path) -> None:
 def test_data_that_is_null_behind_what_was_put(aws: LocalAws, tmp_path: Path) -> None:
     rows = [{"partitionKey": f"k{n}", "data": "aGk="} for n in range(2500)]
     path = record_file(tmp_path / "r.jsonl", [*rows, {"partitionKey": "k", "data": None}])
-    done = put("partly", "--input", str(path), "--endpoint-url", aws.url, "--create", "1", "--json")
+    stream = new_name()
+    done = put(stream, "--input", str(path), "--endpoint-url", aws.url, "--create", "1", "--json")
     assert (done.returncode, done.stderr) == (1, "Error: record 2500: its data is null, which no stream can hold\n")
-    there = len(stored(aws, "partly"))
+    there = len(stored(aws, stream))
     assert 0 < json.loads(done.stdout)["user_records"] == there < 2500
 
 
 def test_no_such_stream(aws: LocalAws) -> None:
-    done = put("nowhere", "--profile", "tiny", "--endpoint-url", aws.url)
+    stream = new_name()
+    done = put(stream, "--profile", "tiny", "--endpoint-url", aws.url)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("Error: there is no stream 'nowhere': `fastkcl put --create SHARDS` makes it (")
+    assert done.stderr.startswith(f"Error: there is no stream '{stream}': `fastkcl put --create SHARDS` makes it (")
 
 
 def test_no_credentials() -> None:
@@ -210,7 +213,13 @@ def test_no_region() -> None:
 
 
 def test_nobody_at_the_endpoint() -> None:
-    done = put("s", "--profile", "tiny", "--endpoint-url", "http://127.0.0.1:9")
+    code = (
+        "import sys\nfrom fastkcl.cli import aws\naws._ATTEMPTS = 2\n"
+        "sys.argv = ['fastkcl', 'put', 's', '--profile', 'tiny', '--endpoint-url', 'http://127.0.0.1:9']\n"
+        "import fastkcl.__main__ as m\nm.main()"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment())
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith("is `fastkcl local-aws` running there?\n")
 

@@ -15,6 +15,8 @@ _LOCAL = ("local", "local")
 """A local server takes any credentials."""
 _LOCAL_REGION = "us-east-1"
 """A local server has no region of its own."""
+_ATTEMPTS = 10
+"""Of a call, with botocore's pauses between them: a minute or so where nobody answers."""
 
 
 def kinesis_client(endpoint_url: str | None, region: str | None) -> Any:  # noqa: ANN401 - boto3 has no types
@@ -29,7 +31,7 @@ def kinesis_client(endpoint_url: str | None, region: str | None) -> Any:  # noqa
             known["aws_access_key_id"], known["aws_secret_access_key"] = _LOCAL
         if session.region_name is None:
             known["region_name"] = _LOCAL_REGION
-    retries = Config(retries={"mode": "standard", "total_max_attempts": 10}, read_timeout=60)
+    retries = Config(retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, read_timeout=60)
     return session.client("kinesis", endpoint_url=endpoint_url, config=retries, **known)
 
 
