@@ -12,8 +12,8 @@ from fastkcl.demo.child import EVENT_SCHEMA
 from fastkcl.demo.parts import PROFILE, DemoError, spark_errors_told
 from fastkcl.replay import profiles
 from fastkcl.replay.columns import Columns
-from fastkcl.spark import LocalSpark
 from pyspark.sql import DataFrame
+from spark_fixtures import SharedSpark
 from spark_helpers import record_batch
 
 DELIVERED = {"s": Delivered(again=4, checkpoints=5)}
@@ -21,7 +21,7 @@ EVERYTHING = (3, 0, 0, True)
 CHANGED = (3, 0, 0, False)
 
 
-def typed(spark: LocalSpark, batch: RecordBatch) -> DataFrame:
+def typed(spark: SharedSpark, batch: RecordBatch) -> DataFrame:
     """Records with their payloads as columns."""
     frame = spark.session.createDataFrame(pa.Table.from_batches([pa.record_batch(batch)]))
     event = f"from_json(cast(data AS string), '{EVENT_SCHEMA}') AS event"
@@ -48,7 +48,7 @@ def typed(spark: LocalSpark, batch: RecordBatch) -> DataFrame:
     ids=str,
 )
 def test_it_finds_what_is_wrong(
-    spark: LocalSpark, tmp_path: Path, where: str, changed: dict[str, str], expected: tuple[int, int, int, bool]
+    spark: SharedSpark, tmp_path: Path, where: str, changed: dict[str, str], expected: tuple[int, int, int, bool]
 ) -> None:
     batch = record_batch([1, 2, 3], data=profiles.PROFILES[PROFILE].payloads(3, 0))
     frame = typed(spark, batch)
@@ -72,7 +72,7 @@ def test_it_finds_what_is_wrong(
 
 
 @pytest.mark.parametrize("name", ["x[1]", "td{x}", "a*b?", "back\\slash", "per%20cent", "co:lon[1]"])
-def test_a_path_is_no_pattern(spark: LocalSpark, tmp_path: Path, name: str) -> None:
+def test_a_path_is_no_pattern(spark: SharedSpark, tmp_path: Path, name: str) -> None:
     batch = record_batch([1, 2, 3], data=profiles.PROFILES[PROFILE].payloads(3, 0))
     frame = typed(spark, batch)
     table = tmp_path / name
@@ -82,12 +82,12 @@ def test_a_path_is_no_pattern(spark: LocalSpark, tmp_path: Path, name: str) -> N
     assert (found.stored, found.lost) == (3, 0)
 
 
-def test_an_error_of_spark_is_told_while_it_can_be(spark: LocalSpark) -> None:
+def test_an_error_of_spark_is_told_while_it_can_be(spark: SharedSpark) -> None:
     with pytest.raises(DemoError, match=r"^Spark: \[PATH_NOT_FOUND\].*/nowhere") as caught, spark_errors_told():
         spark.session.read.parquet("/nowhere")
     assert "\n" not in str(caught.value)
 
 
-def test_nothing_stored_is_everything_lost(spark: LocalSpark, tmp_path: Path) -> None:
+def test_nothing_stored_is_everything_lost(spark: SharedSpark, tmp_path: Path) -> None:
     (found,) = compare(spark.session, tmp_path, {"s": SentShard(3, 1)}, DELIVERED)
     assert (found.stored, found.lost, found.doubled, found.ok) == (0, 3, 0, False)

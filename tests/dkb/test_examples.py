@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fastkcl.spark import LocalSpark
 from paths import EXAMPLES, ROOT
+from spark_fixtures import SharedSpark
 
 
 def by_hand(name: str, data: bytes, *arguments: str) -> bytes:
@@ -35,8 +35,7 @@ def test_what_comes_out_is_the_same_for_each_batch_size(page: bytes, size: int) 
     assert out.count(b"\0") == {0: 1, 1: 501, 2: 251, 100: 6}[size]
 
 
-def test_the_pipeline_fills_a_spark_table(spark: LocalSpark, tmp_path: Path) -> None:
-    assert spark.url is not None
+def test_the_pipeline_fills_a_spark_table(spark: SharedSpark, tmp_path: Path) -> None:
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",

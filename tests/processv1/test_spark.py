@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from fastkcl.processv1.core import StitchSpec
 from fastkcl.replay.profiles import PROFILES
 from fastkcl.replay.stitches import StitchesOptions, play_stitches
-from fastkcl.spark import LocalSpark
 from paths import EXAMPLES
+from spark_fixtures import SharedSpark
 
 EXAMPLE = EXAMPLES / "processv1" / "to_spark.py"
 
 
-def test_a_stitch_fills_a_spark_table(spark: LocalSpark) -> None:
-    assert spark.url is not None
-    table = "default.stitch_messages"
+def test_a_stitch_fills_a_spark_table(spark: SharedSpark, new_table: Callable[[], str]) -> None:
+    table = new_table()
     columns = "id bigint, channel string, sender string, node string, data binary"
     spark.session.sql(f"CREATE TABLE {table} ({columns}) USING parquet")
     logged: list[tuple[str, str]] = []

@@ -6,6 +6,8 @@ for writing any more, which is when the run has ended, however it did.
 
 import contextlib
 import json
+import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,18 +17,31 @@ from typing import Any
 
 @contextlib.contextmanager
 def spark() -> Iterator[dict[str, Any]]:
-    """One JVM with a Connect server, and a gateway for classic sessions in other processes."""
-    from fastkcl.spark import LocalSpark
+    """One JVM with a Connect server, and a gateway for classic sessions in other processes.
 
-    # The defaults of LocalSpark are under test, too: nothing is set before the start.
-    with LocalSpark(connect=True) as local:
+    LocalSpark and its defaults are under test, too. So nothing is set before the start, and this process reports what
+    only it can see.
+    """
+    from fastkcl.spark import LocalSpark, SparkUnavailableError
+
+    handler = signal.getsignal(signal.SIGINT)
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # as in a process that has had a Connect session
+    with Path("jvm.log").open("wb") as output, LocalSpark(connect=True, output=output) as local:
         gateway = local._gateway
         assert gateway is not None
+        try:
+            second = f"a second JVM, process {LocalSpark().pid}"
+        except SparkUnavailableError as error:
+            second = str(error)
         yield {
             "url": local.url,
             "pid": local.pid,
             "port": gateway.gateway_parameters.port,
             "secret": gateway.gateway_parameters.auth_token,
+            "second": second,
+            "rows_after_second": local.session.range(1).count(),
+            "heap": local.session.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory(),
+            "handler_kept": signal.getsignal(signal.SIGINT) is handler,
         }
 
 

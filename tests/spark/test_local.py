@@ -14,7 +14,7 @@ import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,11 @@ from fastkcl.spark.sinks import DeltaSink, ParquetSink
 from paths import EXAMPLES, PROGRAMS, ROOT
 from pyspark.errors import PySparkException
 from sink_helpers import delta_rows
+from spark_fixtures import SharedSpark
 from spark_helpers import FakeCheckpointer, record_batch, shard_context
+from waiting import PATIENCE, wait_until, wait_until_gone
 
 KEY_COLUMNS = ["sequenceNumber", "subSequenceNumber"]
-HANDLER_OF_INTERRUPTS = signal.getsignal(signal.SIGINT)  # before any Spark is started here
 
 
 class Forwarder:
@@ -79,8 +80,24 @@ class Forwarder:
                 target.sendall(data)
 
 
-def stored(spark: LocalSpark, path: Path) -> pa.Table:
-    return spark.session.read.parquet(str(path)).orderBy(*KEY_COLUMNS).toArrow()
+@pytest.fixture
+def server_to_stop(tmp_path: Path) -> Iterator[tuple[int, str]]:
+    """A Connect server for one test: the JVM's process id, and the URL."""
+    with (
+        (tmp_path / "server.log").open("wb") as log,
+        subprocess.Popen(
+            [sys.executable, str(PROGRAMS / "connect_server.py"), "0", "secret"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=tmp_path,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        words = process.stdout.readline().decode().split()
+        assert len(words) == 2, (tmp_path / "server.log").read_text()
+        yield int(words[0]), words[1]
+        process.communicate()
 
 
 def fill(processor: SparkProcessor, *batches: _core.RecordBatch) -> None:
@@ -103,7 +120,7 @@ def batch_with_every_null() -> _core.RecordBatch:
     return message.batch
 
 
-def test_every_value_arrives_as_it_was(spark: LocalSpark, way: str, given: Any, tmp_path: Path) -> None:
+def test_every_value_arrives_as_it_was(spark: SharedSpark, way: str, given: Any, tmp_path: Path) -> None:
     batches = [batch_with_every_null(), record_batch(range(10, 2010))]
     rows = []
 
@@ -148,7 +165,7 @@ def test_timestamps_are_instants(given: Any) -> None:
 
 @pytest.mark.usefixtures("connect_mode")
 class TestConnect:
-    def test_a_table_goes_in_the_plan_and_leaves_nothing_on_the_server(self, spark: LocalSpark) -> None:
+    def test_a_table_goes_in_the_plan_and_leaves_nothing_on_the_server(self, spark: SharedSpark) -> None:
         """Above a threshold (1 MiB by default) pyspark uploads an artifact that lives as long as the session."""
         plans: list[tuple[str, int]] = []
         batches = [record_batch([n], data=[b"x" * 1_000_000]) for n in range(4)]
@@ -160,7 +177,7 @@ class TestConnect:
         assert size > 4_000_000
         assert plan == "LocalRelation"
 
-    def test_the_largest_table_is_accepted(self, spark: LocalSpark) -> None:
+    def test_the_largest_table_is_accepted(self, spark: SharedSpark) -> None:
         """One line that is larger than a message of Connect may be: cut, and each piece goes through."""
         found: list[tuple[int, int]] = []
         batch = record_batch(range(140), data=[bytes(1_000_000)] * 140)
@@ -174,7 +191,7 @@ class TestConnect:
         assert first_sum + second_sum == 140_000_000
 
     def test_a_session_that_the_server_has_forgotten_is_opened_again(
-        self, spark: LocalSpark, caplog: pytest.LogCaptureFixture
+        self, spark: SharedSpark, caplog: pytest.LogCaptureFixture
     ) -> None:
         counts: list[int] = []
         sessions: list[Any] = []
@@ -196,11 +213,10 @@ class TestConnect:
         assert sessions[0] is not sessions[1]
         assert "opening a new one" in caplog.text
 
-    def test_a_server_without_the_token_is_closed_to_others(self, spark: LocalSpark) -> None:
+    def test_a_server_without_the_token_is_closed_to_others(self, spark: SharedSpark) -> None:
         from pyspark.errors import PySparkException
         from pyspark.sql.connect.session import SparkSession
 
-        assert spark.url is not None
         stranger = SparkSession.builder.remote(spark.url.split(";")[0]).create()
         try:
             with pytest.raises(PySparkException, match="(?i)authenticat|token"):
@@ -209,10 +225,9 @@ class TestConnect:
             stranger.client.close()
 
     @pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED\]:UserWarning")  # pyspark's word for it
-    def test_a_write_ends_when_its_server_has_died(self, spark: LocalSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_write_ends_when_its_server_has_died(self, spark: SharedSpark, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its clients ask again for ten minutes and more by themselves."""
-        monkeypatch.setattr("fastkcl.spark.connect._PATIENCE_SECONDS", 3)
-        assert spark.url is not None
+        monkeypatch.setattr("fastkcl.spark.connect._PATIENCE_SECONDS", 1)
         address, _, parameters = spark.url.removeprefix("sc://").partition("/")
         counts: list[int] = []
         with Forwarder(int(address.rpartition(":")[2])) as server:
@@ -231,7 +246,7 @@ class TestConnect:
             with pytest.raises((PySparkException, SparkUnavailableError), match="connect|no Spark Connect server"):
                 processor.shard_ended(FakeCheckpointer())
             processor.lease_lost()
-        assert time.monotonic() - begun < 30
+        assert time.monotonic() - begun < 2 * PATIENCE
         assert counts == [1]
 
 
@@ -241,17 +256,18 @@ class TestReconnect:
 
     @pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED\]:UserWarning")  # pyspark's word for it
     def test_a_server_that_hangs_is_given_up_and_found_again(
-        self, spark: LocalSpark, monkeypatch: pytest.MonkeyPatch
+        self, server_to_stop: tuple[int, str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Stopped in the middle of a write, it accepts connections and says nothing."""
         monkeypatch.setattr("fastkcl.spark.connect._KEEPALIVE_SECONDS", 10.0)  # a server takes no more
         monkeypatch.setattr("fastkcl.spark.connect._CONNECT_SECONDS", 2.0)
         monkeypatch.setattr("fastkcl.spark.connect._PATIENCE_SECONDS", 1.0)
-        session = Session(spark.url, reconnect_timeout=1)
+        pid, url = server_to_stop
+        session = Session(url, reconnect_timeout=1)
         assert session.call(lambda opened: opened.range(3).count()) == 3
 
         def write(opened: Any) -> int:
-            os.kill(spark.pid, signal.SIGSTOP)
+            os.kill(pid, signal.SIGSTOP)
             return int(opened.range(4).count())
 
         begun = time.monotonic()
@@ -259,15 +275,16 @@ class TestReconnect:
             with pytest.raises((PySparkException, SparkUnavailableError), match="UNAVAILABLE|opens no session"):
                 session.call(write)
         finally:
-            os.kill(spark.pid, signal.SIGCONT)
+            os.kill(pid, signal.SIGCONT)
         assert time.monotonic() - begun < 150
         assert session.call(lambda opened: opened.range(5).count()) == 5
         session.close()
 
-    def test_a_cut_way_repeats_what_was_written(self, spark: LocalSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_cut_way_repeats_what_was_written(
+        self, spark: SharedSpark, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
         """Nothing comes through for longer than the client waits, then again, to the same server."""
         monkeypatch.setattr("fastkcl.spark.connect._PATIENCE_SECONDS", 0.5)
-        assert spark.url is not None
         address, _, parameters = spark.url.removeprefix("sc://").partition("/")
         attempts: list[int] = []
         with Forwarder(int(address.rpartition(":")[2])) as first:
@@ -275,21 +292,24 @@ class TestReconnect:
             back: list[Forwarder] = []
 
             def come_back() -> None:
+                wait_until(lambda: "the write is repeated" in caplog.text, "a write that has failed")
                 back.append(Forwarder(int(address.rpartition(":")[2]), port).__enter__())
 
             def write(df: Any, context: WriteContext) -> None:
                 attempts.append(context.attempt)
                 if context.attempt == 1:
                     first.die()
-                    threading.Timer(2, come_back).start()
+                    returning.start()
                 assert df.count() == 2
 
+            returning = threading.Thread(target=come_back)
             processor = SparkProcessor(write, spark=f"sc://localhost:{port}/{parameters}")
             fill(processor, record_batch([1, 2]))
+            returning.join()
         assert attempts == [1, 2]
         back[0].die()
 
-    def test_an_error_of_a_write_whose_server_is_well_is_its_own(self, spark: LocalSpark) -> None:
+    def test_an_error_of_a_write_whose_server_is_well_is_its_own(self, spark: SharedSpark) -> None:
         session = Session(spark.url)
         calls: list[str] = []
 
@@ -304,7 +324,7 @@ class TestReconnect:
 
 
 class TestSession:
-    def test_a_function_is_called_when_the_shard_is_initialized(self, spark: LocalSpark) -> None:
+    def test_a_function_is_called_when_the_shard_is_initialized(self, spark: SharedSpark) -> None:
         calls: list[str] = []
 
         class NotToBeStopped:
@@ -327,32 +347,36 @@ class TestSession:
         session.close()
         assert calls == ["make", "stop"]
 
-    def test_a_given_one_is_left_alone(self, spark: LocalSpark) -> None:
+    def test_a_given_one_is_left_alone(self, spark: SharedSpark) -> None:
         session = Session(spark.session)
         assert session.get() is spark.session
         session.close()
         assert spark.session.range(3).count() == 3
 
-    def test_a_second_spark_in_a_process_is_refused(self, spark: LocalSpark) -> None:
+    def test_a_second_spark_in_a_process_is_refused(self, spark: SharedSpark) -> None:
+        """In the process that has started the JVM, and in one that has attached to it."""
         with pytest.raises(SparkUnavailableError, match="a Spark is running in this process already"):
             LocalSpark()
         assert spark.session.range(1).count() == 1
+        assert "a Spark is running in this process already" in spark.facts["second"]
+        assert spark.facts["rows_after_second"] == 1
 
 
 class TestJvm:
-    def test_its_heap_is_larger_than_sparks_default(self, spark: LocalSpark) -> None:
-        runtime: Any = spark.session.sparkContext._jvm
-        assert runtime.java.lang.Runtime.getRuntime().maxMemory() == 2 * 1024**3
+    """A LocalSpark with its defaults: the process that has started it reports what only it can see."""
 
-    def test_the_handler_of_interrupts_is_still_ours(self, spark: LocalSpark) -> None:
-        assert signal.getsignal(signal.SIGINT) is HANDLER_OF_INTERRUPTS
+    def test_its_heap_is_larger_than_sparks_default(self, spark: SharedSpark) -> None:
+        assert spark.facts["heap"] == 2 * 1024**3
 
-    def test_it_has_neither_our_process_group_nor_our_standard_output(self, spark: LocalSpark) -> None:
+    def test_the_handler_of_interrupts_is_still_ours(self, spark: SharedSpark) -> None:
+        assert spark.facts["handler_kept"] is True
+
+    def test_it_has_neither_our_process_group_nor_our_standard_output(self, spark: SharedSpark) -> None:
         assert os.getsid(spark.pid) == spark.pid
         for fd in (1, 2):
             assert Path(f"/proc/{spark.pid}/fd/{fd}").readlink().name == "jvm.log"
 
-    def test_it_listens_on_the_loopback_interface_only(self, spark: LocalSpark) -> None:
+    def test_it_listens_on_the_loopback_interface_only(self, spark: SharedSpark) -> None:
         inodes = {
             link.readlink().name.removeprefix("socket:[").removesuffix("]")
             for link in Path(f"/proc/{spark.pid}/fd").iterdir()
@@ -370,9 +394,8 @@ class TestJvm:
 
 
 @pytest.mark.timeout(400)
-def test_the_example_fills_a_table_through_the_server_it_is_pointed_at(spark: LocalSpark, tmp_path: Path) -> None:
+def test_the_example_fills_a_table_through_the_server_it_is_pointed_at(spark: SharedSpark, tmp_path: Path) -> None:
     """The command that its text tells, word for word: 400,000 records, on the heap that a LocalSpark has."""
-    assert spark.url is not None
     table = tmp_path / "clicks"
     command = "fastkcl replay --profile clickstream --shards 4 -- python examples/to_spark.py"
     assert command in (EXAMPLES / "to_spark.py").read_text()
@@ -424,10 +447,9 @@ PLAYED = [
 
 @pytest.mark.parametrize(("faults", "end", "times", "complete"), [r[1:] for r in PLAYED], ids=[r[0] for r in PLAYED])
 def test_what_is_checkpointed_is_stored(
-    spark: LocalSpark, tmp_path: Path, faults: tuple[str, ...], end: Any, times: int, complete: bool
+    spark: SharedSpark, tmp_path: Path, faults: tuple[str, ...], end: Any, times: int, complete: bool
 ) -> None:
     """Children under the replayer, 1000 records in batches of 100, written by 250 and more."""
-    assert spark.url is not None
     noise: list[bytes] = []
     source = generate("tiny", records=1000, batch_records=100)
     report = replay(
@@ -462,9 +484,8 @@ def test_what_is_checkpointed_is_stored(
 
 @pytest.mark.parametrize("sink", ["ParquetSink", "DeltaSink"])
 @pytest.mark.parametrize("dialect", ["modern", "legacy"])
-def test_a_sink_has_each_record_once_whoever_dies(spark: LocalSpark, tmp_path: Path, sink: str, dialect: Any) -> None:
+def test_a_sink_has_each_record_once_whoever_dies(spark: SharedSpark, tmp_path: Path, sink: str, dialect: Any) -> None:
     """A child killed twice and one that wakes up beside its successor; a lease lost and a checkpoint refused."""
-    assert spark.url is not None
     noise: list[bytes] = []
     source = generate("tiny", records=1000, batch_records=100)
     report = replay(
@@ -500,13 +521,12 @@ def test_a_sink_has_each_record_once_whoever_dies(spark: LocalSpark, tmp_path: P
 )
 @pytest.mark.parametrize("choice", ["dead_letter", "skip"])
 def test_a_poison_record_takes_its_run_with_it_and_nothing_else(
-    spark: LocalSpark, tmp_path: Path, poison: int, first: int, choice: str
+    spark: SharedSpark, tmp_path: Path, poison: int, first: int, choice: str
 ) -> None:
     """The table and the letter together hold every record, once, and the shard goes on to its end.
 
     The run begins with the table that could not be written, and ends with the batch that met the failure.
     """
-    assert spark.url is not None
     table, letters = tmp_path / "table", tmp_path / "letters"
     chosen = {"DEAD_LETTER": str(letters)} if choice == "dead_letter" else {"ON_ERROR": "skip"}
     source = generate("tiny", records=1000, batch_records=100)
@@ -556,10 +576,8 @@ def test_a_child_with_a_jvm_of_its_own(tmp_path: Path) -> None:
     assert (len(stored), set(stored.values())) == (1000, {1})  # killed just behind a checkpoint
     pids = {int(line.split()[1]) for line in noise if line.startswith(b"jvm ")}
     assert len(pids) == 2
-    deadline = time.monotonic() + 30
-    while any(Path(f"/proc/{pid}/exe").exists() for pid in pids):
-        assert time.monotonic() < deadline, f"of the JVMs {pids} one is still there"
-        time.sleep(0.1)
+    for pid in pids:
+        wait_until_gone(pid, f"the end of JVM {pid}")
 
 
 def test_profiles_used_here_are_json() -> None:

@@ -8,18 +8,20 @@ from typing import Any
 
 import pytest
 from fastkcl._core import message_batch
-from fastkcl.spark import LocalSpark, MessageContext, MessageWriter
+from fastkcl.spark import MessageContext, MessageWriter
 from fastkcl.spark.sinks import DeltaSink, ParquetSink, SinkError, TableSink
+from spark_fixtures import SharedSpark
 
 
 @pytest.fixture
-def table(spark: LocalSpark) -> Iterator[str]:
-    spark.session.sql("CREATE TABLE default.messages (number BIGINT, data BINARY) USING parquet")
-    yield "default.messages"
-    spark.session.sql("DROP TABLE default.messages")
+def table(spark: SharedSpark, new_table: Callable[[], str]) -> Iterator[str]:
+    name = new_table()
+    spark.session.sql(f"CREATE TABLE {name} (number BIGINT, data BINARY) USING parquet")
+    yield name
+    spark.session.sql(f"DROP TABLE {name}")
 
 
-def stored(spark: LocalSpark, table: str) -> list[tuple[int, bytes]]:
+def stored(spark: SharedSpark, table: str) -> list[tuple[int, bytes]]:
     spark.session.catalog.refreshTable(table)  # another session has written to it
     return sorted((row["number"], bytes(row["data"])) for row in spark.session.table(table).collect())
 
@@ -40,7 +42,7 @@ def test_a_function_gets_the_columns(given: Any) -> None:
     assert (context.source, context.rows, context.attempt) == ("load", 3, 1)
 
 
-def test_a_table_gets_them_by_name(spark: LocalSpark, given: Any, table: str) -> None:
+def test_a_table_gets_them_by_name(spark: SharedSpark, given: Any, table: str) -> None:
     with MessageWriter(TableSink(table, only_writer=True), spark=given) as writer:
         for number in range(3):
             writer.add(message_batch([b"x%d" % number], first_number=number))
@@ -48,7 +50,7 @@ def test_a_table_gets_them_by_name(spark: LocalSpark, given: Any, table: str) ->
             assert stored(spark, table)[-1] == (number, b"x%d" % number)
 
 
-def test_what_is_sent_again_is_there_twice(spark: LocalSpark, given: Any, table: str) -> None:
+def test_what_is_sent_again_is_there_twice(spark: SharedSpark, given: Any, table: str) -> None:
     """There is no position by which it could be known."""
     for _ in range(2):
         with MessageWriter(TableSink(table, only_writer=True), spark=given) as writer:
@@ -74,7 +76,7 @@ def test_a_failing_write_is_raised_and_tried_again(given: Any) -> None:
     assert attempts == [1, 2]
 
 
-def test_a_run_of_any_size(spark: LocalSpark, given: Any, table: str) -> None:
+def test_a_run_of_any_size(spark: SharedSpark, given: Any, table: str) -> None:
     """Batches are cut where a table would be too large."""
     with MessageWriter(
         TableSink(table, only_writer=True), spark=given, max_table_bytes=200_000, max_bytes=300_000
@@ -108,9 +110,10 @@ class TestWithoutSpark:
         assert "2 messages were taken over and are not stored" in caplog.text
 
 
-def test_a_table_that_is_not_there(given: Any) -> None:
-    writer = MessageWriter(TableSink("default.nothing"), spark=given)
+def test_a_table_that_is_not_there(given: Any, new_table: Callable[[], str]) -> None:
+    table = new_table()
+    writer = MessageWriter(TableSink(table), spark=given)
     writer.add(message_batch([b"a"]))
-    with pytest.raises(SinkError, match=r"CREATE TABLE default.nothing \(`data` binary, `number` bigint\) USING"):
+    with pytest.raises(SinkError, match=rf"CREATE TABLE {table} \(`data` binary, `number` bigint\) USING"):
         writer.flush()
     assert writer.close() == 1

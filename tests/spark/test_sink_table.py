@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from fastkcl import Position
 from fastkcl.replay import generate
-from fastkcl.spark import LocalSpark, SparkProcessor
+from fastkcl.spark import SparkProcessor
 from fastkcl.spark.sinks import Shard, SinkError, TableSink, WriteCancelledError
 from fastkcl.spark.sinks import table as table_module
 from fastkcl.spark.sinks.rows import ShardRows
 from paths import PROGRAMS, ROOT
 from sink_replay import delivered, play
+from spark_fixtures import SharedSpark
 from spark_helpers import FakeCheckpointer, record_batch, shard_context
 
 CONNECT_CHILD = PROGRAMS / "connect_child.py"
@@ -35,19 +36,20 @@ def statement(begin: str) -> str:
 
 
 @pytest.fixture
-def made(spark: LocalSpark) -> Iterator[Callable[..., str]]:
+def made(spark: SharedSpark, new_table: Callable[[], str]) -> Iterator[Callable[..., str]]:
     """Makes tables, as the documentation says, but of plain files."""
     names: list[str] = []
 
-    def make(name: str = "events", create: str = "") -> str:
+    def make(create: str = "") -> str:
         create = create or statement("CREATE TABLE").replace("USING iceberg", "USING parquet")
-        spark.session.sql(create.replace("db.events", f"default.{name}"))
+        name = new_table()
+        spark.session.sql(create.replace("db.events", name))
         names.append(name)
-        return f"default.{name}"
+        return name
 
     yield make
     for name in names:
-        spark.session.sql(f"DROP TABLE default.{name}")
+        spark.session.sql(f"DROP TABLE {name}")
 
 
 def fill(table: str, given: Any, *numbers: list[int], stream: str = "events", **options: Any) -> SparkProcessor:
@@ -59,13 +61,13 @@ def fill(table: str, given: Any, *numbers: list[int], stream: str = "events", **
     return processor
 
 
-def stored(spark: LocalSpark, query: str) -> list[tuple[str, str, int]]:
+def stored(spark: SharedSpark, query: str) -> list[tuple[str, str, int]]:
     rows = spark.session.sql(f"SELECT stream, shard, sequenceNumber FROM ({query})").collect()
     return sorted((row[0], row[1][-2:], int(row[2])) for row in rows)
 
 
 def test_what_is_delivered_again_is_there_twice_and_read_once(
-    spark: LocalSpark, given: Any, made: Callable[..., str]
+    spark: SharedSpark, given: Any, made: Callable[..., str]
 ) -> None:
     """Two streams with a shard of one name, and children that begin where their last checkpoint was."""
     table = made()
@@ -88,11 +90,10 @@ def test_what_is_delivered_again_is_there_twice_and_read_once(
 
 
 def test_children_that_die_and_lose_their_lease_lose_nothing(
-    spark: LocalSpark, tmp_path: Path, made: Callable[..., str]
+    spark: SharedSpark, tmp_path: Path, made: Callable[..., str]
 ) -> None:
     """By key and payload: all is there, some of it twice, and the query gives each once."""
     table, source = made(), generate("tiny", records=600, batch_records=20, aggregate=3)
-    assert spark.url is not None
     report, noise = play(
         tmp_path,
         *("kill@5", "kill@11=half", "lease-lost@20=mid-batch", "checkpoint-error@3"),
@@ -112,7 +113,7 @@ def test_children_that_die_and_lose_their_lease_lose_nothing(
         assert max(found.values()) <= most
 
 
-def test_columns_go_by_their_names(spark: LocalSpark, given: Any, made: Callable[..., str]) -> None:
+def test_columns_go_by_their_names(spark: SharedSpark, given: Any, made: Callable[..., str]) -> None:
     table = made(
         create="CREATE TABLE db.events (shard STRING, more BIGINT, stream STRING, subSequenceNumber BIGINT,"
         " sequenceNumber STRING) USING parquet",
@@ -134,33 +135,36 @@ class TestRefused:
         assert sink.open(Shard("s", "h")) is None
         return sink.write(ShardRows([record_batch([1, 2])], legacy=False, cancelled=lambda: cancelled), session)
 
-    def test_a_table_that_is_not_there(self, spark: LocalSpark, session: Any) -> None:
-        with pytest.raises(SinkError, match="default.nothing: no such table. Make it: CREATE TABLE") as told:
-            self.write("default.nothing", session)
+    def test_a_table_that_is_not_there(self, spark: SharedSpark, session: Any, new_table: Callable[[], str]) -> None:
+        table = new_table()
+        with pytest.raises(SinkError, match=f"{table}: no such table. Make it: CREATE TABLE") as told:
+            self.write(table, session)
         create = str(told.value).partition("Make it: ")[2]
         spark.session.sql(create.replace("USING ...", "USING parquet"))
         try:
-            self.write("default.nothing", session, only_writer=True)
-            assert spark.session.table("default.nothing").columns == COLUMNS
-            assert spark.session.table("default.nothing").count() == 2
+            self.write(table, session, only_writer=True)
+            assert spark.session.table(table).columns == COLUMNS
+            assert spark.session.table(table).count() == 2
         finally:
-            spark.session.sql("DROP TABLE default.nothing")
+            spark.session.sql(f"DROP TABLE {table}")
 
     @pytest.mark.parametrize("provider", ["parquet", "orc", "json"])
-    def test_plain_files(self, spark: LocalSpark, session: Any, made: Callable[..., str], provider: str) -> None:
+    def test_plain_files(self, spark: SharedSpark, session: Any, made: Callable[..., str], provider: str) -> None:
         create = f"CREATE TABLE db.events (sequenceNumber STRING, stream STRING) USING {provider}"
         with pytest.raises(SinkError, match=f"(?i)a table of plain {provider} files.*only_writer=True"):
             self.write(table := made(create=create), session)
         assert spark.session.table(table).count() == 0
 
-    def test_a_view(self, spark: LocalSpark, session: Any, made: Callable[..., str]) -> None:
-        made()
-        spark.session.sql("CREATE VIEW default.seen AS SELECT * FROM default.events")
+    def test_a_view(
+        self, spark: SharedSpark, session: Any, made: Callable[..., str], new_table: Callable[[], str]
+    ) -> None:
+        table, view = made(), new_table()
+        spark.session.sql(f"CREATE VIEW {view} AS SELECT * FROM {table}")
         try:
-            with pytest.raises(SinkError, match="default.seen: a view"):
-                self.write("default.seen", session)
+            with pytest.raises(SinkError, match=f"{view}: a view"):
+                self.write(view, session)
         finally:
-            spark.session.sql("DROP VIEW default.seen")
+            spark.session.sql(f"DROP VIEW {view}")
 
     def test_a_transformation_without_the_key(self, session: Any) -> None:
         with pytest.raises(SinkError, match="removed the column subSequenceNumber"):
@@ -168,7 +172,7 @@ class TestRefused:
         with pytest.raises(SinkError, match="column shard: the sink adds it"):
             self.write("default.events", session, transform=lambda df: df.selectExpr("*", "1 AS Shard"))
 
-    def test_a_lease_that_has_gone(self, spark: LocalSpark, session: Any, made: Callable[..., str]) -> None:
+    def test_a_lease_that_has_gone(self, spark: SharedSpark, session: Any, made: Callable[..., str]) -> None:
         with pytest.raises(WriteCancelledError):
             self.write(table := made(), session, cancelled=True, only_writer=True)
         assert spark.session.table(table).count() == 0

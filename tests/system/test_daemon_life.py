@@ -33,7 +33,7 @@ from local_aws_helpers import is_open, shards
 from paths import PROGRAMS
 
 if TYPE_CHECKING:
-    from fastkcl.spark import LocalSpark
+    from spark_fixtures import SharedSpark
 
 KCL_1_7 = Generation.KCL_1_7
 DIALECTS = {Generation.KCL_3: "modern", Generation.KCL_1_15: "modern", KCL_1_7: "legacy"}
@@ -170,11 +170,10 @@ def aws() -> Iterator[LocalAws]:
 
 @pytest.fixture(scope="module", params=Generation, ids=lambda generation: generation.name)
 def life(
-    aws: LocalAws, spark: LocalSpark, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    aws: LocalAws, spark: SharedSpark, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Life]:
     generation: Generation = request.param
     folder = tmp_path_factory.mktemp("life")
-    assert spark.url is not None
     life = Life(aws, generation, jars_of(generation, request), spark.url, folder)
     try:
         life.run()

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from fastkcl.replay import ReplayOptions, Report, generate, parse_fault, replay
-from fastkcl.spark import LocalSpark
 from fastkcl.spark.sinks import DeltaSink, ParquetSink, SinkError
 from paths import PROGRAMS
 from pyspark.sql.utils import AnalysisException
 from sink_helpers import SHARD, FakeSession, rows
 from sink_replay import STREAM, delivered
+from spark_fixtures import SharedSpark
 
 SCHEMA = (
     "data BINARY, partitionKey STRING, sequenceNumber STRING, subSequenceNumber BIGINT,"
@@ -63,7 +63,7 @@ def numbers(session: Any, out: Path) -> list[int]:
 
 
 def test_a_stream_has_each_record_once_while_children_write_and_die(
-    spark: LocalSpark, session: Any, tmp_path: Path
+    spark: SharedSpark, session: Any, tmp_path: Path
 ) -> None:
     """A child is killed, a zombie goes on, a shard is split; the query is stopped on the way and goes on as well."""
     table, out = tmp_path / "table", tmp_path / "out"
@@ -74,7 +74,6 @@ def test_a_stream_has_each_record_once_while_children_write_and_die(
     noise: list[bytes] = []
 
     def children() -> None:
-        assert spark.url is not None
         options = ReplayOptions(
             stream=STREAM,
             faults=(parse_fault("kill@4#0"), parse_fault("stop@9#0=0.5")),
