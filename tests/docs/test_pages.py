@@ -13,7 +13,7 @@ PAGES = "".join(path.read_text() for path in sorted(ROOT.glob("docs/*.md")))
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py(?:::\w+)+)`", PAGES)))
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", NAMED, ids=NAMED)
 def test_each_test_that_a_page_names_is_there(name: str) -> None:
     path, *parts = name.split("::")
     found: list[ast.stmt] = ast.parse((ROOT / path).read_text()).body

@@ -1,16 +1,28 @@
 """A child for the tests: a sink behind a session without Spark, slow, deadly or short of disk where it is told.
 
-Not a test. Environment: SINK, ParquetSink or DeltaSink; TABLE_PATH; OPTIONS, JSON for SparkProcessor; RUN_OPTIONS, JSON
-for fastkcl.run; WRITE_SECONDS of each staging; POISON, a sequence number that cannot be written; TROUBLE, a JSON list
-of what shall happen to the shard's first child, to its second and so on, null for nothing. The replayer says which one
-a child is; under a daemon they count themselves, in files beside the table.
+Not a test. Environment:
+
+    SINK                ParquetSink or DeltaSink
+    TABLE_PATH          its folder
+    OPTIONS             JSON for SparkProcessor
+    RUN_OPTIONS         JSON for fastkcl.run
+    WRITE_SECONDS       of each staging
+    FREE_WRITES         so many stagings are done before the end; the next one waits for shutdownRequested or shardEnded
+    WAIT_BEFORE_BATCH   number of the batch before which everything is written that came before
+    TELL_BATCHES        write a line for each batch that is taken over
+    POISON              a sequence number that cannot be written
+    TROUBLE             a JSON list of what shall happen to the shard's first child, to its second and so on, null for
+                        nothing. The replayer says which one a child is; under a daemon they count themselves, in files
+                        beside the table.
 
     ["kill", "before", "commit", 2]     SIGKILL right before the second commit; "after": when it is done
     ["kill", "seconds", 0.3]            SIGKILL so long after initialize
     ["full", "before", "file", 1]       from there on no file can grow, as on a full disk
     ["full", "before", "file", 1, 0.5]  ... for so many seconds
+    ["full", "before", "file", 1, "failures", 2]    ... until so many calls of the processor have failed
 """
 
+import itertools
 import json
 import os
 import resource
@@ -18,6 +30,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
@@ -28,6 +41,7 @@ import sink_helpers
 from fastkcl.kcl.dialogue import Dialogue
 from fastkcl.spark import SparkProcessor, sinks
 from sink_helpers import FakeSession, FakeWriter
+from waiting import wait_until
 
 EARLY_CHECKPOINT = 77
 """Exit code of a child that asks for a checkpoint of what is not in the table, or was not delivered."""
@@ -90,8 +104,19 @@ class Checked:
         self.checkpointer.checkpoint(at, **options)
 
 
+def tell(text):
+    """A line in one piece, also beside one of another thread."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+may_write = threading.Event()
+"""What the writes that are not free wait for: nothing comes any more."""
+
+
 class Processor(SparkProcessor):
     delivered = None
+    batches = 0
 
     def initialize(self, context):
         super().initialize(context)
@@ -102,12 +127,21 @@ class Processor(SparkProcessor):
 
     def process_batch(self, batch, checkpointer):
         self.delivered = batch.last_position or self.delivered
-        super().process_batch(batch, Checked(checkpointer, self))
+        self.batches += 1
+        if self.batches == int(os.environ.get("WAIT_BEFORE_BATCH", "0")):
+            wait_until(lambda: not self._buffer.rows, "the end of a write")
+        with seen_by_disk():
+            super().process_batch(batch, Checked(checkpointer, self))
+        if "TELL_BATCHES" in os.environ:
+            tell("taken over")
 
     def shard_ended(self, checkpointer):
-        super().shard_ended(Checked(checkpointer, self))
+        may_write.set()
+        with seen_by_disk():
+            super().shard_ended(Checked(checkpointer, self))
 
     def shutdown_requested(self, checkpointer):
+        may_write.set()
         super().shutdown_requested(Checked(checkpointer, self))
 
 
@@ -147,15 +181,35 @@ def arrange(what, when, *details):
     setattr(owner, name, call)
 
 
-def fill_disk(seconds=None):
+def fill_disk(until=None, failures=0):
     """No file can grow any more; pipes are none. Python ignores SIGXFSZ, so that a write fails instead."""
-    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    global failures_left
     print("the disk is full", flush=True)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, most[1]))
-    if seconds is not None:
-        timer = threading.Timer(seconds, resource.setrlimit, (resource.RLIMIT_FSIZE, most))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, MOST_ROOM[1]))
+    if until == "failures":
+        failures_left = failures
+    elif until is not None:
+        timer = threading.Timer(until, resource.setrlimit, (resource.RLIMIT_FSIZE, MOST_ROOM))
         timer.daemon = True
         timer.start()
+
+
+MOST_ROOM = resource.getrlimit(resource.RLIMIT_FSIZE)
+failures_left = 0
+"""Calls that have to fail until the disk has room again."""
+
+
+@contextmanager
+def seen_by_disk():
+    """A call that fails on a full disk; after the last of them there is room."""
+    global failures_left
+    try:
+        yield
+    except OSError:
+        failures_left -= 1
+        if failures_left == 0:
+            resource.setrlimit(resource.RLIMIT_FSIZE, MOST_ROOM)
+        raise
 
 
 def poisoned(df):
@@ -164,19 +218,23 @@ def poisoned(df):
     return df
 
 
-def slow_writes(seconds):
+def slow_writes(seconds, free):
     stage = FakeWriter.parquet
+    stagings = itertools.count()
 
     def parquet(self, url):
-        print(f"staging {len(self.table)} records", flush=True)
+        tell(f"staging {len(self.table)} records")
+        if next(stagings) >= free:
+            may_write.wait()
         time.sleep(seconds)
         stage(self, url)
+        tell(f"staged {len(self.table)} records, {'at the end' if may_write.is_set() else 'on the way'}")
 
     FakeWriter.parquet = parquet
 
 
 if __name__ == "__main__":
-    slow_writes(float(os.environ.get("WRITE_SECONDS", "0")))
+    slow_writes(float(os.environ.get("WRITE_SECONDS", "0")), float(os.environ.get("FREE_WRITES", "inf")))
     options = {"max_records": 70, "checkpoint_interval": 0} | json.loads(os.environ.get("OPTIONS", "{}"))
     sink = getattr(sinks, SINK)(os.environ["TABLE_PATH"], transform=poisoned)
     processor = Processor(sink, spark=Session(), **options)

@@ -12,6 +12,7 @@ import pytest
 from fastkcl.spark.buffer import BatchBuffer, Run, Unordered
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import PATIENCE, wait_until, wait_until_gone, wait_until_idle
 
 
 @dataclass(frozen=True)
@@ -70,15 +71,12 @@ def close_all() -> None:
     while _made:
         buffer = _made.pop()
         buffer.discard()
-        assert buffer.join(10)
+        assert buffer.join(PATIENCE)
 
 
 def settle(buffer: BatchBuffer[Rows, int]) -> None:
     """Wait until the writer has nothing to do, or has failed."""
-    deadline = time.monotonic() + 10
-    while buffer.busy and not buffer._stalled:
-        assert time.monotonic() < deadline
-        time.sleep(0.0005)
+    wait_until(lambda: not buffer.busy or buffer._stalled, "an idle writer", seen=lambda: vars(buffer), step=0.0005)
 
 
 def add(buffer: BatchBuffer[Rows, int], batch: Rows, sink: Sink) -> None:
@@ -88,13 +86,10 @@ def add(buffer: BatchBuffer[Rows, int], batch: Rows, sink: Sink) -> None:
     buffer.add(rows(), sink.commit)
 
 
-def within(seconds: float, condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.001)
-    return True
+def wait_until_blocked(thread: threading.Thread | None) -> None:
+    """Wait until a thread has done what it can, and waits for another one."""
+    assert thread is not None
+    wait_until_idle(os.getpid(), thread.native_id)
 
 
 @dataclass
@@ -115,7 +110,7 @@ class Sink:
         assert threading.current_thread().name == "fastkcl-writer"
         self.begun.set()
         if self.gate is not None:
-            assert self.gate.wait(30)
+            assert self.gate.wait(PATIENCE)
         number, self.writes = self.writes, self.writes + 1
         if self.fail.get(number):
             raise RuntimeError(f"write {number} failed")
@@ -351,11 +346,11 @@ class TestBehind:
         assert (buffer.capacity_bytes, sink.runs, sink.commits) == (100, [], [])
         eleventh = threading.Thread(target=buffer.add, args=(rows(10), sink.commit))
         eleventh.start()
-        time.sleep(0.1)
+        wait_until_blocked(eleventh)
         assert eleventh.is_alive()
         assert buffer.capacity_bytes == 100
         sink.gate.set()
-        eleventh.join(10)
+        eleventh.join(PATIENCE)
         assert not eleventh.is_alive()
         assert buffer.flush(at_end=True)
         assert sink.runs == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [10]]
@@ -367,10 +362,10 @@ class TestBehind:
         buffer.add(rows(0, allocated=600), sink.commit)
         second = threading.Thread(target=buffer.add, args=(rows(1, allocated=600), sink.commit))
         second.start()
-        time.sleep(0.05)
+        wait_until_blocked(second)
         assert second.is_alive()
         sink.gate.set()
-        second.join(10)
+        second.join(PATIENCE)
         assert not second.is_alive()
 
     def test_the_rest_of_a_batch_keeps_all_of_it_allocated(self) -> None:
@@ -403,7 +398,7 @@ class TestBehind:
         sink = Sink()
         buffer = sink.buffer(max_age=10.0)
         buffer.add(rows(0, 1), sink.commit)
-        time.sleep(0.05)
+        wait_until_blocked(buffer._thread)
         assert sink.runs == []
         sink.now += 5
         buffer.add(rows(2), sink.commit)  # the age is the first one's
@@ -411,7 +406,7 @@ class TestBehind:
         buffer.add(rows(), sink.commit)  # nothing new; but the writer looks at this test's clock when it is woken
         with buffer._changed:
             buffer._changed.notify_all()
-        assert within(10, lambda: sink.runs == [[0, 1, 2]])
+        wait_until(lambda: sink.runs == [[0, 1, 2]], "the writes", seen=lambda: sink.runs)
 
     def test_max_age_on_a_clock_that_runs(self) -> None:
         sink = Sink()
@@ -419,7 +414,7 @@ class TestBehind:
         buffer._clock = time.monotonic
         begun = time.monotonic()
         buffer.add(rows(0), sink.commit)
-        assert within(10, lambda: sink.runs == [[0]])
+        wait_until(lambda: sink.runs == [[0]], "the writes", seen=lambda: sink.runs)
         assert time.monotonic() - begun >= 0.2
 
     def test_a_group_is_not_parted_by_its_age(self) -> None:
@@ -427,10 +422,10 @@ class TestBehind:
         buffer = sink.buffer(max_age=0.01)
         buffer._clock = time.monotonic
         buffer.add(rows(0, 1, 2, groups=(6, 7, 7)), sink.commit)
-        assert within(10, lambda: sink.runs == [[0]])
-        time.sleep(0.05)
+        wait_until(lambda: sink.runs == [[0]], "the writes", seen=lambda: sink.runs)
+        wait_until_blocked(buffer._thread)
         buffer.add(rows(3, 4, groups=(7, 8)), sink.commit)
-        assert within(10, lambda: sink.runs == [[0], [1, 2, 3]])
+        wait_until(lambda: sink.runs == [[0], [1, 2, 3]], "the writes", seen=lambda: sink.runs)
 
     def test_no_age_at_all(self) -> None:
         sink = Sink()
@@ -448,7 +443,7 @@ class TestBehind:
         assert not buffer.flush(at_end=True, timeout=0.1)
         assert time.monotonic() - begun >= 0.1
         sink.gate.set()
-        assert buffer.flush(at_end=True, timeout=10)
+        assert buffer.flush(at_end=True, timeout=PATIENCE)
         assert sink.runs == [[0]]
 
     def test_a_write_that_hangs_does_not_hold_up_the_end(self) -> None:
@@ -456,13 +451,13 @@ class TestBehind:
         assert sink.gate is not None
         buffer = sink.buffer(max_bytes=1)
         buffer.add(rows(0), sink.commit)
-        assert sink.begun.wait(10)
+        assert sink.begun.wait(PATIENCE)
         assert buffer.discard() == [rows(0)]
         assert not buffer.join(0.05)
         assert buffer._thread is not None
         assert buffer._thread.daemon
         sink.gate.set()
-        assert buffer.join(10)
+        assert buffer.join(PATIENCE)
 
     def test_no_thread_before_there_is_anything(self) -> None:
         sink = Sink()
@@ -494,7 +489,7 @@ class TestBehind:
             ends = weakref.ref(batch)
             buffer.add(batch, sink.commit)
             del batch
-            assert within(10, lambda: ends() is None)
+            wait_until(lambda: ends() is None, "the end of the batch", seen=ends)
         finally:
             gc.enable()
 
@@ -512,11 +507,8 @@ class TestFork:
             except BaseException:
                 os._exit(9)
             os._exit(0)
-        deadline = time.monotonic() + 10
-        while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
-            assert time.monotonic() < deadline, "the forked child hangs"
-            time.sleep(0.01)
-        return os.waitstatus_to_exitcode(ended[1])
+        wait_until_gone(child, "the end of the forked child")
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
     @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
     def test_while_the_lock_is_held(self) -> None:
@@ -530,7 +522,7 @@ class TestFork:
 
             def end() -> None:
                 assert buffer.discard() == []
-                assert buffer.join(10)
+                assert buffer.join(PATIENCE)
 
             assert self.in_child(end) == 0
         assert buffer.flush(at_end=True)
@@ -572,7 +564,7 @@ class TestRetry:
         buffer = sink.buffer()
         buffer.add(rows(*range(10)), sink.commit)
         settle(buffer)
-        time.sleep(0.05)
+        wait_until_blocked(buffer._thread)
         assert sink.writes == 1
 
     def test_a_retry_repeats_the_same_run_whatever_has_come_since(self) -> None:

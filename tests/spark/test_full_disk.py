@@ -46,8 +46,8 @@ class TestAFullDisk:
             tmp_path,
             source=SOURCE,
             sink=sink,
-            trouble=[["full", *place, 0.5]],
-            run_options={"retries": 30, "retry_backoff": 0.1},
+            trouble=[["full", *place, "failures", 3]],
+            run_options={"retries": 3, "retry_backoff": 0.01},
         )
         (shard,) = report.shards
         assert report.ok, (shard.problems, noise)

@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clocks import Clock
 from fastkcl.replay import ReplayOptions, generate, replay
 from fastkcl.spark import SparkUnavailableError, shared
 from fastkcl.spark.keeper import Keeper
 from fastkcl.spark.shared import Attachment, SharedServer, default_heap_megabytes
 from paths import PROGRAMS
 from sink_helpers import stored
+from waiting import is_gone, wait_until, wait_until_gone
 
 
 @pytest.fixture(autouse=True)
@@ -32,20 +34,6 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
     return folder / "fastkcl"
-
-
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 # ---- the keeper's rules, with a stand-in for the JVM ---------------------------------------------------------------
@@ -59,12 +47,28 @@ class FakeSpark:
         self.pid = process.pid
 
 
-class Served:
-    """A keeper in a thread, for the server whose socket a test listens at."""
+class CountedClock(Clock):
+    """A clock that counts how often it is read."""
 
-    def __init__(self, linger: float) -> None:
+    reads = 0
+
+    def __call__(self) -> float:
+        self.reads += 1
+        return super().__call__()
+
+
+class Served:
+    """A keeper in a thread, for the server whose socket a test listens at.
+
+    Args:
+        linger: of the server.
+        clock: of the keeper.
+    """
+
+    def __init__(self, linger: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.server = SharedServer("shared:test", linger=linger)
-        self.linger = linger
+        self.clock = clock
+        self.keepers: list[Keeper] = []
         self.starts = 0
         self.threads: list[threading.Thread] = []
         self.jvms: list[subprocess.Popen[bytes]] = []
@@ -77,7 +81,10 @@ class Served:
         self.starts += 1
         descriptor, folder, stem, heap, linger = command[-5:]
         assert heap.endswith("m")
-        keeper = Keeper(socket.socket(fileno=os.dup(int(descriptor))), Path(folder), stem, float(linger))
+        keeper = Keeper(
+            socket.socket(fileno=os.dup(int(descriptor))), Path(folder), stem, float(linger), clock=self.clock
+        )
+        self.keepers.append(keeper)
 
         def serve() -> None:
             self.slow.wait()
@@ -97,47 +104,86 @@ class Served:
     def over(self) -> bool:
         return not any(thread.is_alive() for thread in self.threads)
 
+    @property
+    def clients(self) -> list[int]:
+        """How many each keeper has."""
+        return [len(keeper._clients) for keeper in self.keepers]
+
+    def pass_time(self, seconds: float) -> None:
+        """Move the keeper's clock, and wait until the keeper has looked at it, or has ended."""
+        assert isinstance(self.clock, CountedClock)
+        self.clock.now += seconds
+        before = self.clock.reads
+        wait_until(lambda: self.over or self.clock.reads > before + 3, "the keeper's look at its clock")  # type: ignore[attr-defined]
+
 
 @contextmanager
-def served(monkeypatch: pytest.MonkeyPatch, linger: float = 0.2) -> Iterator[Served]:
-    made = Served(linger)
+def served(
+    monkeypatch: pytest.MonkeyPatch, linger: float = 0.2, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Served]:
+    made = Served(linger, clock)
     monkeypatch.setattr(shared.subprocess, "run", made.run)
+    monkeypatch.setattr("fastkcl.spark.keeper._TICK_SECONDS", 0.01)
     yield made
-    wait_for(lambda: made.over, "a keeper did not end")
+    wait_until(lambda: made.over, "the end of all keepers", seen=lambda: made.threads)
+
+
+class Waiting:
+    """How many threads wait for the answer of a server that is being started."""
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+
+    def wanted(self) -> bool:
+        """For `attach`, which asks this whenever it is about to wait."""
+        self.threads.add(threading.get_ident())
+        return True
+
+    def wait_for(self, count: int) -> None:
+        wait_until(lambda: len(self.threads) == count, f"{count} waiting threads", seen=lambda: self.threads)
 
 
 def test_it_is_found_and_it_ends_after_the_last(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> None:
-    with served(monkeypatch) as made:
+    with served(monkeypatch, linger=60, clock=CountedClock()) as made:
         first, second = made.server.attach(), made.server.attach()
         assert (first.url, second.url) == (FakeSpark.url, FakeSpark.url)
         assert (made.starts, first.alive, second.alive) == (1, True, True)
         first.close()
         first.close()
-        time.sleep(0.8)
+        wait_until(lambda: made.clients == [1], "the end of the first client", seen=lambda: made.clients)
+        made.pass_time(3600)
         assert (made.over, second.alive, first.alive) == (False, True, False)
         second.close()
-        wait_for(lambda: made.over, "it outlives its last client")
+        wait_until(lambda: made.clients == [0], "the end of the last client", seen=lambda: made.clients)
+        made.pass_time(59)
+        assert not made.over
+        made.pass_time(1)
+        wait_until(lambda: made.over, "the end of the keeper after its last client")
         assert not list(runtime.glob("*.sock"))
 
 
 def test_who_comes_back_before_the_linger_is_over_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with served(monkeypatch, linger=2) as made:
+    with served(monkeypatch, linger=2, clock=CountedClock()) as made:
         made.server.attach().close()
-        time.sleep(1)
+        wait_until(lambda: made.clients == [0], "the end of the client", seen=lambda: made.clients)
+        made.pass_time(1)
         again = made.server.attach()
-        time.sleep(2.5)
+        made.pass_time(2.5)
         assert (made.starts, again.alive) == (1, True)
         again.close()
+        wait_until(lambda: made.clients == [0], "the end of the client", seen=lambda: made.clients)
+        made.pass_time(2)
 
 
 def test_many_that_come_at_once_start_one_and_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Attachment] = []
+    waiting = Waiting()
     with served(monkeypatch) as made:
         made.slow.clear()
-        threads = [threading.Thread(target=lambda: found.append(made.server.attach())) for _ in range(12)]
+        threads = [threading.Thread(target=lambda: found.append(made.server.attach(waiting.wanted))) for _ in range(12)]
         for thread in threads:
             thread.start()
-        time.sleep(0.5)
+        waiting.wait_for(12)
         assert (made.starts, found) == (1, [])
         made.slow.set()
         for thread in threads:
@@ -161,7 +207,7 @@ def test_a_dead_jvm_ends_it_and_the_next_start_is_anothers(monkeypatch: pytest.M
     with served(monkeypatch) as made:
         first, second = made.server.attach(), made.server.attach()
         made.jvms[0].kill()
-        wait_for(lambda: not first.alive and not second.alive, "its clients do not see it")
+        wait_until(lambda: not first.alive and not second.alive, "the end of both connections")
         third, fourth = made.server.attach(), made.server.attach()
         assert (made.starts, third.alive, fourth.alive) == (2, True, True)
         for attachment in (first, second, third, fourth):
@@ -173,20 +219,21 @@ def test_a_server_that_was_given_up_is_found_by_nobody(monkeypatch: pytest.Monke
     with served(monkeypatch, linger=30) as made:
         first, second = made.server.attach(), made.server.attach()
         second.give_up()
-        wait_for(lambda: not list(made.server.log_path.parent.glob("*.sock")), "it still listens")
+        wait_until(lambda: not list(made.server.log_path.parent.glob("*.sock")), "the end of its socket")
         third = made.server.attach()
         assert (made.starts, first.alive, third.alive) == (2, True, True)
         first.close()
-        wait_for(lambda: not made.threads[0].is_alive(), "it outlives its last client")
+        wait_until(lambda: not made.threads[0].is_alive(), "the end of the keeper after its last client")
         third.give_up()  # ends that one, too
 
 
 def test_a_server_that_does_not_start_tells_all_why(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> None:
     failures: list[str] = []
+    waiting = Waiting()
 
     def attach() -> None:
         try:
-            made.server.attach()
+            made.server.attach(waiting.wanted)
         except SparkUnavailableError as error:
             failures.append(str(error))
 
@@ -196,7 +243,7 @@ def test_a_server_that_does_not_start_tells_all_why(monkeypatch: pytest.MonkeyPa
         threads = [threading.Thread(target=attach) for _ in range(3)]
         for thread in threads:
             thread.start()
-        time.sleep(0.3)
+        waiting.wait_for(3)
         made.slow.set()
         for thread in threads:
             thread.join()
@@ -207,11 +254,17 @@ def test_a_server_that_does_not_start_tells_all_why(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_wait_that_is_not_wanted_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[None] = []
+
+    def wanted() -> bool:
+        asked.append(None)
+        return len(asked) < 4
+
     with served(monkeypatch) as made:
         made.slow.clear()
-        begun = time.monotonic()
         with pytest.raises(SparkUnavailableError, match="not wanted any more"):
-            made.server.attach(lambda: time.monotonic() < begun + 0.5)
+            made.server.attach(wanted)
+        assert len(asked) >= 4
         made.slow.set()
 
 
@@ -220,19 +273,21 @@ def test_a_forked_child_does_not_hold_it(monkeypatch: pytest.MonkeyPatch) -> Non
         attachment = made.server.attach()
         child = os.fork()
         if child == 0:  # outlives what it was forked for
-            time.sleep(30)
+            signal.pause()
             os._exit(0)
-        attachment.close()
-        wait_for(lambda: made.over, "a forked child keeps it alive", 10)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        try:
+            attachment.close()
+            wait_until(lambda: made.over, "the end of the keeper beside a forked child")
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
 
 def test_the_folder_is_ones_own(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with served(monkeypatch) as made:
         made.server.attach().close()
         assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
-        wait_for(lambda: made.over, "it goes on")
+        wait_until(lambda: made.over, "the end of the keeper")
         runtime.chmod(0o755)
         with pytest.raises(SparkUnavailableError, match=r"is not this user's alone \(mode 0700\)"):
             made.server.attach()
@@ -252,7 +307,7 @@ def test_a_path_longer_than_a_socket_may_have(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
     with served(monkeypatch) as made:
         made.server.attach().close()
-        wait_for(lambda: made.over, "it goes on")
+        wait_until(lambda: made.over, "the end of the keeper")
 
 
 def test_whose_server_is_another() -> None:
@@ -363,18 +418,19 @@ def test_a_life(runtime: Path) -> None:
         ((rows, second, _),) = {client.answer() for client in clients}
         assert rows == 7
         assert second != keeper
-        assert gone(keeper)
+        assert is_gone(keeper)
 
         second_jvm = jvm_of(second)
         os.kill(second, signal.SIGKILL)
-        wait_for(lambda: gone(second_jvm), "its JVM outlives a keeper that was killed")
+        wait_until_gone(second_jvm, "the end of the JVM after its keeper")
         clients[0].ask()
         rows, third, _ = clients[0].answer()
         assert rows == 7
         third_jvm = jvm_of(third)
         for client in clients:
             client.end()
-        wait_for(lambda: gone(third) and gone(third_jvm), "it outlives its last client")
+        wait_until_gone(third, "the end of the keeper after its last client")
+        wait_until_gone(third_jvm, "the end of its JVM")
     assert sorted({file.suffix for file in runtime.iterdir()}) == [".lock", ".log", ".old"]
 
 
@@ -427,7 +483,7 @@ def test_children_of_a_daemon_share_it_and_outlive_it(tmp_path: Path, runtime: P
     assert len(servers) == 2, noise
     assert any(b"opening a new one" in line for line in noise)
     for pid in servers:
-        if not gone(pid):
+        if not is_gone(pid):
             os.kill(pid, signal.SIGTERM)  # no need to linger
-        wait_for(lambda pid=pid: gone(pid), "a server is left")  # type: ignore[misc]
+        wait_until_gone(pid)
     assert not list(runtime.glob("*.sock"))

@@ -35,6 +35,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 from sink_helpers import DELTA, SHARD, FakeFrame, FakeSession, FakeWriter, Mortals, batch, delta_rows, race, rows
+from waiting import PATIENCE
 
 SESSION: Any = FakeSession()
 OTHER = Shard("clicks", "shardId-000000000001")
@@ -569,7 +570,7 @@ def test_shards_that_make_the_table_at_the_same_time(tmp_path: Path, seed: int) 
     def work(number: int) -> None:
         try:
             sink, _ = opened(tmp_path, Shard(f"stream-{number % 2}", f"shard-{number // 2}"))
-            barrier.wait(30)
+            barrier.wait(PATIENCE)
             sink.write(rows(1, 4), SESSION)
             sink.write(rows(5, 6), SESSION)
         except BaseException as error:

@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -40,13 +40,23 @@ class Keeper:
         folder: of lock and socket.
         stem: of their names.
         linger: seconds without a client after which the server ends.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, listener: socket.socket, folder: Path, stem: str, linger: float) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        folder: Path,
+        stem: str,
+        linger: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._listener = listener
         self._folder = folder
         self._stem = stem
         self._linger = linger
+        self._clock = clock
         self._listening = True
         self._clients: set[socket.socket] = set()
         self._selector = selectors.DefaultSelector()
@@ -58,7 +68,7 @@ class Keeper:
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(process, selectors.EVENT_READ)
-        idle_since = time.monotonic()
+        idle_since = self._clock()
         while True:
             for key, _ in self._selector.select(_TICK_SECONDS):
                 if key.fileobj == process:
@@ -70,8 +80,8 @@ class Keeper:
                 elif isinstance(key.fileobj, socket.socket):
                     self._hear(key.fileobj)
             if self._clients:
-                idle_since = time.monotonic()
-            elif time.monotonic() - idle_since >= self._linger and self._ended(answer):
+                idle_since = self._clock()
+            elif self._clock() - idle_since >= self._linger and self._ended(answer):
                 return
 
     def refuse(self, why: str) -> None:
