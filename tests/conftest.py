@@ -5,6 +5,7 @@ development environment has installed: pytest must know it before it reads this 
 """
 
 import os
+import signal
 from collections.abc import Iterator
 
 import case_files
@@ -29,6 +30,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    for number in (signal.SIGHUP, signal.SIGINT):
+        # A run in the background ignores these, and every program that it starts would inherit that. A handler is not
+        # inherited.
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: None)
     for room in (path.name for path in TESTS.iterdir() if path.is_dir()):
         config.addinivalue_line("markers", f"{room}: the tests in tests/{room}")
     if not config.pluginmanager.hasplugin("fastkcl_cases"):

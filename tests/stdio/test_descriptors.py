@@ -6,9 +6,11 @@ import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from kcl_helpers import LEASE_LOST, Child, process_records, status
+from waiting import PATIENCE, wait_until_idle
 
 DONE = status("processRecords")
 
@@ -72,7 +74,7 @@ def test_prints_at_exit_land_on_standard_error() -> None:
 
 
 def test_a_print_shows_at_once() -> None:
-    with Child("-c", program("print('now'); time.sleep(60)")) as child:
+    with Child("-c", program("print('now'); time.sleep(600)")) as child:
         child.daemon.start()
         child.daemon.send(process_records(1))
         child.await_stderr("now\n")
@@ -116,7 +118,7 @@ def test_no_subprocess_inherits_the_protocol() -> None:
 
 FORKED = """
 context = multiprocessing.get_context('fork')
-worker = context.Process(target=time.sleep, args=(60,))
+worker = context.Process(target=time.sleep, args=(600,))
 worker.start()
 print('worker', worker.pid)
 if len(batch) == 2:
@@ -124,7 +126,7 @@ if len(batch) == 2:
     multiprocessing.process._children.clear()
     os._exit(3)
 worker.terminate()
-worker.join(10)
+worker.join(60)
 assert worker.exitcode == -signal.SIGTERM, worker.exitcode
 """
 
@@ -191,21 +193,24 @@ worker.join()
     assert "refused: not_allowed: a forked child came back" in stderr
 
 
-def test_a_thread_that_forks_while_the_main_thread_reads() -> None:
+def test_a_thread_that_forks_while_the_main_thread_reads(tmp_path: Path) -> None:
     body = """
 def work():
-    time.sleep(0.2)  # by then the main thread waits for the next message
+    while not os.path.exists(os.environ['GO']):
+        time.sleep(0.01)
     pid = os.fork()
     if pid == 0:
-        time.sleep(60)
+        time.sleep(600)
         os._exit(0)
     print('worker', pid)
 
 threading.Thread(target=work).start()
 """
-    with Child("-c", program(body)) as child:
+    with Child("-c", program(body), environment={"GO": str(tmp_path / "go")}) as child:
         child.daemon.start()
         child.daemon.ask(process_records(1), DONE)
+        wait_until_idle(child.process.pid)  # for the next message
+        (tmp_path / "go").touch()
         child.await_stderr("worker ")
         child.daemon.ask(process_records(2), DONE)
         pids = [int(part.split()[0]) for part in child.stderr().split("worker ")[1:]]
@@ -227,7 +232,7 @@ def test_a_terminal_is_told_how_the_program_is_started() -> None:
             stdin=slave,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=PATIENCE,
             check=False,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
@@ -247,7 +252,7 @@ def test_a_closed_standard_stream_is_told(redirect: str, name: str) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )

@@ -8,8 +8,11 @@ import socket
 import threading
 import time
 
+import codec_helpers
 import pytest
 from fastkcl import _core
+from signal_helpers import NUMBER, handled_when_idle, when_idle
+from waiting import PATIENCE, wait_until_idle
 
 INITIALIZE = b'{"action":"initialize","shardId":"s","sequenceNumber":"1","subSequenceNumber":0}\n'
 LEASE_LOST = b'{"action":"leaseLost"}\n'
@@ -57,20 +60,6 @@ def wakeup():
 
 
 @pytest.fixture
-def alarm():
-    """Runs a handler in the main thread after a delay, by SIGALRM."""
-    before = signal.getsignal(signal.SIGALRM)
-
-    def after(seconds, handler, interval=0.0):
-        signal.signal(signal.SIGALRM, lambda *_: handler())
-        signal.setitimer(signal.ITIMER_REAL, seconds, interval)
-
-    yield after
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
-
-
-@pytest.fixture
 def in_thread():
     """Starts functions in threads and waits for them at the end."""
     threads = []
@@ -78,6 +67,7 @@ def in_thread():
     def start(function):
         threads.append(threading.Thread(target=function))
         threads[-1].start()
+        return threads[-1]
 
     yield start
     for thread in threads:
@@ -113,6 +103,33 @@ def test_pipe(pipe, in_thread, write_size, blocking):
         check_lines(reader)
     else:
         assert [message.action for message in iter(reader.read, None)] == ["initialize", "leaseLost"]
+
+
+def test_one_byte_at_a_time(pipe, in_thread):
+    content = codec_helpers.batch_line(20, 100) + LEASE_LOST
+    in_thread(lambda: _core.write_all(pipe.writing, content, write_size=1))
+    reader = _core.Reader(pipe.fd)
+    assert codec_helpers.to_dict(reader.read()) == codec_helpers.whole(content.split(b"\n")[0])
+    assert reader.read() == _core.LeaseLost()
+    assert reader.bytes_read == len(content)
+
+
+def test_messages_come_as_they_arrive(pipe):
+    reader = _core.Reader(pipe.fd)
+    for size in (1, 10, 1000):
+        pipe.write(codec_helpers.batch_line(size, 20))
+        assert len(reader.read().batch) == size
+    pipe.close(pipe.writing)
+    assert reader.read() is None
+    assert reader.read() is None
+
+
+def test_descriptor_stays_open(pipe):
+    reader = _core.Reader(pipe.fd)
+    pipe.write(LEASE_LOST)
+    reader.read()
+    del reader
+    os.fstat(pipe.fd)
 
 
 def test_file(tmp_path):
@@ -162,19 +179,22 @@ def test_last_line_without_line_feed(pipe):
     assert reader.read() is None
 
 
-def test_input_ends_inside_a_message(pipe):
-    pipe.write(INITIALIZE + RECORDS[:5000])
+@pytest.mark.parametrize("part", [b'{"action":', RECORDS[:5000]], ids=["general", "records"])
+@pytest.mark.parametrize("before", [b"", INITIALIZE], ids=["first", "second"])
+def test_input_ends_inside_a_message(pipe, before, part):
+    pipe.write(before + part)
     pipe.close(pipe.writing)
     reader = _core.Reader(pipe.fd)
-    assert reader.read().action == "initialize"
+    assert not before or reader.read().action == "initialize"
     with pytest.raises(_core.DecodeError, match="input ended inside a message") as caught:
         reader.read()
     assert caught.value.kind == "json"
     assert reader.read() is None
 
 
-def test_goes_on_after_a_broken_line(pipe):
-    pipe.write(b'{"action" "leaseLost"}\n' + LEASE_LOST)
+@pytest.mark.parametrize("broken", [b'{"action" "leaseLost"}\n', b"nonsense\n"], ids=["almost", "no JSON"])
+def test_goes_on_after_a_broken_line(pipe, broken):
+    pipe.write(broken + LEASE_LOST)
     reader = _core.Reader(pipe.fd)
     with pytest.raises(_core.DecodeError) as caught:
         reader.read()
@@ -188,6 +208,16 @@ def test_line_bound(pipe):
     with pytest.raises(_core.DecodeError, match="max_line_bytes") as caught:
         reader.read()
     assert caught.value.kind == "line_too_long"
+    assert reader.read() == _core.LeaseLost()
+
+
+def test_too_long_line_is_given_up_before_its_end(pipe):
+    pipe.write(b'{"ignored":"' + b"x" * 5000)
+    reader = _core.Reader(pipe.fd, max_line_bytes=1000)
+    with pytest.raises(_core.DecodeError) as caught:
+        reader.read()
+    assert caught.value.kind == "line_too_long"
+    pipe.write(b'"}\n' + LEASE_LOST)
     assert reader.read() == _core.LeaseLost()
 
 
@@ -209,6 +239,18 @@ def test_deadline(pipe, begun, seconds):
     assert reader.read() == _core.LeaseLost()
 
 
+def test_deadline_keeps_what_was_read(pipe):
+    reader = _core.Reader(pipe.fd)
+    line = codec_helpers.batch_line(3, 3000)
+    pipe.write(line[:4000])
+    reader.set_deadline(0.05)
+    with pytest.raises(TimeoutError):
+        reader.read()
+    reader.set_deadline(None)
+    pipe.write(line[4000:])
+    assert codec_helpers.to_dict(reader.read()) == codec_helpers.whole(line.rstrip(b"\n"))
+
+
 def test_what_has_arrived_is_handed_out_after_the_deadline(pipe):
     pipe.write(INITIALIZE + LEASE_LOST)
     reader = _core.Reader(pipe.fd)
@@ -219,11 +261,12 @@ def test_what_has_arrived_is_handed_out_after_the_deadline(pipe):
 
 
 @pytest.mark.parametrize("seconds", [float("inf"), 1e30])
-def test_a_far_deadline_is_none(pipe, in_thread, seconds):
+def test_a_far_deadline_is_none(pipe, seconds):
     reader = _core.Reader(pipe.fd)
     reader.set_deadline(seconds)
-    in_thread(lambda: (time.sleep(0.2), pipe.write(LEASE_LOST)))
+    writer = when_idle(lambda: pipe.write(LEASE_LOST))
     assert reader.read() == _core.LeaseLost()
+    writer.join()
 
 
 def test_nan_is_no_deadline(pipe):
@@ -232,14 +275,18 @@ def test_nan_is_no_deadline(pipe):
 
 
 @pytest.mark.parametrize("watched", [True, False])
-def test_a_signal_handler_sets_the_deadline(pipe, wakeup, alarm, watched):
+def test_a_signal_handler_sets_the_deadline(pipe, wakeup, watched):
     """What a graceful stop does: the first signal limits the wait that it interrupts."""
     reader = _core.Reader(pipe.fd, wakeup_fd=wakeup.fd if watched else None)
-    alarm(0.15, lambda: reader.set_deadline(0.1))
-    start = time.monotonic()
-    with pytest.raises(TimeoutError):
+    begun = []
+
+    def handler():
+        begun.append(time.monotonic())
+        reader.set_deadline(0.1)
+
+    with handled_when_idle(handler), pytest.raises(TimeoutError):
         reader.read()
-    assert 0.25 <= time.monotonic() - start < 5
+    assert time.monotonic() - begun[0] >= 0.1
 
 
 # Signals.
@@ -255,17 +302,17 @@ def stop():
 
 @pytest.mark.parametrize("watched", [True, False])
 @pytest.mark.parametrize("begun", [b"", b'{"action":'], ids=["at a line's start", "inside a line"])
-def test_what_a_handler_raises_comes_out_and_nothing_is_lost(pipe, wakeup, alarm, watched, begun):
+def test_what_a_handler_raises_comes_out_and_nothing_is_lost(pipe, wakeup, watched, begun):
     pipe.write(begun)
     reader = _core.Reader(pipe.fd, wakeup_fd=wakeup.fd if watched else None)
-    alarm(0.15, stop)
-    with pytest.raises(StopError):
+    with handled_when_idle(stop), pytest.raises(StopError):
         reader.read()
     pipe.write(b'"leaseLost"}\n' if begun else LEASE_LOST)
     assert reader.read() == _core.LeaseLost()
 
 
-def test_a_handler_that_returns_lets_waiting_go_on(pipe, wakeup, alarm):
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_handler_that_returns_lets_waiting_go_on(pipe, wakeup, watched):
     calls = []
 
     def handler():
@@ -273,15 +320,52 @@ def test_a_handler_that_returns_lets_waiting_go_on(pipe, wakeup, alarm):
         if len(calls) == 5:
             pipe.write(LEASE_LOST)
 
-    alarm(0.05, handler, interval=0.05)
-    assert _core.Reader(pipe.fd, wakeup_fd=wakeup.fd).read() == _core.LeaseLost()
+    reader = _core.Reader(pipe.fd, wakeup_fd=wakeup.fd if watched else None)
+    with handled_when_idle(handler, times=5):
+        assert reader.read() == _core.LeaseLost()
     assert len(calls) == 5
+
+
+def test_a_wait_goes_on_until_a_handler_raises(pipe):
+    calls = []
+
+    def handler():
+        calls.append(None)
+        if len(calls) == 2:
+            raise StopError
+
+    reader = _core.Reader(pipe.fd)
+    with handled_when_idle(handler, times=2), pytest.raises(StopError):
+        reader.read()
+    assert len(calls) == 2
+    pipe.write(LEASE_LOST)
+    assert reader.read() == _core.LeaseLost()
+
+
+def test_the_wakeup_descriptor_runs_the_handler_of_a_signal_that_another_thread_got(pipe, wakeup):
+    """No system call of the main thread is interrupted then."""
+
+    def kill_itself():
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [NUMBER])
+        signal.pthread_kill(threading.get_ident(), NUMBER)
+
+    before = signal.signal(NUMBER, lambda *_: stop())
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [NUMBER])
+    try:
+        reader = _core.Reader(pipe.fd, wakeup_fd=wakeup.fd)
+        other = when_idle(kill_itself)
+        with pytest.raises(StopError):
+            reader.read()
+        other.join()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(NUMBER, before)
 
 
 def test_the_wakeup_descriptor_is_drained(pipe, wakeup):
     """What a signal just before the wait leaves in it must neither be missed nor make every wait return at once."""
     reader = _core.Reader(pipe.fd, wakeup_fd=wakeup.fd)
-    os.write(wakeup.writing, bytes([signal.SIGALRM]) * 1000)
+    os.write(wakeup.writing, bytes([NUMBER]) * 1000)
     reader.set_deadline(0.2)
     with pytest.raises(TimeoutError):
         reader.read()
@@ -289,24 +373,34 @@ def test_the_wakeup_descriptor_is_drained(pipe, wakeup):
         os.read(wakeup.fd, 1)
 
 
-def test_a_wakeup_descriptor_at_its_end_is_left_alone(pipe, in_thread):
+def test_a_wakeup_descriptor_at_its_end_is_left_alone(pipe):
     """poll would report it for ever; a busy loop would use the processor all the time."""
     other = Pipe()
     other.close(other.writing)
     reader = _core.Reader(pipe.fd, wakeup_fd=other.fd)
-    in_thread(lambda: (time.sleep(0.5), pipe.write(LEASE_LOST)))
-    before = time.process_time()
+    writer = when_idle(lambda: pipe.write(LEASE_LOST))  # a busy thread is never idle
     assert reader.read() == _core.LeaseLost()
-    assert time.process_time() - before < 0.2
+    writer.join()
     other.close(other.fd)
 
 
 # Waiting.
 
 
-def test_waiting_lets_other_threads_run(pipe, in_thread):
-    in_thread(lambda: (time.sleep(0.1), pipe.write(LEASE_LOST)))
+def test_waiting_lets_other_threads_run(pipe):
+    writer = when_idle(lambda: pipe.write(LEASE_LOST))
     assert _core.Reader(pipe.fd).read() == _core.LeaseLost()
+    writer.join()
+
+
+def test_waiting_in_a_thread_lets_the_main_thread_run(pipe, in_thread):
+    got = []
+    thread = in_thread(lambda: got.append(_core.Reader(pipe.fd).read()))
+    wait_until_idle(os.getpid(), thread.native_id)
+    assert thread.is_alive()
+    pipe.write(LEASE_LOST)
+    thread.join(PATIENCE)
+    assert got == [_core.LeaseLost()]
 
 
 # Misuse.
@@ -314,8 +408,7 @@ def test_waiting_lets_other_threads_run(pipe, in_thread):
 
 def test_two_threads_at_the_same_time(pipe, in_thread):
     reader = _core.Reader(pipe.fd)
-    in_thread(reader.read)
-    time.sleep(0.1)
+    wait_until_idle(os.getpid(), in_thread(reader.read).native_id)
     with pytest.raises(RuntimeError, match="Reader used by two threads at the same time"):
         reader.read()
     reader.set_deadline(5)
@@ -323,10 +416,9 @@ def test_two_threads_at_the_same_time(pipe, in_thread):
     pipe.write(LEASE_LOST)
 
 
-def test_read_inside_a_signal_handler(pipe, wakeup, alarm):
+def test_read_inside_a_signal_handler(pipe, wakeup):
     reader = _core.Reader(pipe.fd, wakeup_fd=wakeup.fd)
-    alarm(0.05, reader.read)
-    with pytest.raises(RuntimeError, match="signal handler"):
+    with handled_when_idle(reader.read), pytest.raises(RuntimeError, match="signal handler"):
         reader.read()
 
 

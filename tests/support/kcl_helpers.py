@@ -2,7 +2,6 @@
 
 `Daemon` writes lines and reads answers on a pair of descriptors. `in_process` runs a processor on `os.pipe` pairs in
 this process, `Child` is a Python program of its own. `play_in_process` and `play_child` play a case of kind dialogue.
-Run as a program, this file is the child of `play_child`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,8 +25,10 @@ from fastkcl.kcl.failures import FailurePolicy
 from fastkcl.kcl.runner import serve
 from fastkcl.stdio import process
 from fastkcl.stdio.descriptors import Descriptors
+from paths import PROGRAMS
+from waiting import PATIENCE, wait_until
 
-TIMEOUT = 30.0
+TIMEOUT = PATIENCE
 """Seconds until a dialogue that does not go on fails the test."""
 
 INITIALIZE = (
@@ -267,10 +267,7 @@ class Child:
 
     def await_stderr(self, text: str) -> None:
         """Wait until the child has written `text` to standard error."""
-        end = time.monotonic() + TIMEOUT
-        while text not in (seen := self.stderr()):
-            assert time.monotonic() < end, f"no {text!r} on standard error, only {seen!r}"
-            time.sleep(0.01)
+        wait_until(lambda: text in self.stderr(), f"{text!r} on standard error", seen=self.stderr)
 
 
 # ---- cases of kind dialogue -------------------------------------------------------------------------------------
@@ -386,18 +383,7 @@ def play_child(case: dict[str, Any], folder: Path, *, bytewise: bool = False) ->
     case_file, notes_file = folder / "case.json", folder / "notes.jsonl"
     case_file.write_text(json.dumps(case))
     notes_file.touch()
-    with Child(__file__, str(case_file), str(notes_file), bytewise=bytewise) as child:
+    with Child(str(PROGRAMS / "dialogue_child.py"), str(case_file), str(notes_file), bytewise=bytewise) as child:
         play(case, child.daemon)
         result = child.wait()
     judge(case, result, [json.loads(line) for line in notes_file.read_text().splitlines()])
-
-
-def _main(case_file: str, notes_file: str) -> None:
-    case = json.loads(Path(case_file).read_text())
-    with Path(notes_file).open("a") as notes:
-        processor = ScriptedProcessor(case["steps"], lambda step: print(json.dumps(step), file=notes, flush=True))
-        fastkcl.run(processor, on_error=case.get("on_error", "stop"))
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])
