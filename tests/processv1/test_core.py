@@ -7,8 +7,9 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fastkcl.processv1 import FromStitchMessage, GroupName, ToStitchMessage
@@ -16,8 +17,7 @@ from fastkcl.processv1.core import Core, StitchSpec
 from fastkcl.processv1.core.health import Heartbeats
 from fastkcl.processv1.core.routing import Route, route
 from paths import EXAMPLES, PROGRAMS
-
-PATIENCE = 60.0
+from waiting import wait_until, wait_until_gone
 
 
 class Logged:
@@ -30,14 +30,7 @@ class Logged:
         self.lines.append((instance, line))
 
     def wait_for(self, *expected: tuple[str, str]) -> None:
-        wait_until(lambda: set(expected) <= set(self.lines), lambda: f"{expected} not in {self.lines}")
-
-
-def wait_until(condition: Callable[[], bool], what: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, what()
-        time.sleep(0.02)
+        wait_until(lambda: set(expected) <= set(self.lines), f"{expected} in the log", seen=lambda: self.lines)
 
 
 @pytest.fixture
@@ -65,6 +58,15 @@ def plain(way: str, instance: str) -> StitchSpec:
     return StitchSpec([sys.executable, str(PROGRAMS / "plain_stitch.py")], instance, custom_arguments=[way])
 
 
+def only_waits_for(instance: str, core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core's time to wait for stitches is over as soon as this one has ended."""
+
+    def now() -> float:
+        return 0.0 if core.reports()[instance].exit_code is None else 1e6
+
+    monkeypatch.setattr("fastkcl.processv1.core.core.time", SimpleNamespace(monotonic=now, sleep=time.sleep))
+
+
 def node() -> str:
     found = shutil.which("node")
     assert found is not None, "the example ping.js needs Node.js"
@@ -78,7 +80,11 @@ def test_stitches_without_fastkcl_play_and_one_of_ours_joins(core: Core, logged:
     ):
         core.start(StitchSpec(command, instance, application="Games", component=instance, custom_arguments=custom))
     core.beat()
-    wait_until(lambda: all(not each.heartbeats_missed for each in core.reports().values()), core.reports)
+    wait_until(
+        lambda: all(not each.heartbeats_missed for each in core.reports().values()),
+        "answers to all heartbeats",
+        seen=core.reports,
+    )
     ping = [node(), str(EXAMPLES / "processv1" / "ping.js")]
     core.start(StitchSpec(ping, "ping", application="Games", component="Ping", custom_arguments=["pong", "3"]))
     logged.wait_for(
@@ -88,7 +94,11 @@ def test_stitches_without_fastkcl_play_and_one_of_ours_joins(core: Core, logged:
         ("ping", "referee says thanks"),
     )
     core.beat()
-    wait_until(lambda: all(not each.heartbeats_missed for each in core.reports().values()), core.reports)
+    wait_until(
+        lambda: all(not each.heartbeats_missed for each in core.reports().values()),
+        "answers to all heartbeats",
+        seen=core.reports,
+    )
     ended = core.stop(7)
     assert {name: each.exit_code for name, each in ended.items()} == {"ping": 7, "pong": 7, "referee": 7}
     assert all(each.health == "green" and not each.bad_frames for each in ended.values())
@@ -98,13 +108,21 @@ def test_a_killed_stitch_turns_yellow_then_red_and_the_others_stay_green(core: C
     core.start(ours("echo", "lives"))
     core.start(ours("echo", "dies"))
     core.beat()
-    wait_until(lambda: all(not each.heartbeats_missed for each in core.reports().values()), core.reports)
+    wait_until(
+        lambda: all(not each.heartbeats_missed for each in core.reports().values()),
+        "answers to all heartbeats",
+        seen=core.reports,
+    )
     os.kill(core.pid("dies"), signal.SIGKILL)
-    wait_until(lambda: not core.reports()["dies"].running, core.reports)
+    wait_until(lambda: not core.reports()["dies"].running, "the end of dies", seen=core.reports)
     seen = []
     for number in range(2, 9):
         core.beat()
-        wait_until(lambda: not core.reports()["lives"].heartbeats_missed, core.reports)
+        wait_until(
+            lambda: not core.reports()["lives"].heartbeats_missed,
+            "answers of lives to all heartbeats",
+            seen=core.reports,
+        )
         seen.append((core.reports()["dies"].health, core.reports()["lives"].health))
         assert core.reports()["lives"].heartbeats_sent == number
     assert seen == [("green", "green"), *[("yellow", "green")] * 4, *[("red", "green")] * 2]
@@ -112,28 +130,41 @@ def test_a_killed_stitch_turns_yellow_then_red_and_the_others_stay_green(core: C
 
 
 @pytest.mark.parametrize("way", ["bad-frames", "half-frame", "deaf", "no-sync"])
-def test_a_stitch_that_breaks_the_rules_harms_no_other(core: Core, logged: Logged, way: str) -> None:
+def test_a_stitch_that_breaks_the_rules_harms_no_other(
+    core: Core, logged: Logged, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     core.start(ours("echo", "fast"))
     core.start(plain(way, "rogue"))
     for _ in range(7):
         core.beat()
-    wait_until(lambda: not core.reports()["fast"].heartbeats_missed, core.reports)
+    wait_until(
+        lambda: not core.reports()["fast"].heartbeats_missed, "answers of fast to all heartbeats", seen=core.reports
+    )
     if way == "bad-frames":
-        wait_until(lambda: core.reports()["rogue"].bad_frames == 4, core.reports)
-        wait_until(lambda: not core.reports()["rogue"].heartbeats_missed, core.reports)
+        wait_until(lambda: core.reports()["rogue"].bad_frames == 4, "four bad frames of rogue", seen=core.reports)
+        wait_until(
+            lambda: not core.reports()["rogue"].heartbeats_missed,
+            "answers of rogue to all heartbeats",
+            seen=core.reports,
+        )
         assert any("a frame cannot be read: utf8" in line for name, line in logged.lines if name == "rogue")
     elif way in ("deaf", "no-sync"):
         assert core.reports()["rogue"].health == "red"
     if way != "deaf":
         assert core.send("rogue", "send", "go") is not None
-        wait_until(lambda: core.reports()["fast"].acknowledged == 1, core.reports)
+        wait_until(lambda: core.reports()["fast"].acknowledged == 1, "1 acknowledged by fast", seen=core.reports)
         # Of what the core has sent, and of the other's answer.
-        wait_until(lambda: core.reports()["rogue"].acknowledged == 2, core.reports)
+        wait_until(lambda: core.reports()["rogue"].acknowledged == 2, "2 acknowledged by rogue", seen=core.reports)
         # A half frame and what comes next are one that cannot be read.
         assert core.reports()["rogue"].bad_frames == {"bad-frames": 4, "half-frame": 1}.get(way, 0)
+    else:
+        only_waits_for("fast", core, monkeypatch)
+        assert core.stop()["rogue"].exit_code == -signal.SIGKILL
 
 
-def test_a_stitch_that_does_not_read_loses_what_is_beyond_its_queue(core: Core, tmp_path: Path) -> None:
+def test_a_stitch_that_does_not_read_loses_what_is_beyond_its_queue(
+    core: Core, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     core.start(plain("deaf", "deaf"))
     core.start(ours("waiting", "other", str(tmp_path / "trace")))
     given = [core.send("deaf", "x" * 100_000) is not None for _ in range(1100)]
@@ -142,8 +173,9 @@ def test_a_stitch_that_does_not_read_loses_what_is_beyond_its_queue(core: Core, 
     report = core.reports()["deaf"]
     assert (report.received, report.dropped) == (given.count(True), given.count(False))
     assert core.send("other", "x") is not None
-    wait_until(lambda: core.reports()["other"].acknowledged == 1, core.reports)
-    ended = core.stop(timeout=1.0)
+    wait_until(lambda: core.reports()["other"].acknowledged == 1, "1 acknowledged by other", seen=core.reports)
+    only_waits_for("other", core, monkeypatch)
+    ended = core.stop()
     assert (ended["deaf"].exit_code, ended["other"].exit_code) == (-signal.SIGKILL, 0)
 
 
@@ -171,7 +203,7 @@ def test_a_core_that_is_killed_takes_its_stitches_with_it(tmp_path: Path) -> Non
         "from fastkcl.processv1.core import Core, StitchSpec\n"
         "core = Core()\n"
         f"core.start(StitchSpec([sys.executable, {str(PROGRAMS / 'stitch.py')!r}], 'a', "
-        "custom_arguments=['busy', '600']))\n"
+        "custom_arguments=['busy', 'for ever']))\n"
         "core.send('a', '')\n"
         "print(core.pid('a'), flush=True)\n"
         "time.sleep(600)\n"
@@ -180,16 +212,7 @@ def test_a_core_that_is_killed_takes_its_stitches_with_it(tmp_path: Path) -> Non
         assert process.stdout is not None
         pid = int(process.stdout.readline())
         process.kill()
-    begun = time.monotonic()
-
-    def gone() -> bool:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z"
-
-    wait_until(gone, lambda: f"stitch {pid} still runs after {time.monotonic() - begun} s")
+    wait_until_gone(pid, f"the end of stitch {pid}")
 
 
 def test_starting(core: Core, tmp_path: Path) -> None:
@@ -201,7 +224,7 @@ def test_starting(core: Core, tmp_path: Path) -> None:
         )
     )
     assert (tmp_path / "new" / "folder").is_dir()
-    wait_until(lambda: core.reports()["a"].exit_code == 3, core.reports)
+    wait_until(lambda: core.reports()["a"].exit_code == 3, "exit code 3", seen=core.reports)
     for name in ("a", "", "n:a"):
         with pytest.raises(ValueError, match="instance id"):
             core.start(ours("echo", name))

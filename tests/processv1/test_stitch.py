@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -11,24 +12,30 @@ import time
 from pathlib import Path
 
 import pytest
-from fastkcl.processv1 import FromStitchMessage, StitchDecoder, ToStitchMessage
+from fastkcl.processv1 import FromStitchMessage, StitchDecoder, ToStitchMessage, stitch
 from fastkcl.processv1.watch import CoreWatch, start_time
 from paths import PROGRAMS
+from waiting import PATIENCE, wait_until_idle
 
 CHILD = PROGRAMS / "stitch.py"
-PATIENCE = 60.0
 
 
 class Driver:
     """A core in a few lines, which reads and writes frames when it is told to."""
 
-    def __init__(self, *custom: str, core: tuple[str, ...] = ("instanceid=me", f"corepid={os.getpid()}")) -> None:
+    def __init__(
+        self,
+        *custom: str,
+        core: tuple[str, ...] = ("instanceid=me", f"corepid={os.getpid()}"),
+        seconds: dict[str, float] | None = None,
+    ) -> None:
         self.process = subprocess.Popen(
             [sys.executable, CHILD, *core, "--", *custom],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
+            env={**os.environ, "STITCH_SECONDS": json.dumps(seconds or {})},
         )
         self.decoder = StitchDecoder(direction="from_stitch")
 
@@ -100,13 +107,14 @@ def test_data_is_given_answered_and_acknowledged() -> None:
         assert "harmless" in driver.stderr()
 
 
-def test_heartbeats_are_answered_while_user_code_is_busy() -> None:
-    with Driver("busy", "5") as driver:
+def test_heartbeats_are_answered_while_user_code_is_busy(tmp_path: Path) -> None:
+    with Driver("busy", str(tmp_path / "go")) as driver:
         driver.data(1, "")
         assert driver.logged() == "busy"
         for number in (1, 2, 3):
             driver.write(beat(number))
             assert driver.read() == sync(number)
+        (tmp_path / "go").touch()
         assert driver.logged() == "not busy any more"
 
 
@@ -167,7 +175,7 @@ def test_a_standard_error_that_is_the_protocols_pipe_is_left_alone() -> None:
 
 
 def test_exit_of_a_busy_stitch_is_at_once() -> None:
-    with Driver("busy", "600") as driver:
+    with Driver("busy", "for ever") as driver:
         driver.data(1, "")
         assert driver.logged() == "busy"
         driver.write(EXIT_5)
@@ -185,7 +193,7 @@ def test_exit_of_a_waiting_stitch_runs_its_finally(tmp_path: Path) -> None:
 def test_a_wait_without_an_end() -> None:
     with Driver("endless") as driver:
         assert driver.logged() == "ready"
-        time.sleep(0.2)
+        wait_until_idle(driver.process.pid)
         driver.data(1, "x")
         answer = driver.read()
         assert answer is not None
@@ -204,14 +212,15 @@ def test_exit_can_be_shown() -> None:
 
 
 def test_cleaning_up_has_ten_seconds() -> None:
-    with Driver("cleanup", "600") as driver:
+    assert stitch.EXIT_SECONDS == 10
+    with Driver("cleanup", "600", seconds={"EXIT_SECONDS": 0.5}) as driver:
         assert driver.logged() == "ready"
         driver.write(EXIT_5)
         assert driver.logged() == "cleaning up for 5"
         begun = time.monotonic()
         assert driver.exit_code() == 5
-        assert time.monotonic() - begun > 8
-        assert "still running 10 s" in driver.stderr()
+        assert time.monotonic() - begun > 0.4
+        assert "still running 0.5 s" in driver.stderr()
 
 
 @pytest.mark.parametrize(("mode", "code"), [("echo", 1), ("handler", 1)])
@@ -234,8 +243,10 @@ def test_a_broken_pipe_ends_it() -> None:
 
 def test_a_core_whose_process_is_gone_ends_it() -> None:
     """The pipes stay open, so that only the process id can tell; it is looked for each 10 s."""
+    assert stitch.WATCH_SECONDS == 10
     core = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    with Driver("busy", "600", core=("instanceid=me", f"corepid={core.pid}")) as driver:
+    arguments = ("instanceid=me", f"corepid={core.pid}")
+    with Driver("busy", "for ever", core=arguments, seconds={"WATCH_SECONDS": 0.1}) as driver:
         driver.data(1, "")
         assert driver.logged() == "busy"
         core.kill()  # and not waited for: a zombie is no core

@@ -1,6 +1,10 @@
-"""A stitch for tests; its first custom argument says what it does."""
+"""A stitch for tests; its first custom argument says what it does.
+
+STITCH_SECONDS, an object of JSON, sets bounds of `fastkcl.processv1.stitch` by their names.
+"""
 
 import asyncio
+import json
 import logging
 import os
 import sys
@@ -22,7 +26,8 @@ def echo(stitch: Stitch) -> None:
 def busy(stitch: Stitch) -> None:
     stitch.next_message()
     stitch.log("busy")
-    time.sleep(float(stitch.custom_arguments[1]))
+    while not Path(stitch.custom_arguments[1]).exists():
+        time.sleep(0.01)
     stitch.log("not busy any more")
     stitch.next_message(60)
 
@@ -131,6 +136,8 @@ MODES = {
 }
 
 if __name__ == "__main__":
+    for name, seconds in json.loads(os.environ.get("STITCH_SECONDS", "{}")).items():
+        setattr(sys.modules[Stitch.__module__], name, seconds)
     mode = sys.argv[sys.argv.index("--") + 1]
     if mode == "handler":
         run(handler)
