@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from fastkcl.replay import generate
-from paths import DATA, PROGRAMS
+from paths import DATA, PROGRAMS, ROOT
 from replay_helpers import dead_letter
 
 CHILD = (sys.executable, str(PROGRAMS / "plain.py"))
@@ -202,7 +202,12 @@ USAGE: list[tuple[tuple[str, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("args", "message"), USAGE, ids=[" ".join(args)[-50:] for args, _ in USAGE])
+def usage_id(args: tuple[str, ...]) -> str:
+    """The arguments, without the path of the checkout."""
+    return " ".join(args).replace(f"{ROOT}/", "")[-50:]
+
+
+@pytest.mark.parametrize(("args", "message"), USAGE, ids=[usage_id(args) for args, _ in USAGE])
 def test_user_errors_say_what_to_do(args: tuple[str, ...], message: str) -> None:
     done = replay(*args)
     assert done.returncode == 2
@@ -255,13 +260,13 @@ def test_interrupt() -> None:
     child = [
         sys.executable,
         "-c",
-        "import os, sys, time\nprint(os.getpid(), file=sys.stderr, flush=True)\ntime.sleep(60)",
+        "import os, sys, time\nprint(os.getpid(), file=sys.stderr, flush=True)\ntime.sleep(600)",
     ]
     process = subprocess.Popen([*command, *child], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stderr is not None
     pid = int(process.stderr.readline())
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "interrupted; the children have been ended" in stderr
     assert "Traceback" not in stderr
@@ -287,7 +292,7 @@ def test_a_summary_for_a_terminal_of_any_width(width: int) -> None:
     process = subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, env={**environment, "TERM": "xterm"})
     os.close(theirs)
     text = re.sub(r"\x1b\[[0-9;]*m", "", read_terminal(ours).decode()).partition("Faults")[0]
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     assert process.returncode == 0
     assert all(len(line.rstrip()) <= width for line in text.splitlines())
     words = text.replace("\xa0", " ").split()
@@ -318,7 +323,7 @@ def test_bars_on_a_terminal() -> None:
     process = subprocess.Popen(command, stderr=theirs, stdout=subprocess.PIPE, env={**os.environ, "TERM": "xterm"})
     os.close(theirs)
     seen = read_terminal(ours)
-    stdout, _ = process.communicate(timeout=30)
+    stdout, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert b"50/50" in seen
     assert b"checkpoint failed: ThrottlingException" in seen

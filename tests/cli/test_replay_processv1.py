@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,21 @@ def replay(*args: str) -> tuple[int, str]:
 def report(*args: str) -> tuple[int, dict[str, Any]]:
     done = CliRunner().invoke(cli, ["replay", "--protocol=processv1", "--json", *args])
     return done.exit_code, json.loads(done.stdout)
+
+
+def replay_until(*said: str, args: tuple[str, ...]) -> tuple[int, str]:
+    """Play until all of this was said on standard error; then it is interrupted."""
+    command = [sys.executable, "-m", "fastkcl", "replay", "--protocol", "processv1", *args]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        text = ""
+        while not all(each in text for each in said):
+            line = process.stderr.readline()
+            assert line, text
+            text += line
+        process.send_signal(signal.SIGINT)
+        out, rest = process.communicate(timeout=60)
+    return process.returncode, text + rest + out
 
 
 def test_payloads_are_answered_and_stitches_ended() -> None:
@@ -62,60 +76,37 @@ def test_what_a_stitch_must_not_do(way: str, problem: str) -> None:
 
 def test_control_characters_of_a_log_are_escaped() -> None:
     log = r"""print('{"Command":"logs","Logs":["a\\nb \\u001b[2J"]}' + chr(10) + 'end'); input()"""
-    _, text = replay("--seconds", "1", "--exit-grace", "1", "--", sys.executable, "-c", log)
+    _, text = replay("--seconds", "1", "--exit-grace", "60", "--", sys.executable, "-c", log)
     assert "[stitch1] a\\nb \\x1b[2J\n" in text
 
 
 def test_stitches_of_several_programs() -> None:
     node = shutil.which("node")
     assert node is not None, "the example ping.js needs Node.js"
-    code, text = replay(
-        *(
-            "--stitch",
-            f"ping@Games.Ping.1={node} {PROCESSV1 / 'ping.js'}",
-            "--argument",
-            "pong",
-            "--argument",
-            "2",
-        ),
-        *("--stitch", f"pong@Games.Pong.1={sys.executable} {PROCESSV1 / 'pong.py'}", "--seconds", "10"),
+    ping = f"ping@Games.Ping.1={node} {PROCESSV1 / 'ping.js'}"
+    pong = f"pong@Games.Pong.1={sys.executable} {PROCESSV1 / 'pong.py'}"
+    code, text = replay_until(
+        "[ping] pong answered pong 2",
+        "[pong] group: played 2",
+        args=("--stitch", ping, "--argument", "pong", "--argument", "2", "--stitch", pong),
     )
     assert code == 0, text
-    assert "[ping] pong answered pong 2" in text
-    assert "[pong] group: played 2" in text
     assert "Every stitch kept the protocol" in text
 
 
 def test_health_is_told(tmp_path: Path) -> None:
-    code, text = replay(
-        *("--seconds", "4", "--heartbeat", "0.1", "--exit-grace", "1", "--argument", "no-sync", "--", *PLAIN)
+    code, _ = replay_until(
+        "[stitch1] health: yellow, 2 heartbeats missed",
+        "[stitch1] health: red, 6 heartbeats missed",
+        args=("--heartbeat", "0.1", "--exit-grace", "1", "--argument", "no-sync", "--", *PLAIN),
     )
     assert code == 1
-    assert "[stitch1] health: yellow, 2 heartbeats missed" in text
-    assert "[stitch1] health: red, 6 heartbeats missed" in text
 
 
 def test_an_interrupt_ends_it_in_good_order() -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "fastkcl",
-        "replay",
-        "--protocol",
-        "processv1",
-        "--argument",
-        "logs",
-        "--",
-        *STITCH,
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stderr is not None
-        assert b"[stitch1] WARNING" in process.stderr.readline()
-        time.sleep(0.2)
-        process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=60)
-        assert process.returncode == 0
-        assert b"kept the protocol" in out
+    code, text = replay_until("[stitch1] WARNING", args=("--argument", "logs", "--", *STITCH))
+    assert code == 0
+    assert "kept the protocol" in text
 
 
 @pytest.mark.parametrize(

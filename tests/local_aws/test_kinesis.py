@@ -9,26 +9,19 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, EventStreamError
 from fastkcl.local_aws import LocalAws
-from local_aws_helpers import HASH_KEYS, SHARD_0, client, is_open, iterator, read, shards
+from local_aws_helpers import HASH_KEYS, SHARD_0, client, is_open, iterator, new_name, read, server_of, shards
 
-NAMES = (f"stream-{number}" for number in itertools.count())
 Subscribe = Callable[..., Iterator[dict[str, Any]]]
 SHARD_1, SHARD_2, SHARD_3 = (f"shardId-{number:012d}" for number in (1, 2, 3))
 
 
-@pytest.fixture(scope="module")
-def aws() -> Iterator[LocalAws]:
-    with LocalAws() as aws:
-        yield aws
-
-
-@pytest.fixture(scope="module")
-def kinesis(aws: LocalAws) -> Any:
-    return client(aws)
+@pytest.fixture
+def kinesis(request: pytest.FixtureRequest) -> Any:
+    return client(server_of(request))
 
 
 def make(kinesis: Any, count: int = 1, **options: Any) -> str:
-    name = next(NAMES)
+    name = new_name()
     kinesis.create_stream(StreamName=name, ShardCount=count, **options)
     return name
 
@@ -60,6 +53,7 @@ def test_a_stream_and_its_description(kinesis: Any) -> None:
     assert kinesis.list_tags_for_stream(StreamName=stream)["Tags"] == [{"Key": "team", "Value": "data"}]
 
 
+@pytest.mark.usefixtures("own_aws")  # everybody's has many streams
 def test_streams_are_listed_in_pages_and_deleted(kinesis: Any) -> None:
     ours = sorted(make(kinesis) for _ in range(3))
     pages = kinesis.get_paginator("list_streams").paginate(PaginationConfig={"PageSize": 2})
@@ -72,7 +66,7 @@ def test_streams_are_listed_in_pages_and_deleted(kinesis: Any) -> None:
 
 
 def test_an_on_demand_stream_needs_no_shard_count(kinesis: Any) -> None:
-    name = next(NAMES)
+    name = new_name()
     kinesis.create_stream(StreamName=name, StreamModeDetails={"StreamMode": "ON_DEMAND"})
     assert len(shards(kinesis, name)) == 4
 
@@ -498,30 +492,31 @@ def test_shard_lists(kinesis: Any) -> None:
 
 def test_old_conditions_on_a_lease_table(aws: LocalAws) -> None:
     """As KCL 1.15 writes them; moto by itself takes the first for an equality."""
-    dynamodb = client(aws, "dynamodb")
+    dynamodb, table = client(aws, "dynamodb"), new_name()
     dynamodb.create_table(
-        TableName="old-conditions",
+        TableName=table,
         BillingMode="PAY_PER_REQUEST",
         KeySchema=[{"AttributeName": "leaseKey", "KeyType": "HASH"}],
         AttributeDefinitions=[{"AttributeName": "leaseKey", "AttributeType": "S"}],
     )
-    dynamodb.put_item(TableName="old-conditions", Item={"leaseKey": {"S": "s"}, "owner": {"S": "me"}})
+    dynamodb.put_item(TableName=table, Item={"leaseKey": {"S": "s"}, "owner": {"S": "me"}})
     change: dict[str, Any] = {
-        "TableName": "old-conditions",
+        "TableName": table,
         "Key": {"leaseKey": {"S": "s"}},
         "AttributeUpdates": {"checkpoint": {"Value": {"S": "1"}, "Action": "PUT"}},
     }
     dynamodb.update_item(Expected={"owner": {"Value": {"S": "you"}, "ComparisonOperator": "NE"}}, **change)
     with pytest.raises(dynamodb.exceptions.ConditionalCheckFailedException):
         dynamodb.update_item(Expected={"owner": {"Value": {"S": "me"}, "ComparisonOperator": "NE"}}, **change)
-    item = dynamodb.get_item(TableName="old-conditions", Key={"leaseKey": {"S": "s"}})["Item"]
+    item = dynamodb.get_item(TableName=table, Key={"leaseKey": {"S": "s"}})["Item"]
     assert item["checkpoint"] == {"S": "1"}
 
 
-def test_cloudwatch_takes_metrics(aws: LocalAws) -> None:
-    cloudwatch = client(aws, "cloudwatch")
-    cloudwatch.put_metric_data(Namespace="app", MetricData=[{"MetricName": "RecordsProcessed", "Value": 3.0}])
-    assert [metric["MetricName"] for metric in cloudwatch.list_metrics(Namespace="app")["Metrics"]] == [
+def test_cloudwatch_takes_metrics(own_aws: LocalAws) -> None:
+    cloudwatch, namespace = client(own_aws, "cloudwatch"), new_name()
+    before = own_aws.calls().get("PutMetricData", 0)
+    cloudwatch.put_metric_data(Namespace=namespace, MetricData=[{"MetricName": "RecordsProcessed", "Value": 3.0}])
+    assert [metric["MetricName"] for metric in cloudwatch.list_metrics(Namespace=namespace)["Metrics"]] == [
         "RecordsProcessed"
     ]
-    assert aws.calls()["PutMetricData"] == 1
+    assert own_aws.calls()["PutMetricData"] == before + 1

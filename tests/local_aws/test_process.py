@@ -1,6 +1,6 @@
 """The local server as a process: wire formats, faults, what survives it, and the command."""
 
-import concurrent.futures
+import http.client
 import json
 import os
 import signal
@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,44 +15,64 @@ import cbor2
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 from fastkcl.local_aws import Fault, FaultError, LocalAws, LocalAwsError, checkpoints, seed_leases, steal_lease
-from local_aws_helpers import CBOR, JSON, SHARD_0, call, client, from_cbor, headers, iterator, post, post_by_http2, read
+from local_aws_helpers import (
+    CBOR,
+    JSON,
+    SHARD_0,
+    call,
+    client,
+    from_cbor,
+    headers,
+    iterator,
+    make_stream,
+    new_name,
+    post,
+    post_by_http2,
+    read,
+)
+from waiting import wait_until, wait_until_gone
 
 COMMAND = [sys.executable, "-m", "fastkcl", "local-aws"]
 
 
-@pytest.fixture(scope="module")
-def aws() -> Iterator[LocalAws]:
-    with LocalAws(streams={"s": 1, "wire": 1, "leases": 3}) as aws:
-        yield aws
+@pytest.fixture
+def aws(own_aws: LocalAws) -> LocalAws:
+    """A server that may be stopped and misled."""
+    return own_aws
 
 
 @pytest.fixture
-def kinesis(aws: LocalAws) -> Iterator[Any]:
-    yield client(aws)
-    aws.faults()
+def stream(aws: LocalAws) -> str:
+    """A new stream of one shard."""
+    return make_stream(aws)
 
 
-def put(kinesis: Any, data: bytes = b"x") -> dict[str, Any]:
-    return dict(kinesis.put_record(StreamName="s", PartitionKey="k", Data=data))
+@pytest.fixture
+def kinesis(aws: LocalAws) -> Any:
+    return client(aws)
+
+
+def put(kinesis: Any, stream: str, data: bytes = b"x") -> dict[str, Any]:
+    return dict(kinesis.put_record(StreamName=stream, PartitionKey="k", Data=data))
 
 
 # The wire.
 
 
 @pytest.mark.parametrize("content_type", [CBOR, JSON])
-def test_both_formats_give_the_same(aws: LocalAws, kinesis: Any, content_type: str) -> None:
+def test_both_formats_give_the_same(aws: LocalAws, kinesis: Any, stream: str, content_type: str) -> None:
     data = bytes(range(256))
     if content_type == CBOR:
-        entry = {"StreamName": "wire", "PartitionKey": "ä", "Data": data}
+        entry = {"StreamName": stream, "PartitionKey": "ä", "Data": data}
         assert call(aws.url, "PutRecord", entry)[0] == 200
     else:
-        kinesis.put_record(StreamName="wire", PartitionKey="ä", Data=data)
-    position = {"StreamName": "wire", "ShardId": SHARD_0, "ShardIteratorType": "TRIM_HORIZON"}
+        kinesis.put_record(StreamName=stream, PartitionKey="ä", Data=data)
+    position = {"StreamName": stream, "ShardId": SHARD_0, "ShardIteratorType": "TRIM_HORIZON"}
     status, answer = call(aws.url, "GetShardIterator", position, content_type)
     assert status == 200
     status, answer = call(aws.url, "GetRecords", answer, content_type)
     record = answer["Records"][-1]
-    expected = kinesis.get_records(ShardIterator=iterator(kinesis, "wire"))["Records"][-1]
+    expected = kinesis.get_records(ShardIterator=iterator(kinesis, stream))["Records"][-1]
     arrival = record["ApproximateArrivalTimestamp"]
     if content_type == CBOR:
         assert record["Data"] == data
@@ -64,10 +83,10 @@ def test_both_formats_give_the_same(aws: LocalAws, kinesis: Any, content_type: s
     assert expected["Data"] == data
 
 
-def test_cbor_as_the_java_sdks_write_it(aws: LocalAws) -> None:
+def test_cbor_as_the_java_sdks_write_it(aws: LocalAws, stream: str) -> None:
     """Maps of indefinite length, and timestamps in milliseconds."""
     now = int(time.time() * 1000)
-    members = ("StreamName", "wire"), ("ShardId", SHARD_0), ("ShardIteratorType", "AT_TIMESTAMP")
+    members = ("StreamName", stream), ("ShardId", SHARD_0), ("ShardIteratorType", "AT_TIMESTAMP")
     body = b"\xbf" + b"".join(cbor2.dumps(name) + cbor2.dumps(value) for name, value in members)
     body += cbor2.dumps("Timestamp") + cbor2.dumps(cbor2.CBORTag(1, now + 3_600_000)) + b"\xff"
     status, _, answer = post(aws.url, body, headers("GetShardIterator", CBOR))
@@ -75,12 +94,12 @@ def test_cbor_as_the_java_sdks_write_it(aws: LocalAws) -> None:
     assert call(aws.url, "GetRecords", cbor2.loads(answer))[1]["Records"] == []
 
 
-def test_http2_with_prior_knowledge_on_the_same_port(aws: LocalAws) -> None:
+def test_http2_with_prior_knowledge_on_the_same_port(aws: LocalAws, stream: str) -> None:
     data = os.urandom(300_000)
-    body = cbor2.dumps({"StreamName": "wire", "PartitionKey": "h2", "Data": data})
+    body = cbor2.dumps({"StreamName": stream, "PartitionKey": "h2", "Data": data})
     status, answer = post_by_http2(aws.url, body, headers("PutRecord", CBOR))
     assert (status, cbor2.loads(answer)["ShardId"]) == (200, SHARD_0)
-    body = cbor2.dumps({"StreamName": "wire", "ShardId": SHARD_0, "ShardIteratorType": "TRIM_HORIZON"})
+    body = cbor2.dumps({"StreamName": stream, "ShardId": SHARD_0, "ShardIteratorType": "TRIM_HORIZON"})
     _, answer = post_by_http2(aws.url, body, headers("GetShardIterator", CBOR))
     status, answer = post_by_http2(aws.url, answer, headers("GetRecords", CBOR))
     assert data in [record["Data"] for record in from_cbor(answer)["Records"]]
@@ -113,9 +132,9 @@ def test_an_operation_that_nobody_has(aws: LocalAws) -> None:
 # Faults.
 
 
-def test_a_fault_passes_hits_and_is_over(aws: LocalAws, kinesis: Any) -> None:
-    put(kinesis)
-    position = iterator(kinesis, "s")
+def test_a_fault_passes_hits_and_is_over(aws: LocalAws, kinesis: Any, stream: str) -> None:
+    put(kinesis, stream)
+    position = iterator(kinesis, stream)
     aws.faults(Fault("GetRecords", "ProvisionedThroughputExceededException", skip=1, times=2))
     outcomes = []
     for _ in range(4):
@@ -138,30 +157,40 @@ def test_a_fault_of_some_calls_of_another_service(aws: LocalAws, kinesis: Any) -
     assert error.value.response["ResponseMetadata"]["HTTPStatusCode"] == 500
 
 
-def test_a_fault_of_some_records(aws: LocalAws, kinesis: Any) -> None:
-    before = len(read(kinesis, "s"))
+def test_a_fault_of_some_records(aws: LocalAws, kinesis: Any, stream: str) -> None:
+    before = len(read(kinesis, stream))
     aws.faults(Fault("PutRecords", "InternalFailure", every=3, times=1))
     entries = [{"PartitionKey": "k", "Data": b"%d" % number} for number in range(7)]
-    answer = kinesis.put_records(StreamName="s", Records=entries)
+    answer = kinesis.put_records(StreamName=stream, Records=entries)
     assert answer["FailedRecordCount"] == 2
     assert [each.get("ErrorCode") for each in answer["Records"]] == (
         [None, None, "InternalFailure", None, None, "InternalFailure", None]
     )
-    assert [record["Data"] for record in read(kinesis, "s")[before:]] == [b"0", b"1", b"3", b"4", b"6"]
-    assert kinesis.put_records(StreamName="s", Records=entries)["FailedRecordCount"] == 0
+    assert [record["Data"] for record in read(kinesis, stream)[before:]] == [b"0", b"1", b"3", b"4", b"6"]
+    assert kinesis.put_records(StreamName=stream, Records=entries)["FailedRecordCount"] == 0
     aws.faults(Fault("PutRecords", "InternalFailure", every=1))
-    assert kinesis.put_records(StreamName="s", Records=entries)["FailedRecordCount"] == 7
+    assert kinesis.put_records(StreamName=stream, Records=entries)["FailedRecordCount"] == 7
 
 
-def test_a_delay_holds_nobody_else_up(aws: LocalAws, kinesis: Any) -> None:
-    aws.faults(Fault("PutRecord", delay=5.0, times=1))
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        late = pool.submit(put, kinesis, b"late")
-        while aws.hits() != [1]:
-            time.sleep(0.01)
-        put(kinesis, b"early")
-        late.result(60)
-    assert [record["Data"] for record in read(kinesis, "s")[-2:]] == [b"early", b"late"]
+def test_a_delayed_call_is_done_later(aws: LocalAws, kinesis: Any, stream: str) -> None:
+    begun = time.monotonic()
+    aws.faults(Fault("PutRecord", delay=0.5, times=1))
+    put(kinesis, stream, b"late")
+    assert time.monotonic() - begun >= 0.5
+    assert [record["Data"] for record in read(kinesis, stream)] == [b"late"]
+
+
+def test_a_delay_holds_nobody_else_up(aws: LocalAws, kinesis: Any, stream: str) -> None:
+    aws.faults(Fault("PutRecord", delay=600, times=1))
+    late = http.client.HTTPConnection(aws.url.removeprefix("http://"), timeout=60)
+    body = json.dumps({"StreamName": stream, "PartitionKey": "k", "Data": "bGF0ZQ=="})
+    late.request("POST", "/", body, headers("PutRecord", JSON))
+    try:
+        wait_until(lambda: aws.hits() == [1], "the call that is delayed", seen=aws.hits)
+        put(kinesis, stream, b"early")
+        assert [record["Data"] for record in read(kinesis, stream)] == [b"early"]
+    finally:
+        late.close()
 
 
 @pytest.mark.parametrize(
@@ -195,31 +224,32 @@ def test_faults_that_cannot_be_are_refused_where_they_are_made() -> None:
 
 def test_leases_are_seeded_read_and_stolen(aws: LocalAws, kinesis: Any) -> None:
     dynamodb = client(aws, "dynamodb")
-    kinesis.split_shard(StreamName="leases", ShardToSplit=SHARD_0, NewStartingHashKey="10")
+    stream, application = make_stream(aws, 3), new_name()
+    kinesis.split_shard(StreamName=stream, ShardToSplit=SHARD_0, NewStartingHashKey="10")
     for _ in range(2):  # also in the place of what is there
-        seed_leases(kinesis, dynamodb, application="app", stream="leases")
-    assert checkpoints(dynamodb, application="app") == {
+        seed_leases(kinesis, dynamodb, application=application, stream=stream)
+    assert checkpoints(dynamodb, application=application) == {
         f"shardId-{number:012d}": ("TRIM_HORIZON", 0) for number in range(3)
     }
-    steal_lease(dynamodb, application="app", shard_id=SHARD_0)
-    item = dynamodb.get_item(TableName="app", Key={"leaseKey": {"S": SHARD_0}})["Item"]
+    steal_lease(dynamodb, application=application, shard_id=SHARD_0)
+    item = dynamodb.get_item(TableName=application, Key={"leaseKey": {"S": SHARD_0}})["Item"]
     assert (item["leaseOwner"], item["leaseCounter"]) == ({"S": "thief"}, {"N": "1000"})
     with pytest.raises(dynamodb.exceptions.ConditionalCheckFailedException):
-        steal_lease(dynamodb, application="app", shard_id="shardId-000000000009")
+        steal_lease(dynamodb, application=application, shard_id="shardId-000000000009")
 
 
 # Life.
 
 
-def test_it_hangs_and_goes_on(aws: LocalAws, kinesis: Any) -> None:
+def test_it_hangs_and_goes_on(aws: LocalAws, kinesis: Any, stream: str) -> None:
     aws.pause()
     try:
         with pytest.raises(TimeoutError):
             urllib.request.urlopen(f"{aws.url}/_faults", timeout=0.5)
     finally:
         aws.resume()
-    put(kinesis, b"after")
-    assert read(kinesis, "s")[-1]["Data"] == b"after"
+    put(kinesis, stream, b"after")
+    assert read(kinesis, stream)[-1]["Data"] == b"after"
 
 
 def test_the_state_survives_the_process(tmp_path: Path) -> None:
@@ -231,15 +261,15 @@ def test_the_state_survives_the_process(tmp_path: Path) -> None:
     with LocalAws(streams={"s": 1}, state=tmp_path / "state") as aws:
         kinesis, dynamodb = client(aws), client(aws, "dynamodb")
         seed_leases(kinesis, dynamodb, application="app", stream="s")
-        put(kinesis, b"first")
+        put(kinesis, "s", b"first")
         position = iterator(kinesis, "s")
         aws.faults(Fault("PutRecords", "InternalFailure", every=2))
         kinesis.put_records(StreamName="s", Records=[{"PartitionKey": "k", "Data": b"%d" % n} for n in range(4)])
         call(aws.url, "PutRecord", {"StreamName": "s", "PartitionKey": "k", "Data": b"cbor"})
         with pytest.raises(ClientError):
-            put(kinesis, bytes(2**21))
+            put(kinesis, "s", bytes(2**21))
         kinesis.split_shard(StreamName="s", ShardToSplit=SHARD_0, NewStartingHashKey=str(2**127))
-        put(kinesis, b"in a child")
+        put(kinesis, "s", b"in a child")
         steal_lease(dynamodb, application="app", shard_id=SHARD_0)
         before = everything(kinesis, dynamodb)
         assert [record["Data"] for record in before[1][0]] == [b"first", b"0", b"2", b"cbor"]
@@ -253,7 +283,7 @@ def test_the_state_survives_the_process(tmp_path: Path) -> None:
         assert everything(kinesis, dynamodb) == before
         assert len(kinesis.get_records(ShardIterator=position)["Records"]) == 4
 
-        put(kinesis, b"after")
+        put(kinesis, "s", b"after")
         after = everything(kinesis, dynamodb)
         # The last request was not written whole, and so was never answered.
         aws.stop()
@@ -262,7 +292,7 @@ def test_the_state_survives_the_process(tmp_path: Path) -> None:
             file.truncate()
         aws.start()
         assert everything(kinesis, dynamodb) == before
-        put(kinesis, b"after")
+        put(kinesis, "s", b"after")
         aws.restart()
         assert len(everything(kinesis, dynamodb)[1]) == len(after[1])
 
@@ -270,7 +300,7 @@ def test_the_state_survives_the_process(tmp_path: Path) -> None:
 def test_without_a_state_a_restart_begins_anew() -> None:
     with LocalAws(streams={"s": 1}) as aws:
         kinesis = client(aws)
-        put(kinesis)
+        put(kinesis, "s")
         aws.restart()
         assert read(kinesis, "s") == []
 
@@ -315,17 +345,7 @@ def test_it_ends_with_its_parent() -> None:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         parent.kill()
-    deadline = time.monotonic() + 60
-    while running(pid):
-        assert time.monotonic() < deadline, f"{pid} is still there"
-        time.sleep(0.05)
-
-
-def running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    wait_until_gone(pid, "the end of the server")
 
 
 def test_what_does_not_start_says_so(aws: LocalAws, capfd: pytest.CaptureFixture[str]) -> None:
