@@ -11,7 +11,6 @@ import os
 import re
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,6 +32,7 @@ from kcl_helpers import (
 )
 from kclpy_helpers import Program, Shard, captured, converse, environment
 from paths import DATA, PROGRAMS
+from waiting import wait_until, wait_until_idle
 
 CAPTURES = DATA / "kcl-multilang"
 OURS = Path(fastkcl.kclpy.__file__).parent
@@ -192,7 +192,7 @@ def test_a_program_with_the_name_replaced_sees_and_says_the_same(name: str, orig
 def test_signals_do_the_same(name: str, numbers: list[signal.Signals], original: Player, tmp_path: Path) -> None:
     """At once, while the program waits for a line; the last one ends it.
 
-    100 ms is where our reader, with nothing to do, gives memory back before it goes on waiting.
+    About 100 ms is where our reader, with nothing to do, gives memory back before it goes on waiting.
     """
     ends = []
     for player in (original, RUN):
@@ -203,7 +203,7 @@ def test_signals_do_the_same(name: str, numbers: list[signal.Signals], original:
             assert child.daemon.receive() == status("initialize")
             for count, number in enumerate(numbers):
                 await_calls(log, "hang up", count)
-                time.sleep(0.1)
+                wait_until_idle(child.process.pid, looks=6 + (count + 3) % 5)
                 child.process.send_signal(number)
             code = child.process.wait(TIMEOUT)
             ended = child.end()
@@ -214,10 +214,9 @@ def test_signals_do_the_same(name: str, numbers: list[signal.Signals], original:
 
 def await_calls(log: Path, what: str, count: int) -> None:
     """Wait until a program has noted that so often."""
-    end = time.monotonic() + TIMEOUT
-    while (seen := log.read_text().count(what)) < count:
-        assert time.monotonic() < end, f"{seen} of {count} came"
-        time.sleep(0.005)
+    wait_until(
+        lambda: log.read_text().count(what) >= count, f"{what!r}, {count} times", seen=lambda: log.read_text()[-2000:]
+    )
 
 
 def play_both(name: str, shard: Shard, zone: str, one: Player, other: Player, folder: Path) -> list[Played]:

@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from kcl_helpers import (
     process_records,
     status,
 )
+from waiting import is_gone, wait_until_idle
 
 DONE = status("processRecords")
 
@@ -553,18 +553,20 @@ def test_zero_without_a_sequence_number_is_none() -> None:
     assert run.answers == [checkpoint(None, 0), DONE]
 
 
-def test_read_ahead_that_ends_inside_of_a_character() -> None:
+def test_read_ahead_that_ends_inside_of_a_character(tmp_path: Path) -> None:
     """The text file's buffer is cut anywhere; the other half of the character is still in the pipe."""
     line = process_records(1).replace(b'"k"', '"\u00e9"'.encode())
     cut = line.index(b"\xa9")
     before = (
-        "sys.stdin.readline(); print('ready', file=sys.stderr, flush=True); sys.stdin.buffer.peek(); time.sleep(0.3)"
+        "sys.stdin.readline(); print('ready', file=sys.stderr, flush=True); sys.stdin.buffer.peek();"
+        f"\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)"
     )
     body = "print(ascii(i.records[0].partition_key), file=sys.stderr)"
     with Child("-c", program(body, before), environment={"PYTHONIOENCODING": "utf-8:strict"}) as child:
         child.daemon.send(b"first\n" + INITIALIZE + line[:cut])
         child.await_stderr("ready")
-        time.sleep(0.5)
+        (tmp_path / "go").touch()
+        wait_until_idle(child.process.pid)  # for the other half
         child.daemon.send(line[cut:])
         assert child.daemon.receive() == status("initialize")
         assert child.daemon.receive() == DONE
@@ -653,22 +655,26 @@ class Mine(kcl.KCLProcess):
         assert child.finish() == (0, "saw str\n")
 
 
-def test_a_checkpoint_from_another_thread() -> None:
+def test_a_checkpoint_from_another_thread(tmp_path: Path) -> None:
     """Later than its batch: with the original the thread's checkpoint is answered inside of the next request."""
     body = """
 if i.records[0].sequence_number == "1":
     checkpointer = i.checkpointer
     def later():
-        time.sleep(0.3)
+        while not os.path.exists(os.environ["GO"]):
+            time.sleep(0.01)
         checkpointer.checkpoint("1")
         print("stored", file=sys.stderr)
-    threading.Thread(target=later).start()
+    thread = threading.Thread(target=later)
+    thread.start()
+    self.thread = thread
 else:
-    time.sleep(0.3)
+    self.thread.join()
 """
-    with Child("-c", program(body)) as child:
+    with Child("-c", program(body), environment={"GO": str(tmp_path / "go")}) as child:
         child.daemon.start()
         child.daemon.ask(process_records(1), DONE)
+        (tmp_path / "go").touch()
         assert child.daemon.receive() == checkpoint("1")
         child.daemon.send(process_records(2))
         child.daemon.send(checkpoint_reply())
@@ -687,12 +693,14 @@ def test_the_daemon_goes_while_a_checkpoint_is_open() -> None:
     assert "closed_while_waiting" in stderr
 
 
-def test_the_daemon_does_not_read_any_more() -> None:
-    with Child("-c", program("time.sleep(0.3)")) as child:
+def test_the_daemon_does_not_read_any_more(tmp_path: Path) -> None:
+    body = "while not os.path.exists(os.environ['GO']): time.sleep(0.01)"
+    with Child("-c", program(body), environment={"GO": str(tmp_path / "go")}) as child:
         child.daemon.start()
         child.daemon.send(process_records(1))
         os.close(child.daemon.read_fd)
         child.daemon.read_fd = -1
+        (tmp_path / "go").touch()
         code, stderr = child.wait()
     assert code == 1
     assert "RemoteProtocolError: closed_while_waiting: the daemon does not read any more" in stderr
@@ -700,7 +708,7 @@ def test_the_daemon_does_not_read_any_more() -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, -signal.SIGINT)])
 def test_signals_do_what_python_does(number: signal.Signals, code: int) -> None:
-    with Child("-c", program("print('working', file=sys.stderr, flush=True)\ntime.sleep(30)")) as child:
+    with Child("-c", program("print('working', file=sys.stderr, flush=True)\ntime.sleep(600)")) as child:
         child.daemon.start()
         child.daemon.send(process_records(1))
         child.await_stderr("working")
@@ -714,7 +722,7 @@ def test_signals_do_what_python_does(number: signal.Signals, code: int) -> None:
 def test_an_interrupt_of_an_idle_child() -> None:
     with Child("-c", program()) as child:
         child.daemon.start()
-        child.await_stderr("")
+        wait_until_idle(child.process.pid)
         child.process.send_signal(signal.SIGINT)
         code, stderr = child.wait()
     assert code == -signal.SIGINT
@@ -734,12 +742,19 @@ def test_a_fork_that_comes_back_cannot_speak() -> None:
 def test_a_worker_that_lives_on_does_not_hold_the_pipe() -> None:
     body = """
 from multiprocessing import get_context
-get_context('fork').Process(target=time.sleep, args=(20,), daemon=True).start()
+worker = get_context('fork').Process(target=time.sleep, args=(600,), daemon=True)
+worker.start()
+print('worker', worker.pid, file=sys.stderr, flush=True)
 """
     with Child("-c", program(body, after="os._exit(0)")) as child:
         child.daemon.start()
         child.daemon.ask(process_records(1), DONE)
-        assert child.finish().exit == 0
+        worker = int(child.stderr().split("worker ")[1].split()[0])
+        try:
+            assert child.finish().exit == 0
+            assert not is_gone(worker)
+        finally:
+            os.kill(worker, signal.SIGKILL)
 
 
 def test_a_file_as_standard_input(tmp_path: Path) -> None:

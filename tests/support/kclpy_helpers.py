@@ -2,7 +2,7 @@
 
 Cases of kind dialogue describe `fastkcl.run`. `expectation` says what they mean for the drop-in, whose `on_error` is
 "skip" unless it is told otherwise, and whose processors have three versions. `play_in_memory` plays a case on text
-files, `play_child` on real pipes; run as a program, this file is the child of `play_child`.
+files, `play_child` on real pipes.
 
 `Program` is a program under a daemon: unchanged, of amazon_kclpy or ours. `converse` plays a `Shard` to it.
 """
@@ -27,6 +27,7 @@ from fastkcl.kclpy import kcl
 from fastkcl.kclpy.v2 import processor as v2
 from fastkcl.kclpy.v3 import processor as v3
 from kcl_helpers import TIMEOUT, Daemon, checkpoint_reply, play, status
+from paths import PROGRAMS
 
 VERSIONS = (1, 2, 3)
 """Of record processors."""
@@ -107,7 +108,7 @@ def exception_of(action: dict[str, Any]) -> BaseException:
     return _EXCEPTIONS[action["raise"]](action["code"] if "code" in action else action.get("text", "boom"))
 
 
-class _Script:
+class Script:
     """Does what the user side of a case's steps says, and notes what it has seen.
 
     Args:
@@ -139,7 +140,7 @@ class _Script:
 
 
 class Version1(kcl.RecordProcessorBase):
-    def __init__(self, script: _Script) -> None:
+    def __init__(self, script: Script) -> None:
         self.script = script
 
     def initialize(self, shard_id: str) -> None:
@@ -156,7 +157,7 @@ class Version1(kcl.RecordProcessorBase):
 
 
 class Version2(v2.RecordProcessorBase):
-    def __init__(self, script: _Script) -> None:
+    def __init__(self, script: Script) -> None:
         self.script = script
 
     def initialize(self, initialize_input: Any) -> None:
@@ -173,7 +174,7 @@ class Version2(v2.RecordProcessorBase):
 
 
 class Version3(v3.RecordProcessorBase):
-    def __init__(self, script: _Script) -> None:
+    def __init__(self, script: Script) -> None:
         self.script = script
 
     def initialize(self, initialize_input: Any) -> None:
@@ -192,7 +193,7 @@ class Version3(v3.RecordProcessorBase):
         self.script.act("shutdown_requested", shutdown_requested_input.checkpointer)
 
 
-_PROCESSORS = {1: Version1, 2: Version2, 3: Version3}
+PROCESSORS = {1: Version1, 2: Version2, 3: Version3}
 
 
 def as_written(message: dict[str, Any]) -> str:
@@ -242,7 +243,7 @@ def _judge_failures(expected: Expectation, on_error: str, stderr: str) -> None:
 # ---- a case in memory -------------------------------------------------------------------------------------------
 
 
-class _ScriptedInput(io.TextIOBase):
+class ScriptedInput(io.TextIOBase):
     """Gives a daemon's line when all that the case expects before it has happened, the end of input otherwise."""
 
     def __init__(self, steps: list[Step], happened: list[Step]) -> None:
@@ -293,8 +294,8 @@ def play_in_memory(case: Case, version: int, on_error: str | None = None) -> Non
     exit_code: object = 0
     try:
         process = kcl.KCLProcess(
-            _PROCESSORS[version](_Script(expected.steps, happened.append)),
-            _ScriptedInput(steps, happened),  # type: ignore[arg-type]
+            PROCESSORS[version](Script(expected.steps, happened.append)),
+            ScriptedInput(steps, happened),  # type: ignore[arg-type]
             output,
             errors,
             **({} if on_error is None else {"on_error": on_error}),  # type: ignore[arg-type]
@@ -456,7 +457,7 @@ def play_child(case: Case, version: int, folder: Path, on_error: str | None = No
     notes_file.touch()
     command = [
         sys.executable,
-        __file__,
+        str(PROGRAMS / "kclpy_dialogue_child.py"),
         str(steps_file),
         str(notes_file),
         str(version),
@@ -468,15 +469,3 @@ def play_child(case: Case, version: int, folder: Path, on_error: str | None = No
     notes = [json.loads(line) for line in notes_file.read_text().splitlines()]
     assert notes == [step for step in expected.steps if {"calls", "raises"} & step.keys()]
     judge(expected, effective, stdout.decode("ascii"), code, stderr)
-
-
-def _main(steps_file: str, notes_file: str, version: str, *on_error: str) -> None:
-    steps = json.loads(Path(steps_file).read_text())
-    with Path(notes_file).open("a") as notes:
-        script = _Script(steps, lambda step: print(json.dumps(step), file=notes, flush=True))
-        options: dict[str, Any] = {"on_error": on_error[0]} if on_error else {}
-        kcl.KCLProcess(_PROCESSORS[int(version)](script), **options).run()
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])
