@@ -38,6 +38,7 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 _PATIENCE_SECONDS: Final = 30.0
 _PAUSE_SECONDS: Final = 5.0
 _KEEPALIVE_SECONDS: Final = 20.0  # a server of Spark 4.3 takes one each 10 s
+_PING_SECONDS: Final = 60.0  # that gRPC waits for the answer to a ping of another kind; its own default
 _CONNECT_SECONDS: Final = 10.0
 _RELEASE_SECONDS: Final = 5.0
 
@@ -66,6 +67,7 @@ def open_session(url: str) -> SparkSession:
         # Seconds that a try to connect may take, and the longest pause between two of them.
         "grpc.min_reconnect_backoff_ms": _CONNECT_SECONDS,
         "grpc.max_reconnect_backoff_ms": _PAUSE_SECONDS,
+        "grpc.http2.ping_timeout_ms": _PING_SECONDS,
     }
     if "grpc_keepalive_" not in url:
         options |= {"grpc.keepalive_time_ms": _KEEPALIVE_SECONDS, "grpc.keepalive_timeout_ms": _KEEPALIVE_SECONDS}
