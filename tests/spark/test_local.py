@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from pyspark.errors import PySparkException
 from sink_helpers import delta_rows
 from spark_fixtures import SharedSpark
 from spark_helpers import FakeCheckpointer, record_batch, shard_context
-from waiting import PATIENCE, wait_until, wait_until_gone
+from waiting import PATIENCE, wait_until
 
 KEY_COLUMNS = ["sequenceNumber", "subSequenceNumber"]
 
@@ -78,26 +77,6 @@ class Forwarder:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 target.sendall(data)
-
-
-@pytest.fixture
-def server_to_stop(tmp_path: Path) -> Iterator[tuple[int, str]]:
-    """A Connect server for one test: the JVM's process id, and the URL."""
-    with (
-        (tmp_path / "server.log").open("wb") as log,
-        subprocess.Popen(
-            [sys.executable, str(PROGRAMS / "connect_server.py"), "0", "secret"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            cwd=tmp_path,
-        ) as process,
-    ):
-        assert process.stdout is not None
-        words = process.stdout.readline().decode().split()
-        assert len(words) == 2, (tmp_path / "server.log").read_text()
-        yield int(words[0]), words[1]
-        process.communicate()
 
 
 def fill(processor: SparkProcessor, *batches: _core.RecordBatch) -> None:
@@ -252,33 +231,8 @@ class TestConnect:
 
 @pytest.mark.usefixtures("connect_mode")
 class TestReconnect:
-    """A server that goes while something is written; tests/system/test_chaos_connect.py kills real ones."""
-
-    @pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED\]:UserWarning")  # pyspark's word for it
-    def test_a_server_that_hangs_is_given_up_and_found_again(
-        self, server_to_stop: tuple[int, str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Stopped in the middle of a write, it accepts connections and says nothing."""
-        monkeypatch.setattr("fastkcl.spark.connect._KEEPALIVE_SECONDS", 10.0)  # a server takes no more
-        monkeypatch.setattr("fastkcl.spark.connect._CONNECT_SECONDS", 2.0)
-        monkeypatch.setattr("fastkcl.spark.connect._PATIENCE_SECONDS", 1.0)
-        pid, url = server_to_stop
-        session = Session(url, reconnect_timeout=1)
-        assert session.call(lambda opened: opened.range(3).count()) == 3
-
-        def write(opened: Any) -> int:
-            os.kill(pid, signal.SIGSTOP)
-            return int(opened.range(4).count())
-
-        begun = time.monotonic()
-        try:
-            with pytest.raises((PySparkException, SparkUnavailableError), match="UNAVAILABLE|opens no session"):
-                session.call(write)
-        finally:
-            os.kill(pid, signal.SIGCONT)
-        assert time.monotonic() - begun < 150
-        assert session.call(lambda opened: opened.range(5).count()) == 5
-        session.close()
+    """A server that goes while something is written; tests/system/test_chaos_connect.py kills real ones, and
+    tests/system/test_spark_servers.py stops one."""
 
     def test_a_cut_way_repeats_what_was_written(
         self, spark: SharedSpark, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -556,28 +510,6 @@ def test_a_poison_record_takes_its_run_with_it_and_nothing_else(
     if choice == "dead_letter":
         (letter,) = letters.iterdir()
         assert pa.ipc.open_file(letter).read_all()["sequenceNumber"].to_pylist() == given_up
-
-
-def test_a_child_with_a_jvm_of_its_own(tmp_path: Path) -> None:
-    """Killed without a farewell, it takes its JVM with it: the end of its standard input is what tells the JVM."""
-    noise: list[bytes] = []
-    report = replay(
-        [sys.executable, str(PROGRAMS / "spark_child.py")],
-        generate("tiny", records=1000, batch_records=100),
-        ReplayOptions(
-            environment={"FASTKCL_SPARK": "local[1]", "TABLE_PATH": str(tmp_path / "table")},
-            faults=(parse_fault("kill@5"),),
-            on_stderr=lambda _shard, line: noise.append(line),
-        ),
-    )
-    assert report.ok, (report.shards[0].problems, noise)
-    table = pa.dataset.dataset(tmp_path / "table", format="parquet", partitioning="hive").to_table()
-    stored = Counter(table["sequenceNumber"].to_pylist())
-    assert (len(stored), set(stored.values())) == (1000, {1})  # killed just behind a checkpoint
-    pids = {int(line.split()[1]) for line in noise if line.startswith(b"jvm ")}
-    assert len(pids) == 2
-    for pid in pids:
-        wait_until_gone(pid, f"the end of JVM {pid}")
 
 
 def test_profiles_used_here_are_json() -> None:

