@@ -28,6 +28,7 @@ from fastkcl.spark.sinks import delta as delta_module
 from fastkcl.spark.sinks import parquet as parquet_module
 from fastkcl.spark.sinks.rows import ShardRows
 from paths import SUPPORT
+from waiting import PATIENCE
 
 SHARD = Shard("clicks", "shardId-000000000000")
 
@@ -226,7 +227,7 @@ class Mortals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.communicate(timeout=60)
+        self.process.communicate(timeout=PATIENCE)
 
     def write(
         self, folder: Path, first: int, last: int, *, steps: int | None = None, seconds: float | None = None
@@ -260,6 +261,8 @@ class Mortals:
 
 def serve(kind: Kind) -> None:
     """A process that forks one that writes for each line of its input, and says how that has ended."""
+    import fastkcl.spark.schema  # noqa: F401 - or each fork imports pyspark for itself
+
     while line := sys.stdin.readline():
         folder, first, last, steps, seconds, fate = json.loads(line)
         child = os.fork()
@@ -320,7 +323,7 @@ class Turns:
         if who is None:
             return
         with self.condition:
-            assert self.condition.wait_for(lambda: self._may_go(who), timeout=30)
+            assert self.condition.wait_for(lambda: self._may_go(who), timeout=PATIENCE)
             if self.order:
                 self.order.pop(0)
             self.condition.notify_all()
@@ -358,6 +361,6 @@ def race(kind: Kind, folder: Path, order: list[int], ranges: list[list[tuple[int
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(2 * PATIENCE)
     if errors:
         raise errors[0]
