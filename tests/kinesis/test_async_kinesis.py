@@ -10,14 +10,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import fastkcl
 import pytest
-from checkpoint_helpers import redis_server
 from fastkcl.local_aws import LocalAws
+from local_aws_helpers import new_name
 from paths import PROGRAMS
 
 SCENARIOS = PROGRAMS / "async_kinesis_scenarios.py"
@@ -62,21 +62,9 @@ DEFECTS: list[tuple[int, str, Check, Any]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def aws() -> Iterator[LocalAws]:
-    with LocalAws() as aws:
-        yield aws
-
-
-@pytest.fixture(scope="module")
-def redis() -> Iterator[dict[str, str]]:
-    with redis_server() as variables:
-        yield variables
-
-
 def play(python: str | Path, scenario: str, package: str, aws: LocalAws, **variables: str) -> Any:
     done = subprocess.run(
-        [python, SCENARIOS, scenario, package],
+        [python, SCENARIOS, scenario, package, new_name()],
         env={**os.environ, **aws.environment, "ENDPOINT": aws.url, **variables},
         stdin=subprocess.DEVNULL,
         capture_output=True,

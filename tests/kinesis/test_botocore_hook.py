@@ -23,6 +23,7 @@ from botocore.exceptions import ClientError
 from fastkcl import DecodeError, RecordBatch
 from fastkcl.kinesis import install_botocore
 from fastkcl.local_aws import LocalAws
+from local_aws_helpers import make_stream
 
 RECORDS = [
     {
@@ -309,34 +310,31 @@ def test_install_and_uninstall_from_many_threads() -> None:
     assert "RecordBatch" not in get(client)
 
 
-def test_boto3_and_aiobotocore_against_local_aws() -> None:
+def test_boto3_and_aiobotocore_against_local_aws(aws: LocalAws) -> None:
     """The same records by both, through real sockets, with clients made before the hook."""
-    with LocalAws() as aws:
-        kinesis = aws.client("kinesis")
-        kinesis.create_stream(StreamName="s", ShardCount=1)
-        kinesis.get_waiter("stream_exists").wait(StreamName="s", WaiterConfig={"Delay": 1})
-        entries = [{"Data": b"%d" % number, "PartitionKey": "k"} for number in range(100)]
-        kinesis.put_records(StreamName="s", Records=entries)
-        shard = kinesis.list_shards(StreamName="s")["Shards"][0]["ShardId"]
-        position = {"StreamName": "s", "ShardId": shard, "ShardIteratorType": "TRIM_HORIZON"}
-        plain = kinesis.get_records(**_from(kinesis.get_shard_iterator(**position)))
+    kinesis, stream = aws.client("kinesis"), make_stream(aws)
+    entries = [{"Data": b"%d" % number, "PartitionKey": "k"} for number in range(100)]
+    kinesis.put_records(StreamName=stream, Records=entries)
+    shard = kinesis.list_shards(StreamName=stream)["Shards"][0]["ShardId"]
+    position = {"StreamName": stream, "ShardId": shard, "ShardIteratorType": "TRIM_HORIZON"}
+    plain = kinesis.get_records(**_from(kinesis.get_shard_iterator(**position)))
 
-        async def read() -> Any:
-            session = aiobotocore.session.get_session()
-            async with session.create_client(
-                "kinesis",
-                endpoint_url=aws.url,
-                region_name="us-east-1",
-                aws_access_key_id="a",
-                aws_secret_access_key="b",
-            ) as client:
-                iterator = await client.get_shard_iterator(**position)
-                with install_botocore():
-                    return await client.get_records(**_from(iterator)), await client.list_shards(StreamName="s")
+    async def read() -> Any:
+        session = aiobotocore.session.get_session()
+        async with session.create_client(
+            "kinesis",
+            endpoint_url=aws.url,
+            region_name="us-east-1",
+            aws_access_key_id="a",
+            aws_secret_access_key="b",
+        ) as client:
+            iterator = await client.get_shard_iterator(**position)
+            with install_botocore():
+                return await client.get_records(**_from(iterator)), await client.list_shards(StreamName=stream)
 
-        with install_botocore():
-            by_boto3 = kinesis.get_records(**_from(kinesis.get_shard_iterator(**position)))
-        by_aiobotocore, listed = asyncio.run(read())
+    with install_botocore():
+        by_boto3 = kinesis.get_records(**_from(kinesis.get_shard_iterator(**position)))
+    by_aiobotocore, listed = asyncio.run(read())
     assert listed["Shards"][0]["ShardId"] == shard
     assert len(plain["Records"]) == 100
     for response in (by_boto3, by_aiobotocore):

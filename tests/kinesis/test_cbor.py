@@ -74,22 +74,19 @@ def test_strings_in_pieces() -> None:
     assert (found.data, found.partition_key) == (b"ABC", "a\u00e9")
 
 
-def test_answers_of_local_aws_as_the_java_sdks_ask_for_them() -> None:
-    with LocalAws() as aws:
-        kinesis = local_aws_helpers.client(aws)
-        kinesis.create_stream(StreamName="s", ShardCount=1)
-        kinesis.get_waiter("stream_exists").wait(StreamName="s", WaiterConfig={"Delay": 1})
-        kinesis.put_records(StreamName="s", Records=[{"Data": b"%d" % n, "PartitionKey": "k"} for n in range(50)])
-        bodies = []
-        for content_type, write in (
-            (AMZ, cbor2.dumps),
-            (local_aws_helpers.JSON, lambda value: json.dumps(value).encode()),
-        ):
-            request = write({"ShardIterator": local_aws_helpers.iterator(kinesis, "s")})
-            headers = local_aws_helpers.headers("GetRecords", content_type)
-            status, answered, body = local_aws_helpers.post(aws.url, request, headers)
-            assert status == 200
-            bodies.append(_core.decode_get_records(body, answered["Content-Type"]))
+def test_answers_of_local_aws_as_the_java_sdks_ask_for_them(aws: LocalAws) -> None:
+    kinesis, stream = local_aws_helpers.client(aws), local_aws_helpers.make_stream(aws)
+    kinesis.put_records(StreamName=stream, Records=[{"Data": b"%d" % n, "PartitionKey": "k"} for n in range(50)])
+    bodies = []
+    for content_type, write in (
+        (AMZ, cbor2.dumps),
+        (local_aws_helpers.JSON, lambda value: json.dumps(value).encode()),
+    ):
+        request = write({"ShardIterator": local_aws_helpers.iterator(kinesis, stream)})
+        headers = local_aws_helpers.headers("GetRecords", content_type)
+        status, answered, body = local_aws_helpers.post(aws.url, request, headers)
+        assert status == 200
+        bodies.append(_core.decode_get_records(body, answered["Content-Type"]))
     by_cbor, by_json = (as_botocore(answer) for answer in bodies)
     assert [record["Data"] for record in by_cbor["Records"]] == [b"%d" % n for n in range(50)]
     assert by_cbor["Records"] == by_json["Records"]
