@@ -14,6 +14,7 @@ import redis
 from fastkcl.kinesis.checkpoints import DynamoDBCheckPointer, KCLCheckPointer, LeasedCheckPointer, RedisCheckPointer
 from fastkcl.kinesis.topology import Shard
 from fastkcl.local_aws import LocalAws, steal_lease
+from local_aws_helpers import client
 from waiting import PATIENCE as PATIENCE  # for others
 
 A, B = "shardId-000000000000", "shardId-000000000001"
@@ -111,7 +112,7 @@ class _OfDynamoDB(Backend):
 
     def __init__(self, group: str, aws: LocalAws) -> None:
         super().__init__(group)
-        self.client = aws.client("dynamodb")
+        self.client = client(aws, "dynamodb")
 
     @property
     @abc.abstractmethod
