@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,8 @@ from fastkcl.dkb.pipeline import Pipeline, PipelineError, StageSpec, read_pipeli
 from fastkcl.dkb.supervisor import Answer, Ready, RetryPolicy, Supervisor, SupervisorError
 from hypothesis import given
 from hypothesis import strategies as st
+from signal_helpers import when_idle
+from waiting import PATIENCE, wait_until, wait_until_idle
 
 QUICK = RetryPolicy(backoff=0.01)
 
@@ -38,10 +39,30 @@ def program(source: str) -> list[str]:
     return [sys.executable, "-c", f"import os, sys, time\nread, write = os.read, os.write\n{source}"]
 
 
+class Hurried(Ready):
+    """Some messages have a response timeout of their own."""
+
+    def __init__(self, messages: list[bytes], supervisor: Supervisor, seconds: dict[bytes, float]) -> None:
+        super().__init__(messages)
+        self._supervisor, self._seconds, self._else = supervisor, seconds, supervisor.response_timeout
+
+    def take(self, timeout: float | None) -> bytes | None:
+        message = super().take(timeout)
+        self._supervisor.response_timeout = self._seconds.get(message or b"", self._else)
+        return message
+
+
 class Ran:
     """What came of a supervisor's run."""
 
-    def __init__(self, messages: list[bytes] | None, command: list[str], **options: Any) -> None:
+    def __init__(
+        self,
+        messages: list[bytes] | None,
+        command: list[str],
+        *,
+        impatient: dict[bytes, float] | None = None,
+        **options: Any,
+    ) -> None:
         self.answers: list[Answer] = []
         self.log: list[tuple[str, bytes]] = []
         self.supervisor = Supervisor(
@@ -50,7 +71,7 @@ class Ran:
         if messages is None:
             self.supervisor.extract(self.answers.append)
         else:
-            self.supervisor.run(Ready(messages), self.answers.append)
+            self.supervisor.run(Hurried(messages, self.supervisor, impatient or {}), self.answers.append)
 
     @property
     def results(self) -> list[bytes]:
@@ -295,12 +316,13 @@ class TestDeaths:
 
     def test_a_worker_that_hangs(self) -> None:
         skip = RetryPolicy(policy="skip", backoff=0)
-        ran = Ran([b"a", b"sleep", b"b"], stage_command("sleep"), response_timeout=10.0, retry=skip)
+        messages = [b"a", b"sleep", b"b"]
+        ran = Ran(messages, stage_command("sleep"), response_timeout=PATIENCE, retry=skip, impatient={b"sleep": 0.5})
         assert ran.results == [b"a", b"b"]
-        assert "no answer for 10 s" in ran.warnings
+        assert "no answer for 0.5 s" in ran.warnings
 
     def test_a_worker_that_does_not_read(self) -> None:
-        ran = Ran([b"x" * 1_000_000], program("time.sleep(600)"), response_timeout=1.0)
+        ran = Ran([b"x" * 1_000_000], program("time.sleep(600)"), response_timeout=0.3)
         assert (ran.results, ran.supervisor.counts.skipped) == ([], 1)
 
     @pytest.mark.parametrize(
@@ -325,10 +347,9 @@ class TestDeaths:
 
     def test_stop_ends_every_wait(self) -> None:
         supervisor = Supervisor(command=program("time.sleep(600)"), retry=QUICK)
-        timer = threading.Timer(1.0, supervisor.stop)
-        timer.start()
+        stopper = when_idle(supervisor.stop)
         supervisor.run(Ready([b"a"]), lambda _answer: None)
-        timer.join()
+        stopper.join()
 
 
 class TestPlainExtraction:
@@ -516,6 +537,11 @@ retry = {{ max = 1, policy = "retry", backoff = 0.5 }}
             read_pipeline(tmp_path / "p.toml")
 
 
+def await_request(folder: Path) -> None:
+    """Wait until the stage has been given its first request."""
+    wait_until((folder / "requests").exists, "the first request")
+
+
 class TestCommand:
     def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -562,7 +588,8 @@ linger = 0.1
         )
         pipe = subprocess.PIPE
         command = [sys.executable, "-m", "fastkcl", "dkb", "run", str(path)]
-        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        environment = {**os.environ, "STAGE_REQUESTS": str(tmp_path / "requests")}
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment) as process:
             watch = threading.Timer(100, process.kill)
             watch.start()
             try:
@@ -576,8 +603,8 @@ linger = 0.1
         with self.silent(tmp_path, batching, size) as process:
             assert process.stdin is not None
             os.write(process.stdin.fileno(), b"a\nb\nc")
-            time.sleep(3)
-            out, err = process.communicate(b"c\nd", timeout=60)
+            await_request(tmp_path)
+            out, err = process.communicate(b"c\nd", timeout=PATIENCE)
         assert out == b"a\nb\ncc\nd\n"
         assert b"4 messages in 2 requests" in err
 
@@ -586,10 +613,11 @@ linger = 0.1
             assert process.stdin is not None
             assert process.stderr is not None
             os.write(process.stdin.fileno(), b"a\n")
-            time.sleep(3)
+            await_request(tmp_path)
+            wait_until_idle(process.pid, looks=3)
             process.send_signal(signal.SIGINT)
             err = process.stderr.read()
-            assert process.wait(60) == 1
+            assert process.wait(PATIENCE) == 1
         assert b"interrupted; all stages were ended" in err
         assert b"Fatal" not in err
 

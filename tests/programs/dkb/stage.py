@@ -1,4 +1,7 @@
-"""A stage for tests. Its own first three arguments: message type, what process does, batch size or "-"."""
+"""A stage for tests. Its own first three arguments: message type, what process does, batch size or "-".
+
+It appends a line for each request to the file STAGE_REQUESTS.
+"""
 
 import os
 import signal
@@ -25,6 +28,9 @@ class Stage(dkb.ProcessorStage):
 
     def process(self, request):
         print("printed")
+        if "STAGE_REQUESTS" in os.environ:
+            with Path(os.environ["STAGE_REQUESTS"]).open("a") as requests:
+                requests.write("request\n")
         if BEHAVIOUR == "extract" and request is None:
             self.output([{"n": number} for number in range(3)])
             return True
