@@ -134,7 +134,7 @@ def in_forked_child(work) -> int:
     if pid == 0:
         status = 1
         try:
-            signal.alarm(20)
+            signal.alarm(240)
             work()
             status = 0
         finally:
@@ -197,7 +197,7 @@ def test_fork_while_threads_release_batches() -> None:
         for turn in range(100):
             pid = os.fork()
             if pid == 0:
-                signal.alarm(20)
+                signal.alarm(240)
                 held = None
                 assert len(_core.decode_line(line).batch) == 200
                 assert _core.pool_stats()["bytes"] >= 0
@@ -232,10 +232,12 @@ def test_interpreter_ends_while_batches_are_alive(holding: str) -> None:
 def test_reader_waiting_in_a_daemon_thread_lets_the_interpreter_end() -> None:
     run(
         """
-        import threading, time
+        import threading
+        from waiting import wait_until_idle
         read_end, write_end = os.pipe()
         reader = _core.Reader(read_end)
-        threading.Thread(target=reader.read, daemon=True).start()
-        time.sleep(0.2)
+        thread = threading.Thread(target=reader.read, daemon=True)
+        thread.start()
+        wait_until_idle(os.getpid(), thread.native_id)
         """
     )

@@ -8,16 +8,22 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from paths import PROGRAMS
+from waiting import is_gone, wait_until_gone
 
 LIVES = 60.0  # seconds; nothing here takes as long
-WORKS_ON = "import sys, time; sys.stdin.read(); "  # a child, once its daemon is gone
+# A child that works on once its daemon is gone, until it may finish.
+FINISH = """import pathlib, sys, time
+sys.stdin.read()
+while not pathlib.Path('go').exists(): time.sleep(0.01)
+open('done', 'w')
+"""
+OTHER = FINISH.replace("sys.stdin.read()", "")
 
 
 class Run:
@@ -93,20 +99,6 @@ def start(tmp_path: Path, java: Path) -> Any:
         for pipe in (process.stdout, process.stderr):
             assert pipe is not None
             pipe.close()
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def gone(pid: int) -> bool:
-    deadline = time.monotonic() + LIVES
-    while is_alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not is_alive(pid)
 
 
 # What a daemon does, with what it ends, why, and what that is called.
@@ -247,8 +239,7 @@ class TestStopping:
 
 class TestIfWeAreKilled:
     def test_the_daemon_is_told_and_its_children_may_finish(self, start: Start, tmp_path: Path) -> None:
-        finish = WORKS_ON + "import pathlib\nwhile not pathlib.Path('go').exists(): time.sleep(0.01)\nopen('done', 'w')"
-        run = start(f"c = child({finish!r})", "raw(f'ready {os.getpid()} {c.pid}')", "until_stopped()", patience=LIVES)
+        run = start(f"c = child({FINISH!r})", "raw(f'ready {os.getpid()} {c.pid}')", "until_stopped()", patience=LIVES)
         _, jvm, child = run.until("ready").split()
         run.signal(signal.SIGKILL)
         assert run.process.stderr is not None
@@ -256,10 +247,10 @@ class TestIfWeAreKilled:
             "fastkcl daemon: it was killed; the JVM is asked to stop, and has 60 s for it\n",
             "fastkcl daemon: waiting for a child to finish\n",
         ]
-        assert gone(int(jvm))
+        wait_until_gone(int(jvm))
         (tmp_path / "go").touch()
         assert run.errors() == ["fastkcl daemon: nothing of it is left"]
-        assert gone(int(child))
+        wait_until_gone(int(child))
         assert (tmp_path / "done").exists()
 
     def test_those_that_do_not_end_are_ended(self, start: Start) -> None:
@@ -275,8 +266,8 @@ class TestIfWeAreKilled:
         )
         _, jvm, child, folder = run.until("ready").split()
         run.signal(signal.SIGKILL)
-        assert gone(int(jvm))
-        assert gone(int(child))
+        wait_until_gone(int(jvm))
+        wait_until_gone(int(child))
         said = run.errors()
         assert said[1:2] == ["fastkcl daemon: the JVM has not stopped in time: killing it"]
         assert [line.partition(" to ")[0] for line in said[3:5]] == [
@@ -291,7 +282,7 @@ class TestIfWeAreKilled:
         run = start("c = child('import time; time.sleep(600)')", "raw(f'ready {c.pid}')", "time.sleep(600)", group=True)
         child = int(run.until("ready").split()[1])
         os.killpg(run.process.pid, signal.SIGKILL)
-        assert gone(child)
+        wait_until_gone(child)
         assert run.errors()[-1] == "fastkcl daemon: nothing of it is left, and a child had to be ended"
 
     def test_and_nothing_of_the_kind_if_we_are_not(self, start: Start) -> None:
@@ -304,10 +295,11 @@ class TestIfWeAreKilled:
 
 class TestChildrenThatAreLeft:
     def test_one_that_finishes_is_waited_for(self, start: Start, tmp_path: Path) -> None:
-        finish = WORKS_ON + "time.sleep(0.3); open('done', 'w')"
-        run = start("lease()", f"child({finish!r})", "until_stopped()", patience=LIVES)
+        run = start("lease()", f"child({FINISH!r})", "until_stopped()", patience=LIVES)
         run.until("ready")
         run.signal(signal.SIGTERM)
+        run.until("we: waiting for a child to finish")
+        (tmp_path / "go").touch()
         assert run.end()["exit"] == "STOPPED"
         assert (tmp_path / "done").exists()
         assert "we: waiting for a child to finish" in run.lines
@@ -325,7 +317,7 @@ class TestChildrenThatAreLeft:
         )
         pid = int(run.until("ready").split()[1])
         assert run.end()["exit"] == "CHILD_FAILED"
-        assert not is_alive(pid)
+        assert is_gone(pid)
         told = [line for line in run.lines if line.startswith("we: SIG")]
         names = ["SIGTERM", "SIGKILL"] if stubborn else ["SIGTERM"]
         assert told == [f"we: {name} to a child that the daemon left: {pid}" for name in names]
@@ -349,19 +341,22 @@ class TestChildrenThatAreLeft:
         try:
             run.signal(signal.SIGTERM)
             assert run.end()["exit"] == "STOPPED"
-            assert is_alive(server)
+            assert not is_gone(server)
         finally:
             os.kill(server, signal.SIGKILL)
 
     def test_a_daemon_that_waits_for_itself_is_not_waited_for(self, start: Start) -> None:
         """As KCL 3 does in its exit hook, for the whole of shutdownGraceMillis."""
-        run = start("lease()", "batch(answer=None)", "give_up(9)", "time.sleep(600)", shutdownGraceMillis="600000")
+        run = start(
+            "lease()", "batch(answer=None)", "give_up(9)", "time.sleep(600)", shutdownGraceMillis="600000", alone=0.1
+        )
         outcome = run.end()
         assert (outcome["exit"], outcome["return_code"]) == ("CHILD_FAILED", -signal.SIGKILL)
 
     def test_but_other_children_may_finish_meanwhile(self, start: Start, tmp_path: Path) -> None:
-        other = "import time; time.sleep(3); open('done', 'w')"
-        start(f"child({other!r})", "lease()", "batch(answer=None)", "give_up(9)", "time.sleep(600)").end()
+        """The driver lets this one finish when the daemon would have been killed, were it alone."""
+        code = (f"child({OTHER!r})", "lease()", "batch(answer=None)", "give_up(9)", "time.sleep(600)")
+        start(*code, alone=0.1, patience=LIVES).end()
         assert (tmp_path / "done").exists()
 
 
