@@ -40,6 +40,7 @@ def run_demo(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> s
     )
 
 
+@pytest.mark.usefixtures("mortal_jvms")
 def test_the_whole_way_on_the_jdk_from_pypi(tmp_path: Path) -> None:
     """No java on this PATH: what make demo does on a machine that has only Python and Rust.
 

@@ -19,6 +19,7 @@ from fastkcl.replay import ReplayOptions, generate, parse_fault, replay
 from paths import PROGRAMS
 from sink_helpers import records_of
 from sink_replay import STREAM, delivered
+from waiting import PATIENCE
 
 RUNS = max(int(os.environ.get("FASTKCL_CHAOS_RUNS", "1")) // 5, 1)
 SINKS = ("ParquetSink", "DeltaSink")
@@ -53,10 +54,11 @@ class Server:
         self.stop()
 
     def stop(self) -> None:
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=PATIENCE)
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("mortal_jvms")
 @pytest.mark.parametrize("seed", range(RUNS))
 def test_chaos_with_a_server_that_is_killed(tmp_path: Path, seed: int) -> None:
     """Each time in the middle of a write, as a rule; of later seeds children die as well."""

@@ -21,6 +21,7 @@ from pyspark.sql.utils import AnalysisException
 from sink_helpers import SHARD, FakeSession, rows
 from sink_replay import STREAM, delivered
 from spark_fixtures import SharedSpark
+from waiting import PATIENCE, wait_until
 
 SCHEMA = (
     "data BINARY, partitionKey STRING, sequenceNumber STRING, subSequenceNumber BIGINT,"
@@ -88,11 +89,13 @@ def test_a_stream_has_each_record_once_while_children_write_and_die(
     writing.start()
     soon = {"processingTime": "100 milliseconds"}
     with query(session, table, out, trigger=soon, maxFilesPerTrigger=1, to_the_end=False) as running:
-        deadline = time.monotonic() + 120
-        while not any(out.glob("*.parquet")):  # until something has come through
-            assert time.monotonic() < deadline
-            assert running.exception() is None
-            time.sleep(0.1)
+        wait_until(
+            lambda: any(out.glob("*.parquet")) or running.exception(),
+            "something that has come through",
+            seconds=2 * PATIENCE,
+            seen=lambda: noise,
+        )
+        assert running.exception() is None
     with query(session, table, out, trigger=soon):
         writing.join()
     (report,) = reports
@@ -191,10 +194,8 @@ def test_source_files_that_a_query_removes_are_missed_by_the_sink(session: Any, 
         with query(session, table, out, cleanSource="delete"):
             pass
         sink.write(rows(4, 4), FAKE)
-    deadline = time.monotonic() + 30
-    while any(table.glob("stream=*/*/start-*.parquet")):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    first = "stream=*/*/start-*.parquet"
+    wait_until(lambda: not any(table.glob(first)), "the end of its files", seen=lambda: [*table.glob(first)])
     for path in table.glob("stream=*/*/3.0-*.parquet"):
         path.unlink()  # as the next turn would
     with pytest.raises(SinkError, match="committed .* and gone"):
