@@ -24,7 +24,7 @@ $(VENV)/.built: $(VENV)/.installed $(RUST_SOURCES)
 demo: $(VENV)/.built
 	$(BIN)/fastkcl demo
 
-# Everything that needs no daemon of Java's and no long trial. ROOM=kinesis runs one room's tests (a folder of tests/);
+# Everything that needs no daemon of Java and no long trial. ROOM=kinesis runs one room (a folder of tests/; or several);
 # ORDER=random shuffles them, and SEED=n repeats an order. Tests wait more than they compute: more workers than cores.
 ROOM ?=
 ORDER ?=
@@ -38,14 +38,16 @@ test: $(if $(ROOM),,test-rust) test-python
 test-rust:
 	cargo test --locked --workspace --quiet
 
-# The codec for 64-bit Arm under emulation. Needs qemu-user, gcc-aarch64-linux-gnu, and Rust's standard library for it
-# (`rustup target add aarch64-unknown-linux-gnu`, or the distribution's).
+# The codec for 64-bit Arm under emulation; tools/debian.sh neon installs what that needs. Rust's standard library for it
+# is rustup's (`rustup target add aarch64-unknown-linux-gnu`), or Debian's, with Debian's compiler.
 NEON := aarch64-unknown-linux-gnu
 test-neon:
+	if ! [ -d "$$(rustc --print sysroot)/lib/rustlib/$(NEON)" ]; then export RUSTC=/usr/bin/rustc; fi; \
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
-	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu" \
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /" \
 	FASTKCL_REQUIRE_ISA=neon,portable \
-	cargo test --locked --package fastkcl-codec --target $(NEON) --lib --test cases --test guard_pages --test kinesis --quiet
+	cargo test --locked --package fastkcl-codec --target $(NEON) --target-dir target/neon --profile emulated --quiet \
+		--lib --test cases --test guard_pages --test kinesis
 
 # The codec's tests under AddressSanitizer: reads and writes beyond what was given, and leaks.
 test-asan:
@@ -69,7 +71,7 @@ fuzz fuzz-quick:
 	done
 
 test-python: $(VENV)/.built
-	$(PYTEST) $(if $(ROOM),tests/$(ROOM))
+	$(PYTEST) $(addprefix tests/,$(ROOM))
 
 # What has to die, hang or last: real daemons of KCL 3, 1.15 and 1.7 between local AWS and children of all kinds, chaos,
 # streaming queries. Needs Maven for the jars of KCL 1, once; a Java of the machine's own is needed by Maven alone.
