@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from kcl_helpers import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 from sink_replay import CHILD, play
+from waiting import wait_until
 
 MARK = "fastkcl: metrics "
 FILE = "fastkcl+clicks+shardId-000000000000.prom"
@@ -48,13 +48,6 @@ def samples(text: str) -> dict[str, tuple[str, dict[str, str], float]]:
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end, "did not come true within 30 s"
-        time.sleep(0.01)
 
 
 # ---- values -----------------------------------------------------------------------------------------------------
@@ -160,7 +153,7 @@ def test_files_of_different_shards_never_have_one_name(tmp_path: Path) -> None:
     for monitor, shard in zip(monitors, [*labels, labels[0]], strict=True):
         monitor.start(shard)
     folder = tmp_path / "new" / "folder"
-    wait_for(lambda: len(list(folder.glob("*.prom"))) == len(monitors))
+    wait_until(lambda: len(list(folder.glob("*.prom"))) == len(monitors), "a file of each monitor")
     found = [samples(path.read_text())["fastkcl_start_timestamp_seconds"][1] for path in folder.iterdir()]
     assert {"stream": "a", "shard": "b", "application": "x"} in found
     for monitor in monitors:
@@ -174,7 +167,7 @@ def test_the_file_is_for_others_to_read_whole_and_goes_at_the_end(tmp_path: Path
     with standard_error() as said:
         monitor.start({"stream": "clicks", "shard": "shardId-000000000000"})
         path = tmp_path / FILE
-        wait_for(path.exists)
+        wait_until(path.exists, "the file")
         before = os.umask(0o022)
         os.umask(before)
         assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~before
@@ -193,7 +186,7 @@ def test_a_file_of_another_process_stays(tmp_path: Path) -> None:
     monitor = Monitor(report_interval=None, metrics_dir=tmp_path)
     monitor.start({"stream": "clicks", "shard": "shardId-000000000000"})
     path = tmp_path / FILE
-    wait_for(path.exists)
+    wait_until(path.exists, "the file")
     other = tmp_path / "other"
     other.write_text("another's")
     other.replace(path)
@@ -205,22 +198,29 @@ def test_a_report_that_fails_is_told_once_and_tried_again(tmp_path: Path) -> Non
     folder = tmp_path / "metrics"
     monitor = Monitor(report_interval=0.005, metrics_dir=folder)
     broken = [True]
+    reads: list[None] = []
 
     def read() -> float:
+        reads.append(None)
         if broken[0]:
             raise KeyError("broken")
         return 1
 
+    def some_reports() -> None:
+        """Each reads once for the line and once for the file."""
+        before = len(reads)
+        wait_until(lambda: len(reads) >= before + 6, "three reports")
+
     monitor.metrics.gauge("held_bytes", "Memory.", read)
     with standard_error() as said:
         monitor.start({"stream": "clicks", "shard": "shardId-000000000000"})
-        time.sleep(0.1)
+        some_reports()
         broken[0] = False
-        wait_for((folder / FILE).exists)
+        wait_until((folder / FILE).exists, "the file")
         folder.rename(tmp_path / "away")
-        time.sleep(0.1)
+        some_reports()
         folder.mkdir()
-        wait_for((folder / FILE).exists)
+        wait_until((folder / FILE).exists, "the file")
         monitor.stop()
     warnings = [line for line in said().splitlines() if "warning" in line]
     assert len([line for line in warnings if "KeyError" in line]) == 2  # the line's, and the file's
@@ -249,7 +249,11 @@ def test_a_quiet_shard_reports_while_the_child_waits_for_input() -> None:
     with Child("-c", PLAIN.format(options=", monitor=Monitor(report_interval=0.05)")) as child:
         child.daemon.start()
         child.daemon.ask(process_records(1, 2), checkpoint("2", 0), status("processRecords"))
-        wait_for(lambda: len([line for line in reported(child.stderr()) if line["records"] == 2]) >= 3)
+        wait_until(
+            lambda: len([line for line in reported(child.stderr()) if line["records"] == 2]) >= 3,
+            "three lines of two records",
+            seen=child.stderr,
+        )
         child.daemon.send(process_records(3))
         assert child.daemon.receive() == checkpoint("3", 0)
         child.daemon.send(checkpoint_reply("ShutdownException"))
@@ -294,7 +298,7 @@ def test_the_environment_asks_for_a_file_of_a_plain_child(tmp_path: Path) -> Non
     environment = {"FASTKCL_METRICS_DIR": str(tmp_path)}
     with Child("-c", PLAIN.format(options=""), environment=environment) as child:
         child.daemon.start()
-        wait_for((tmp_path / FILE).exists)
+        wait_until((tmp_path / FILE).exists, "the file")
         labels = {"stream": "clicks", "shard": "shardId-000000000000"}
         values = samples((tmp_path / FILE).read_text())
         assert values["fastkcl_records_total"] == ("counter", labels, 0)
@@ -309,7 +313,7 @@ def test_a_killed_child_leaves_its_file_to_its_successor(tmp_path: Path) -> None
     for end in (signal.SIGKILL, None):
         with Child("-c", PLAIN.format(options=""), environment=environment) as child:
             child.daemon.start()
-            wait_for((tmp_path / FILE).exists)
+            wait_until((tmp_path / FILE).exists, "the file")
             if end is not None:
                 child.process.send_signal(end)
                 child.process.wait(30)
@@ -438,7 +442,7 @@ def test_the_buffer_is_seen_while_it_fills(tmp_path: Path) -> None:
             path = tmp_path / FILE
             return samples(path.read_text()) if path.exists() else {}
 
-        wait_for(lambda: values().get("fastkcl_held_records", (0, 0, 0))[2] == 30)
+        wait_until(lambda: values().get("fastkcl_held_records", (0, 0, 0))[2] == 30, "30 held records", seen=values)
         assert values()["fastkcl_held_bytes"][2] > 30
         child.daemon.send(SHARD_ENDED)
         assert child.daemon.receive() == checkpoint()
