@@ -99,7 +99,7 @@ def main():
         twice = misbehaves("two-statuses", batch) and action == "processRecords"
         write(*[{"action": "status", "responseFor": action}] * (2 if twice else 1))
     if misbehaves("linger"):
-        time.sleep(60)
+        time.sleep(600)
     if misbehaves("exit-code"):
         sys.exit(5)
 
@@ -120,7 +120,7 @@ def process(shard, batch, records):
     if misbehaves("wrong-status", batch):
         write({"action": "status", "responseFor": "initialize"})
     if misbehaves("no-status", batch):
-        time.sleep(60)
+        time.sleep(600)
     if misbehaves("exit", batch):
         sys.exit(3)
     if misbehaves("exit-zero", batch):
@@ -132,9 +132,9 @@ def process(shard, batch, records):
     if misbehaves("above", batch):
         print("checkpoint said", checkpoint("9" * 60), file=sys.stderr)
     if misbehaves("grandchild", batch):
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     if misbehaves("do-not-read", batch):
-        time.sleep(60)
+        time.sleep(600)
     if options.every and batch % options.every == 0:
         error = checkpoint()
         if error is not None:

@@ -51,7 +51,7 @@ def deaf_later():
         if batch == 2:
             os.close(0)
             write(status(action))
-            time.sleep(30)
+            time.sleep(600)
         write(status(action))
 
 
@@ -63,7 +63,7 @@ def deaf_for_replies():
             write(checkpoint())
             time.sleep(options.every)
             write(status(action))
-            time.sleep(30)
+            time.sleep(600)
         write(status(action))
 
 
@@ -127,7 +127,7 @@ def escaped():
     write(status(next(requests())))
     if os.fork() == 0:
         os.setsid()
-        signal.alarm(30)
+        signal.alarm(300)
         print("escaped as", os.getpid(), file=sys.stderr, flush=True)
         os.close(2)
         while True:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 from fastkcl.replay import Progress, ReplayError, ReplayOptions, from_captures, generate, replay
 from paths import DATA, PROGRAMS
 from replay_helpers import BATCH, RECORDS, play, play_plain, play_processor, sent, small_source
+from waiting import PATIENCE
 
 
 def stored(sink: Path) -> list[tuple[str, str, str, str]]:
@@ -86,7 +86,6 @@ def test_a_second_status_is_no_secret_of_a_child_that_is_killed() -> None:
 
 def test_a_child_that_does_not_read_is_ended() -> None:
     """The line is larger than the pipe, so the daemon cannot even finish writing."""
-    started = time.monotonic()
     played = play_plain(
         child=("--misbehave", "do-not-read", "--at", "1"),
         source=generate("clickstream", records=2000, batch_records=1000),
@@ -94,14 +93,13 @@ def test_a_child_that_does_not_read_is_ended() -> None:
     )
     # The status of the first batch is owed as well; whichever wait ends first is reported.
     assert any("no message for 1.5 s" in p or "did not read" in p for p in played.shard.problems)
-    assert time.monotonic() - started < 20
 
 
 def test_a_write_that_nobody_reads_is_bounded() -> None:
     command = [
         sys.executable,
         "-c",
-        "import sys, time\nsys.stdin.buffer.readline()\nprint(STATUS, flush=True)\ntime.sleep(60)",
+        "import sys, time\nsys.stdin.buffer.readline()\nprint(STATUS, flush=True)\ntime.sleep(600)",
     ]
     command[2] = command[2].replace("STATUS", repr('{"action":"status","responseFor":"initialize"}'))
     played = play(command, generate("blob", records=9), answer_timeout=1.0)
@@ -251,7 +249,7 @@ def test_interrupt_ends_all_children(tmp_path: Path) -> None:
     code = """
 import sys
 from fastkcl.replay import ReplayOptions, generate, replay
-child = "import os, sys, time\\nprint(os.getpid(), file=sys.stderr, flush=True)\\ntime.sleep(60)"
+child = "import os, sys, time\\nprint(os.getpid(), file=sys.stderr, flush=True)\\ntime.sleep(600)"
 try:
     replay([sys.executable, "-c", child], generate("tiny", shards=2, records=1))
 except KeyboardInterrupt:
@@ -261,7 +259,7 @@ except KeyboardInterrupt:
     assert process.stderr is not None
     pids = [int(process.stderr.readline()) for _ in range(2)]
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 77
+    assert process.wait(PATIENCE) == 77
     process.stderr.close()
     for pid in pids:
         with pytest.raises(ProcessLookupError):
