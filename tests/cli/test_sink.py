@@ -19,6 +19,7 @@ from fastkcl.spark.sinks import ParquetSink, Shard
 from fastkcl.spark.sinks import inspection as inspection_module
 from fastkcl.spark.sinks.rows import ShardRows
 from sink_helpers import FakeSession, FakeWriter, batch, rows
+from waiting import wait_until
 
 SHARD = Shard("clicks", "shardId-000000000000")
 OTHER = Shard("orders/eu", "shardId-000000000000")
@@ -415,13 +416,22 @@ def test_what_overlaps_is_looked_through_together(tmp_path: Path, monkeypatch: p
 def test_a_table_that_is_being_written_to(tmp_path: Path) -> None:
     table = write(tmp_path, (1, 2))
     runs = [(first, first + 2) for first in range(3, 120, 3)]
-    writer = threading.Thread(target=write, args=(table, *runs))
+    seen, looks = set(), 0
+
+    def fill() -> None:
+        """Write a third, and wait until it was looked at, however slow that is."""
+        for start in range(0, len(runs), 13):
+            write(table, *runs[start : start + 13])
+            due = looks + 2  # the first of them may have begun before
+            wait_until(lambda due=due: looks >= due, "two looks at the table", seen=lambda: looks)
+
+    writer = threading.Thread(target=fill)
     writer.start()
-    seen = set()
     while writer.is_alive():
         code, report = inspect(table)
         assert code == 0, report
         seen.add(report["shards"][0]["commits"])
+        looks += 1
     writer.join()
     assert len(seen) > 2
     assert inspect(table)[1]["shards"][0]["commits"] == 40

@@ -19,6 +19,7 @@ from fastkcl.cli.main import cli
 from fastkcl.spark.sinks import DeltaSink, Shard
 from fastkcl.spark.sinks import inspection as inspection_module
 from sink_helpers import FakeSession, FakeWriter, rows
+from waiting import wait_until
 
 SHARD = Shard("clicks eu", "shardId-000000000000")
 SESSION: Any = FakeSession()
@@ -239,13 +240,22 @@ def test_deletion_vectors_are_not_read(tmp_path: Path) -> None:
 def test_a_table_that_is_being_written_to(tmp_path: Path) -> None:
     table = write(tmp_path, (1, 2))
     runs = [(first, first + 2) for first in range(3, 120, 3)]
-    writer = threading.Thread(target=write, args=(table, *runs))
+    seen, looks = set(), 0
+
+    def fill() -> None:
+        """Write a third, and wait until it was looked at, however slow that is."""
+        for start in range(0, len(runs), 13):
+            write(table, *runs[start : start + 13])
+            due = looks + 2  # the first of them may have begun before
+            wait_until(lambda due=due: looks >= due, "two looks at the table", seen=lambda: looks)
+
+    writer = threading.Thread(target=fill)
     writer.start()
-    seen = set()
     while writer.is_alive():
         code, report = inspect(table)
         assert code == 0, report
         seen.add(report["shards"][0]["commits"])
+        looks += 1
     writer.join()
     assert len(seen) > 2
     assert inspect(table)[1]["shards"][0]["commits"] == 40
