@@ -8,7 +8,8 @@ Not a test. Environment:
     RUN_OPTIONS         JSON for fastkcl.run
     WRITE_SECONDS       of each staging
     FREE_WRITES         so many stagings are done before the end; the next one waits for shutdownRequested or shardEnded
-    WAIT_BEFORE_BATCH   number of the batch before which everything is written that came before
+    WRITTEN_BEFORE      number of the batch before which everything is written that came before
+    STAGING_BEFORE      number of the batch before which a staging has begun
     TELL_BATCHES        write a line for each batch that is taken over
     POISON              a sequence number that cannot be written
     TROUBLE             a JSON list of what shall happen to the shard's first child, to its second and so on, null for
@@ -41,7 +42,7 @@ import sink_helpers
 from fastkcl.kcl.dialogue import Dialogue
 from fastkcl.spark import SparkProcessor, sinks
 from sink_helpers import FakeSession, FakeWriter
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 EARLY_CHECKPOINT = 77
 """Exit code of a child that asks for a checkpoint of what is not in the table, or was not delivered."""
@@ -110,6 +111,8 @@ def tell(text):
     sys.stdout.flush()
 
 
+staging = threading.Event()
+"""A write has begun."""
 may_write = threading.Event()
 """What the writes that are not free wait for: nothing comes any more."""
 
@@ -128,8 +131,10 @@ class Processor(SparkProcessor):
     def process_batch(self, batch, checkpointer):
         self.delivered = batch.last_position or self.delivered
         self.batches += 1
-        if self.batches == int(os.environ.get("WAIT_BEFORE_BATCH", "0")):
+        if self.batches == int(os.environ.get("WRITTEN_BEFORE", "0")):
             wait_until(lambda: not self._buffer.rows, "the end of a write")
+        if self.batches == int(os.environ.get("STAGING_BEFORE", "0")):
+            assert staging.wait(PATIENCE)
         with seen_by_disk():
             super().process_batch(batch, Checked(checkpointer, self))
         if "TELL_BATCHES" in os.environ:
@@ -224,6 +229,7 @@ def slow_writes(seconds, free):
 
     def parquet(self, url):
         tell(f"staging {len(self.table)} records")
+        staging.set()
         if next(stagings) >= free:
             may_write.wait()
         time.sleep(seconds)

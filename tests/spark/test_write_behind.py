@@ -41,7 +41,12 @@ def test_statuses_go_out_while_a_write_takes_long(tmp_path: Path) -> None:
 
 def test_no_checkpoint_comes_before_its_write(tmp_path: Path) -> None:
     """All batches are answered while the first write runs; then the input ends. The replayer has seen no checkpoint."""
-    report, noise = play(tmp_path, environment={"FREE_WRITES": "0"}, options={"max_records": 20}, end="eof")
+    report, noise = play(
+        tmp_path,
+        environment={"FREE_WRITES": "0", "STAGING_BEFORE": "25"},
+        options={"max_records": 20},
+        end="eof",
+    )
     (shard,) = report.shards
     assert report.ok, (shard.problems, noise)
     assert any(line.startswith("staging") for line in noise)
@@ -75,7 +80,7 @@ def test_a_quiet_shard_is_written_after_max_age(tmp_path: Path) -> None:
         batch_records=50,
         end="eof",
         options={"max_records": 10_000, "max_age": 0.1},
-        environment={"WAIT_BEFORE_BATCH": "2"},
+        environment={"WRITTEN_BEFORE": "2"},
     )
     assert report.ok, (report.shards[0].problems, noise)
     assert stored(tmp_path)[:50] == sent(100)[:50]

@@ -30,7 +30,7 @@ VARIABLE = "FASTKCL_TEST_RUN"
 """Names the folder, for workers and for what tests start."""
 PATIENCE = 20.0
 """Seconds that processes may take to end after the last test."""
-# The JVM writes to /tmp, whatever TMPDIR says.
+# Other JVMs than those of Spark write to /tmp.
 PATTERNS_OF_OTHERS = ("spark-*", "blockmgr-*", "artifacts-*", "fastkcl*", "liblz4*", "snappy-*")
 
 
@@ -64,6 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
     run.before = _files()
     os.environ[VARIABLE] = str(made)
     os.environ["TMPDIR"] = tempfile.tempdir = str(made / "tmp")
+    os.environ["SPARK_SUBMIT_OPTS"] = f"-Djava.io.tmpdir={made / 'tmp'}"  # a JVM does not look at TMPDIR
     if config.option.basetemp is None:
         config.option.basetemp = made / "t"
     config.stash[_run] = run
@@ -97,6 +98,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if _run in config.stash:
         del os.environ[VARIABLE]
         del os.environ["TMPDIR"]
+        del os.environ["SPARK_SUBMIT_OPTS"]
         tempfile.tempdir = None
 
 
