@@ -15,7 +15,6 @@ from fastkcl.kinesis.checkpoints import DynamoDBCheckPointer, KCLCheckPointer, L
 from fastkcl.kinesis.topology import Shard
 from fastkcl.local_aws import LocalAws, steal_lease
 from local_aws_helpers import client
-from waiting import PATIENCE as PATIENCE  # for others
 
 A, B = "shardId-000000000000", "shardId-000000000001"
 ALL_HASH_KEYS = (0, 2**128 - 1)

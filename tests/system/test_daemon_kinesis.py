@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from checkpoint_helpers import PATIENCE as LONG
 from checkpoint_helpers import awaited
 from daemon_helpers import QUICK, Daemon, jars_of, put
 from daemon_records import ends, in_stream, is_read, put_aggregate
@@ -21,6 +20,7 @@ from fastkcl.kinesis.checkpoints import KCLCheckPointer
 from fastkcl.kinesis.shards import ShardMap
 from fastkcl.local_aws import LocalAws, checkpoints
 from paths import PROGRAMS
+from waiting import PATIENCE as LONG
 
 KCL_3 = Generation.KCL_3
 FAILOVER = int(QUICK[KCL_3]["failoverTimeMillis"]) / 1000
