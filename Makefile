@@ -30,7 +30,7 @@ ROOM ?=
 ORDER ?=
 SEED ?= $(shell date +%s)
 WORKERS ?= 6
-PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal --durations=20 \
+PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal --durations=20 \
 	$(if $(filter random,$(ORDER)),-p randomly --randomly-seed=$(SEED))
 
 test: $(if $(ROOM),,test-rust) test-python
@@ -75,13 +75,13 @@ test-python: $(VENV)/.built
 
 # What has to die, hang or last: real daemons of KCL 3, 1.15 and 1.7 between local AWS and children of all kinds, chaos,
 # streaming queries. Needs Maven for the jars of KCL 1, once; a Java of the machine's own is needed by Maven alone.
-test-system: WORKERS := 5
+test-system: WORKERS = 5
 test-system: $(VENV)/.built
 	$(BIN)/python -c 'from fastkcl.daemon.jars import *; [find_jars(one, environ={}) for one in VERSIONS if one.is_1]'
 	$(PYTEST) -m 'system and not long' tests/system
 
 # The full counts of the same: each fault with each daemon and each sink, and seeds of chaos by the dozen. Hours.
-test-long: WORKERS := 3
+test-long: WORKERS = 3
 test-long: $(VENV)/.built
 	$(BIN)/python -c 'from fastkcl.daemon.jars import *; [find_jars(one, environ={}) for one in VERSIONS if one.is_1]'
 	FASTKCL_CHAOS_RUNS=50 $(PYTEST) -m 'system' tests/system
