@@ -34,13 +34,13 @@ class Processor(fastkcl.BatchProcessor):
         if len(batch) == 3:
             print("busy")
             try:
-                time.sleep(60)
+                time.sleep(600)
             finally:
                 print("cleaned up")
         if len(batch) == 4:
             print("busy")
             try:
-                time.sleep(60)
+                time.sleep(600)
             except BaseException as error:
                 print("swallowed", type(error).__name__)
         if len(batch) == 5:
