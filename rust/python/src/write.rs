@@ -128,11 +128,16 @@ fn write_for_a_while(fd: RawFd, rest: &mut &[u8], write_size: usize, pause: &mut
         if !pause.wait(SIGNAL_INTERVAL) {
             return Ok(());
         }
-        match descriptor::write(fd, &rest[..write_size.min(rest.len())]) {
+        let piece = write_size.min(rest.len());
+        match descriptor::write(fd, &rest[..piece]) {
             Ok(0) => return Err(Error::from(ErrorKind::WriteZero)),
             Ok(count) => {
                 *rest = &rest[count..];
                 pause.start();
+                // A signal ends a blocked write early; the next one could block for ever.
+                if count < piece {
+                    return Ok(());
+                }
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => match descriptor::poll_writable(fd, SIGNAL_INTERVAL)
