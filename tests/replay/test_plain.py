@@ -216,6 +216,34 @@ def test_children_know_stream_shard_and_attempt(tmp_path: Path) -> None:
     assert out.read_text().splitlines() == ["orders shardId-000000000000 1", "orders shardId-000000000000 2"]
 
 
+NOTING = """
+import os, sys, types
+
+class Noting:
+    def __init__(self, raw):
+        self.raw = raw
+
+    def readline(self):
+        line = self.raw.readline()
+        with open(os.environ["OUT"], "a") as out:
+            print(line[:30].split(b'"')[3].decode() if line else "end", line[-2:], file=out)
+        return line
+
+sys.stdin = types.SimpleNamespace(buffer=Noting(sys.stdin.buffer))
+"""
+
+
+def test_crlf_ends_the_line_of_its_batch_and_no_other(tmp_path: Path) -> None:
+    out = tmp_path / "endings"
+    code = NOTING + (PROGRAMS / "plain.py").read_text()
+    play([sys.executable, "-c", code], small_source(), "crlf@2", environment={"OUT": str(out)})
+    batches = [line for line in out.read_text().splitlines() if line.startswith("processRecords ")]
+    others = [line for line in out.read_text().splitlines() if line not in batches and not line.startswith("end ")]
+    plain, with_return = r"processRecords b'}\n'", r"processRecords b'\r\n'"
+    assert batches == [plain, with_return, *[plain] * (len(batches) - 2)]
+    assert {line.partition(" ")[2] for line in others} == {r"b'}\n'"}
+
+
 def test_progress_tells_of_every_batch() -> None:
     seen: list[Progress] = []
     replay([sys.executable, str(PROGRAMS / "plain.py")], small_source(), progress=seen.append)
