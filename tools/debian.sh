@@ -5,6 +5,7 @@
 #   tools/debian.sh neon    qemu-user, a linker and Rust's standard library for 64-bit Arm   (make test-neon)
 #   tools/debian.sh java    Maven and a JDK, which fetch the jars of KCL 1                    (make test-system)
 #   tools/debian.sh node    Node.js, for the example in processv1                             (make test)
+#   tools/debian.sh systemd systemd-analyze, for the unit in docs/deployment.md               (make test)
 #
 # What is there already, from wherever, is left alone. Repeating it costs nothing.
 set -euo pipefail
@@ -45,12 +46,14 @@ java() { mvn --version >/dev/null 2>&1 || install maven default-jdk-headless; }
 
 node() { has node || has nodejs || install nodejs; }
 
-for part in "${@:-neon java node}"; do
+systemd() { has systemd-analyze || install systemd; }
+
+for part in "${@:-neon java node systemd}"; do
     for name in $part; do
         case "$name" in
-            neon | java | node) "$name" ;;
+            neon | java | node | systemd) "$name" ;;
             *)
-                echo "$0: unknown part '$name'; there are: neon java node" >&2
+                echo "$0: unknown part '$name'; there are: neon java node systemd" >&2
                 exit 2
                 ;;
         esac
