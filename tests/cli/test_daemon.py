@@ -277,13 +277,13 @@ class TestRunning:
         return process.returncode, written + rest
 
     def test_until_it_is_stopped(self, folder: Path) -> None:
-        code, written = self.run(folder, "lease()\nuntil_stopped()", number=signal.SIGTERM)
+        code, written = self.run(folder, "stoppable()\nlease()\nuntil_stopped()", number=signal.SIGTERM)
         assert code == 0
         assert "12:00:00.0 lease       shardId-000000000000  lease taken, from TRIM_HORIZON\n" in written
         assert written.endswith("fastkcl daemon: stopped as asked\n")
 
     def test_verbose_shows_the_log_as_it_is(self, folder: Path) -> None:
-        code, written = self.run(folder, "lease()\nuntil_stopped()", "--verbose", number=signal.SIGINT)
+        code, written = self.run(folder, "stoppable()\nlease()\nuntil_stopped()", "--verbose", number=signal.SIGINT)
         assert code == 0
         assert "|12:00:00.000|INFO|software.amazon.kinesis.Scheduler||Created new shardConsumer" in written
 
@@ -297,6 +297,6 @@ class TestRunning:
         assert self.run(folder, "sys.exit(0)")[0] == 3
 
     def test_with_a_table(self, folder: Path) -> None:
-        code, written = self.run(folder, "lease()\nuntil_stopped()", "--table", number=signal.SIGTERM)
+        code, written = self.run(folder, "stoppable()\nlease()\nuntil_stopped()", "--table", number=signal.SIGTERM)
         assert code == 0
         assert "lease taken, from TRIM_HORIZON" in written

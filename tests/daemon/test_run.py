@@ -221,7 +221,7 @@ class TestStopping:
         assert (outcome["exit"], outcome["return_code"]) == ("STOPPED_BADLY", -signal.SIGKILL)
 
     def test_a_terminals_signal_reaches_us_alone(self, start: Start) -> None:
-        run = start("raw(f'ready {os.getpgid(0)} {os.getpid()}')", "until_stopped()")
+        run = start("stoppable()", "raw(f'ready {os.getpgid(0)} {os.getpid()}')", "until_stopped()")
         _, group, pid = run.until("ready").split()
         assert group == pid
         assert int(group) != os.getpgid(run.process.pid)
@@ -239,7 +239,10 @@ class TestStopping:
 
 class TestIfWeAreKilled:
     def test_the_daemon_is_told_and_its_children_may_finish(self, start: Start, tmp_path: Path) -> None:
-        run = start(f"c = child({FINISH!r})", "raw(f'ready {os.getpid()} {c.pid}')", "until_stopped()", patience=LIVES)
+        run = start(
+            *(f"c = child({FINISH!r})", "stoppable()", "raw(f'ready {os.getpid()} {c.pid}')", "until_stopped()"),
+            patience=LIVES,
+        )
         _, jvm, child = run.until("ready").split()
         run.signal(signal.SIGKILL)
         assert run.process.stderr is not None
@@ -335,7 +338,11 @@ class TestChildrenThatAreLeft:
             " import os; os.rename('server.new', 'server')"
         )
         run = start(
-            f"child({detach!r}).wait()", "lease()", "raw('ready ' + Path('server').read_text())", "until_stopped()"
+            f"child({detach!r}).wait()",
+            "lease()",
+            "stoppable()",
+            "raw('ready ' + Path('server').read_text())",
+            "until_stopped()",
         )
         server = int(run.until("ready").split()[1])
         try:

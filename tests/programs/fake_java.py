@@ -68,12 +68,19 @@ def give_up(code: int = 0) -> None:
     log("MultiLangShardRecordProcessor", f"Child process exited with value: {code}", shard=SHARD)
 
 
+_stopped: list[int] = []
+
+
+def stoppable() -> None:
+    """From now on SIGTERM is for `until_stopped`; before what a test takes for the sign that it may send one."""
+    signal.signal(signal.SIGTERM, lambda number, frame: _stopped.append(number))
+
+
 def until_stopped(complete: bool = True, code: int = 143) -> NoReturn:
     """Go on until SIGTERM, and end as a JVM does."""
-    stopped: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, frame: stopped.append(number))
+    stoppable()
     raw("ready")
-    while not stopped:
+    while not _stopped:
         time.sleep(0.01)
     log("MultiLangDaemon", "Process terminated, will initiate shutdown.")
     if complete:
