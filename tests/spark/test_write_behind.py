@@ -29,7 +29,7 @@ def sent(records: int, shards: int = 1) -> list[int]:
 
 
 def test_statuses_go_out_while_a_write_takes_long(tmp_path: Path) -> None:
-    """The first write takes until the shard's end is told: no batch can have waited for it, the end has."""
+    """The first write lasts until the shard's end arrives. So no batch waited for the write, and the end did."""
     report, noise = play(tmp_path, environment={"FREE_WRITES": "0"}, options={"max_records": 200}, records=400)
     (shard,) = report.shards
     assert report.ok, (shard.problems, noise)

@@ -23,7 +23,7 @@ QUICK: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def environment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test's local AWS, for clients that are told nothing."""
+    """The test's local AWS, for clients without a configuration of their own."""
     for name, value in server_of(request).environment.items():
         monkeypatch.setenv(name, value)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -101,8 +100,3 @@ def redis() -> dict[str, str]:
     """A Redis server for everybody, as variables of the environment: use keys of the test's own."""
     found = shared("redis")
     return {"REDIS_HOST": found["host"], "REDIS_PORT": str(found["port"])}
-
-
-def environ_without_gateway() -> dict[str, str]:
-    """For processes that start a Spark of their own."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")}
