@@ -119,8 +119,8 @@ class TestRedis:
             RedisCheckPointer("g")
 
     @awaited
-    async def test_a_cluster_and_a_password(self, group: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        with ValkeyServer(config={"cluster-enabled": "yes"}) as server:
+    async def test_a_cluster_and_a_password(self, group: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        with ValkeyServer(data_dir=tmp_path, config={"cluster-enabled": "yes"}) as server:
             with redis_client.Redis(port=server.port) as client:
                 client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
                 await until(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"), "the cluster")

