@@ -24,6 +24,7 @@ from fastkcl.kclpy.checkpoint_error import CheckpointError
 from fastkcl.kclpy.pipe import GuardedOutput, Pipe
 from fastkcl.kclpy.v2 import processor as v2processor
 from fastkcl.kclpy.v3 import processor as v3processor
+from fastkcl.kclpy.variables import DEAD_LETTER_VARIABLE, ON_ERROR_VARIABLE
 from fastkcl.stdio import reports
 
 TYPE_CHECKING = False
@@ -41,10 +42,6 @@ __all__ = [
     "v3processor",
 ]
 
-ON_ERROR_VARIABLE = "FASTKCL_ON_ERROR"
-"""Environment variable for ``KCLProcess(on_error=)``."""
-DEAD_LETTER_VARIABLE = "FASTKCL_DEAD_LETTER"
-"""Environment variable for ``KCLProcess(dead_letter=)``."""
 _METHODS = {
     "initialize": "initialize",
     "processRecords": "process_records",

@@ -1,8 +1,10 @@
 """``fastkcl run app.py [args]``: an unchanged program, whose imports of amazon_kclpy are served from here.
 
-The program runs as ``python app.py`` would run it: its folder comes first in ``sys.path``, its arguments are in
-``sys.argv``, and it is the module ``__main__``. A daemon starts this once for each shard, so nothing of the command
-line library is imported.
+The program runs as ``python app.py`` would run it, be it a file, a folder, an archive or a module: ``sys.path[0]``,
+``sys.argv`` and the module ``__main__`` are what Python would make them. Of the drop-in nothing but the import hook is
+loaded before it: `fastkcl.kclpy.kcl` binds standard input and output when it is imported, as the original does, and a
+program may have replaced them by then. A daemon starts this once for each shard, so nothing of the command line library
+is imported either.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ from __future__ import annotations
 import builtins
 import os
 import sys
+from importlib.machinery import PathFinder, SourceFileLoader, SourcelessFileLoader
 from types import ModuleType
 
 from fastkcl.kclpy.alias import install
-from fastkcl.kclpy.kcl import DEAD_LETTER_VARIABLE, ON_ERROR_VARIABLE
+from fastkcl.kclpy.variables import DEAD_LETTER_VARIABLE, ON_ERROR_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 USAGE = """\
 Usage: fastkcl run [OPTIONS] APP.py [ARGS]...
+       fastkcl run [OPTIONS] FOLDER|ARCHIVE [ARGS]...
        fastkcl run [OPTIONS] -m MODULE [ARGS]...
 
 Run an unchanged amazon_kclpy program with records decoded in Rust. Whether
@@ -74,45 +78,55 @@ def main(arguments: list[str]) -> None:
             _refuse(f"--on-error must be skip or stop, not {value!r}")
         os.environ[_VARIABLES[name]] = value
     if module is not None:
-        install()
         _run_module(module, rest)
     elif rest:
-        install()
-        _run_file(rest[0], rest)
+        _run_path(rest)
     else:
         _refuse("which program? fastkcl run APP.py")
 
 
-def _run_file(path: str, argv: list[str]) -> None:
-    if os.path.isdir(path):
-        import runpy
-
-        if not os.path.isfile(os.path.join(path, "__main__.py")):
-            _refuse(f"{path} is a folder without a __main__.py")
-        sys.argv = argv
-        runpy.run_path(path, run_name="__main__")
-        return
-    try:
-        with open(path, "rb") as file:
-            source = file.read()
-    except OSError as error:
-        _refuse(f"{path} cannot be read: {error.strerror}")
-    file_name = os.path.abspath(path)
-    code = compile(source, file_name, "exec", dont_inherit=True)
+def _run_path(argv: list[str]) -> None:
+    path = _absolute(argv[0])
     sys.argv = argv
-    _put_first(os.path.dirname(file_name))
+    if _can_hold_modules(path):
+        if sys.flags.safe_path:
+            sys.path.insert(0, path)
+        else:
+            sys.path[0] = path
+        install()
+        if PathFinder.find_spec("__main__", [path]) is None:
+            _refuse(f"{argv[0]} is {'a folder' if os.path.isdir(path) else 'an archive'} without a __main__.py")
+        _run_as_main("__main__", alter_argv=False)
+        return
+    _put_first(os.path.dirname(os.path.realpath(path)))
+    install()
+    _run_file(path, argv[0])
+
+
+def _run_file(path: str, name: str) -> None:
+    loader: SourceFileLoader | SourcelessFileLoader
+    try:
+        if path.endswith(".pyc"):
+            loader = SourcelessFileLoader("__main__", path)
+            code = loader.get_code("__main__")
+        else:
+            loader = SourceFileLoader("__main__", path)
+            code = loader.source_to_code(loader.get_data(path), path)
+    except OSError as error:
+        _refuse(f"{name} cannot be read: {error.strerror}")
+    assert code is not None
     main_module = ModuleType("__main__")
-    main_module.__file__ = file_name
-    main_module.__dict__["__builtins__"] = builtins
+    vars(main_module).update(__builtins__=builtins, __cached__=None, __file__=path, __loader__=loader)
     sys.modules["__main__"] = main_module
-    exec(code, main_module.__dict__)
+    exec(code, vars(main_module))
 
 
 def _run_module(name: str, arguments: list[str]) -> None:
     import importlib.util
-    import runpy
 
+    sys.argv = ["-m", *arguments]  # while what is above the module is imported
     _put_first(os.getcwd())
+    install()
     try:
         found = importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
@@ -121,8 +135,31 @@ def _run_module(name: str, arguments: list[str]) -> None:
         found = None
     if found is None:
         _refuse(f"no module named {name}")
-    sys.argv = [name, *arguments]
-    runpy.run_module(name, run_name="__main__", alter_sys=True)
+    _run_as_main(name, alter_argv=True)
+
+
+def _run_as_main(name: str, *, alter_argv: bool) -> None:
+    """What ``python -m`` and ``python FOLDER`` call, too."""
+    import runpy
+
+    sys.modules["__main__"] = ModuleType("__main__")
+    runpy._run_module_as_main(name, alter_argv)  # type: ignore[attr-defined]
+
+
+def _absolute(path: str) -> str:
+    """As Python makes ``__file__`` of what it is given: not normalized, links as they are."""
+    return path if os.path.isabs(path) else os.path.join(os.getcwd(), path.removeprefix("./"))
+
+
+def _can_hold_modules(path: str) -> bool:
+    """Whether it is a folder or a zip archive, whatever stands before the archive's first entry."""
+    for hook in sys.path_hooks:
+        try:
+            hook(path)
+        except ImportError:
+            continue
+        return True
+    return False
 
 
 def _print(text: str) -> NoReturn:
