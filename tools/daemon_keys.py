@@ -1,8 +1,10 @@
 """Derives the keys of the MultiLangDaemon's properties, and their types, from the daemon's own classes.
 
-    python tools/daemon_keys.py 3=JARS 1.15=JARS 1.7=JARS > python/fastkcl/daemon/keys.json
+    python tools/daemon_keys.py 3=JARS 3=NEWER_JARS 1.15=JARS 1.7=JARS > python/fastkcl/daemon/keys.json
 
-JARS is a folder with the jars of that generation. Nothing is run: the class files are read. What makes a key:
+JARS is a folder with the jars of that generation, or several, oldest release first: the keys are those of the last, and
+`since` names the release of each that the first does not have. Nothing is run: the class files are read. What makes a
+key:
 
     3.x   each setter of MultiLangDaemonConfiguration (commons-beanutils sets by bean name); below each getter of a
           configuration bean that bean's setters, as `bean.key`; a getter of a BuilderDynaBean takes any key below it
@@ -20,6 +22,7 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -220,9 +223,39 @@ def _type(jars: Jars, descriptor: str) -> str | list[str] | None:
     return sorted(value for value in values if value != "UNKNOWN_TO_SDK_VERSION") or None
 
 
+def derive_all(folders: list[Path]) -> dict[str, Any]:
+    """The keys of a generation, from the jars of some of its releases, oldest first.
+
+    Returns:
+        What `derive` says of the last, and `since`: the release of each `key`, and of each `key=VALUE` of an
+        enumeration, that the first does not have.
+
+    Raises:
+        ValueError: a release has lost something that the one before has, and the table has no word for that.
+    """
+    releases = [derive(folder) for folder in folders]
+    since: dict[str, str] = {}
+    for before, release in pairwise(releases):
+        had, has = _known(before["keys"]), _known(release["keys"])
+        if had - has:
+            raise ValueError(f"{release['derived_from']} has no {', '.join(sorted(had - has))} any more")
+        version = release["derived_from"].rpartition("-")[2].removesuffix(".jar")
+        since |= dict.fromkeys(has - had, version)
+    return {**releases[-1], "since": dict(sorted(since.items()))}
+
+
+def _known(keys: dict[str, Any]) -> set[str]:
+    """All keys, and all values of enumerations as `key=VALUE`."""
+    values = {f"{key}={value}" for key, kind in keys.items() if isinstance(kind, list) for value in kind}
+    return values | keys.keys()
+
+
 if __name__ == "__main__":
-    generations = dict(argument.split("=", 1) for argument in sys.argv[1:])
+    generations: dict[str, list[Path]] = {}
+    for argument in sys.argv[1:]:
+        generation, _, folder = argument.partition("=")
+        generations.setdefault(generation, []).append(Path(folder))
     if not generations:
         sys.exit(__doc__)
-    json.dump({name: derive(Path(folder)) for name, folder in generations.items()}, sys.stdout, indent=1)
+    json.dump({name: derive_all(folders) for name, folders in generations.items()}, sys.stdout, indent=1)
     sys.stdout.write("\n")

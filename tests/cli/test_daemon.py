@@ -187,6 +187,26 @@ def test_check(invoke: Invoke) -> None:
     assert lines[-1] == "It could be started."
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "what"),
+    [
+        ("lease-table-scan-total-segments", "4", "leaseTableScanTotalSegments"),
+        (
+            "client-version-config",
+            "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1",
+            "clientVersionConfig = CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1",
+        ),
+    ],
+)
+def test_what_only_a_later_release_knows_is_told(invoke: Invoke, folder: Path, key: str, value: str, what: str) -> None:
+    result = invoke("--check", f"--{key}", value)
+    told = f"fastkcl daemon: --{key}: KCL 3.1.3 does not know {what}; KCL 3.5.0 and later do"
+    assert (result.exit_code, told in result.stderr.splitlines()) == (0, True), result.output
+    assert invoke("--check", "--strict", f"--{key}", value).exit_code == 2
+    (folder / "three" / DAEMON_3).rename(folder / "three" / DAEMON_3.replace("3.1.3", "3.5.3"))
+    assert "does not know" not in invoke("--check", "--strict", f"--{key}", value).output
+
+
 class TestProviders:
     def jar(self, path: Path, *classes: str) -> None:
         with zipfile.ZipFile(path, "w") as archive:
@@ -221,6 +241,7 @@ def test_the_list_of_keys(invoke: Invoke) -> None:
     rows = {line.split()[0]: line for line in invoke("--list-keys").stdout.splitlines()}
     assert "KCL 3, 1.15 " in rows["shutdownGraceMillis"]
     assert rows["retrievalMode"].endswith("DEFAULT, FANOUT, POLLING")
+    assert rows["migrateAllEntitiesToLeaseTable"].split()[1:] == ["KCL", "3.5.0", "boolean"]
 
 
 @pytest.mark.parametrize(

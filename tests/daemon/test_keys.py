@@ -25,6 +25,10 @@ SPELLINGS = [
     (KCL_3, "cloudWatchClient.endpointOverride", "cloudWatchClient.endpointOverride"),
     (KCL_3, "cloud-watch-client.endpoint-override", "cloudWatchClient.endpointOverride"),
     (KCL_3, "kinesisClient.overrideConfiguration.apiCallTimeout", "kinesisClient.overrideConfiguration.apiCallTimeout"),
+    (KCL_3, "MIGRATE_ALL_ENTITIES_TO_LEASE_TABLE", "migrateAllEntitiesToLeaseTable"),
+    (KCL_3, "lease-table-scan-total-segments", "leaseTableScanTotalSegments"),
+    (KCL_3, "tableMigrationCompleteBakeTimeSeconds", "tableMigrationCompleteBakeTimeSeconds"),
+    (KCL_1_15, "migrateAllEntitiesToLeaseTable", None),
     (KCL_3, "timestampAtInitialPositionInStream", None),
     (KCL_1_15, "timestampAtInitialPositionInStream", "timestampAtInitialPositionInStream"),
     (KCL_1_7, "timestampAtInitialPositionInStream", None),
@@ -85,6 +89,28 @@ def test_values(name: str, value: str, normal: str | None) -> None:
         return
     with pytest.raises(ValueError, match="^must be .*, not "):
         key.normalize(value)
+
+
+PHASE_1 = "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X_PHASE1"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "version", "first"),
+    [
+        ("migrateAllEntitiesToLeaseTable", "true", "3.1.3", "3.5.0"),
+        ("migrateAllEntitiesToLeaseTable", "true", "3.4.10", "3.5.0"),
+        ("migrateAllEntitiesToLeaseTable", "true", "3.5.0", None),
+        ("migrateAllEntitiesToLeaseTable", "true", "3.10.0", None),
+        ("clientVersionConfig", PHASE_1, "3.1.3", "3.5.0"),
+        ("clientVersionConfig", PHASE_1, "3.5.3", None),
+        ("clientVersionConfig", PHASE_1.removesuffix("_PHASE1"), "3.1.3", None),
+        ("maxRecords", "5", "2.6.1", None),
+    ],
+)
+def test_what_only_later_releases_know(name: str, value: str, version: str, first: str | None) -> None:
+    key = find_key(KCL_3, name)
+    assert key is not None
+    assert key.later_than(version, key.normalize(value)) == first
 
 
 @pytest.mark.parametrize("generation", Generation)

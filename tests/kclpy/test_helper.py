@@ -412,7 +412,7 @@ def site_of(python: Path) -> Path:
 # ---- sample.properties ------------------------------------------------------------------------------------------
 
 REQUIRED = {"executableName", "applicationName", "streamName", "regionName", "AwsCredentialsProvider"}
-# Fields and setters of the daemon's configuration class (KCL 3.1.3), and what the daemon itself looks up.
+# Fields and setters of the daemon's configuration class (KCL 3.5.1), and what the daemon itself looks up.
 KNOWN = REQUIRED | {
     "AwsCredentialsProviderCloudWatch",
     "AwsCredentialsProviderDynamoDB",
@@ -433,6 +433,7 @@ KNOWN = REQUIRED | {
     "metricsBufferTimeMillis",
     "metricsLevel",
     "metricsMaxQueueSize",
+    "migrateAllEntitiesToLeaseTable",
     "parentShardPollIntervalMillis",
     "processingLanguage",
     "retrievalMode",

@@ -46,15 +46,20 @@ QUICK = {
 
 
 def jars_of(generation: Generation, request: pytest.FixtureRequest) -> Path:
-    """The jars of a daemon: KCL 3's of an installed amazon_kclpy, others through Maven, both only once."""
+    """The jars of a daemon: KCL 3's of an installed amazon_kclpy, others through Maven, both only once.
+
+    FASTKCL_TEST_JARS names a folder with another release of KCL 3.
+    """
     if generation is Generation.KCL_3:
+        if folder := os.environ.get("FASTKCL_TEST_JARS"):
+            return Path(folder)
         try:
             python: Path = request.getfixturevalue("original_python")
         except pytest.skip.Exception:
             pass  # no amazon_kclpy is no reason to run no daemon
         else:
-            (folder,) = python.parent.parent.glob("lib/python3*/site-packages/amazon_kclpy/jars")
-            return folder
+            (jars,) = python.parent.parent.glob("lib/python3*/site-packages/amazon_kclpy/jars")
+            return jars
     return find_jars(generation, environ={}).folder
 
 

@@ -83,7 +83,7 @@ def _list_keys(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     rows: dict[str, tuple[str, str, list[str]]] = {}
     for generation in Generation:
         for key in all_keys(generation):
-            rows.setdefault(collapse(key.name), (key.name, key.kind, []))[2].append(generation.value)
+            rows.setdefault(collapse(key.name), (key.name, key.kind, []))[2].append(key.since or generation.value)
     width = max(len(name) for name, _, _ in rows.values())
     for _, (name, kind, generations) in sorted(rows.items()):
         click.echo(f"{name:<{width}}  {'KCL ' + ', '.join(generations):<18}  {kind}")
@@ -189,7 +189,7 @@ def _daemon(ctx: click.Context, command: list[str], given: dict[str, Any]) -> in
     from fastkcl.daemon import jars as daemon_jars
     from fastkcl.daemon.command import MINIMUM_JAVA, plan
     from fastkcl.daemon.credentials import missing_classes
-    from fastkcl.daemon.options import OptionsError, Source, collect, executable_name, read_file
+    from fastkcl.daemon.options import OptionsError, Source, collect, executable_name, missing_keys, read_file
     from fastkcl.java import Java, find_java, java_version
 
     only_print = given["print_properties"] or given["print_command"]
@@ -238,7 +238,8 @@ def _daemon(ctx: click.Context, command: list[str], given: dict[str, Any]) -> in
         classpath=given["classpath"],
         log_configuration=given["log_configuration"],
     )
-    missing = missing_classes(options, [Path(place) for place in launch.classpath])
+    missing = missing_keys(options, jars.version)
+    missing += missing_classes(options, [Path(place) for place in launch.classpath])
     if missing and given["strict"]:
         raise OptionsError(missing)
     _say(missing)

@@ -8,6 +8,8 @@ A key may be written in any case and with any separator; these are one key:
 
     failoverTimeMillis    failover-time-millis    failover_time_millis    FAILOVER_TIME_MILLIS
 
+A key, or a value of an enumeration, that came with a later release of its generation says since when.
+
 Some keys of KCL 3 have a dot: those of a configuration bean (``fanoutConfig.consumerArn``), which are known, and those
 of a client (``cloudWatchClient.endpointOverride``), where anything may follow.
 """
@@ -82,6 +84,10 @@ class Key:
     name: str
     """As the daemon spells it."""
     type: ValueType
+    since: str | None = None
+    """The first release that has it, where the generation had others before: ``3.5.0``."""
+    values_since: tuple[tuple[str, str], ...] = ()
+    """Values of an enumeration that came later than the key, each with its first release."""
 
     @property
     def kind(self) -> str:
@@ -111,6 +117,16 @@ class Key:
                 raise ValueError(f"must be {meaning}, not {value!r}")
             return text
         return value
+
+    def later_than(self, version: str, value: str) -> str | None:
+        """The release that brought the key, or this value of it, if that is later than another; else None.
+
+        Args:
+            version: the other release, as in the name of its jar: ``3.1.3``.
+            value: as `normalize` gives it.
+        """
+        first = dict(self.values_since).get(value, self.since)
+        return first if first is not None and _numbers(version) < _numbers(first) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +176,19 @@ def all_keys(generation: Generation) -> tuple[Key, ...]:
 def _table(generation: Generation) -> _KeyTable:
     data = json.loads(resources.files(__package__).joinpath("keys.json").read_text("utf-8"))[generation.value]
     return _KeyTable(
-        {
-            collapse(name): Key(name, tuple(type) if isinstance(type, list) else type)
-            for name, type in data["keys"].items()
-        },
+        {collapse(name): _key(name, kind, data["since"]) for name, kind in data["keys"].items()},
         {collapse(name): name for name in data["open"]},
     )
+
+
+def _key(name: str, kind: str | list[str] | None, since: dict[str, str]) -> Key:
+    values = tuple(kind) if isinstance(kind, list) else ()
+    later = tuple((value, since[f"{name}={value}"]) for value in values if f"{name}={value}" in since)
+    return Key(name, values if isinstance(kind, list) else kind, since.get(name), later)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall("[0-9]+", version))
 
 
 def _camel_case(name: str) -> str:

@@ -36,6 +36,7 @@ __all__ = [
     "collect",
     "executable_name",
     "is_stand_in",
+    "missing_keys",
     "read_file",
 ]
 
@@ -208,6 +209,22 @@ def executable_name(command: Sequence[str]) -> str:
                 ]
             )
     return " ".join(command)
+
+
+def missing_keys(options: Options, version: str) -> list[str]:
+    """What to tell about keys and values that this release of the daemon does not have yet.
+
+    Args:
+        options: what it is told.
+        version: the release, as `fastkcl.daemon.jars` finds it.
+    """
+    return [
+        f"{setting.origin}: KCL {version} does not know {what}; KCL {first} and later do"
+        for setting in options.settings.values()
+        if (key := find_key(options.generation, setting.key)) is not None
+        and (first := key.later_than(version, setting.value)) is not None
+        for what in (key.name if key.since == first else f"{key.name} = {setting.value}",)
+    ]
 
 
 def is_stand_in(options: Options) -> bool:
