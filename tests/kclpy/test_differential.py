@@ -166,6 +166,15 @@ def ours(*command: str) -> Player:
 RUN = ours("-m", "fastkcl", "run")
 
 
+def test_the_newest_release_has_the_same_modules(original_python: Path, newest_source: Path) -> None:
+    """What these tests say of one release is true of the other."""
+    (installed,) = original_python.parents[1].glob("lib/python3*/site-packages")
+    sources = {path.relative_to(newest_source) for path in newest_source.glob("amazon_kclpy/**/*.py")}
+    assert {path.relative_to(installed) for path in installed.glob("amazon_kclpy/**/*.py")} == sources
+    for path in sorted({*sources, Path("samples/amazon_kclpy_helper.py"), Path("samples/sample.properties")}):
+        assert (newest_source / path).read_bytes() == (installed / path).read_bytes(), path
+
+
 @pytest.mark.parametrize(("name", "shard"), [pytest.param(*play, id=f"{play[0]}-{play[1].name}") for play in PLAYS])
 def test_a_program_sees_and_says_the_same(name: str, shard: Shard, original: Player, tmp_path: Path) -> None:
     zone = ZONES[PLAYS.index((name, shard)) % 2]

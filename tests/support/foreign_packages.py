@@ -1,4 +1,4 @@
-"""Packages that fastkcl is compared with, each in an environment of its own below `.cache`, made once."""
+"""Packages that fastkcl is compared with, below `.cache`: in an environment of their own, or as sources. Made once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import fcntl
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from paths import ROOT
@@ -44,6 +45,34 @@ def install(folder: Path, *requirements: str, check: str) -> Path:
             _run(python, "-c", check)
             mark.write_text(made_by)
     return python
+
+
+def fetch_source(folder: Path, requirement: str) -> Path:
+    """Unpack a source package from the package index if it is not there; nothing of it is built or installed.
+
+    Args:
+        folder: where it is kept.
+        requirement: ``name==version``.
+
+    Returns:
+        The package's own folder.
+
+    Raises:
+        OSError, subprocess.SubprocessError: it could not be had.
+    """
+    folder.parent.mkdir(exist_ok=True)
+    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+                pip = [sys.executable, "-m", "pip", "--quiet", "--no-input", "--disable-pip-version-check"]
+                _run(*pip, "download", "--no-deps", "--no-binary=:all:", f"--dest={temporary}", requirement)
+                (archive,) = Path(temporary).iterdir()
+                unpacked = Path(temporary, "unpacked")
+                shutil.unpack_archive(archive, unpacked)
+                unpacked.rename(folder)
+    (package,) = folder.iterdir()
+    return package
 
 
 def _run(*command: str | Path) -> None:

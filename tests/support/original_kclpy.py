@@ -2,6 +2,9 @@
 
 A pytest plugin, listed in conftest. The environment is made once, in .cache of the checkout; where it cannot be made,
 what needs it is skipped and says why.
+
+The environment has the newest release whose jars Maven Central has. Later ones cannot be installed without theirs:
+they are there as sources, and a test compares their modules with the environment's.
 """
 
 from __future__ import annotations
@@ -10,9 +13,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from foreign_packages import CACHE, install, last_words
+from foreign_packages import CACHE, fetch_source, install, last_words
 
 VERSION = "3.1.3"
+NEWEST = "3.2.0"
 FOLDER = CACHE / f"amazon_kclpy-{VERSION}"
 
 
@@ -23,3 +27,12 @@ def original_python() -> Path:
         return install(FOLDER, f"amazon_kclpy=={VERSION}", check="import amazon_kclpy.kcl, samples")
     except (OSError, subprocess.SubprocessError) as error:
         pytest.skip(f"amazon_kclpy {VERSION} could not be installed: {last_words(error)}")
+
+
+@pytest.fixture(scope="session")
+def newest_source() -> Path:
+    """The unpacked source package of amazon_kclpy 3.2.0."""
+    try:
+        return fetch_source(CACHE / f"amazon_kclpy-{NEWEST}-source", f"amazon_kclpy=={NEWEST}")
+    except (OSError, subprocess.SubprocessError) as error:
+        pytest.skip(f"the source package of amazon_kclpy {NEWEST} could not be had: {last_words(error)}")
