@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import checkpointers
+import kcl_helpers
 import pytest
 from clocks import Clock
 from fastkcl.kclpy import kcl, messages
@@ -23,6 +24,8 @@ from fastkcl.kclpy.per_record import PerRecordProcessor
 from fastkcl.kclpy.v3.processor import RecordProcessorBase
 from hypothesis import given
 from hypothesis import strategies as st
+from kcl_helpers import Child, process_records
+from paths import PROGRAMS
 
 SHARD = "shardId-000000000007"
 # As long as the real ones, where comparing as text or as floating point goes wrong.
@@ -244,15 +247,98 @@ def test_time_runs_from_the_end_of_a_checkpoint() -> None:
     assert checkpointer.calls == [("1", 0)] * 4
 
 
-def test_should_checkpoint_can_be_overridden() -> None:
-    class EverySecond(Collector):
-        def should_checkpoint(self) -> bool:
-            return len(self.seen) % 2 == 0
+class AsksItself(Collector):
+    """Decides by itself, and counts how often it is asked."""
 
-    processor, checkpointer = EverySecond(), FakeCheckpointer()
+    def __init__(self, *answers: bool, **options: Any) -> None:
+        super().__init__(**options)
+        self.decisions = list(answers)
+        self.asked = 0
+
+    def should_checkpoint(self) -> bool:
+        self.asked += 1
+        return self.decisions.pop(0) if self.decisions else True
+
+
+def test_an_own_should_checkpoint_is_asked_once_for_each_list() -> None:
+    processor, checkpointer = AsksItself(True, False, True), FakeCheckpointer()
     start(processor)
-    feed(processor, checkpointer, 1, 2, 3, 4, 5)
+    feed(processor, checkpointer, 1, 2, 3)
+    feed(processor, checkpointer, 4, 5)
+    feed(processor, checkpointer)
+    assert checkpointer.calls == [("3", 0), ("5", 0)]
+    assert processor.asked == 3
+
+
+def test_one_that_is_set_on_the_object_is_asked_as_often() -> None:
+    processor, checkpointer = started(), FakeCheckpointer()
+    asked: list[int] = []
+    processor.should_checkpoint = lambda: not asked.append(1)  # type: ignore[method-assign,func-returns-value]
+    feed(processor, checkpointer, 1, 2, 3)
+    assert (checkpointer.calls, asked) == ([("3", 0)], [1])
+
+
+def test_one_that_extends_ours_looks_at_the_end_of_a_list() -> None:
+    class ByTimeOrOften(Collector):
+        def should_checkpoint(self) -> bool:
+            return super().should_checkpoint() or len(self.seen) == 4
+
+    processor, checkpointer = ByTimeOrOften(records_per_checkpoint=2), FakeCheckpointer()
+    start(processor)
+    for numbers in ((1, 2, 3), (4,), (5,), (6,)):
+        feed(processor, checkpointer, *numbers)
+    assert checkpointer.calls == [("3", 0), ("4", 0), ("6", 0)]
+
+
+def test_an_own_should_checkpoint_is_not_asked_of_a_list_that_is_not_done() -> None:
+    processor, checkpointer = AsksItself(fails=[2]), FakeCheckpointer()
+    start(processor)
+    with pytest.raises(KeyError):
+        feed(processor, checkpointer, 1, 2, 3)
+    assert (checkpointer.calls, processor.asked) == ([], 0)
+
+
+def test_a_record_that_asks_does_not_wait_for_the_end_of_its_list() -> None:
+    processor, checkpointer = AsksItself(False, True, answers={2: True}), FakeCheckpointer()
+    start(processor)
+    feed(processor, checkpointer, 1, 2, 3)
+    feed(processor, checkpointer, 4)
     assert checkpointer.calls == [("2", 0), ("4", 0)]
+
+
+def test_an_own_should_checkpoint_does_not_go_on_after_the_lease_has_moved() -> None:
+    processor, checkpointer = AsksItself(answers={1: True}), FakeCheckpointer("ShutdownException")
+    start(processor)
+    feed(processor, checkpointer, 1)
+    feed(processor, checkpointer, 2)
+    assert checkpointer.calls == [("1", 0)]
+
+
+@pytest.mark.parametrize("method", ["process_record", "should_checkpoint", "before_checkpoint", "after_checkpoint"])
+def test_a_method_that_would_only_make_a_coroutine(method: str) -> None:
+    """Nothing is processed, and what was delivered is never checkpointed, whoever goes on after the errors."""
+
+    async def deferred(self: Any, *arguments: object) -> None: ...
+
+    processor, checkpointer = type("Deferred", (Collector,), {method: deferred})(), FakeCheckpointer()
+    with pytest.raises(TypeError, match=f"{method}|deferred"):
+        start(processor)
+    with pytest.raises(TypeError, match="coroutine or generator function"):
+        feed(processor, checkpointer, 1)
+    request_shutdown(processor, checkpointer)
+    assert (processor.seen, checkpointer.calls) == ([], [])
+
+
+def test_two_thousand_records_and_an_own_should_checkpoint() -> None:
+    """The public examples of easy-kclpy always say yes: a checkpoint for each list, not for each record."""
+    with Child(str(PROGRAMS / "kclpy_per_record.py")) as child:
+        child.daemon.start()
+        for last in (1000, 2000):
+            position = kcl_helpers.checkpoint(str(last), 0)
+            child.daemon.ask(process_records(*range(last - 999, last + 1)), position, status("processRecords"))
+        child.daemon.ask(process_records(), status("processRecords"))
+        code, stderr = child.finish()
+    assert (code, stderr) == (0, "2000 records\n")
 
 
 # ---- where it checkpoints ---------------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ When it checkpoints (whichever comes first; each is looked at after every record
     process_record            has returned True: at this record, at once
     shard ended, shutdown     always
 
+A `should_checkpoint` of one's own is asked once for each list, after its last record, as easy-kclpy asks it.
+
 Which position: the largest of those processed, by sequence number and then sub-sequence number, both as integers, and
 **never one that an unprocessed record is at or before**. So:
 
@@ -171,7 +173,7 @@ class PerRecordProcessor(RecordProcessorBase):
         """
 
     def should_checkpoint(self) -> bool:
-        """Whether a checkpoint is due by time or count; may be overridden."""
+        """Whether a checkpoint is due by time or count; an override is asked once for each list, at its end."""
         return (
             0 < self.checkpoint_freq_seconds < self._clock() - self._last_trigger
             or 0 < self.records_per_checkpoint <= self._records_since_trigger
@@ -226,9 +228,9 @@ class PerRecordProcessor(RecordProcessorBase):
         """Begin with a shard.
 
         Raises:
-            TypeError: `process_record` is not overridden, or calling it would run nothing.
+            TypeError: `process_record` is not overridden, or calling it or a hook would run nothing.
         """
-        self._check_process_record()
+        self._check_overrides()
         self._begin(initialize_input.shard_id)
 
     def process_records(self, process_records_input: messages.ProcessRecordsInput) -> None:
@@ -238,28 +240,29 @@ class PerRecordProcessor(RecordProcessorBase):
             Exception: what `process_record` raised, where that is not skipped, what a hook raised, or a
                 CheckpointError that is neither worth a retry nor a moved lease.
         """
-        self._check_process_record()  # whoever goes on after a failed initialize must not skip every record
         records = process_records_input.records
         checkpointer = process_records_input.checkpointer
         assert checkpointer is not None, "the input has not been dispatched"
         done = 0
         try:
-            if not records and self.should_checkpoint():
-                self._checkpoint_position(checkpointer)
+            self._check_overrides()  # whoever goes on after a failed initialize must not skip every record
             places = [(int(record.sequence_number), record.sub_sequence_number) for record in records]
             # The smallest place after each record, from the last record backwards.
             smallest = list(accumulate(map(_order, reversed(places)), min))
             asked_for = False
+            is_asked_once = _function_of(self.should_checkpoint) is not _SHOULD_CHECKPOINT or not records
             while done < len(records) and not self._lease_gone:
                 place = places[done]
                 asked_for |= self._process(records[done], place)
                 done += 1
                 self._records_since_trigger += 1
                 if self._pass(place, smallest[-1 - done] if done < len(records) else None) and (
-                    asked_for or self.should_checkpoint()
+                    asked_for or (not is_asked_once and self.should_checkpoint())
                 ):
                     asked_for = False
                     self._checkpoint_position(checkpointer)
+            if is_asked_once and done == len(records) and self.should_checkpoint():
+                self._checkpoint_position(checkpointer)
         finally:
             if done < len(records):
                 self._leave(records[done], len(records) - done)
@@ -403,10 +406,18 @@ class PerRecordProcessor(RecordProcessorBase):
         self._last_trigger = self._clock()
         self._records_since_trigger = 0
 
-    def _check_process_record(self) -> None:
-        if getattr(self.process_record, "__func__", None) is PerRecordProcessor.process_record:
+    def _check_overrides(self) -> None:
+        if _function_of(self.process_record) is PerRecordProcessor.process_record:
             raise TypeError(f"{type(self).__name__} does not define process_record(data, partition_key, ...)")
-        refuse_deferred(self.process_record)
+        for method in (self.process_record, self.should_checkpoint, self.before_checkpoint, self.after_checkpoint):
+            refuse_deferred(method)
+
+
+_SHOULD_CHECKPOINT = PerRecordProcessor.should_checkpoint
+
+
+def _function_of(method: object) -> object:
+    return getattr(method, "__func__", None)
 
 
 def _order(place: Place) -> tuple[int, int]:
