@@ -22,6 +22,7 @@ from kcl_helpers import (
     process_records,
     status,
 )
+from paths import PROGRAMS
 
 DONE = status("processRecords")
 
@@ -70,15 +71,16 @@ def no_status(*lines: bytes) -> Any:
     return script
 
 
-REQUESTS = [
+LOST = ("lease_lost", LEASE_LOST, "leaseLost")
+STOPPING = [
     ("process_batch", process_records(100, 101), "processRecords"),
-    ("lease_lost", LEASE_LOST, "leaseLost"),
     ("shard_ended", SHARD_ENDED, "shardEnded"),
     ("shutdown_requested", SHUTDOWN_REQUESTED, "shutdownRequested"),
 ]
+REQUESTS = [LOST, *STOPPING]
 
 
-@pytest.mark.parametrize(("method", "line", "action"), REQUESTS)
+@pytest.mark.parametrize(("method", "line", "action"), STOPPING)
 def test_stop_is_the_default(method: str, line: bytes, action: str) -> None:
     code, stderr = in_process(Fails(method), no_status(INITIALIZE, line))
     assert code == 1
@@ -86,6 +88,27 @@ def test_stop_is_the_default(method: str, line: bytes, action: str) -> None:
     assert "raise self.error\nValueError: boom\nin two lines\n" in stderr
     assert f"fastkcl: user_error: {method} failed with ValueError: boom\\nin two lines (shardId-000000000000" in stderr
     assert stderr.splitlines()[-1].endswith("no status was sent")
+
+
+@pytest.mark.parametrize("options", [{}, {"on_error": "skip"}, {"dead_letter": True}, {"retries": 2}])
+def test_a_failure_after_the_lease_is_lost_stops_nobody(options: dict[str, Any], tmp_path: Path) -> None:
+    """No record can be lost by it; a stop would end the daemon's other shards."""
+    if "dead_letter" in options:
+        options = {"dead_letter": tmp_path}
+    processor = Fails("lease_lost")
+
+    def script(daemon: Daemon) -> None:
+        daemon.start()
+        daemon.ask(LEASE_LOST, status("leaseLost"))
+        daemon.finish()
+
+    code, stderr = in_process(processor, script, **options)
+    assert (code, processor.calls.count("lease_lost")) == (0, 1 + options.get("retries", 0))
+    assert "raise self.error\nValueError: boom\nin two lines\n" in stderr
+    assert stderr.splitlines()[-1] == (
+        "fastkcl: skip: lease_lost failed with ValueError: boom\\nin two lines (shardId-000000000000); the lease is"
+        " another worker's by now, so no record is lost by it"
+    )
 
 
 def test_the_report_names_the_positions() -> None:
@@ -211,7 +234,15 @@ class UnspeakableError(Exception):
         raise RuntimeError("no words")
 
 
-@pytest.mark.parametrize("error", [UnspeakableError(), ValueError("half \ud800 of a pair")])
+class UnreadableError(Exception):
+    @property
+    def __notes__(self) -> list[str]:
+        raise RuntimeError("no notes")
+
+
+@pytest.mark.parametrize(
+    "error", [UnspeakableError(), UnreadableError("the module traceback fails"), ValueError("half \ud800 of a pair")]
+)
 def test_dead_letter_for_an_exception_that_is_hard_to_say(error: Exception, tmp_path: Path) -> None:
     def script(daemon: Daemon) -> None:
         daemon.start()
@@ -236,15 +267,27 @@ def test_every_failure_keeps_its_file(tmp_path: Path) -> None:
     assert code == 0
     rows = {path.name: pa.ipc.open_file(path).read_all().num_rows for path in tmp_path.iterdir()}
     stem = "shardId-000000000000"
-    assert rows == {f"{stem}-100-0.arrow": 1, f"{stem}-100-0.1.arrow": 2, f"{stem}.arrow": 0}
+    assert rows == {f"{stem}-100-0.arrow": 1, f"{stem}-100-0.1.arrow": 2}
 
 
-@pytest.mark.parametrize(("method", "line", "action"), REQUESTS[1:])
+@pytest.mark.parametrize(("method", "line", "action"), STOPPING[1:])
 def test_dead_letter_is_for_batches_only(method: str, line: bytes, action: str, tmp_path: Path) -> None:
     code, stderr = in_process(Fails(method), no_status(INITIALIZE, line), dead_letter=tmp_path)
     assert code == 1
     assert "fastkcl: user_error: " in stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_batches_without_records_make_no_dead_letter(tmp_path: Path) -> None:
+    def script(daemon: Daemon) -> None:
+        daemon.start()
+        for _ in range(3):
+            daemon.ask(process_records(), DONE)
+        daemon.finish()
+
+    code, stderr = in_process(Fails(), script, dead_letter=tmp_path)
+    assert (code, list(tmp_path.iterdir())) == (0, [])
+    assert stderr.count("(shardId-000000000000, no records); no record had to be stored\n") == 3
 
 
 class Holds(fastkcl.BatchProcessor):
@@ -330,7 +373,7 @@ class TestGivenUp:
         assert (code, processor.written) == (0, [])
         assert "; 5 records from 100/0 to 104/0 are reported as processed without having been\n" in stderr
 
-    @pytest.mark.parametrize(("method", "line", "action"), REQUESTS[2:])
+    @pytest.mark.parametrize(("method", "line", "action"), STOPPING[1:])
     @pytest.mark.parametrize("options", [{"on_error": "skip"}, {"dead_letter": True}])
     def test_an_end_is_checkpointed_without_them(
         self, method: str, line: bytes, action: str, options: dict[str, Any], tmp_path: Path
@@ -411,6 +454,45 @@ class TestGivenUp:
 
         with pytest.raises(TypeError, match="give_up is a coroutine or generator function"):
             fastkcl.run(Deferred())
+
+
+QUESTIONS = {"breakpoint()": "a debugger has quit", "input('name? ')": "user code has asked for input"}
+
+
+@pytest.mark.parametrize("option", ["on_error=skip", "dead_letter"])
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_who_asks_a_person_stops(question: str, option: str, tmp_path: Path) -> None:
+    """A child of a daemon has no terminal: every batch would fail."""
+    option = option.replace("dead_letter", f"dead_letter={tmp_path}")
+    source = f"def process_batch(self, batch, checkpointer): {question}"
+    with Child(str(PROGRAMS / "acts.py"), source, option) as child:
+        child.daemon.start()
+        child.daemon.send(process_records(1))
+        assert child.daemon.receive() is None
+        code, stderr = child.finish()
+    assert (code, list(tmp_path.iterdir())) == (1, [])
+    (report,) = [line for line in stderr.splitlines() if line.startswith("fastkcl: ")]
+    assert report.startswith("fastkcl: user_error: process_batch failed with ")
+    assert QUESTIONS[question] in report
+
+
+@pytest.mark.parametrize("way", ["raise ValueError('in the fork')", "sys.exit(5)", "return"])
+def test_a_forked_child_acts_for_nobody(way: str, tmp_path: Path) -> None:
+    source = f"""
+def process_batch(self, batch, checkpointer):
+    if os.fork() == 0:
+        {way}
+    else:
+        print("fork", os.waitstatus_to_exitcode(os.wait()[1]), file=sys.stderr, flush=True)
+"""
+    with Child(str(PROGRAMS / "acts.py"), source, f"dead_letter={tmp_path}") as child:
+        child.daemon.start()
+        child.daemon.ask(process_records(1), DONE)
+        code, stderr = child.finish()
+    assert (code, list(tmp_path.iterdir())) == (0, [])
+    assert f"fork {5 if 'exit' in way else 1}\n" in stderr
+    assert "run_ended in a fork" not in stderr
+    assert stderr.endswith("run_ended in the child\n")
 
 
 @pytest.mark.parametrize(("method", "line"), [("initialize", None), ("process_batch", process_records(100))])

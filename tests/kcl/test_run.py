@@ -445,7 +445,6 @@ async def _work(*arguments: object) -> None: ...
     [
         ("initialize", INITIALIZE),
         ("process_batch", process_records(1)),
-        ("lease_lost", LEASE_LOST),
         ("shard_ended", SHARD_ENDED),
         ("shutdown_requested", SHUTDOWN_REQUESTED),
     ],
@@ -463,6 +462,19 @@ def test_a_method_that_only_makes_a_coroutine_gets_no_status(method: str, line: 
     assert code == 1
     assert f"Hidden.{method} returned an object of type coroutine, which nobody runs or waits for" in stderr
     assert "never awaited" not in stderr
+
+
+def test_after_the_lease_is_lost_it_is_only_reported() -> None:
+    hidden = type("Hidden", (Counts,), {"lease_lost": functools.partialmethod(_work)})
+
+    def script(daemon: Daemon) -> None:
+        daemon.start()
+        daemon.ask(LEASE_LOST, status("leaseLost"))
+        daemon.finish()
+
+    code, stderr = in_process(hidden(), script)
+    assert code == 0
+    assert "skip: lease_lost failed with TypeError: Hidden.lease_lost returned an object of type coroutine" in stderr
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,11 @@ class Dialogue:
         self.checkpointed = self.checkpointed or reply.error is None
         return reply.error
 
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a forked child of the one whose dialogue it is."""
+        return self._descriptors.forked
+
     def check(self) -> None:
         """Refuse to go on where that is not possible any more.
 
@@ -116,7 +121,7 @@ class Dialogue:
             SystemExit: a second signal was swallowed by user code.
         """
         self.signals.check()
-        if self._descriptors.forked:
+        if self.forked:
             self.connection.fail(
                 LocalProtocolError(
                     "not_allowed",

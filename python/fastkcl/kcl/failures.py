@@ -12,16 +12,21 @@ for everybody:
 
 Which records: the processor says it (`BatchProcessor.give_up`). Usually it is the batch that process_batch failed on;
 one that buffers gives up all that is not written, in shard_ended and shutdown_requested too. The method is called
-again there, as the checkpoint that it has to make is possible now. Where no records are in the way, and for a failing
-lease_lost, `on_error` decides alone.
+again there, as the checkpoint that it has to make is possible now. Where no records are in the way, `on_error` decides
+alone.
+
+A failing lease_lost is reported, and its status sent: the records are another worker's, so none can be lost, and a stop
+would only end the daemon with its other shards.
 
 Never subject to this: a protocol error, a daemon that is gone, SystemExit, KeyboardInterrupt and other exceptions
-that are no Exception, and a failing `initialize`.
+that are no Exception, and a failing `initialize`. Nor is user code that waits for a person, as ``breakpoint()`` and
+``input()`` do: they find no terminal, with any batch, and the run ends.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 
 from fastkcl._core import __version__, write_ipc_file
 from fastkcl.kcl.counters import UNCOUNTED
@@ -121,6 +126,9 @@ class FailurePolicy:
         if failure is None:
             return
         what, traceback = failure
+        if name == "lease_lost":
+            self.pass_lost_lease(what)
+            return
         if name == "initialize" or (self._on_error == "stop" and self._dead_letter is None):
             self._stop(what)
         unwritten = None if give_up is None else self._given_up(give_up, what, dialogue, batch)
@@ -145,6 +153,7 @@ class FailurePolicy:
             except Exception as error:
                 traceback = _raised(error, dialogue)
                 what = failed(name, error, context, batch)
+                self.refuse_questions(error, what)
             else:
                 dialogue.check()
                 return None
@@ -162,7 +171,7 @@ class FailurePolicy:
         batch: RecordBatch | None,
     ) -> list[RecordBatch]:
         try:
-            unwritten = list(give_up(batch))
+            unwritten = _with_records(give_up(batch))
         except Exception as error:
             _raised(error, dialogue)
             self._stop(f"{what}; and give_up failed with {reports.describe(error)}")
@@ -191,6 +200,7 @@ class FailurePolicy:
         """
         if unwritten is None:
             unwritten = [] if batch is None else [batch]
+        unwritten = _with_records(unwritten)
         these = "these records" if len(unwritten) == 1 and unwritten[0] is batch else _records(unwritten)
         if self._dead_letter is not None and unwritten:
             try:
@@ -207,6 +217,36 @@ class FailurePolicy:
             self._report(f"skip: {what}; {told}")
         else:
             self._stop(what)
+
+    def pass_lost_lease(self, what: str) -> None:
+        """Report that lease_lost has failed for good; its request can be answered.
+
+        Args:
+            what: as `failed` says it.
+        """
+        self._report(f"skip: {what}; the lease is another worker's by now, so no record is lost by it")
+
+    def refuse_questions(self, error: Exception, what: str) -> None:
+        """Stop where user code has waited for a person.
+
+        Args:
+            error: what it raised.
+            what: as `failed` says it.
+
+        Raises:
+            SystemExit: it has.
+        """
+        bdb = sys.modules.get("bdb")  # nobody has quit a debugger without it
+        if bdb is not None and isinstance(error, bdb.BdbQuit):
+            self._stop(
+                f"{what}: a debugger has quit, which it does by itself where standard input is no terminal; take"
+                " breakpoint() out, set PYTHONBREAKPOINT=0, or use a debugger that listens on a socket"
+            )
+        if _is_unanswered(error):
+            self._stop(
+                f"{what}: user code has asked for input, and standard input is at its end: a child of a daemon has"
+                " nobody to ask; take input() out"
+            )
 
     def _stop(self, what: str) -> NoReturn:
         self._report(f"user_error: {what}; no status was sent")
@@ -226,6 +266,35 @@ def _raised(error: Exception, dialogue: Dialogue) -> str:
     if not isinstance(error, ConfigurationError):
         reports.traceback_lines(text)
     return text
+
+
+def _is_unanswered(error: Exception) -> bool:
+    """Whether an error says that standard input is at its end; reading other files raises EOFError, too."""
+    if type(error) is not EOFError:
+        return False
+    frames = error.__traceback__
+    while frames is not None and frames.tb_next is not None:
+        frames = frames.tb_next
+    asker = None if frames is None else frames.tb_frame.f_globals.get("__name__")
+    # input() is no frame of its own; nothing else in Python says this.
+    if error.args != ("EOF when reading a line",) and asker != "getpass":
+        return False
+    try:
+        return sys.stdin.fileno() == 0
+    except (AttributeError, OSError, ValueError):  # user code has put something else there
+        return False
+
+
+def _with_records(batches: Sequence[RecordBatch]) -> list[RecordBatch]:
+    return [batch for batch in batches if len(batch) > 0]
+
+
+def unfinished_shard(name: str, context: ShardContext) -> str:
+    """The warning about a method that ends a shard and has not checkpointed."""
+    return (
+        f"warning: {name} of {context.shard_id} returned without a successful checkpoint: KCL cannot finish the shard,"
+        " and its child shards do not start before the worker is restarted"
+    )
 
 
 def failed(name: str, error: BaseException, context: ShardContext, batch: RecordBatch | None) -> str:
@@ -250,7 +319,7 @@ def _records(batches: Sequence[RecordBatch]) -> str:
 
 def _ends(batches: Sequence[RecordBatch]) -> tuple[Record, Record] | None:
     """The first and the last record, None if there is none."""
-    filled = [batch for batch in batches if len(batch) > 0]
+    filled = _with_records(batches)
     return (filled[0][0], filled[-1][len(filled[-1]) - 1]) if filled else None
 
 

@@ -17,7 +17,7 @@ from fastkcl.kcl.connection import Connection
 from fastkcl.kcl.counters import UNCOUNTED, Counters
 from fastkcl.kcl.dialogue import Dialogue
 from fastkcl.kcl.errors import LocalProtocolError, ProtocolError
-from fastkcl.kcl.failures import FailurePolicy
+from fastkcl.kcl.failures import FailurePolicy, unfinished_shard
 from fastkcl.kcl.processor import ShardContext, check_processor, refuse_deferred_result
 from fastkcl.stdio import process, reports
 
@@ -130,12 +130,17 @@ def serve(
         reports.line(str(error))
         raise SystemExit(reports.EXIT_FAILURE) from None
     finally:
-        try:
-            processor.run_ended()
-        except Exception as error:
-            reports.traceback_lines(reports.traceback_text(error))
-            reports.line(f"warning: run_ended failed with {reports.describe(error)}")
-        counters.stop()
+        if not dialogue.forked:  # its parent's run goes on
+            _end(processor, counters)
+
+
+def _end(processor: BatchProcessor, counters: Counters) -> None:
+    try:
+        processor.run_ended()
+    except Exception as error:
+        reports.traceback_lines(reports.traceback_text(error))
+        reports.line(f"warning: run_ended failed with {reports.describe(error)}")
+    counters.stop()
 
 
 class _Server:
@@ -201,10 +206,7 @@ class _Server:
         else:
             self._guard("shard_ended", lambda: processor.shard_ended(checkpointer), give_up=give_up)
             if not self._dialogue.checkpointed:
-                reports.line(
-                    f"warning: shard_ended of {context.shard_id} returned without a successful checkpoint: KCL cannot"
-                    " finish the shard, and its child shards do not start before the worker is restarted"
-                )
+                reports.line(unfinished_shard("shard_ended", context))
 
     def _guard(
         self,

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+
 EXIT_CLEAN = 0
 """The dialogue ended as the protocol says."""
 EXIT_FAILURE = 1
@@ -45,22 +49,35 @@ def line(text: str) -> None:
 
 def traceback_text(error: BaseException) -> str:
     """The traceback of an exception as Python prints it, from the first frame that is not the run's own."""
-    import traceback
-
     frames = error.__traceback__
     while frames is not None and frames.tb_next is not None:
-        if not frames.tb_frame.f_globals.get("__name__", "").startswith(_OWN_MODULES):
+        if not str(frames.tb_frame.f_globals.get("__name__")).startswith(_OWN_MODULES):
             break
         frames = frames.tb_next
-    return "".join(traceback.format_exception(type(error), error, frames))
+    return formatted(error, frames)
+
+
+def formatted(error: BaseException, frames: TracebackType | None) -> str:
+    """An exception with these frames as Python prints it, whatever user code has made of its class."""
+    import traceback
+
+    try:
+        return "".join(traceback.format_exception(type(error), error, frames))
+    except Exception:  # out of an attribute of the exception
+        return "".join(["Traceback (most recent call last):\n", *traceback.format_tb(frames), f"{describe(error)}\n"])
+
+
+def text_of(error: BaseException) -> str:
+    """``str(error)``; user code's ``__str__`` may fail."""
+    try:
+        return str(error)
+    except Exception:
+        return "<its text cannot be made>"
 
 
 def describe(error: BaseException) -> str:
     """``ValueError: boom``, or only the class name where the exception has no text."""
-    try:
-        text = str(error)
-    except Exception:  # user code's __str__; the traceback that stands beside it is all the same
-        text = "<its text cannot be made>"
+    text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
