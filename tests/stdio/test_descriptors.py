@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from kcl_helpers import LEASE_LOST, Child, process_records, status
+from kcl_helpers import INITIALIZE, LEASE_LOST, Child, process_records, status
+from paths import PROGRAMS
 from waiting import PATIENCE, wait_until_idle
 
 DONE = status("processRecords")
@@ -287,3 +288,28 @@ def test_a_nested_run_is_a_user_error() -> None:
         code, stderr = child.wait()
     assert code == 1
     assert "user_error: process_batch failed with RuntimeError: an earlier run of this process took" in stderr
+
+
+@pytest.mark.parametrize("then", ["returns", "checkpoints", "checkpoints and swallows", "raises", "opens files"])
+@pytest.mark.parametrize("interface", ["run", "drop-in", "drop-in beside an input of its own"])
+def test_a_program_that_closes_all_descriptors_is_told_so(interface: str, then: str, tmp_path: Path) -> None:
+    """In one line; what it opens afterwards under the same numbers is neither written to, nor read, nor closed."""
+    lines = INITIALIZE + process_records(1)
+    with Child(str(PROGRAMS / "closes_descriptors.py"), interface, then, str(tmp_path), lines.decode()) as child:
+        if interface == "drop-in beside an input of its own":
+            assert child.daemon.receive() == status("initialize")
+        else:
+            child.daemon.start()
+            child.daemon.send(process_records(1))
+        assert child.daemon.receive() is None
+        code, stderr = child.wait()
+    assert code == 1
+    *_, last = stderr.splitlines()
+    assert last.startswith("fastkcl: descriptors_closed: this program has closed the descriptors on which it talks to")
+    if then == "raises" and interface != "run":  # which settles nothing once the dialogue is broken
+        assert stderr.count("Traceback") == 1
+        assert "ValueError: boom" in stderr
+    else:
+        assert stderr == f"{last}\n"
+    for file in tmp_path.iterdir():
+        assert file.read_bytes() == LEASE_LOST

@@ -10,6 +10,7 @@ from __future__ import annotations
 from fastkcl._core import Checkpoint, DecodeError, Reader
 from fastkcl.kcl.errors import LocalProtocolError, RemoteProtocolError
 from fastkcl.stdio import reports
+from fastkcl.stdio.descriptors import LOST
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,7 +118,8 @@ class Dialogue:
         """Refuse to go on where that is not possible any more.
 
         Raises:
-            ProtocolError: the connection is in ERROR, or this process is a forked child.
+            ProtocolError: the connection is in ERROR, this process is a forked child, or the program has closed our
+                descriptors.
             SystemExit: a second signal was swallowed by user code.
         """
         self.signals.check()
@@ -130,6 +132,8 @@ class Dialogue:
                 )
             )
         self.connection.check()
+        if self._descriptors.lost:
+            self.connection.fail(LocalProtocolError("descriptors_closed", LOST, self.connection.state))
 
     def _write(self, line: bytes) -> None:
         try:

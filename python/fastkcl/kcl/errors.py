@@ -29,7 +29,10 @@ class ProtocolError(Exception):
 
 
 class LocalProtocolError(ProtocolError):
-    """This side did what the state does not allow, e.g. a checkpoint outside a request. Kind ``not_allowed``."""
+    """This side did what the state does not allow, e.g. a checkpoint outside a request.
+
+    Kind ``not_allowed``; ``descriptors_closed`` where the program has closed what is not its own.
+    """
 
 
 class RemoteProtocolError(ProtocolError):

@@ -125,7 +125,7 @@ def serve(
         while server.answer_one():
             pass
     except ProtocolError as error:
-        if isinstance(error, LocalProtocolError):
+        if isinstance(error, LocalProtocolError) and error.kind == "not_allowed":
             reports.traceback_lines(reports.traceback_text(error))
         reports.line(str(error))
         raise SystemExit(reports.EXIT_FAILURE) from None

@@ -21,11 +21,12 @@ from _signal import set_wakeup_fd  # type: ignore[import-not-found]  # signal it
 from _thread import allocate_lock
 
 from fastkcl._core import Reader, write_all
-from fastkcl.stdio.descriptors import Descriptors, DescriptorsError
+from fastkcl.stdio import reports
+from fastkcl.stdio.descriptors import LOST, Descriptors, DescriptorsError, close_if_still, file_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, NoReturn
 
     from fastkcl._core import Message
 
@@ -63,9 +64,10 @@ class Pipe:
             DecodeError: an invalid line.
             OSError: reading failed.
             RuntimeError: this process is a forked child.
+            SystemExit: the program has closed our descriptors, which is said.
         """
         with self._reading:
-            self._check_fork()
+            self._check()
             return self._reader.read()
 
     def write(self, text: str) -> None:
@@ -74,8 +76,9 @@ class Pipe:
         Raises:
             OSError: writing failed; BrokenPipeError where the daemon has gone.
             RuntimeError: this process is a forked child.
+            SystemExit: the program has closed our descriptors, which is said.
         """
-        self._check_fork()
+        self._check()
         self._descriptors.write(text.encode())
 
     def close(self) -> None:
@@ -83,9 +86,11 @@ class Pipe:
         self._descriptors.close()
         self._wakeup.close()
 
-    def _check_fork(self) -> None:
+    def _check(self) -> None:
         if self._descriptors.forked:
             raise RuntimeError("a forked child came back into the dialogue of its parent; end it with os._exit")
+        if self._descriptors.lost:
+            _stop()
 
 
 class _WakeUp:
@@ -95,10 +100,11 @@ class _WakeUp:
     one of its own.
     """
 
-    __slots__ = ("_ends",)
+    __slots__ = ("_ends", "_file")
 
     def __init__(self) -> None:
         self._ends: tuple[int, int] | None = os.pipe()
+        self._file = file_of(self._ends[0])  # both ends of a pipe are one file
         for fd in self._ends:
             os.set_blocking(fd, False)
         try:
@@ -120,23 +126,27 @@ class _WakeUp:
             return
         now = set_wakeup_fd(-1)
         if now != self._ends[1]:
-            set_wakeup_fd(now)
+            try:
+                set_wakeup_fd(now)
+            except OSError:  # it is closed
+                set_wakeup_fd(-1)
         self._close_ends()
 
     def _close_ends(self) -> None:
         if self._ends is not None:
             for fd in self._ends:
-                os.close(fd)
+                close_if_still(fd, self._file)
             self._ends = None
 
 
 class GuardedOutput:
     """Real standard output beside an input that is another file; fd 1 is standard error for all others meanwhile."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_fd", "_file")
 
     def __init__(self, output_file: Any) -> None:
         self._fd = os.dup(1)
+        self._file = file_of(self._fd)
         os.dup2(2, 1)
         output_file.flush()  # what was printed before
 
@@ -150,17 +160,27 @@ class GuardedOutput:
 
         Raises:
             OSError: writing failed.
+            SystemExit: the program has closed our descriptor, which is said.
         """
+        if file_of(self._fd) != self._file:
+            _stop()
         write_all(self._fd, text.encode())
 
     def close(self) -> None:
         """Give fd 1 back."""
         try:
-            if sys.stdout is not None and not sys.stdout.closed:
-                sys.stdout.flush()  # prints of meanwhile
+            sys.stdout.flush()  # prints of meanwhile
+        except (AttributeError, ValueError):
+            pass  # user code may have put anything there, or closed it
         finally:
-            os.dup2(self._fd, 1)
-            os.close(self._fd)
+            if file_of(self._fd) == self._file:
+                os.dup2(self._fd, 1)
+            close_if_still(self._fd, self._file)
+
+
+def _stop() -> NoReturn:
+    reports.line(f"descriptors_closed: {LOST}")
+    raise SystemExit(reports.EXIT_FAILURE)
 
 
 def _read_ahead(input_file: Any) -> bytes:
@@ -176,10 +196,25 @@ def _read_ahead(input_file: Any) -> bytes:
 
 
 def _is_file_of(file: Any, fd: int) -> bool:
-    """Whether it is an ordinary text file on that descriptor; a class of the user's own may do anything."""
+    """Whether it is an ordinary text file on that descriptor, down to its bytes.
+
+    What is of a user's own anywhere in it may do anything.
+    """
     if type(file) is not io.TextIOWrapper:
         return False
     try:
-        return file.fileno() == fd
+        buffer = file.buffer
+        raw = getattr(buffer, "raw", buffer)  # `python -u` leaves the buffer out
+        return (
+            type(buffer) in (io.BufferedReader, io.BufferedWriter, io.FileIO)
+            and type(raw) is io.FileIO
+            and raw.fileno() == fd
+            and not any(_is_method(part, name) for part in (file, buffer, raw) for name in vars(part))
+        )
     except (OSError, ValueError):
         return False
+
+
+def _is_method(thing: object, name: str) -> bool:
+    """Whether something of a user's own stands where its class has a method: ``sys.stdout.write = ...``."""
+    return callable(getattr(type(thing), name, None))

@@ -26,6 +26,13 @@ _taken = False
 _fork_hook_registered = False
 
 
+LOST = (
+    "this program has closed the descriptors on which it talks to the daemon, as os.closerange(3, ...) does; no status"
+    " is sent. Close only what the program has opened itself"
+)
+"""What is said about descriptors that are `lost`."""
+
+
 class DescriptorsError(Exception):
     """Standard input or output are no pipes of a daemon."""
 
@@ -38,12 +45,13 @@ class Descriptors:
         write_fd: what the daemon reads from us.
     """
 
-    __slots__ = ("_forked", "read_fd", "write_fd")
+    __slots__ = ("_files", "_forked", "read_fd", "write_fd")
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
         global _fork_hook_registered
         self.read_fd = read_fd
         self.write_fd = write_fd
+        self._files = file_of(read_fd), file_of(write_fd)
         self._forked = False
         _open.append(self)
         if not _fork_hook_registered:
@@ -91,6 +99,11 @@ class Descriptors:
         """Whether this process is a forked child of the one that owns the descriptors."""
         return self._forked
 
+    @property
+    def lost(self) -> bool:
+        """Whether somebody else has closed one of them; its number may stand for another file by now."""
+        return self.read_fd >= 0 and (file_of(self.read_fd), file_of(self.write_fd)) != self._files
+
     def write(self, data: bytes) -> None:
         """Write all of `data`.
 
@@ -103,10 +116,25 @@ class Descriptors:
         """Close both; the daemon sees the end of our output. Harmless when done before."""
         if self in _open:
             _open.remove(self)
-        for fd in (self.read_fd, self.write_fd):
-            if fd >= 0:
-                os.close(fd)
+        if self.read_fd >= 0:
+            for fd, file in zip((self.read_fd, self.write_fd), self._files, strict=True):
+                close_if_still(fd, file)
         self.read_fd = self.write_fd = -1
+
+
+def file_of(fd: int) -> tuple[int, int] | None:
+    """What a descriptor stands for: numbers that another file does not have; None where it is closed."""
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def close_if_still(fd: int, file: tuple[int, int] | None) -> None:
+    """Close a descriptor of ours, unless somebody else has; its number may stand for a file of his."""
+    if file is not None and file_of(fd) == file:
+        os.close(fd)
 
 
 def _close_in_forked_child() -> None:
@@ -118,6 +146,7 @@ def _close_in_forked_child() -> None:
 
 def _print_line_by_line() -> None:
     """Let `print` show at once; on a pipe Python holds output back, and a killed child would lose it."""
-    out = sys.stdout
-    if hasattr(out, "reconfigure") and not out.closed:  # user code may have put anything there
-        out.reconfigure(line_buffering=True)  # also flushes what was printed before, now to standard error
+    try:
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # also flushes, now to standard error
+    except (AttributeError, TypeError, ValueError):
+        return  # user code may have put anything there, closed it, or taken its buffer away

@@ -21,6 +21,7 @@ import time
 from _thread import _local  # threading itself is slow to import
 
 from fastkcl.stdio import reports
+from fastkcl.stdio.descriptors import close_if_still, file_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class SignalWatch:
         "_stopping",
         "_wakeup",
         "_wakeup_before",
+        "_wakeup_file",
     )
 
     def __init__(self, grace: float) -> None:
@@ -64,6 +66,7 @@ class SignalWatch:
         self._previous: dict[int, Any] = {}
         self._wakeup: tuple[int, int] | None = None
         self._wakeup_before = -1
+        self._wakeup_file: tuple[int, int] | None = None
 
     def __enter__(self) -> SignalWatch:
         global _watching, _fork_hooks_registered
@@ -80,6 +83,7 @@ class SignalWatch:
             os.close(write_end)
             raise RuntimeError("a run has to be started in the main thread, where Python handles signals") from error
         self._wakeup = (read_end, write_end)
+        self._wakeup_file = file_of(read_end)  # both ends of a pipe are one file
         for number in (signal.SIGTERM, signal.SIGINT):
             before = signal.getsignal(number)
             if before is not signal.SIG_IGN:
@@ -203,9 +207,12 @@ class SignalWatch:
         for number, before in self._previous.items():
             # A handler that was not set from Python reads as None and cannot be put back.
             signal.signal(number, before if before is not None else signal.SIG_DFL)
-        signal.set_wakeup_fd(self._wakeup_before)
+        try:
+            signal.set_wakeup_fd(self._wakeup_before)
+        except OSError:  # it is closed
+            signal.set_wakeup_fd(-1)
         for fd in self._wakeup:
-            os.close(fd)
+            close_if_still(fd, self._wakeup_file)
         self._wakeup = None
 
 
