@@ -20,7 +20,7 @@ from fastkcl.kclpy.variables import DEAD_LETTER_VARIABLE, ON_ERROR_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
 USAGE = """\
 Usage: fastkcl run [OPTIONS] APP.py [ARGS]...
@@ -86,7 +86,9 @@ def main(arguments: list[str]) -> None:
 
 
 def _run_path(argv: list[str]) -> None:
-    path = _absolute(argv[0])
+    path = argv[0]
+    if not os.path.isabs(path):
+        path = os.path.join(os.getcwd(), path)  # as Python makes `__file__` of it: not normalized, links as they are
     sys.argv = argv
     if _can_hold_modules(path):
         if sys.flags.safe_path:
@@ -115,10 +117,9 @@ def _run_file(path: str, name: str) -> None:
     except OSError as error:
         _refuse(f"{name} cannot be read: {error.strerror}")
     assert code is not None
-    main_module = ModuleType("__main__")
-    vars(main_module).update(__builtins__=builtins, __cached__=None, __file__=path, __loader__=loader)
-    sys.modules["__main__"] = main_module
-    exec(code, vars(main_module))
+    names = _fresh_main()
+    names.update(__cached__=None, __file__=path, __loader__=loader)
+    exec(code, names)
 
 
 def _run_module(name: str, arguments: list[str]) -> None:
@@ -142,13 +143,15 @@ def _run_as_main(name: str, *, alter_argv: bool) -> None:
     """What ``python -m`` and ``python FOLDER`` call, too."""
     import runpy
 
-    sys.modules["__main__"] = ModuleType("__main__")
+    _fresh_main()
     runpy._run_module_as_main(name, alter_argv)  # type: ignore[attr-defined]
 
 
-def _absolute(path: str) -> str:
-    """As Python makes ``__file__`` of what it is given: not normalized, links as they are."""
-    return path if os.path.isabs(path) else os.path.join(os.getcwd(), path.removeprefix("./"))
+def _fresh_main() -> dict[str, Any]:
+    """A new module ``__main__`` in the place of the command's own; what it holds."""
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    main.__dict__["__builtins__"] = builtins
+    return main.__dict__
 
 
 def _can_hold_modules(path: str) -> bool:
