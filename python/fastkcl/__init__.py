@@ -12,6 +12,8 @@
 A daemon, above all Amazon's MultiLangDaemon of the Kinesis Client Library, starts the program once for each shard.
 The names here are the extension's decoder (`fastkcl._core`) and the protocol (`fastkcl.kcl`). `fastkcl.spark` and
 `fastkcl.replay` are imported by those who use them; a child that does not pays nothing for them.
+
+PYTEST_DONT_REWRITE: no assertion stands here, and ``fastkcl run -m pytest`` has this module before pytest begins.
 """
 
 try:

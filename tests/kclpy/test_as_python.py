@@ -119,7 +119,8 @@ def shown(command: list[str], cwd: Path, **variables: str) -> Any:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_program_finds_itself_as_python_would_have_it(form: str, variables: dict[str, str], tmp_path: Path) -> None:
     lay_out(tmp_path, SHOWS_ITSELF)
-    if variables:  # its neighbours are not found by themselves then
+    variables = variables | {"PYTHONWARNINGS": "error"}
+    if "PYTHONSAFEPATH" in variables:  # its neighbours are not found by themselves then
         variables = variables | {"PYTHONPATH": os.pathsep.join([str(tmp_path), SOURCES])}
     arguments = [part.format(folder=tmp_path) for part in FORMS[form]] + ["a b", "-x", "--on-error", "y"]
     expected = shown([sys.executable, *arguments], tmp_path, **variables)
@@ -140,6 +141,37 @@ def test_a_program_of_any_form_serves(form: str, tmp_path: Path, monkeypatch: py
         child.daemon.ask(process_records(1), status("processRecords"))
         child.daemon.ask(LEASE_LOST, status("leaseLost"))
         assert child.finish() == (0, "beside b'hello'\n")
+
+
+@pytest.mark.parametrize("chosen", ["", "false"])
+def test_a_pex_that_starts_python_again_finds_fastkcl(chosen: str, tmp_path: Path) -> None:
+    """A stand-in: a pex's own start gives the new Python a path of its own, unless this variable says otherwise."""
+    (tmp_path / "__pex__").mkdir()
+    (tmp_path / "__pex__" / "__init__.py").write_text("")
+    (tmp_path / "__main__.py").write_text("import json, os\nprint(json.dumps(os.environ['PEX_INHERIT_PATH']))\n")
+    command = [sys.executable, "-m", "fastkcl", "run", str(tmp_path)]
+    variables = {"PEX_INHERIT_PATH": chosen} if chosen else {}
+    assert shown(command, tmp_path, **variables) == (chosen or "fallback")
+
+
+@pytest.mark.parametrize("options", [[], ["-n", "1"]], ids=["", "workers"])
+@pytest.mark.parametrize("command", [["-m", "fastkcl"], ["-W", "error", "-m", "fastkcl"]], ids=["", "-W error"])
+def test_pytest_where_every_warning_is_an_error(command: list[str], options: list[str], tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    (tmp_path / "test_processor.py").write_text(
+        "from amazon_kclpy import kcl\n\ndef test_a_module(): assert kcl.__name__ == 'fastkcl.kclpy.kcl'\n"
+    )
+    done = subprocess.run(
+        [sys.executable, *command, "run", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp=t", *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=environment(PYTHONPATH=SOURCES),
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert "1 passed" in done.stdout
 
 
 @pytest.mark.parametrize(

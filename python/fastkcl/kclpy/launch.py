@@ -98,6 +98,9 @@ def _run_path(argv: list[str]) -> None:
         install()
         if PathFinder.find_spec("__main__", [path]) is None:
             _refuse(f"{argv[0]} is {'a folder' if os.path.isdir(path) else 'an archive'} without a __main__.py")
+        if PathFinder.find_spec("__pex__", [path]) is not None:
+            # A pex starts Python again, by default with a path on which nobody finds us.
+            os.environ.setdefault("PEX_INHERIT_PATH", "fallback")
         _run_as_main("__main__", alter_argv=False)
         return
     _put_first(os.path.dirname(os.path.realpath(path)))
