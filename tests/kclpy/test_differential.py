@@ -246,7 +246,9 @@ def compare(name: str, original: Played, ours: Played) -> None:
     assert difference is None
     assert ours.exit == original.exit
     assert ours.errors == original.errors + moved
-    assert len(ours.reports) == original.errors.count("Caught exception from action dispatch: ")
+    skips, warnings = ([line for line in ours.reports if f"fastkcl: {kind}: " in line] for kind in ("skip", "warning"))
+    assert len(skips) == original.errors.count("Caught exception from action dispatch: ")
+    assert all(" returned without a successful checkpoint: " in warning for warning in warnings)
     assert original.reports == []
 
 
@@ -267,7 +269,7 @@ def protocol_and_prints(stdout: bytes) -> tuple[bytes, str]:
     return prints.sub(b"", stdout), b"".join(prints.findall(stdout)).decode()
 
 
-REPORT = re.compile(r"^fastkcl: skip: .*\n", re.MULTILINE)
+REPORT = re.compile(r"^fastkcl: (?:skip|warning): .*\n", re.MULTILINE)
 
 
 def frames_in(folder: Path) -> re.Pattern[str]:

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -206,6 +207,29 @@ def test_the_daemons_refusal() -> None:
         "'ThrottlingException'",
         ("ThrottlingException",),
     )
+
+
+def test_an_unexpected_message_is_the_originals_error_and_the_daemons_mistake() -> None:
+    caught: list[Any] = []
+
+    def act(given: Any) -> None:
+        try:
+            given.checkpointer.checkpoint("1")
+        except messages.CheckpointError as error:
+            caught.append(error)
+
+    run = Run(Recorder(act), process_records(1), INITIALIZE)
+    with pytest.raises(fastkcl.RemoteProtocolError):
+        run.process.run()
+    assert run.answers == [checkpoint("1")]
+    for error in (caught[0], pickle.loads(pickle.dumps(caught[0]))):
+        assert isinstance(error, messages.CheckpointError)
+        assert isinstance(error, fastkcl.RemoteProtocolError)
+        assert (error.value, error.args) == ("InvalidStateException", ("InvalidStateException",))
+        assert (error.kind, error.state) == ("unexpected_message", "PROCESSING")
+        assert str(error) == (
+            "InvalidStateException: unexpected_message: initialize came where a checkpoint waits for its reply"
+        )
 
 
 def test_a_sub_sequence_number_alone_is_refused() -> None:

@@ -60,7 +60,7 @@ LEFT_OUT = {
 LEFT_OUT_MEMBERS = {"__metaclass__"}
 """Members of the original's classes that ours have not. Python 3 does not look at this one."""
 
-ADDED_MODULES = {"alias", "helper", "launch", "per_record", "pipe"}
+ADDED_MODULES = {"alias", "helper", "launch", "per_record", "pipe", "variables"}
 ADDED_EXPORTS = {"": {"install"}}
 ADDED_BASES = {"messages.Record": ["messages._WithAttributes", "fastkcl._core.KclpyRecordBase"]}
 ADDED_PARAMETERS = {"kcl.KCLProcess": [["on_error", "KEYWORD_ONLY", "None"], ["dead_letter", "KEYWORD_ONLY", "None"]]}

@@ -14,6 +14,7 @@ import gzip
 import io
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -222,8 +223,10 @@ def _judge_failures(expected: Expectation, on_error: str, stderr: str) -> None:
     caught = "Caught exception from action dispatch: "
     assert stderr.startswith(caught)
     assert stderr.count(caught) == len(expected.failures)
-    reports = [line for line in stderr.splitlines() if line.startswith("fastkcl: ")]
+    reports = [line for line in stderr.splitlines() if re.match("fastkcl: (?!warning: )", line)]
     assert len(reports) == len(expected.failures)
+    ends = [request for request, _ in expected.failures if "shardEnded" in request or "TERMINATE" in request]
+    assert stderr.count("returned without a successful checkpoint") == (len(ends) if on_error == "skip" else 0)
     for (request, step), report in zip(expected.failures, reports, strict=True):
         if "raise" in step["user"]:
             error = exception_of(step["user"])

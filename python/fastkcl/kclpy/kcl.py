@@ -4,7 +4,7 @@
 
 Any text files serve as input and output. Where they are the real standard input and output, and nothing that reads or
 writes lines has been replaced, messages come from the Rust reader instead of `_IOHandler.read_line` and `load_action`;
-all else is the same code.
+all else is the same code. FASTKCL_VERBOSE, or the level DEBUG of the logger "fastkcl", shows which it is, and why.
 
 What happens when the processor raises is the original's way unless it is changed: the error and its traceback go to
 the error file, and then the daemon is told that all is well. What that skips is named in a line of its own.
@@ -17,15 +17,16 @@ import sys
 
 from fastkcl import _core
 from fastkcl.kcl.errors import ProtocolError, RemoteProtocolError
-from fastkcl.kcl.failures import FailurePolicy, failed
-from fastkcl.kcl.processor import ShardContext
+from fastkcl.kcl.failures import FailurePolicy, failed, unfinished_shard
+from fastkcl.kcl.processor import ShardContext, refuse_deferred_result
 from fastkcl.kclpy import dispatch, messages
 from fastkcl.kclpy.checkpoint_error import CheckpointError
-from fastkcl.kclpy.pipe import GuardedOutput, Pipe
+from fastkcl.kclpy.pipe import FORKED, GuardedOutput, Pipe, end_broken
 from fastkcl.kclpy.v2 import processor as v2processor
 from fastkcl.kclpy.v3 import processor as v3processor
-from fastkcl.kclpy.variables import DEAD_LETTER_VARIABLE, ON_ERROR_VARIABLE
+from fastkcl.kclpy.variables import DEAD_LETTER_VARIABLE, ON_ERROR_VARIABLE, VERBOSE_VARIABLE
 from fastkcl.stdio import reports
+from fastkcl.stdio.descriptors import DescriptorsError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class _IOHandler:
         """Of what is written; `initialize` tells it."""
         self.failure: Exception | None = None
         """Why the dialogue cannot go on, also where user code has swallowed it."""
+        self._stored = False
+        """Whether the daemon has stored a checkpoint since this was last set to False."""
         self._output: Pipe | GuardedOutput | None = None
 
     def write_line(self, line: str) -> None:
@@ -143,6 +146,7 @@ class _IOHandler:
             fields["subSequenceNumber"] = message.sub_sequence_number
         if isinstance(message, _core.Checkpoint):
             fields["error"] = message.error
+            self._stored = self._stored or message.error is None
         if isinstance(message, _core.Shutdown):
             fields["reason"] = message.reason
         return dispatch.message_decode(fields)
@@ -182,6 +186,22 @@ def _raise_as_original(error: _core.DecodeError) -> NoReturn:
     raise error
 
 
+class UnexpectedReplyError(CheckpointError, RemoteProtocolError):
+    """A message came where a checkpoint waits for its reply: an InvalidStateException, as the original has it.
+
+    Args:
+        what: which message.
+    """
+
+    def __init__(self, what: str) -> None:
+        RemoteProtocolError.__init__(self, "unexpected_message", what, "PROCESSING")
+        self.value = "InvalidStateException"
+        self.args = (self.value,)
+
+    def __str__(self) -> str:
+        return f"{self.value}: {RemoteProtocolError.__str__(self)}"
+
+
 class Checkpointer:
     """Asks the daemon to store how far this shard is processed."""
 
@@ -200,7 +220,8 @@ class Checkpointer:
             CheckpointError: the daemon refused; its `value` says why. The dialogue goes on.
             ValueError: `sub_sequence_number` without a sequence number, or above 0 with KCL 1.7 and older, which have
                 no word for it. Nothing was written.
-            RemoteProtocolError: the daemon has gone, or answered something else. The run ends.
+            UnexpectedReplyError: the daemon answered something else. A CheckpointError too; the run ends.
+            RemoteProtocolError: the daemon has gone. The run ends.
         """
         handler = self.io_handler
         failure = getattr(handler, "failure", None)
@@ -226,12 +247,11 @@ class Checkpointer:
         except BrokenPipeError as error:
             raise _fail(handler, _gone("writing a checkpoint")) from error
         action = self._get_action()
+        where = "where a checkpoint waits for its reply"
+        if action is None:
+            raise _fail(handler, RemoteProtocolError("closed_while_waiting", f"end of input {where}", "PROCESSING"))
         if not isinstance(action, messages.CheckpointInput):
-            what = "end of input" if action is None else f"{action.action} came"
-            kind = "closed_while_waiting" if action is None else "unexpected_message"
-            raise _fail(
-                handler, RemoteProtocolError(kind, f"{what} where a checkpoint waits for its reply", "PROCESSING")
-            )
+            raise _fail(handler, UnexpectedReplyError(f"{action.action} came {where}"))
         if action.error is not None:
             raise CheckpointError(action.error)
 
@@ -272,6 +292,8 @@ class RecordProcessorBase:
 class KCLProcess:
     """Serves one record processor.
 
+    A method that returns a coroutine or a generator has done nothing, and counts as one that has raised.
+
     Args:
         record_processor: an object with the methods of its `version`: 1, 2 or 3.
         input_file: text file that the daemon's lines are read from.
@@ -279,9 +301,11 @@ class KCLProcess:
         error_file: text file for errors and tracebacks.
         on_error: when the processor raises: "skip" tells the daemon that all is well, as amazon_kclpy does, and says
             on the error file what was skipped; "stop" ends the process with 1 and without a status, so that the
-            records are delivered again. None takes FASTKCL_ON_ERROR, or "skip".
+            records are delivered again. None takes FASTKCL_ON_ERROR, or "skip". Either way a failure after the lease
+            is lost is skipped, and user code that waits for a person (``breakpoint()``, ``input()``) stops.
         dead_letter: folder in which a batch that the processor raised for is stored as an Arrow IPC file, before the
-            daemon is told that it is processed. None takes FASTKCL_DEAD_LETTER, or no folder.
+            daemon is told that it is processed. None takes FASTKCL_DEAD_LETTER, or no folder. A batch without records
+            leaves no file.
 
     Raises:
         TypeError: the processor has no attribute `version`.
@@ -317,25 +341,35 @@ class KCLProcess:
             retries=0,
             backoff=0,
             dead_letter=dead_letter or os.environ.get(DEAD_LETTER_VARIABLE) or None,
-            report=lambda text: self.io_handler.write_error(reports.as_report(text)),
+            report=self._report,
         )
         self._shard_id = "unknown shard"
+        self._process: int | None = None
+        self._stopped: SystemExit | None = None
 
     def run(self) -> None:
         """Answer the daemon until its input ends.
 
+        May be called again after an exception has left it: the next message is read then, also by another object. A
+        request that was interrupted gets no status. Where `on_error` has stopped the run, or the dialogue is broken,
+        another call ends the process.
+
         Raises:
-            SystemExit: user code ended the process, or failed and `on_error` is "stop".
+            SystemExit: user code ended the process, or failed and `on_error` is "stop"; or an earlier run was left in a
+                way that this one cannot go on from, which is said.
             DecodeError, MalformedAction: an invalid line of the daemon.
             RemoteProtocolError: the daemon has gone, or broke the protocol.
+            RuntimeError: a forked child has come back into the run of its parent.
         """
         handler = self.io_handler
-        output: Pipe | GuardedOutput | None = None
-        if self._writes_by_itself():
-            if self._reads_by_itself():
-                output = Pipe.take(handler.input_file, handler.output_file)
-            if output is None:
-                output = GuardedOutput.take(handler.output_file)
+        try:
+            self._check()
+        except Exception as error:
+            end_broken(error)
+        if self._stopped is not None:
+            end_broken(self._stopped)
+        self._process = os.getpid()
+        output = self._take()
         if output is not None:
             handler._output = output
         try:
@@ -348,27 +382,62 @@ class KCLProcess:
             else:
                 while line := handler.read_line():
                     self._handle_a_line(line)
+        except BaseException:
+            if isinstance(output, Pipe):
+                output.leave(self._stopped or handler.failure)
+                output = None
+            raise
         finally:
             if output is not None:
                 output.close()
                 handler._output = None
+            if self._process == os.getpid():
+                self._process = None
 
-    def _reads_by_itself(self) -> bool:
-        """Whether nobody has put anything of his own where lines are read."""
-        return _is_as_here(self.io_handler, _IOHandler, "read_line", "load_action") and _is_as_here(
+    def _take(self) -> Pipe | GuardedOutput | None:
+        """Take the real standard input and output away from everybody else, as far as that can be done."""
+        handler = self.io_handler
+        changed = self._changed_writing() or self._changed_reading()
+        if changed is None:
+            try:
+                pipe = Pipe.take(handler.input_file, handler.output_file)
+            except (DescriptorsError, RuntimeError) as error:
+                changed = str(error)
+            else:
+                if pipe.shard is not None:
+                    handler.dialect, self._shard_id = pipe.shard.dialect, pipe.shard.shard_id
+                self._explain("messages are read by the Rust reader")
+                return pipe
+        Pipe.refuse_others(handler.input_file, changed)
+        self._explain(f"messages are read as lines of text: {changed}")
+        return None if self._changed_writing() else GuardedOutput.take(handler.output_file)
+
+    def _changed_reading(self) -> str | None:
+        """What somebody has put of his own where lines are read."""
+        return _changed(self.io_handler, _IOHandler, "read_line", "load_action") or _changed(
             self, KCLProcess, "_handle_a_line"
         )
 
-    def _writes_by_itself(self) -> bool:
-        """Whether nobody has put anything of his own where lines are written; it would miss the private descriptors."""
+    def _changed_writing(self) -> str | None:
+        """What somebody has put of his own where lines are written; it would miss the private descriptors."""
         handler, checkpointer = self.io_handler, self.checkpointer
+        if type(handler) is not _IOHandler:
+            return f"the io_handler is of the program's own class {type(handler).__name__}"
+        if getattr(checkpointer, "io_handler", None) is not handler:
+            return "the checkpointer has another io_handler"
         return (
-            type(handler) is _IOHandler
-            and getattr(checkpointer, "io_handler", None) is handler
-            and _is_as_here(handler, _IOHandler, "write_line", "write_action")
-            and _is_as_here(checkpointer, Checkpointer, "checkpoint", "_get_action")
-            and _is_as_here(self, KCLProcess, "_report_done")
+            _changed(handler, _IOHandler, "write_line", "write_action")
+            or _changed(checkpointer, Checkpointer, "checkpoint", "_get_action")
+            or _changed(self, KCLProcess, "_report_done")
         )
+
+    def _explain(self, how: str) -> None:
+        """Say how messages are read, where somebody wants to know."""
+        if os.environ.get(VERBOSE_VARIABLE):
+            self._report(how)
+        logging = sys.modules.get("logging")  # nobody has chosen a level without it
+        if logging is not None:
+            logging.getLogger("fastkcl").debug(how)
 
     def _handle_a_line(self, line: str) -> None:
         action = self.io_handler.load_action(line)
@@ -397,25 +466,35 @@ class KCLProcess:
             raise RemoteProtocolError("unexpected_message", "a checkpoint's reply that nobody waits for", "READY")
         if isinstance(action, messages.InitializeInput):
             self._shard_id = action.shard_id
+        ends_shard = isinstance(action, messages.ShardEndedInput)
+        if ends_shard and _is_ours(self.io_handler):
+            self.io_handler._stored = False
         try:
-            action.dispatch(self.checkpointer, self.processor)
+            result = action.dispatch(self.checkpointer, self.processor)
+            if _has_work_left(result):
+                refuse_deferred_result(f"{type(self._user_processor()).__name__}.{self._method_of(action)}", result)
         except Exception as error:
             self._check()
             self._handle_error(action, error)
         self._check()
+        if ends_shard and self._misses_checkpoint():
+            self._report(unfinished_shard(self._method_of(action), self._context()))
 
     def _report_done(self, response_for: str | None = None) -> None:
         try:
             self.io_handler.write_action({"action": "status", "responseFor": response_for})
         except BrokenPipeError as error:
-            raise _gone(f"writing the status of {response_for}") from error
+            raise _fail(self.io_handler, _gone(f"writing the status of {response_for}")) from error
 
     def _check(self) -> None:
         """Stop where the dialogue is broken, whatever user code has made of that.
 
         Raises:
             Exception: what broke it.
+            RuntimeError: this process is a forked child, whose parent goes on with the dialogue.
         """
+        if self._process not in (None, os.getpid()):
+            raise RuntimeError(FORKED)
         for handler in (self.io_handler, getattr(self.checkpointer, "io_handler", None)):
             failure = getattr(handler, "failure", None)
             if isinstance(failure, Exception):
@@ -427,32 +506,76 @@ class KCLProcess:
         Raises:
             SystemExit: it is not.
         """
-        import traceback
+        text = reports.formatted(error, error.__traceback__)
+        self._write_error(f"Caught exception from action dispatch: {reports.text_of(error)}{text}")
+        context = self._context()
+        batch = action._batch if isinstance(action, messages.ProcessRecordsInput) else None
+        what = failed(self._method_of(action), error, context, batch)
+        try:
+            self._failures.refuse_questions(error, what)
+            if isinstance(action, messages.LeaseLostInput):
+                self._failures.pass_lost_lease(what)
+            else:
+                self._failures.settle(what, text, context, batch)
+        except SystemExit as end:
+            self._stopped = end
+            _end_from_any_thread()
+            raise
+        # What was not processed is stored; a processor that holds its checkpoints back for it need not do so.
+        pass_unprocessed = getattr(self.processor, "pass_unprocessed", None)
+        if batch is not None and len(batch) > 0 and self._failures.stores and pass_unprocessed is not None:
+            pass_unprocessed()
 
+    def _write_error(self, text: str) -> None:
+        """Write to the error file, or to standard error where that fails: no batch may hang on it."""
         error_file = self.io_handler.error_file
-        text = "".join(traceback.format_exception(error))
-        error_file.write(f"Caught exception from action dispatch: {error}{text}")
-        error_file.flush()
-        context = ShardContext(
+        try:
+            error_file.write(text)
+            error_file.flush()
+        except Exception:
+            reports.write(text)
+
+    def _report(self, text: str) -> None:
+        line = reports.as_report(text)
+        try:
+            self.io_handler.write_error(line)
+        except Exception:
+            reports.write(f"{line}\n")
+
+    def _context(self) -> ShardContext:
+        return ShardContext(
             stream=os.environ.get("FASTKCL_STREAM"),
             shard_id=self._shard_id,
             sequence_number=None,
             sub_sequence_number=None,
             dialect=getattr(self.io_handler, "dialect", "modern"),
         )
-        name = _METHODS.get(action.action, action.action)
-        if name in ("lease_lost", "shard_ended") and isinstance(self.processor, v3processor.V2toV3Processor):
-            name = "shutdown"
-        batch = action._batch if isinstance(action, messages.ProcessRecordsInput) else None
-        try:
-            self._failures.settle(failed(name, error, context, batch), text, context, batch)
-        except SystemExit:
-            _end_from_any_thread()
-            raise
-        # What was not processed is stored; a processor that holds its checkpoints back for it need not do so.
-        pass_unprocessed = getattr(self.processor, "pass_unprocessed", None)
-        if batch is not None and self._failures.stores and pass_unprocessed is not None:
-            pass_unprocessed()
+
+    def _user_processor(self) -> Any:
+        """The processor without what makes one of version 3 of it."""
+        processor = self.processor
+        while isinstance(processor, v2processor.V1toV2Processor | v3processor.V2toV3Processor):
+            processor = processor.delegate
+        return processor
+
+    def _method_of(self, action: Any) -> str:
+        """The name of the user's method that answers an action."""
+        if isinstance(action, messages.LeaseLostInput | messages.ShardEndedInput):
+            if isinstance(self.processor, v3processor.V2toV3Processor):
+                return "shutdown"
+            return "lease_lost" if isinstance(action, messages.LeaseLostInput) else "shard_ended"
+        return str(_METHODS.get(action.action, action.action))
+
+    def _misses_checkpoint(self) -> bool:
+        """Whether the daemon has stored none since the action of the moment began, as far as can be seen here."""
+        handler, checkpointer = self.io_handler, self.checkpointer
+        return (
+            _is_ours(handler)
+            and _changed(handler, _IOHandler, "load_action", "_receive", "_input_of") is None
+            and _changed(checkpointer, Checkpointer, "checkpoint", "_get_action") is None
+            and checkpointer.io_handler is handler
+            and not handler._stored
+        )
 
 
 # What users may have replaced later on, in the classes or in objects.
@@ -465,9 +588,21 @@ _AS_HERE: dict[tuple[type, str], Any] = {
 _MESSAGE_DECODE = dispatch.message_decode
 
 
-def _is_as_here(thing: object, cls: type, *names: str) -> bool:
-    """Whether these methods of an object are the ones that this module gives them."""
-    return all(name not in vars(thing) and getattr(type(thing), name, None) is _AS_HERE[cls, name] for name in names)
+def _changed(thing: object, cls: type, *names: str) -> str | None:
+    """Which of these methods of an object is not the one that this module gives it."""
+    for name in names:
+        if name in getattr(thing, "__dict__", {}) or getattr(type(thing), name, None) is not _AS_HERE[cls, name]:
+            return f"{cls.__name__}.{name} is replaced by the program"
+    return None
+
+
+def _has_work_left(result: object) -> bool:
+    """Whether a result is a coroutine or a generator that nobody has begun to run."""
+    for kind in ("cr", "gi", "ag"):
+        if hasattr(type(result), f"{kind}_frame"):
+            begun = getattr(result, f"{kind}_running") or getattr(result, f"{kind}_suspended", False)
+            return getattr(result, f"{kind}_frame") is not None and not begun
+    return False
 
 
 def _from_environment() -> Any:

@@ -39,12 +39,15 @@ __all__ = [
 class MessageDispatcher:
     """What a daemon asks; knows which method of a processor answers it."""
 
-    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> None:
+    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> object:
         """Call that method.
 
         Args:
             checkpointer: for the input, where one is allowed.
             record_processor: of version 3.
+
+        Returns:
+            What the method has returned, which is nothing unless it is a mistake.
         """
         raise NotImplementedError
 
@@ -84,9 +87,9 @@ class InitializeInput(MessageDispatcher):
         """``initialize``."""
         return self._action  # type: ignore[no-any-return]
 
-    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> None:
+    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> object:
         """Call `initialize`."""
-        record_processor.initialize(self)
+        return record_processor.initialize(self)
 
 
 class ProcessRecordsInput(MessageDispatcher):
@@ -132,10 +135,10 @@ class ProcessRecordsInput(MessageDispatcher):
         """For pickle and copy: the records, and not the batch that they were rows of."""
         return vars(self) | {"_batch": None, "_received": ()}
 
-    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> None:
+    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> object:
         """Call `process_records`."""
         self._checkpointer = checkpointer
-        record_processor.process_records(self)
+        return record_processor.process_records(self)
 
 
 class LeaseLostCheckpointer:
@@ -198,9 +201,9 @@ class LeaseLostInput(MessageDispatcher):
         """``leaseLost``; ``shutdown`` from KCL 1."""
         return self._action  # type: ignore[no-any-return]
 
-    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> None:
+    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> object:
         """Call `lease_lost`."""
-        record_processor.lease_lost(self)
+        return record_processor.lease_lost(self)
 
 
 class ShardEndedInput(MessageDispatcher):
@@ -220,10 +223,10 @@ class ShardEndedInput(MessageDispatcher):
         """None until the input is dispatched."""
         return self._checkpointer  # type: ignore[return-value]
 
-    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> None:
+    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> object:
         """Call `shard_ended`."""
         self._checkpointer = checkpointer
-        record_processor.shard_ended(self)
+        return record_processor.shard_ended(self)
 
 
 class ShutdownRequestedInput(MessageDispatcher):
@@ -243,10 +246,10 @@ class ShutdownRequestedInput(MessageDispatcher):
         """``shutdownRequested``."""
         return self._action  # type: ignore[no-any-return]
 
-    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> None:
+    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> object:
         """Call `shutdown_requested`."""
         self._checkpointer = checkpointer
-        record_processor.shutdown_requested(self)
+        return record_processor.shutdown_requested(self)
 
 
 class CheckpointInput:

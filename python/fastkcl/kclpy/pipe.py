@@ -8,6 +8,8 @@ output, the Rust reader takes over; nobody can tell but by the clock:
 - Signals do what Python's defaults do, or the program's own handlers, at once: a wait for input sees them through a
   wake-up descriptor.
 
+- A run that an exception has left can be begun again: the pipe is kept, with all that has been read.
+
 One thing differs on purpose: fd 1 becomes standard error for everybody else, so that a print cannot end up inside of
 a message, and neither descriptor is inherited by subprocesses or forked workers.
 """
@@ -20,42 +22,101 @@ import sys
 from _signal import set_wakeup_fd  # type: ignore[import-not-found]  # signal itself is slow to import
 from _thread import allocate_lock
 
-from fastkcl._core import Reader, write_all
+from fastkcl._core import Initialize, Reader, write_all
 from fastkcl.stdio import reports
 from fastkcl.stdio.descriptors import LOST, Descriptors, DescriptorsError, close_if_still, file_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import Any, ClassVar, NoReturn
 
     from fastkcl._core import Message
+
+FORKED = "a forked child came back into the dialogue of its parent; end it with os._exit"
 
 
 class Pipe:
     """A daemon's messages and what is written to it, on private descriptors."""
 
-    __slots__ = ("_descriptors", "_reader", "_reading", "_wakeup")
+    __slots__ = ("_broken", "_descriptors", "_is_left", "_reader", "_reading", "_wakeup", "shard")
+
+    _of_process: ClassVar[Pipe | None] = None
+    """The one that has standard input and output, until their end."""
 
     def __init__(self, descriptors: Descriptors, begun: bytes) -> None:
         self._descriptors = descriptors
         self._wakeup = _WakeUp()
         self._reader = Reader(descriptors.read_fd, wakeup_fd=self._wakeup.fd, begun=begun)
         self._reading = allocate_lock()
+        self._broken: BaseException | None = None
+        self._is_left = False
+        self.shard: Initialize | None = None
+        """What the daemon has said of it, maybe to an earlier run."""
 
     @classmethod
-    def take(cls, input_file: Any, output_file: Any) -> Pipe | None:
-        """Take the real standard input and output away from these files.
+    def take(cls, input_file: Any, output_file: Any) -> Pipe:
+        """Take the real standard input and output away from these files, or go on where an exception has left a run.
 
-        Returns:
-            None where they are other files, or a terminal, or have been taken before.
+        Raises:
+            DescriptorsError: they are other files, or a terminal.
+            RuntimeError: they have been taken before.
+            SystemExit: nothing can go on there, which is said.
         """
-        if not (_is_file_of(input_file, 0) and _is_file_of(output_file, 1)):
-            return None
-        try:
+        for name, file, fd in (("input", input_file, 0), ("output", output_file, 1)):
+            if not _is_file_of(file, fd):
+                raise DescriptorsError(f"the {name} file is not this process's own standard {name}")
+        pipe = cls._in_place()
+        if pipe is None:
             descriptors = Descriptors.take()  # what was printed before and is held back goes to standard error
-        except (DescriptorsError, RuntimeError):
-            return None
-        return cls(descriptors, _read_ahead(input_file))
+            pipe = cls._of_process = cls(descriptors, _read_ahead(input_file))
+            return pipe
+        if pipe._broken is not None:
+            end_broken(pipe._broken)
+        if pipe._descriptors.forked:
+            end_broken(RuntimeError(FORKED))
+        pipe._is_left = False
+        pipe._wakeup.watch()
+        return pipe
+
+    @classmethod
+    def refuse_others(cls, input_file: Any, why: str) -> None:
+        """Refuse to read standard input in another way where an exception has left a run: nothing would come.
+
+        Raises:
+            SystemExit: so it is, and it is said.
+        """
+        if cls._in_place() is not None and _is_file_of(input_file, 0):
+            end_broken(RuntimeError(f"an earlier run reads standard input in Rust, and this one cannot: {why}"))
+
+    @classmethod
+    def _in_place(cls) -> Pipe | None:
+        """The process's, unless somebody has put a file of his own where standard input was."""
+        null = os.stat(os.devnull)
+        return cls._of_process if file_of(0) == (null.st_dev, null.st_ino) else None
+
+    def leave(self, broken: BaseException | None) -> None:
+        """Keep all for the next run: an exception has left this one.
+
+        Args:
+            broken: why nothing can go on; then the daemon sees the end of our output, and `take` ends the program.
+        """
+        self._broken = broken
+        if broken is not None:
+            self.close()
+            return
+        self._is_left = True
+        self._wakeup.unwatch()
+        threading = sys.modules.get("threading")  # without it nothing outlives the main thread
+        if threading is not None:
+            try:
+                threading._register_atexit(self._close_if_left)
+            except RuntimeError:  # the main thread is over
+                self.close()
+
+    def _close_if_left(self) -> None:
+        """The main thread is over: threads that go on must not keep the daemon waiting."""
+        if self._is_left:
+            self.close()
 
     def receive(self) -> Message | None:
         """Wait for the next message; None at the end of input.
@@ -68,7 +129,10 @@ class Pipe:
         """
         with self._reading:
             self._check()
-            return self._reader.read()
+            message = self._reader.read()
+        if isinstance(message, Initialize):
+            self.shard = message
+        return message
 
     def write(self, text: str) -> None:
         """Write all of a text.
@@ -85,66 +149,67 @@ class Pipe:
         """The daemon sees the end of our output."""
         self._descriptors.close()
         self._wakeup.close()
+        if self._broken is None:
+            Pipe._of_process = None
 
     def _check(self) -> None:
         if self._descriptors.forked:
-            raise RuntimeError("a forked child came back into the dialogue of its parent; end it with os._exit")
+            raise RuntimeError(FORKED)
         if self._descriptors.lost:
-            _stop()
+            _stop(f"descriptors_closed: {LOST}")
 
 
 class _WakeUp:
     """A descriptor that is readable when a signal has arrived, so that none is missed just before a wait.
 
-    There is none in a thread other than the main one, where no signal is handled, and none where the program has set
-    one of its own.
+    It never is for a thread other than the main one, where no signal is handled, or where the program has set one of
+    its own.
     """
 
-    __slots__ = ("_ends", "_file")
+    __slots__ = ("_file", "_write_end", "fd")
 
     def __init__(self) -> None:
-        self._ends: tuple[int, int] | None = os.pipe()
-        self._file = file_of(self._ends[0])  # both ends of a pipe are one file
-        for fd in self._ends:
+        self.fd, self._write_end = os.pipe()
+        self._file = file_of(self.fd)  # both ends of a pipe are one file
+        for fd in (self.fd, self._write_end):
             os.set_blocking(fd, False)
-        try:
-            before = set_wakeup_fd(self._ends[1], warn_on_full_buffer=False)
-        except ValueError:
-            before = -1
-            self._close_ends()
-        if before != -1:
-            set_wakeup_fd(before)
-            self._close_ends()
+        self.watch()
 
-    @property
-    def fd(self) -> int | None:
-        return None if self._ends is None else self._ends[0]
+    def watch(self) -> None:
+        """From now on, unless the program has set one of its own."""
+        try:
+            before = set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
+            if before != -1:
+                set_wakeup_fd(before)
+        except (ValueError, OSError):
+            pass  # this is another thread, or somebody has closed ours
+
+    def unwatch(self) -> None:
+        """From now on no more; what the program has set meanwhile stays."""
+        try:
+            now = set_wakeup_fd(-1)
+            if now != self._write_end:
+                set_wakeup_fd(now)
+        except (ValueError, OSError):
+            pass  # this is another thread, or somebody has closed the program's
 
     def close(self) -> None:
-        """Leave what the program has set meanwhile."""
-        if self._ends is None:
+        """Harmless when done before."""
+        if self._file is None:
             return
-        now = set_wakeup_fd(-1)
-        if now != self._ends[1]:
-            try:
-                set_wakeup_fd(now)
-            except OSError:  # it is closed
-                set_wakeup_fd(-1)
-        self._close_ends()
-
-    def _close_ends(self) -> None:
-        if self._ends is not None:
-            for fd in self._ends:
-                close_if_still(fd, self._file)
-            self._ends = None
+        self.unwatch()
+        for fd in (self.fd, self._write_end):
+            close_if_still(fd, self._file)
+        self._file = None
 
 
 class GuardedOutput:
     """Real standard output beside an input that is another file; fd 1 is standard error for all others meanwhile."""
 
-    __slots__ = ("_fd", "_file")
+    __slots__ = ("_fd", "_file", "_process")
 
     def __init__(self, output_file: Any) -> None:
+        self._process = os.getpid()
         self._fd = os.dup(1)
         self._file = file_of(self._fd)
         os.dup2(2, 1)
@@ -160,26 +225,40 @@ class GuardedOutput:
 
         Raises:
             OSError: writing failed.
+            RuntimeError: this process is a forked child.
             SystemExit: the program has closed our descriptor, which is said.
         """
+        if os.getpid() != self._process:
+            raise RuntimeError(FORKED)
         if file_of(self._fd) != self._file:
-            _stop()
+            _stop(f"descriptors_closed: {LOST}")
         write_all(self._fd, text.encode())
 
     def close(self) -> None:
-        """Give fd 1 back."""
+        """Give fd 1 back; in a forked child it stays standard error."""
         try:
             sys.stdout.flush()  # prints of meanwhile
         except (AttributeError, ValueError):
             pass  # user code may have put anything there, or closed it
         finally:
-            if file_of(self._fd) == self._file:
+            if file_of(self._fd) == self._file and os.getpid() == self._process:
                 os.dup2(self._fd, 1)
             close_if_still(self._fd, self._file)
 
 
-def _stop() -> NoReturn:
-    reports.line(f"descriptors_closed: {LOST}")
+def end_broken(error: BaseException) -> NoReturn:
+    """End a program that calls `run` again where nothing can go on; an Exception might be caught for ever.
+
+    Raises:
+        SystemExit: always.
+    """
+    if isinstance(error, SystemExit):
+        raise error
+    _stop(f"run() cannot go on: {reports.describe(error)}")
+
+
+def _stop(what: str) -> NoReturn:
+    reports.line(what)
     raise SystemExit(reports.EXIT_FAILURE)
 
 

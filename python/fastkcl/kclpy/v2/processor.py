@@ -46,20 +46,20 @@ class V1toV2Processor(RecordProcessorBase):
     def __init__(self, delegate: kcl.RecordProcessorBase) -> None:
         self.delegate = delegate
 
-    def initialize(self, initialize_input: messages.InitializeInput) -> None:
+    def initialize(self, initialize_input: messages.InitializeInput) -> Any:
         """Calls ``initialize(shard_id)``."""
-        self.delegate.initialize(initialize_input.shard_id)
+        return self.delegate.initialize(initialize_input.shard_id)
 
-    def process_records(self, process_records_input: messages.ProcessRecordsInput) -> None:
+    def process_records(self, process_records_input: messages.ProcessRecordsInput) -> Any:
         """Calls ``process_records(records, checkpointer)``."""
         checkpointer: Any = process_records_input.checkpointer
-        self.delegate.process_records(process_records_input.records, checkpointer)
+        return self.delegate.process_records(process_records_input.records, checkpointer)
 
-    def shutdown(self, shutdown_input: messages.ShutdownInput) -> None:
+    def shutdown(self, shutdown_input: messages.ShutdownInput) -> Any:
         """Calls ``shutdown(checkpointer, reason)``."""
-        self.delegate.shutdown(shutdown_input.checkpointer, shutdown_input.reason)
+        return self.delegate.shutdown(shutdown_input.checkpointer, shutdown_input.reason)
 
-    def shutdown_requested(self, shutdown_requested_input: messages.ShutdownRequestedInput) -> None:
+    def shutdown_requested(self, shutdown_requested_input: messages.ShutdownRequestedInput) -> Any:
         """Calls ``shutdown_requested(checkpointer)``."""
         checkpointer: Any = shutdown_requested_input.checkpointer
-        self.delegate.shutdown_requested(checkpointer)
+        return self.delegate.shutdown_requested(checkpointer)

@@ -6,6 +6,8 @@ from fastkcl.kclpy.messages import ShutdownInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from fastkcl.kclpy import messages
     from fastkcl.kclpy.v2 import processor as v2processor
 
@@ -48,22 +50,22 @@ class V2toV3Processor(RecordProcessorBase):
     def __init__(self, delegate: v2processor.RecordProcessorBase) -> None:
         self.delegate = delegate
 
-    def initialize(self, initialize_input: messages.InitializeInput) -> None:
+    def initialize(self, initialize_input: messages.InitializeInput) -> Any:
         """Calls `initialize` with the same input."""
-        self.delegate.initialize(initialize_input)
+        return self.delegate.initialize(initialize_input)
 
-    def process_records(self, process_records_input: messages.ProcessRecordsInput) -> None:
+    def process_records(self, process_records_input: messages.ProcessRecordsInput) -> Any:
         """Calls `process_records` with the same input."""
-        self.delegate.process_records(process_records_input)
+        return self.delegate.process_records(process_records_input)
 
-    def lease_lost(self, lease_lost_input: messages.LeaseLostInput) -> None:
+    def lease_lost(self, lease_lost_input: messages.LeaseLostInput) -> Any:
         """Calls `shutdown` with reason ZOMBIE."""
-        self.delegate.shutdown(ShutdownInput.zombie())
+        return self.delegate.shutdown(ShutdownInput.zombie())
 
-    def shard_ended(self, shard_ended_input: messages.ShardEndedInput) -> None:
+    def shard_ended(self, shard_ended_input: messages.ShardEndedInput) -> Any:
         """Calls `shutdown` with reason TERMINATE."""
-        self.delegate.shutdown(ShutdownInput.terminate(shard_ended_input.checkpointer))
+        return self.delegate.shutdown(ShutdownInput.terminate(shard_ended_input.checkpointer))
 
-    def shutdown_requested(self, shutdown_requested_input: messages.ShutdownRequestedInput) -> None:
+    def shutdown_requested(self, shutdown_requested_input: messages.ShutdownRequestedInput) -> Any:
         """Calls `shutdown_requested` with the same input."""
-        self.delegate.shutdown_requested(shutdown_requested_input)
+        return self.delegate.shutdown_requested(shutdown_requested_input)
