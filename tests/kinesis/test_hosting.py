@@ -266,6 +266,28 @@ def test_a_lease_that_is_lost(aws: LocalAws, stream: str) -> None:
     assert [entry[0] for entry in what[lost + 2 :]] == ["initialize", "batch", "shutdown", "over"]
 
 
+@pytest.mark.usefixtures("looks_often")
+def test_a_failing_lease_lost_ends_no_run(aws: LocalAws, stream: str, caplog: pytest.LogCaptureFixture) -> None:
+    class Fails(Told):
+        def lease_lost(self) -> None:
+            super().lease_lost()
+            raise ValueError("boom")
+
+    texts(aws, stream, "1")
+    log: list[Any] = []
+    run_until(
+        lambda: names(log).count("batch") == 2,
+        "the batch again",
+        log,
+        stream,
+        lambda: Fails(log, checkpoint_each),
+        checkpointer=Refusing(CheckpointOwnershipConflict("another's")),
+    )
+    assert names(log).count("lost") == 1
+    assert f"{SHARD_0}: lease_lost has failed" in caplog.text
+    assert "ValueError: boom" in caplog.text
+
+
 class Lapsing(MemoryCheckPointer):
     """Loses a shard when it is told to, until it is allocated again."""
 

@@ -335,7 +335,10 @@ class _HostedShard:
         queue = self.reader.queue
         while True:
             if self.reader.lost:
-                await self._call(lambda: processor.lease_lost())
+                try:
+                    await self._call(lambda: processor.lease_lost())
+                except Exception:  # no record can be lost by it; a stop would end the other shards
+                    log.exception("%s: lease_lost has failed", self.reader.shard_id)
                 self._host.stream.drop(self.reader)  # it can be allocated again from now on
                 return
             if self.stopping.is_set():
