@@ -318,6 +318,20 @@ def test_a_function_for_each_message() -> None:
         assert driver.exit_code() == 5
 
 
+def test_a_function_that_only_makes_a_coroutine_has_failed() -> None:
+    with Driver("lazy") as driver:
+        driver.data(1, "x")
+        assert driver.read() == FromStitchMessage(command="fail", id=1)
+        assert "TypeError: lazy returned an object of type coroutine, which nobody runs" in driver.logged()
+
+
+def test_a_coroutine_function_is_refused() -> None:
+    with Driver("nothing") as driver:
+        assert driver.exit_code() == 1
+        assert driver.process.stderr is not None
+        assert b"TypeError: nothing is a coroutine or generator function" in driver.process.stderr.read()
+
+
 def test_a_process_is_known_by_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = CoreWatch(os.getpid())
     assert not watch.is_gone()

@@ -130,6 +130,13 @@ def handler(message: ToStitchMessage, stitch: Stitch) -> None:
     stitch.respond(message, "handled")
 
 
+async def nothing() -> None: ...
+
+
+def lazy(message: ToStitchMessage, stitch: Stitch) -> object:
+    return nothing()
+
+
 MODES = {
     each.__name__: each
     for each in (echo, busy, cleanup, waiting, endless, heartbeats, logs, groups, batches, asynchronous, chatty)
@@ -139,7 +146,7 @@ if __name__ == "__main__":
     for name, seconds in json.loads(os.environ.get("STITCH_SECONDS", "{}")).items():
         setattr(sys.modules[Stitch.__module__], name, seconds)
     mode = sys.argv[sys.argv.index("--") + 1]
-    if mode == "handler":
-        run(handler)
+    if mode in ("handler", "lazy", "nothing"):
+        run({"handler": handler, "lazy": lazy, "nothing": nothing}[mode])  # type: ignore[arg-type]
     else:
         MODES[mode](Stitch(drop_stderr=mode == "chatty"))

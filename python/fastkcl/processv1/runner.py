@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fastkcl import ConfigurationError
 from fastkcl._core import DEFAULT_MAX_FRAME_BYTES
+from fastkcl.kcl.processor import refuse_deferred, refuse_deferred_result
 from fastkcl.processv1.connection import EXIT
 from fastkcl.processv1.stitch import Stitch
 from fastkcl.stdio import process, reports
@@ -34,16 +35,19 @@ def run(
 
     Args:
         handler: called with each message of data, and the stitch to send by. Its message is acknowledged when it
-            returns; when it raises, the message is failed and the traceback goes to the core's log.
+            returns; when it raises, or returns a coroutine, the message is failed and the traceback goes to the core's
+            log.
         argv: the command line without the program; None for this program's.
         max_frame_bytes: bound of one frame.
         drop_stderr: drop what does not fit into a full pipe of standard error, instead of waiting; see `Stitch`.
         shutdown_grace: seconds that the core may take to say ``_exit`` after a first SIGTERM or SIGINT.
 
     Raises:
+        TypeError: `handler` is a coroutine or generator function.
         SystemExit: always at the end: with the core's code, 1 where it is gone, 128 + n after signals, 2 where nobody
             is there to be served.
     """
+    refuse_deferred(handler)
 
     def serve_core(descriptors: Descriptors, signals: SignalWatch) -> None:
         try:
@@ -78,7 +82,7 @@ def serve(handler: Callable[[ToStitchMessage, Stitch], object], stitch: Stitch, 
         if message.channel_name == EXIT:
             return
         try:
-            handler(message, stitch)
+            refuse_deferred_result(getattr(handler, "__qualname__", repr(handler)), handler(message, stitch))
         except Exception as error:
             stitch.fail(message)
             stitch.log(*reports.traceback_text(error).splitlines())
