@@ -63,7 +63,7 @@ def placement(request: pytest.FixtureRequest) -> Iterator[str]:
     os.sched_setaffinity(0, CPUS)
 
 
-QUICK = {"placement": ("two cores",), "writes": ("1 MiB writes",), "target": ("noop",)}
+QUICK = {"placement": ("two cores",), "writes": ("1 MiB writes",), "target": ("noop",), "pace": (1.0, 5.0)}
 """Parameters that change no result, and whose values are left out where only results count."""
 
 

@@ -75,6 +75,10 @@ _FIGURES = {
     "idle children": [("core_share", "% of one core", 1e2)],
     "start-up": _SECONDS,
     "last byte to status": _SECONDS,
+    "paced": [
+        ("seconds", "ms from the first byte of a line to its status", 1e3),
+        ("cpu_of_line", "CPU of the child for a line and the silence after it, ms", 1e3),
+    ],
     "typed payloads": [*_SECONDS, ("cpu_seconds_of_all", "CPU of all, ms", 1e3)],
 }
 """What is shown of a suite whose name begins so: figure, title, scale."""

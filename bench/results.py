@@ -21,6 +21,7 @@ FIGURES = {
     "nanoseconds": "ns a record",
     "cpu": "CPU s of the child for a GB of line",
     "cpu_seconds_of_all": "CPU s of all processes",
+    "cpu_of_line": "CPU s of the child from one line to the next",
     "start_resident_bytes": "bytes",
     "idle_resident_bytes": "bytes",
     "core_share": "of a core",

@@ -26,6 +26,7 @@ SUITES = {
     "frames": "frames of ProcessV1 to objects of Python",
     "pipe": "children on pipes",
     "child": "time to the status, start-up, memory, idle children",
+    "paced": "children at a daemon's pace: a line every 0.2, 1 and 5 s",
     "kclpy": "the drop-in beside amazon_kclpy",
     "framing": "messages between markers, in Python",
     "payload": "typed payloads into Spark",

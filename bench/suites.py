@@ -6,9 +6,12 @@ way (`fastkcl.bench.turns`). pytest-benchmark's own time is that of a whole roun
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import sys
 import time
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -20,7 +23,18 @@ from fastkcl.bench.turns import Call as Way
 from fastkcl.bench.turns import Turns
 from fastkcl.replay import profiles
 
-__all__ = ["CHILDREN", "PIPE_PROFILES", "Way", "drop_in", "line", "line_of_15_mb", "one_core", "take_turns", "timed"]
+__all__ = [
+    "CHILDREN",
+    "PIPE_PROFILES",
+    "Way",
+    "digest",
+    "drop_in",
+    "line",
+    "line_of_15_mb",
+    "one_core",
+    "take_turns",
+    "timed",
+]
 
 CHILDREN = Path(__file__).parent / "children"
 PIPE_PROFILES = ("iot", "clickstream", "logs", "blob")
@@ -92,6 +106,17 @@ def line(profile: str, quick: bool) -> bytes:
 def line_of_15_mb(profile: str, quick: bool) -> bytes:
     """The largest batch that a daemon sends."""
     return profiles.line(profile, records=(_QUICK_RECORDS if quick else _RECORDS_OF_15_MB)[profile])
+
+
+def digest(content: bytes) -> str:
+    """What a child has to write of a line, by Python's own json and base64."""
+    expected = hashlib.sha256()
+    for record in json.loads(content)["records"]:
+        payload = b64decode(record["data"], validate=True)
+        for value in (payload, record["partitionKey"].encode(), record["sequenceNumber"].encode()):
+            expected.update(b"%d:" % len(value))
+            expected.update(value)
+    return expected.hexdigest()
 
 
 def drop_in(folder: Path) -> list[str | Path]:

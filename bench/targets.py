@@ -90,6 +90,10 @@ def _all(*bounds: float) -> dict[str, float]:
     return dict(zip(PROFILES, bounds, strict=True))
 
 
+def _paced(bound: float) -> dict[str, float]:
+    return dict.fromkeys(("3 KB", *PROFILES), bound)
+
+
 _DECODE = Side("decode", "fastkcl")
 _TWO = "pipe, two cores, 8 KiB writes"
 _ONE = "pipe, one core, 1 MiB writes"
@@ -190,9 +194,35 @@ TARGETS = (
         "CPU of 200 idle children together over 60 s, of one core",
         Side("idle children", "fastkcl"), "core_share", {"200 children": 0.1}, at_least=False, scale=1e2, unit=" %",
     ),
+    *(
+        Target(
+            f"a line every {pace:g} s: {what}, of a child's that gives memory back after 0.1 s",
+            Side(f"paced, a line every {pace:g} s", "memory back after 2.5 s"), figure, _paced(bound), at_least=False,
+            against=Side(f"paced, a line every {pace:g} s", "memory back after 0.1 s"),
+        )
+        for pace, cpu, latency in ((0.2, 0.5, 0.6), (1, 0.5, 0.6), (5, 1.05, 1.05))
+        for what, figure, bound in (("CPU", "cpu_of_line", cpu), ("first byte to status", "seconds", latency))
+    ),
+    *(
+        Target(
+            f"a line every {pace:g} s: CPU, of amazon_kclpy's",
+            Side(f"paced, a line every {pace:g} s", name), "cpu_of_line", _paced(bound), at_least=False,
+            against=Side(f"paced, a line every {pace:g} s", "amazon_kclpy"),
+        )
+        for pace in (0.2, 1, 5)
+        for name, bound in (("fastkcl", 0.1),)
+    ),
     Target(
         "drop-in, per-record loop on one core: speed, of amazon_kclpy's",
         _LOOP, "speed", {"iot": 10, "clickstream": 10}, against=Side("payloads, one core", "amazon_kclpy"),
+    ),
+    *(
+        Target(
+            f"drop-in, {program} on one core: speed, of amazon_kclpy's",
+            Side(f"{program}, one core", "fastkcl.kclpy"), "speed", {"clickstream": 4},
+            against=Side(f"{program}, one core", "amazon_kclpy"),
+        )
+        for program in ("version 1, get and b64decode", "version 2, get and b64decode")
     ),
     Target(
         "drop-in, per-record loop on one core: speed, of the bare reader's",

@@ -6,34 +6,24 @@ sequence number. amazon_kclpy runs in an environment of its own, with the same P
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
-from base64 import b64decode
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from fastkcl.bench.pipes import BARE, INITIALIZE, PLACEMENTS, PROGRAMS, Child
-from suites import CHILDREN, PIPE_PROFILES, drop_in, line, take_turns
+from suites import CHILDREN, PIPE_PROFILES, digest, drop_in, line, take_turns
 
 OURS = "fastkcl.kclpy"
 ORIGINAL = "amazon_kclpy"
 ROUNDS = 15
 
 
-def digest(content: bytes) -> str:
-    """What a child has to find in a line, by Python's own json and base64."""
-    expected = hashlib.sha256()
-    for record in json.loads(content)["records"]:
-        payload = b64decode(record["data"], validate=True)
-        for value in (payload, record["partitionKey"].encode(), record["sequenceNumber"].encode()):
-            expected.update(b"%d:" % len(value))
-            expected.update(value)
-    return expected.hexdigest()
+READS = ("payloads", "payloads and keys", "version 1, get and b64decode", "version 2, get and b64decode")
+"""What children read of each record."""
 
 
-@pytest.mark.parametrize("reads", ["payloads", "payloads and keys"])
+@pytest.mark.parametrize("reads", READS)
 @pytest.mark.parametrize("profile", PIPE_PROFILES)
 def test_records(benchmark, placement: str, profile: str, reads: str, original_python: Path, tmp_path: Path) -> None:
     """The first batch is compared before anything is timed."""

@@ -5,6 +5,7 @@ Its argument says what is read of each record. The bench runs it with amazon_kcl
 by fastkcl.kclpy, which is all that a migration takes.
 """
 
+import base64
 import os
 import sys
 
@@ -71,6 +72,43 @@ class PayloadsAndKeys(Reads):
             record.sequence_number
 
 
+class _Text(Reads):
+    """As programs that are older than `binary_data` have it."""
+
+    def shutdown(self, *_):
+        """Nothing is held."""
+
+
+class Version1Text(_Text):
+    """Decodes what `get` gives."""
+
+    version = 1
+
+    def process_records(self, records, checkpointer):
+        """Read, and nothing else."""
+        if self._unchecked:
+            self.check(records)
+        for record in records:
+            base64.b64decode(record.get("data"))
+
+
+class Version2Text(_Text):
+    """The same with inputs."""
+
+    version = 2
+
+    def read(self, records):
+        """One value a record."""
+        for record in records:
+            base64.b64decode(record.get("data"))
+
+
 if __name__ == "__main__":
-    kinds = {"nothing": Nothing, "payloads": Payloads, "payloads and keys": PayloadsAndKeys}
+    kinds = {
+        "nothing": Nothing,
+        "payloads": Payloads,
+        "payloads and keys": PayloadsAndKeys,
+        "version 1, get and b64decode": Version1Text,
+        "version 2, get and b64decode": Version2Text,
+    }
     kcl.KCLProcess(kinds[sys.argv[1]]()).run()

@@ -425,10 +425,20 @@ class Reader:
             Python signal handlers run. Without it signals are handled when read(2) is interrupted.
         max_line_bytes: bound of one line.
         begun: input that was read from `fd` before, e.g. into a buffer; it comes first.
+        idle_after: seconds of silence between two lines after which the memory of buffers is given back; 2.5.
+
+    Raises:
+        ValueError: a number out of range.
     """
 
     def __new__(
-        cls, fd: int, *, wakeup_fd: int | None = None, max_line_bytes: int = ..., begun: Buffer | None = None
+        cls,
+        fd: int,
+        *,
+        wakeup_fd: int | None = None,
+        max_line_bytes: int = ...,
+        begun: Buffer | None = None,
+        idle_after: float = ...,
     ) -> Reader: ...
     def read(self) -> Message | None:
         """Wait for the next message; None at end of input.
@@ -538,6 +548,7 @@ class MarkerReader:
         fd: readable descriptor: pipe, socket or file. A pipe's size is raised to 256 KiB where allowed.
         end_of_message: as the other markers and the bound, see `MarkerDecoder`.
         wakeup_fd: descriptor to watch besides, see `Reader`.
+        idle_after: seconds of silence after which the memory of buffers is given back; 2.5.
 
     Raises:
         ValueError: markers that cannot be told apart, or a bound out of range.
@@ -552,6 +563,7 @@ class MarkerReader:
         at_boundary: Buffer | None = None,
         wakeup_fd: int | None = None,
         max_message_bytes: int = ...,
+        idle_after: float = ...,
     ) -> MarkerReader: ...
     def read(self) -> MarkerEvent | None:
         """Wait for the next message or marker; None at end of input.

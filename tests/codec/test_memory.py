@@ -217,7 +217,7 @@ def test_idle_reader_gives_memory_back(records: int, size: int) -> None:
         """
         """
         read_end, write_end = os.pipe()
-        reader = _core.Reader(read_end)
+        reader = _core.Reader(read_end, idle_after=0.1)
         before = resident()
         for _ in range(3):
             writer = threading.Thread(target=lambda: [_core.write_all(write_end, line) for _ in range(6)])
@@ -238,8 +238,38 @@ def test_idle_reader_gives_memory_back(records: int, size: int) -> None:
     assert grown < 8 << 20
 
 
+def test_silence_between_two_lines_of_a_daemon_costs_no_fresh_memory() -> None:
+    """Fresh memory costs a fault a page, and more time than decoding. The batch takes 2,500 pages."""
+    output = run(
+        """
+        import resource, threading, time
+        line = codec_helpers.batch_line(2000, 5000)
+        read_end, write_end = os.pipe()
+        reader = _core.Reader(read_end)
+
+        def write():
+            time.sleep(0.15)
+            _core.write_all(write_end, line)
+
+        def faults():
+            return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+
+        for _ in range(5):
+            writer = threading.Thread(target=write)
+            writer.start()
+            before = faults()
+            reader.read()
+            print(faults() - before)
+            writer.join()
+        """
+    )
+    first, *others = map(int, output)
+    assert first > 2000
+    assert max(others) < 200, output
+
+
 def test_idle_reader_sleeps() -> None:
-    """One wake-up after 100 ms to give memory back, then none."""
+    """One wake-up to give memory back, 2.5 s after the last line, then none."""
     output = run(
         """
         import threading

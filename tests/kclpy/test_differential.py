@@ -199,10 +199,7 @@ def test_a_program_with_the_name_replaced_sees_and_says_the_same(name: str, orig
     ids=["interrupted", "terminated", "hung up", "own handlers"],
 )
 def test_signals_do_the_same(name: str, numbers: list[signal.Signals], original: Player, tmp_path: Path) -> None:
-    """At once, while the program waits for a line; the last one ends it.
-
-    About 100 ms is where our reader, with nothing to do, gives memory back before it goes on waiting.
-    """
+    """At once, while the program waits for a line; the last one ends it."""
     ends = []
     for player in (original, RUN):
         log = tmp_path / "log.jsonl"

@@ -10,6 +10,7 @@
 //! exchange, and a buffer that finds no empty slot is freed.
 
 use std::mem;
+use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -40,6 +41,12 @@ pub(crate) struct Buf {
 unsafe impl Send for Buf {}
 // SAFETY: `&Buf` only gives shared reads of initialised bytes.
 unsafe impl Sync for Buf {}
+
+impl Default for Buf {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Buf {
     pub(crate) const fn new() -> Self {
@@ -168,6 +175,47 @@ impl Drop for Buf {
     }
 }
 
+/// Room for input: bytes that are all initialised, zero until something is written there.
+///
+/// A large one costs the pages that input has reached, not its size: what the kernel maps is zero already. A `Vec`
+/// would write each zero.
+#[derive(Debug, Default)]
+pub(crate) struct Room(Buf);
+
+impl Room {
+    /// Makes it `len` bytes or more, and keeps its content; does nothing if it is as long.
+    pub(crate) fn grow(&mut self, len: usize) {
+        let before = self.0.capacity;
+        if len <= before {
+            return;
+        }
+        let len = memory::rounded(len);
+        self.0.set_capacity(len);
+        if !memory::is_mapped(len) {
+            // SAFETY: the allocation has `len` bytes, of which those before `before` keep their content.
+            unsafe { ptr::write_bytes(self.0.pointer.as_ptr().add(before), 0, len - before) };
+        }
+        // SAFETY: `len` is the capacity. The bytes before `before` were initialised, and those after it are zero: they
+        // were written just now, or a mapping of whole pages has grown by them.
+        unsafe { self.0.set_len(len) };
+    }
+}
+
+impl Deref for Room {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0.as_slice()
+    }
+}
+
+impl DerefMut for Room {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `Buf::as_slice`, and `self` is borrowed for itself alone.
+        unsafe { std::slice::from_raw_parts_mut(self.0.pointer.as_ptr(), self.0.len) }
+    }
+}
+
 /// Memory of buffers: from the allocator, and large ones straight from the kernel.
 ///
 /// glibc raises the size from which it maps allocations to that of the largest one freed, up to 32 MiB, and then keeps
@@ -185,6 +233,11 @@ pub(crate) mod memory {
 
     fn layout(capacity: usize) -> Layout {
         Layout::from_size_align(capacity, ALIGNMENT).expect("column buffers stay below isize::MAX bytes")
+    }
+
+    /// Whether a buffer of this capacity is mapped: whole pages, zero where nothing has been written.
+    pub(super) const fn is_mapped(capacity: usize) -> bool {
+        capacity >= MAPPED
     }
 
     /// A capacity that wastes nothing.
@@ -442,7 +495,7 @@ pub(crate) fn lend(buf: Buf, lane: Lane, pool: &Arc<Pool>) -> Buffer {
 
 #[cfg(test)]
 mod tests {
-    use super::{Buf, Lane, Pool, lend};
+    use super::{Buf, Lane, Pool, Room, lend};
     use std::sync::Arc;
 
     #[test]
@@ -471,6 +524,21 @@ mod tests {
         pool.wake();
         pool.put(Lane::Keys, Buf::exact(&[3; 100]));
         assert_eq!(pool.take(Lane::Keys).capacity(), 100);
+    }
+
+    #[test]
+    fn room_keeps_its_content_and_is_zero_beyond() {
+        let mut room = Room::default();
+        let mut written = 0;
+        for len in [1, 100, 4096, 5000, 131_071, 131_072, 300_000, 300_001, 5_000_000] {
+            room.grow(len);
+            assert!(room.len() >= len);
+            assert!(room[..written].iter().all(|byte| *byte == 7) && room[written..].iter().all(|byte| *byte == 0));
+            room.fill(7);
+            written = room.len();
+            room.grow(len / 2);
+            assert_eq!(room.len(), written);
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::bytes::{Bytes, detach_for};
 use crate::decoder::try_lock;
 use crate::errors::decode_error;
 use crate::message_batch::MessageBatch;
-use crate::source::{Input, Source};
+use crate::source::{IDLE_AFTER, Input, Source};
 
 // Python's allocator aligns objects to 16 bytes, whatever a class holds.
 const _: () = assert!(align_of::<dkb::Decoder>() <= 16);
@@ -214,13 +214,15 @@ impl Input for dkb::Decoder {
 ///     end_of_message: as the other markers and the bound, see MarkerDecoder.
 ///     wakeup_fd: descriptor to watch besides (see signal.set_wakeup_fd); drained when readable, then Python
 ///         signal handlers run. Without it signals are handled when waiting is interrupted.
+///     idle_after: seconds of silence after which the memory of buffers is given back; 2.5.
 #[pyclass(module = "fastkcl._core", frozen)]
 pub(crate) struct MarkerReader(Source<dkb::Decoder>);
 
 #[pymethods]
 impl MarkerReader {
     #[new]
-    #[pyo3(signature = (fd, *, end_of_message, end_of_process=None, at_boundary=None, wakeup_fd=None, max_message_bytes=MaxMessageBytes::DEFAULT))]
+    #[pyo3(signature = (fd, *, end_of_message, end_of_process=None, at_boundary=None, wakeup_fd=None, max_message_bytes=MaxMessageBytes::DEFAULT, idle_after=IDLE_AFTER))]
+    #[expect(clippy::too_many_arguments, reason = "the keywords of a class in Python")]
     fn new(
         fd: RawFd,
         end_of_message: Bytes,
@@ -228,9 +230,10 @@ impl MarkerReader {
         at_boundary: Option<Bytes>,
         wakeup_fd: Option<RawFd>,
         max_message_bytes: MaxMessageBytes,
+        idle_after: f64,
     ) -> PyResult<Self> {
         let decoder = decoder(end_of_message, end_of_process, at_boundary, max_message_bytes)?;
-        Source::new(fd, wakeup_fd, decoder).map(Self)
+        Source::new(fd, wakeup_fd, idle_after, decoder).map(Self)
     }
 
     /// Wait for the next message or marker; None at end of input.

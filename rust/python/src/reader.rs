@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::bytes::Bytes;
 use crate::decoder::{MaxLineBytes, message_or_error};
-use crate::source::{Input, Source};
+use crate::source::{IDLE_AFTER, Input, Source};
 
 impl Input for kcl::Decoder {
     type Item = Result<kcl::Message, Error>;
@@ -47,19 +47,26 @@ impl Input for kcl::Decoder {
 ///         signal handlers run. Without it signals are handled when waiting is interrupted.
 ///     max_line_bytes: bound of one line.
 ///     begun: input that was read from fd before, e.g. into a buffer; it comes first.
+///     idle_after: seconds of silence between two lines after which the memory of buffers is given back; 2.5.
 #[pyclass(module = "fastkcl._core", frozen)]
 pub(crate) struct Reader(Source<kcl::Decoder>);
 
 #[pymethods]
 impl Reader {
     #[new]
-    #[pyo3(signature = (fd, *, wakeup_fd=None, max_line_bytes=MaxLineBytes::DEFAULT, begun=None))]
-    fn new(fd: RawFd, wakeup_fd: Option<RawFd>, max_line_bytes: MaxLineBytes, begun: Option<Bytes>) -> PyResult<Self> {
+    #[pyo3(signature = (fd, *, wakeup_fd=None, max_line_bytes=MaxLineBytes::DEFAULT, begun=None, idle_after=IDLE_AFTER))]
+    fn new(
+        fd: RawFd,
+        wakeup_fd: Option<RawFd>,
+        max_line_bytes: MaxLineBytes,
+        begun: Option<Bytes>,
+        idle_after: f64,
+    ) -> PyResult<Self> {
         let mut decoder = kcl::Decoder::new(max_line_bytes.get());
         if let Some(begun) = begun {
             decoder.feed(&begun);
         }
-        Source::new(fd, wakeup_fd, decoder).map(Self)
+        Source::new(fd, wakeup_fd, idle_after, decoder).map(Self)
     }
 
     /// Wait for the next message; None at end of input.

@@ -16,8 +16,9 @@
 //! - Inside a line, and without a deadline, the read comes first and may block: the daemon has the whole line and is
 //!   writing it, and a poll before each of its 8 KiB writes would cost more than decoding them. A signal interrupts
 //!   such a read; one that comes just before it is heard at the line's end, at the latest.
-//! - At the start of a line the first wait is 100 ms. If nothing came, the daemon is idle: the decoder gives its
-//!   memory back, and the next wait has no limit, so that an idle child never wakes up.
+//! - At the start of a line the first wait is `idle_after`. If nothing came, the daemon is idle: the decoder gives its
+//!   memory back, and the next wait has no limit, so that an idle child never wakes up. A daemon reads a shard at most
+//!   five times a second, and often once a second; the memory has to stay for the next batch at that pace.
 //! - The deadline is an atomic outside of the lock: a signal handler may move it while its own thread is in `read`.
 
 use std::io::ErrorKind;
@@ -37,8 +38,9 @@ use crate::errors::os_error;
 /// little and makes the last bytes of a line wait longer.
 const PIPE_BYTES: i32 = 256 << 10;
 
-/// How long a quiet daemon keeps a warm decoder.
-const WARM: Duration = Duration::from_millis(100);
+/// Seconds of silence after which a decoder gives its memory back, where the caller does not say. Fresh memory for a
+/// batch costs more than decoding it, and most daemons write at least once in this time.
+pub(crate) const IDLE_AFTER: f64 = 2.5;
 
 /// Point in time until when `read` may wait.
 struct Deadline {
@@ -115,23 +117,27 @@ enum Event<T> {
 /// A descriptor, and the decoder that its bytes go into. For one thread at a time.
 pub(crate) struct Source<I> {
     fd: RawFd,
+    idle_after: Duration,
     deadline: Deadline,
     bytes_read: AtomicU64,
     state: Mutex<State<I>>,
 }
 
 impl<I: Input> Source<I> {
-    /// Reads from `fd`, which stays the caller's to close.
-    pub(crate) fn new(fd: RawFd, wakeup_fd: Option<RawFd>, input: I) -> PyResult<Self> {
+    /// Reads from `fd`, which stays the caller's to close; `idle_after` is in seconds.
+    pub(crate) fn new(fd: RawFd, wakeup_fd: Option<RawFd>, idle_after: f64, input: I) -> PyResult<Self> {
         for (name, fd) in [("fd", Some(fd)), ("wakeup_fd", wakeup_fd)] {
             // poll(2) would leave a negative descriptor out and wait for ever.
             if let Some(fd) = fd.filter(|&fd| fd < 0) {
                 return Err(PyValueError::new_err(format!("{name} must be an open file descriptor, not {fd}")));
             }
         }
+        let idle_after = Duration::try_from_secs_f64(idle_after)
+            .map_err(|_| PyValueError::new_err(format!("idle_after must be seconds from 0 on, not {idle_after}")))?;
         descriptor::raise_pipe_size(fd, PIPE_BYTES);
         Ok(Self {
             fd,
+            idle_after,
             deadline: Deadline::none(),
             bytes_read: AtomicU64::new(0),
             state: Mutex::new(State { input, wakeup_fd, may_block: true, at_end: false }),
@@ -193,7 +199,8 @@ impl<I: Input> Source<I> {
                 }
                 continue;
             }
-            let timeout = if cooling { Some(remaining.map_or(WARM, |left| left.min(WARM))) } else { remaining };
+            let timeout =
+                if cooling { Some(remaining.unwrap_or(Duration::MAX).min(self.idle_after)) } else { remaining };
             let ready = match descriptor::poll_readable(self.fd, state.wakeup_fd, timeout) {
                 Ok(ready) => ready,
                 Err(error) if error.kind() == ErrorKind::Interrupted => return Event::Signal,

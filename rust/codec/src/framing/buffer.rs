@@ -8,10 +8,12 @@
 //!  0     start                end                    len
 //! ```
 
+use crate::pool::Room;
+
 /// Bytes that have arrived and are not taken yet.
 #[derive(Debug, Default)]
 pub struct Buffer {
-    bytes: Vec<u8>,
+    bytes: Room,
     start: usize,
     end: usize,
 }
@@ -37,7 +39,7 @@ impl Buffer {
             self.start = 0;
             let needed = self.end + count;
             if needed > self.bytes.len() {
-                self.bytes.resize(needed.max(self.bytes.len() * 2), 0);
+                self.bytes.grow(needed.max(self.bytes.len() * 2));
             }
         }
         &mut self.bytes[self.end..]
@@ -99,6 +101,6 @@ mod tests {
         let rest = buffer.open().len();
         buffer.take(rest);
         buffer.release_memory();
-        assert!(buffer.is_empty() && buffer.bytes.capacity() == 0);
+        assert!(buffer.is_empty() && buffer.bytes.is_empty());
     }
 }

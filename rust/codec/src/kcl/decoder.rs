@@ -23,7 +23,7 @@ use crate::cpu::Isa;
 use crate::error::Result;
 use crate::framing::{READ_BYTES, is_blank};
 use crate::input::{Padded, SLACK, pad};
-use crate::pool::memory;
+use crate::pool::{Room, memory};
 
 const PAGE: usize = 4096;
 
@@ -37,7 +37,7 @@ const IN_PLACE: usize = 1024;
 #[derive(Debug)]
 pub struct Decoder {
     stream: Stream,
-    buffer: Vec<u8>,
+    buffer: Room,
     /// Index in `buffer` of the page with [`FRONT`] bytes before it that reads begin at.
     read_at: usize,
     start: usize,
@@ -68,7 +68,7 @@ impl Decoder {
     fn with_kernels(kernels: Kernels, max_line_bytes: usize) -> Self {
         Self {
             stream: Stream::new(kernels, max_line_bytes),
-            buffer: Vec::new(),
+            buffer: Room::default(),
             read_at: 0,
             start: 0,
             end: 0,
@@ -140,7 +140,7 @@ impl Decoder {
     }
 
     fn grow(&mut self, len: usize) {
-        self.buffer.resize(len, 0);
+        self.buffer.grow(len);
         self.read_at = FRONT + self.buffer[FRONT.min(len)..].as_ptr().align_offset(PAGE);
     }
 
@@ -192,7 +192,7 @@ impl Decoder {
     pub fn release_memory(&mut self) {
         if self.is_at_line_start() {
             self.stream.rest();
-            self.buffer = Vec::new();
+            self.buffer = Room::default();
             (self.start, self.end) = (0, 0);
             Spare::clear();
             memory::trim();
@@ -267,6 +267,39 @@ impl Spare {
         }
         if let Ok(mut spare) = SPARE.try_lock() {
             *spare = Some(decoder);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pages that this thread has touched for the first time.
+    #[cfg(target_os = "linux")]
+    fn faults() -> i64 {
+        // SAFETY: getrusage(2) fills in the structure, which may be all zeros before.
+        unsafe {
+            let mut usage = std::mem::zeroed::<libc::rusage>();
+            assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), 0);
+            usage.ru_minflt.into()
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_short_line_after_a_rest_touches_few_pages() {
+        let line = br#"{"action":"leaseLost"}
+"#;
+        let mut decoder = Decoder::new(1 << 20);
+        for _ in 0..3 {
+            let before = faults();
+            decoder.space()[..line.len()].copy_from_slice(line);
+            decoder.commit(line.len());
+            assert!(matches!(decoder.next_message(), Some(Ok(Message::LeaseLost))));
+            let touched = faults() - before;
+            assert!(touched < 20, "{touched} of {} pages", READ_BYTES / PAGE);
+            decoder.release_memory();
         }
     }
 }
