@@ -621,6 +621,12 @@ class KclpyRecordBase:
     @property
     def timestamp_millis(self) -> int | None:
         """Approximate time of arrival, in milliseconds since the epoch. None when the daemon sent null."""
+    def _get(self, field: str) -> str | int | None:
+        """A value by its name on the wire, e.g. ``data`` or ``partitionKey``.
+
+        Raises:
+            KeyError: there is no such field.
+        """
     def _is_received(self) -> bool:
         """Whether the values came from a daemon; otherwise they are attributes."""
     def _set_attributes(self) -> None:

@@ -427,11 +427,7 @@ class Record(_WithAttributes):
         Raises:
             KeyError: there is no such field.
         """
-        if not self._is_received():
-            return self._json_dict[field]
-        if field == "action":
-            return "record"
-        return _FIELDS[field](self)
+        return self._get(field)
 
     def __getitem__(self, field: str) -> Any:
         return self.get(field)

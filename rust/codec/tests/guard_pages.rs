@@ -30,8 +30,8 @@ fn base64_of_every_length() {
     for length in 0..data.len() {
         let text = base64::encode(at_the_end(&mut page, &data[..length]));
         assert_eq!(base64::encode(at_the_start(&mut page, &data[..length])), text);
-        assert_eq!(base64::decode(at_the_end(&mut page, &text)).unwrap(), &data[..length]);
-        assert_eq!(base64::decode(at_the_start(&mut page, &text)).unwrap(), &data[..length]);
+        assert_eq!(base64::decode(at_the_end(&mut page, text.as_bytes())).unwrap(), &data[..length]);
+        assert_eq!(base64::decode(at_the_start(&mut page, text.as_bytes())).unwrap(), &data[..length]);
     }
 }
 
@@ -82,7 +82,7 @@ fn answers_of_every_length() {
     let data: Vec<u8> = (0..=255).cycle().take(1000).collect();
     for isa in cpu::supported() {
         for length in (0..300).chain(900..1000) {
-            let text = String::from_utf8(base64::encode(&data[..length])).unwrap();
+            let text = base64::encode(&data[..length]);
             let body = format!(
                 r#"{{"Records":[{{"SequenceNumber":"1","ApproximateArrivalTimestamp":1748736000.5,"Data":"{text}",
                 "PartitionKey":"key"}},{{"Data":"{text}","PartitionKey":"key","SequenceNumber":"2"}}]}}"#

@@ -16,7 +16,7 @@ use std::cell::UnsafeCell;
 use std::mem;
 
 use fastkcl_codec::{self as codec, base64};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple, PyType};
@@ -106,8 +106,7 @@ fn bytes_or_none<'py>(py: Python<'py>, data: Option<&[u8]>) -> Bound<'py, PyAny>
 }
 
 fn base64_or_none<'py>(py: Python<'py>, data: Option<&[u8]>) -> Bound<'py, PyAny> {
-    let encoded = data.map(|data| String::from_utf8(base64::encode(data)).expect("base64 is ASCII"));
-    encoded.map_or_else(|| py.None().into_bound(py), |encoded| text(py, &encoded))
+    data.map_or_else(|| py.None().into_bound(py), |data| text(py, &base64::encode(data)))
 }
 
 fn text<'py>(py: Python<'py>, text: &str) -> Bound<'py, PyAny> {
@@ -185,6 +184,28 @@ impl RecordBase {
         let of_row = |batch: &codec::RecordBatch, row| number_or_none(py, timestamp_millis(batch, row));
         let millis = Self::received(this, of_row, |own| number_or_none(py, own.timestamp_millis));
         millis.map_or_else(|| attribute(this, intern!(py, "_timestamp_millis")), Ok)
+    }
+
+    /// A value by its name on the wire, e.g. ``data`` or ``partitionKey``.
+    ///
+    /// Raises:
+    ///     KeyError: there is no such field.
+    fn _get<'py>(this: &Bound<'py, Self>, field: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        if !Self::_is_received(this) {
+            return attribute(this, intern!(this.py(), "_json_dict"))?.get_item(field);
+        }
+        match field.cast::<PyString>().ok().and_then(|field| field.to_str().ok()) {
+            Some("data") => Self::data(this),
+            Some("partitionKey") => Self::partition_key(this),
+            Some("sequenceNumber") => Self::sequence_number(this),
+            Some("subSequenceNumber") => Self::sub_sequence_number(this),
+            Some("approximateArrivalTimestamp") => Self::timestamp_millis(this),
+            Some("action") => Ok(intern!(this.py(), "record").clone().into_any()),
+            _ => {
+                field.hash()?; // raises TypeError for a list, as a dict does
+                Err(PyKeyError::new_err(field.clone().unbind()))
+            }
+        }
     }
 
     /// Whether the values came from a daemon; otherwise they are attributes.

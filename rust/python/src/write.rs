@@ -101,7 +101,7 @@ pub(crate) fn encode_process_records<'py>(
 /// Standard base64 with padding.
 #[pyfunction]
 pub(crate) fn encode_base64(py: Python<'_>, data: Bytes) -> Bound<'_, PyBytes> {
-    PyBytes::new(py, &detach_for(py, data.len(), || base64::encode(&data)))
+    PyBytes::new(py, detach_for(py, data.len(), || base64::encode(&data)).as_bytes())
 }
 
 /// Decode as a JSON string's content after unescaping, by the rules of the protocol (Jackson's).

@@ -203,41 +203,13 @@ impl Routine for StringRun<'_> {
 
 /// Encodes with padding.
 #[must_use]
-pub fn encode(data: &[u8]) -> Vec<u8> {
-    let mut text = Vec::with_capacity(data.len().div_ceil(3) * 4);
-    encode_to(data, &mut text);
-    text
+pub fn encode(data: &[u8]) -> String {
+    base64_simd::STANDARD.encode_to_string(data)
 }
-
-/// Two characters for each value of twelve bits.
-static PAIRS: [[u8; 2]; 4096] = {
-    let mut pairs = [[0; 2]; 4096];
-    let mut value = 0;
-    while value < 4096 {
-        pairs[value] = [ALPHABET[value >> 6], ALPHABET[value & 63]];
-        value += 1;
-    }
-    pairs
-};
 
 /// Encodes with padding, appended to `text`.
 pub fn encode_to(data: &[u8], text: &mut Vec<u8>) {
-    let start = text.len();
-    text.resize(start + data.len().div_ceil(3) * 4, b'=');
-    let (units, rest) = data.as_chunks::<3>();
-    let (characters, _) = text[start..].as_chunks_mut::<4>();
-    for (unit, characters) in units.iter().zip(characters.iter_mut()) {
-        let bits = usize::from(unit[0]) << 16 | usize::from(unit[1]) << 8 | usize::from(unit[2]);
-        let (high, low) = (PAIRS[bits >> 12], PAIRS[bits & 4095]);
-        *characters = [high[0], high[1], low[0], low[1]];
-    }
-    if let Some(last) = characters.get_mut(units.len()) {
-        let bits = usize::from(rest[0]) << 4 | rest.get(1).map_or(0, |byte| usize::from(*byte) >> 4);
-        last[..2].copy_from_slice(&PAIRS[bits]);
-        if let Some(second) = rest.get(1) {
-            last[2] = ALPHABET[usize::from(second & 15) << 2];
-        }
-    }
+    base64_simd::STANDARD.encode_append(data, text);
 }
 
 /// Decodes a whole value, as it stands in a JSON string after unescaping: text, without quotes or escapes.
