@@ -1,16 +1,18 @@
-"""The sample application of amazon_kclpy, with its own properties, under the daemon of its own jars: by `fastkcl run`.
+"""The sample application of amazon_kclpy, with its own properties, under a daemon of KCL 3: by `fastkcl run`.
 
-Nothing of it is changed: program, properties file and jars are those of the package, in an environment that has it.
+Nothing of it is changed: program and properties file are those of the package. For 3.1.3 the jars are, too, and the
+environment is one that has the package; of 3.2.0 there are the sources.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import fastkcl
 import pytest
-from daemon_helpers import Daemon, put
+from daemon_helpers import Daemon, jars_of, put
 from daemon_records import ends, in_stream, put_aggregate
 from fastkcl.daemon.keys import Generation
 from fastkcl.kinesis import UserRecord
@@ -32,9 +34,16 @@ def taken(daemon: Daemon) -> int:
     return sum(int(number) for number in re.findall(r"batch of (\d+) record", daemon.text))
 
 
-def test_the_sample_application(original_python: Path, tmp_path: Path) -> None:
-    scripts = original_python.parent
-    (packages,) = scripts.parent.glob("lib/python3*/site-packages")
+def test_the_sample_application(original_python: Path, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    (packages,) = original_python.parents[1].glob("lib/python3*/site-packages")
+    check_sample(original_python, packages / "samples", jars_of(Generation.KCL_3, request), tmp_path)
+
+
+def test_the_newest_sample_application(newest_source: Path, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    check_sample(Path(sys.executable), newest_source / "samples", jars_of(Generation.KCL_3, request), tmp_path)
+
+
+def check_sample(python: Path, samples: Path, jars: Path, folder: Path) -> None:
     with LocalAws(streams={STREAM: 2}) as aws:
         kinesis, dynamodb = aws.client("kinesis"), aws.client("dynamodb")
         put(aws, STREAM, *(f"word {n}" for n in range(50)), keys=[f"clé {n} \N{PARTY POPPER}" for n in range(50)])
@@ -42,13 +51,13 @@ def test_the_sample_application(original_python: Path, tmp_path: Path) -> None:
         seed_leases(kinesis, dynamodb, application=APPLICATION, stream=STREAM)
         with Daemon(
             aws,
-            packages / "amazon_kclpy" / "jars",
+            jars,
             Generation.KCL_3,
             None,
-            [str(original_python), "-m", "fastkcl", "run", str(scripts / "sample_kclpy_app.py")],
-            tmp_path,
-            f"--properties={packages / 'samples' / 'sample.properties'}",
-            environment={"PYTHONPATH": str(OURS)},  # its environment has amazon_kclpy and nothing of ours
+            [str(python), "-m", "fastkcl", "run", str(samples / "sample_kclpy_app.py")],
+            folder,
+            f"--properties={samples / 'sample.properties'}",
+            environment={"PYTHONPATH": str(OURS)},  # an environment of amazon_kclpy has nothing of ours
         ) as daemon:
             daemon.wait_for("the first records", lambda: taken(daemon) == 80)
             shard = "shardId-000000000000"
@@ -71,7 +80,7 @@ def test_the_sample_application(original_python: Path, tmp_path: Path) -> None:
     ), daemon.text
     assert daemon.text.count("Shard has ended checkpointing") == 1
     assert daemon.text.count("Shutdown has been requested, checkpointing.") == 3
-    # It checkpoints once a minute, at a shard's end, and when it is asked to stop.
+    # It checkpoints once in a while, at a shard's end, and when it is asked to stop.
     assert {shard: stored.get(shard, (None, 0))[0] in places for shard, places in due.items()} == dict.fromkeys(
         due, True
     )
