@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import json
+import re
 import shlex
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from typing import Any
 
 import pytest
 from daemon_helpers import PATIENCE, Daemon, calls, data, jars_of, put
+from fastkcl.daemon.jars import find_jars
 from fastkcl.daemon.keys import Generation
 from fastkcl.local_aws import LocalAws
 from fastkcl.local_aws.leases import checkpoints, seed_leases
@@ -271,5 +273,19 @@ def test_known_providers_are_in_the_jars(generation: Generation, provider: str, 
 
 @generations
 def test_the_keys_are_those_of_the_jars(generation: Generation, request: pytest.FixtureRequest) -> None:
+    """The table is the newest release's; without what came after the release of these jars it is theirs."""
     written = json.loads((ROOT / "python/fastkcl/daemon/keys.json").read_text())[generation.value]
-    assert tool("daemon_keys").derive(jars_of(generation, request)) == written
+    jars = jars_of(generation, request)
+    release = find_jars(generation, jars).version
+    later = {what for what, first in written["since"].items() if numbers(release) < numbers(first)}
+    keys = {
+        name: [value for value in kind if f"{name}={value}" not in later] if isinstance(kind, list) else kind
+        for name, kind in written["keys"].items()
+        if name not in later
+    }
+    derived_from = re.sub(r"[\d.]+(?=\.jar)", release, written["derived_from"])
+    assert tool("daemon_keys").derive(jars) == {"derived_from": derived_from, "keys": keys, "open": written["open"]}
+
+
+def numbers(release: str) -> list[int]:
+    return [int(number) for number in release.split(".")]
