@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import fastkcl
+from fastkcl import dkb, processv1
 from fastkcl.kclpy import kcl
 from fastkcl.kclpy.v3 import processor
 
@@ -55,5 +56,11 @@ if interface == "run":
     fastkcl.run(Batches(), on_error="skip")
 elif interface == "drop-in":
     kcl.KCLProcess(Records()).run()
+elif interface == "stitch":
+    processv1.run(lambda message, stitch: close(None), ["instanceid=me", f"corepid={os.getppid()}"])
+elif interface == "stage":
+    stage = dkb.processor(input_type="text", output_type="text")(lambda content: close(None))
+    stage.configure(["--mode", "s"])
+    sys.exit(stage.run())
 else:
     kcl.KCLProcess(Records(), io.StringIO(sys.argv[4])).run()

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fastkcl.processv1 import ToStitchMessage
 from kcl_helpers import INITIALIZE, LEASE_LOST, Child, process_records, status
 from paths import PROGRAMS
 from waiting import PATIENCE, wait_until_idle
@@ -305,11 +306,32 @@ def test_a_program_that_closes_all_descriptors_is_told_so(interface: str, then: 
         code, stderr = child.wait()
     assert code == 1
     *_, last = stderr.splitlines()
-    assert last.startswith("fastkcl: descriptors_closed: this program has closed the descriptors on which it talks to")
+    assert last.startswith("fastkcl: descriptors_closed: this program has closed the descriptors that its standard")
     if then == "raises" and interface != "run":  # which settles nothing once the dialogue is broken
         assert stderr.count("Traceback") == 1
         assert "ValueError: boom" in stderr
     else:
         assert stderr == f"{last}\n"
+    for file in tmp_path.iterdir():
+        assert file.read_bytes() == LEASE_LOST
+
+
+@pytest.mark.parametrize("then", ["returns", "opens files"])
+@pytest.mark.parametrize(
+    ("interface", "message"),
+    [
+        ("stitch", ToStitchMessage(id=3, channel_name="c", data="x", from_stitch_instance_id="other").to_frame()),
+        ("stage", b"first\nsecond\n"),
+    ],
+    ids=["stitch", "stage"],
+)
+def test_programs_of_other_protocols_are_told_so_too(interface: str, message: bytes, then: str, tmp_path: Path) -> None:
+    with Child(str(PROGRAMS / "closes_descriptors.py"), interface, then, str(tmp_path)) as child:
+        child.daemon.send(message)
+        assert child.daemon.receive() is None
+        code, stderr = child.wait()
+    assert code == 1
+    assert "this program has closed the descriptors that its standard input and output were moved to" in stderr
+    assert stderr.count("\n") == 1
     for file in tmp_path.iterdir():
         assert file.read_bytes() == LEASE_LOST

@@ -28,7 +28,7 @@ from fastkcl.processv1.errors import ArgumentError
 from fastkcl.processv1.groups import GroupName, InstanceAddress
 from fastkcl.processv1.watch import CoreWatch
 from fastkcl.stdio import lossy, reports
-from fastkcl.stdio.descriptors import Descriptors
+from fastkcl.stdio.descriptors import LOST, Descriptors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ class Stitch:
             max_frame_bytes=max_frame_bytes,
         )
         self._descriptors = Descriptors.take() if descriptors is None else descriptors
+        self._lost = False
         if drop_stderr:
             lossy.drop_when_full(self._descriptors.write_fd)
         self._changed = threading.Condition()
@@ -404,13 +405,14 @@ class Stitch:
             if not ready:
                 continue
             try:
-                data = os.read(self._descriptors.read_fd, _CHUNK)
+                data = b"" if self._descriptors.lost else os.read(self._descriptors.read_fd, _CHUNK)
             except OSError:
                 data = b""
             with self._changed:
                 if data:
                     self._connection.receive_data(data)
                 else:
+                    self._tell_if_lost()
                     self._connection.receive_eof()
             self._handle_events()
             if not data:
@@ -424,8 +426,15 @@ class Stitch:
         with self._changed:
             if self._closed:
                 return
+            self._tell_if_lost()
             self._connection.core_gone()
         self._handle_events()
+
+    def _tell_if_lost(self) -> None:
+        """Say once why nobody is there any more, if it is this program; the caller has the lock."""
+        if self._descriptors.lost and not self._lost:
+            self._lost = True
+            reports.line(f"descriptors_closed: {LOST}")
 
     def _handle_events(self) -> None:
         """Do what the connection says."""

@@ -16,6 +16,7 @@ Workers that were forked *before* `take()` still hold the daemon's pipe; start t
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -27,8 +28,8 @@ _fork_hook_registered = False
 
 
 LOST = (
-    "this program has closed the descriptors on which it talks to the daemon, as os.closerange(3, ...) does; no status"
-    " is sent. Close only what the program has opened itself"
+    "this program has closed the descriptors that its standard input and output were moved to, as"
+    " os.closerange(3, ...) does; nothing is read or answered any more. Close only what the program has opened itself"
 )
 """What is said about descriptors that are `lost`."""
 
@@ -108,8 +109,10 @@ class Descriptors:
         """Write all of `data`.
 
         Raises:
-            OSError: write failed; BrokenPipeError where the daemon has gone.
+            OSError: write failed; BrokenPipeError where the daemon has gone, EBADF where the descriptors are `lost`.
         """
+        if self.lost:
+            raise OSError(errno.EBADF, LOST)
         write_all(self.write_fd, data)
 
     def close(self) -> None:
