@@ -143,6 +143,26 @@ def refuse_deferred_result(name: str, result: object) -> None:
     )
 
 
+def refuse_unrun(processor: object, method: str, result: object) -> None:
+    """As `refuse_deferred_result`, of code written for another package: only what nobody can have begun to run.
+
+    Args:
+        processor: whose method it was.
+        method: its name.
+        result: what it returned.
+
+    Raises:
+        TypeError: a coroutine, a generator or an asynchronous generator, at its start.
+    """
+    if result is None:
+        return
+    for kind in ("cr", "gi", "ag"):
+        if hasattr(type(result), f"{kind}_frame"):
+            begun = getattr(result, f"{kind}_running") or getattr(result, f"{kind}_suspended", False)
+            if getattr(result, f"{kind}_frame") is not None and not begun:
+                refuse_deferred_result(f"{type(processor).__name__}.{method}", result)
+
+
 def check_processor(processor: object) -> None:
     """Refuse what cannot be served, before the daemon's first message.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import binascii
 
 from fastkcl._core import DecodeError, KclpyRecordBase, decode_base64, kclpy_detach, kclpy_records
+from fastkcl.kcl.processor import refuse_unrun
 from fastkcl.kclpy.checkpoint_error import CheckpointError
 
 TYPE_CHECKING = False
@@ -39,15 +40,16 @@ __all__ = [
 class MessageDispatcher:
     """What a daemon asks; knows which method of a processor answers it."""
 
-    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> object:
+    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> None:
         """Call that method.
 
         Args:
             checkpointer: for the input, where one is allowed.
             record_processor: of version 3.
 
-        Returns:
-            What the method has returned, which is nothing unless it is a mistake.
+        Raises:
+            TypeError: the method only made a coroutine or a generator, which nobody runs.
+            Exception: what the method raised.
         """
         raise NotImplementedError
 
@@ -87,9 +89,9 @@ class InitializeInput(MessageDispatcher):
         """``initialize``."""
         return self._action  # type: ignore[no-any-return]
 
-    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> object:
+    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> None:
         """Call `initialize`."""
-        return record_processor.initialize(self)
+        refuse_unrun(record_processor, "initialize", record_processor.initialize(self))
 
 
 class ProcessRecordsInput(MessageDispatcher):
@@ -135,10 +137,10 @@ class ProcessRecordsInput(MessageDispatcher):
         """For pickle and copy: the records, and not the batch that they were rows of."""
         return vars(self) | {"_batch": None, "_received": ()}
 
-    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> object:
+    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> None:
         """Call `process_records`."""
         self._checkpointer = checkpointer
-        return record_processor.process_records(self)
+        refuse_unrun(record_processor, "process_records", record_processor.process_records(self))
 
 
 class LeaseLostCheckpointer:
@@ -201,9 +203,9 @@ class LeaseLostInput(MessageDispatcher):
         """``leaseLost``; ``shutdown`` from KCL 1."""
         return self._action  # type: ignore[no-any-return]
 
-    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> object:
+    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> None:
         """Call `lease_lost`."""
-        return record_processor.lease_lost(self)
+        refuse_unrun(record_processor, "lease_lost", record_processor.lease_lost(self))
 
 
 class ShardEndedInput(MessageDispatcher):
@@ -223,10 +225,10 @@ class ShardEndedInput(MessageDispatcher):
         """None until the input is dispatched."""
         return self._checkpointer  # type: ignore[return-value]
 
-    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> object:
+    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> None:
         """Call `shard_ended`."""
         self._checkpointer = checkpointer
-        return record_processor.shard_ended(self)
+        refuse_unrun(record_processor, "shard_ended", record_processor.shard_ended(self))
 
 
 class ShutdownRequestedInput(MessageDispatcher):
@@ -246,10 +248,10 @@ class ShutdownRequestedInput(MessageDispatcher):
         """``shutdownRequested``."""
         return self._action  # type: ignore[no-any-return]
 
-    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> object:
+    def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> None:
         """Call `shutdown_requested`."""
         self._checkpointer = checkpointer
-        return record_processor.shutdown_requested(self)
+        refuse_unrun(record_processor, "shutdown_requested", record_processor.shutdown_requested(self))
 
 
 class CheckpointInput:

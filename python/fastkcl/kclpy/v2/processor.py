@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fastkcl.kcl.processor import refuse_unrun
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -44,22 +46,26 @@ class V1toV2Processor(RecordProcessorBase):
     """
 
     def __init__(self, delegate: kcl.RecordProcessorBase) -> None:
-        self.delegate = delegate
+        self.delegate: Any = delegate
 
-    def initialize(self, initialize_input: messages.InitializeInput) -> Any:
+    def initialize(self, initialize_input: messages.InitializeInput) -> None:
         """Calls ``initialize(shard_id)``."""
-        return self.delegate.initialize(initialize_input.shard_id)
+        refuse_unrun(self.delegate, "initialize", self.delegate.initialize(initialize_input.shard_id))
 
-    def process_records(self, process_records_input: messages.ProcessRecordsInput) -> Any:
+    def process_records(self, process_records_input: messages.ProcessRecordsInput) -> None:
         """Calls ``process_records(records, checkpointer)``."""
         checkpointer: Any = process_records_input.checkpointer
-        return self.delegate.process_records(process_records_input.records, checkpointer)
+        refuse_unrun(
+            self.delegate, "process_records", self.delegate.process_records(process_records_input.records, checkpointer)
+        )
 
-    def shutdown(self, shutdown_input: messages.ShutdownInput) -> Any:
+    def shutdown(self, shutdown_input: messages.ShutdownInput) -> None:
         """Calls ``shutdown(checkpointer, reason)``."""
-        return self.delegate.shutdown(shutdown_input.checkpointer, shutdown_input.reason)
+        refuse_unrun(
+            self.delegate, "shutdown", self.delegate.shutdown(shutdown_input.checkpointer, shutdown_input.reason)
+        )
 
-    def shutdown_requested(self, shutdown_requested_input: messages.ShutdownRequestedInput) -> Any:
+    def shutdown_requested(self, shutdown_requested_input: messages.ShutdownRequestedInput) -> None:
         """Calls ``shutdown_requested(checkpointer)``."""
         checkpointer: Any = shutdown_requested_input.checkpointer
-        return self.delegate.shutdown_requested(checkpointer)
+        refuse_unrun(self.delegate, "shutdown_requested", self.delegate.shutdown_requested(checkpointer))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fastkcl.kcl.processor import refuse_unrun
 from fastkcl.kclpy.messages import ShutdownInput
 
 TYPE_CHECKING = False
@@ -48,24 +49,26 @@ class V2toV3Processor(RecordProcessorBase):
     """
 
     def __init__(self, delegate: v2processor.RecordProcessorBase) -> None:
-        self.delegate = delegate
+        self.delegate: Any = delegate
 
-    def initialize(self, initialize_input: messages.InitializeInput) -> Any:
+    def initialize(self, initialize_input: messages.InitializeInput) -> None:
         """Calls `initialize` with the same input."""
-        return self.delegate.initialize(initialize_input)
+        refuse_unrun(self.delegate, "initialize", self.delegate.initialize(initialize_input))
 
-    def process_records(self, process_records_input: messages.ProcessRecordsInput) -> Any:
+    def process_records(self, process_records_input: messages.ProcessRecordsInput) -> None:
         """Calls `process_records` with the same input."""
-        return self.delegate.process_records(process_records_input)
+        refuse_unrun(self.delegate, "process_records", self.delegate.process_records(process_records_input))
 
-    def lease_lost(self, lease_lost_input: messages.LeaseLostInput) -> Any:
+    def lease_lost(self, lease_lost_input: messages.LeaseLostInput) -> None:
         """Calls `shutdown` with reason ZOMBIE."""
-        return self.delegate.shutdown(ShutdownInput.zombie())
+        refuse_unrun(self.delegate, "shutdown", self.delegate.shutdown(ShutdownInput.zombie()))
 
-    def shard_ended(self, shard_ended_input: messages.ShardEndedInput) -> Any:
+    def shard_ended(self, shard_ended_input: messages.ShardEndedInput) -> None:
         """Calls `shutdown` with reason TERMINATE."""
-        return self.delegate.shutdown(ShutdownInput.terminate(shard_ended_input.checkpointer))
+        refuse_unrun(
+            self.delegate, "shutdown", self.delegate.shutdown(ShutdownInput.terminate(shard_ended_input.checkpointer))
+        )
 
-    def shutdown_requested(self, shutdown_requested_input: messages.ShutdownRequestedInput) -> Any:
+    def shutdown_requested(self, shutdown_requested_input: messages.ShutdownRequestedInput) -> None:
         """Calls `shutdown_requested` with the same input."""
-        return self.delegate.shutdown_requested(shutdown_requested_input)
+        refuse_unrun(self.delegate, "shutdown_requested", self.delegate.shutdown_requested(shutdown_requested_input))
