@@ -307,7 +307,7 @@ def test_a_program_that_closes_all_descriptors_is_told_so(interface: str, then: 
     assert code == 1
     *_, last = stderr.splitlines()
     assert last.startswith("fastkcl: descriptors_closed: this program has closed the descriptors that its standard")
-    if then == "raises" and interface != "run":  # which settles nothing once the dialogue is broken
+    if then == "raises":
         assert stderr.count("Traceback") == 1
         assert "ValueError: boom" in stderr
     else:

@@ -29,7 +29,6 @@ private while a stage runs: what is printed goes to standard error.
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,7 +45,7 @@ from fastkcl.dkb.log import log
 from fastkcl.dkb.messages import JSONMessage, Message, MessageType, message_class
 from fastkcl.kcl.processor import refuse_deferred_result
 from fastkcl.stdio import process, reports
-from fastkcl.stdio.descriptors import LOST, Descriptors
+from fastkcl.stdio.descriptors import Descriptors
 from fastkcl.stdio.signals import SignalWatch
 
 __all__ = ["Input", "ProcessorStage"]
@@ -353,8 +352,6 @@ class ProcessorStage:
         batch: list[Message] = []
         answered = 0  # messages in the columns that the connection knows of
         while connection.state != "CLOSED" and not (self._stopping and connection.state == "IDLE"):
-            if signals is not None and self._descriptors.lost:
-                raise OSError(errno.EBADF, LOST)
             try:
                 event = reader.read_run(connection.room or _NO_LIMIT) if columns else reader.read()
             except TimeoutError:

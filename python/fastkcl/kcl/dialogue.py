@@ -68,6 +68,7 @@ class Dialogue:
         except TimeoutError:
             raise
         except OSError as error:
+            self._check_descriptors()
             failure = RemoteProtocolError("read_failed", f"reading from the daemon: {error}", self.connection.state)
             failure.__cause__ = error
             self.connection.fail(failure)
@@ -118,8 +119,7 @@ class Dialogue:
         """Refuse to go on where that is not possible any more.
 
         Raises:
-            ProtocolError: the connection is in ERROR, this process is a forked child, or the program has closed our
-                descriptors.
+            ProtocolError: the connection is in ERROR, or this process is a forked child.
             SystemExit: a second signal was swallowed by user code.
         """
         self.signals.check()
@@ -132,14 +132,17 @@ class Dialogue:
                 )
             )
         self.connection.check()
-        if self._descriptors.lost:
-            self.connection.fail(LocalProtocolError("descriptors_closed", LOST, self.connection.state))
 
     def _write(self, line: bytes) -> None:
         try:
             self._descriptors.write(line)
         except OSError as error:
+            self._check_descriptors()
             what = f"the daemon does not read any more: {error} in state {self.connection.state}"
             failure = RemoteProtocolError("closed_while_waiting", what, self.connection.state)
             failure.__cause__ = error
             self.connection.fail(failure)
+
+    def _check_descriptors(self) -> None:
+        if self._descriptors.lost:
+            self.connection.fail(LocalProtocolError("descriptors_closed", LOST, self.connection.state))

@@ -74,6 +74,7 @@ class Pipe:
             end_broken(pipe._broken)
         if pipe._descriptors.forked:
             end_broken(RuntimeError(FORKED))
+        pipe._check_descriptors()
         pipe._is_left = False
         pipe._wakeup.watch()
         return pipe
@@ -128,8 +129,12 @@ class Pipe:
             SystemExit: the program has closed our descriptors, which is said.
         """
         with self._reading:
-            self._check()
-            message = self._reader.read()
+            self._check_fork()
+            try:
+                message = self._reader.read()
+            except OSError:
+                self._check_descriptors()
+                raise
         if isinstance(message, Initialize):
             self.shard = message
         return message
@@ -142,8 +147,12 @@ class Pipe:
             RuntimeError: this process is a forked child.
             SystemExit: the program has closed our descriptors, which is said.
         """
-        self._check()
-        self._descriptors.write(text.encode())
+        self._check_fork()
+        try:
+            self._descriptors.write(text.encode())
+        except OSError:
+            self._check_descriptors()
+            raise
 
     def close(self) -> None:
         """The daemon sees the end of our output."""
@@ -152,9 +161,11 @@ class Pipe:
         if self._broken is None:
             Pipe._of_process = None
 
-    def _check(self) -> None:
+    def _check_fork(self) -> None:
         if self._descriptors.forked:
             raise RuntimeError(FORKED)
+
+    def _check_descriptors(self) -> None:
         if self._descriptors.lost:
             _stop(f"descriptors_closed: {LOST}")
 

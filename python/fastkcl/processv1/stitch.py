@@ -405,7 +405,7 @@ class Stitch:
             if not ready:
                 continue
             try:
-                data = b"" if self._descriptors.lost else os.read(self._descriptors.read_fd, _CHUNK)
+                data = self._descriptors.read(_CHUNK)
             except OSError:
                 data = b""
             with self._changed:

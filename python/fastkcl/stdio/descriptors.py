@@ -105,13 +105,23 @@ class Descriptors:
         """Whether somebody else has closed one of them; its number may stand for another file by now."""
         return self.read_fd >= 0 and (file_of(self.read_fd), file_of(self.write_fd)) != self._files
 
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes of what there is; none at the end.
+
+        Raises:
+            OSError: read failed; EBADF where the descriptors are `lost`.
+        """
+        if file_of(self.read_fd) != self._files[0]:
+            raise OSError(errno.EBADF, LOST)
+        return os.read(self.read_fd, size)
+
     def write(self, data: bytes) -> None:
         """Write all of `data`.
 
         Raises:
             OSError: write failed; BrokenPipeError where the daemon has gone, EBADF where the descriptors are `lost`.
         """
-        if self.lost:
+        if file_of(self.write_fd) != self._files[1]:
             raise OSError(errno.EBADF, LOST)
         write_all(self.write_fd, data)
 
