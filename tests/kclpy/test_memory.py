@@ -229,13 +229,11 @@ class Processor(Base):
     with run(tmp_path, source) as child:
         line = batch(0, records, size)
         pid = child.child.process.pid
-        before = resident(pid)
+        most = 10 * records * (size + 400) + 2 * MB
+        idle = resident(pid) + most - MB
         for _ in range(10):
             child.process(line)
-        most = 10 * records * (size + 400) + 2 * MB
-        wait_until(
-            lambda: resident(pid) - before < most, "buffers to be given back", seen=lambda: resident(pid) - before
-        )
+        wait_until(lambda: resident(pid) < idle, "buffers to be given back", seen=lambda: (resident(pid), idle))
         figures = child.finish()
     assert figures["kept"] == 10 * records
     assert figures["grown"] < most
