@@ -233,6 +233,7 @@ class Processor(Base):
         idle = resident(pid) + most - MB
         for _ in range(10):
             child.process(line)
+        wait_until_idle(pid)  # records are given values of their own after the status
         wait_until(lambda: resident(pid) < idle, "buffers to be given back", seen=lambda: (resident(pid), idle))
         figures = child.finish()
     assert figures["kept"] == 10 * records

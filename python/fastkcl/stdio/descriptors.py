@@ -16,7 +16,6 @@ Workers that were forked *before* `take()` still hold the daemon's pipe; start t
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 
@@ -112,7 +111,7 @@ class Descriptors:
             OSError: read failed; EBADF where the descriptors are `lost`.
         """
         if file_of(self.read_fd) != self._files[0]:
-            raise OSError(errno.EBADF, LOST)
+            raise _lost()
         return os.read(self.read_fd, size)
 
     def write(self, data: bytes) -> None:
@@ -122,7 +121,7 @@ class Descriptors:
             OSError: write failed; BrokenPipeError where the daemon has gone, EBADF where the descriptors are `lost`.
         """
         if file_of(self.write_fd) != self._files[1]:
-            raise OSError(errno.EBADF, LOST)
+            raise _lost()
         write_all(self.write_fd, data)
 
     def close(self) -> None:
@@ -133,6 +132,12 @@ class Descriptors:
             for fd, file in zip((self.read_fd, self.write_fd), self._files, strict=True):
                 close_if_still(fd, file)
         self.read_fd = self.write_fd = -1
+
+
+def _lost() -> OSError:
+    import errno
+
+    return OSError(errno.EBADF, LOST)
 
 
 def file_of(fd: int) -> tuple[int, int] | None:
