@@ -21,7 +21,6 @@ pub enum Isa {
     Portable,
     /// None: every line is parsed as a whole by the general parsers, base64 a character at a time. Tests compare the
     /// others with it; it is not among [`supported`], and cannot be forced.
-    #[doc(hidden)]
     General,
 }
 

@@ -104,7 +104,7 @@ fn plain(batch: &RecordBatch) -> RecordBatch {
     columns.resize(DEAGGREGATED - 1, absent);
     columns.push(Arc::new(BooleanArray::new(BooleanBuffer::new_unset(rows), None)));
     let added = [&columns[3]].into_iter().chain(&columns[batch.as_arrow().num_columns()..]);
-    let held = added.map(|column| column.get_buffer_memory_size()).sum::<usize>();
+    let held = added.map(Array::get_buffer_memory_size).sum::<usize>();
     batch.with_columns(columns, batch.capacity_bytes() + held)
 }
 
