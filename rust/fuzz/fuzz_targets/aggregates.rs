@@ -3,6 +3,7 @@
 
 #![no_main]
 
+#[allow(dead_code, reason = "only what chooses is needed")]
 #[path = "../../codec/tests/grammar/mod.rs"]
 mod grammar;
 

@@ -108,26 +108,28 @@ fn found(decoder: &mut dyn Ending, input: &[u8], pieces: &[(usize, usize)]) -> V
     }
 }
 
+const FRAMES: [&[u8]; 14] = [
+    b"{\"Id\":1}\nend\n",
+    b"{\"Id\":\nend\n",
+    b"\nend\r\n",
+    b"{\"Id\":2}",
+    b"\nend",
+    b"\r",
+    b" end \n",
+    b"null\nend\n",
+    b"EOM",
+    b"EOP",
+    b"EOB",
+    b"EO",
+    b"E",
+    b"\xe2\x80",
+];
+
 /// Frames and markers of few kinds, between which anything may stand.
 fn frames(choices: &mut Choices<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     for _ in 0..choices.below(30) {
-        out.extend_from_slice(choices.pick(&[
-            b"{\"Id\":1}\nend\n",
-            b"{\"Id\":\nend\n",
-            b"\nend\r\n",
-            b"{\"Id\":2}",
-            b"\nend",
-            b"\r",
-            b" end \n",
-            b"null\nend\n",
-            b"EOM",
-            b"EOP",
-            b"EOB",
-            b"EO",
-            b"E",
-            b"\xe2\x80",
-        ] as &[&[u8]]));
+        out.extend_from_slice(choices.pick(&FRAMES));
     }
     out
 }
