@@ -19,8 +19,9 @@ use libfuzzer_sys::fuzz_target;
 const MOST_BUFFERS: usize = 1000;
 
 fn line(choices: &mut Choices<'_>) -> Vec<u8> {
-    let data = vec![7; choices.pick(&[0, 1, 50, 3000, 200_000])];
-    let key = "k".repeat(choices.pick(&[0, 1, 40, 2000]));
+    let rows = choices.pick(&[0, 0, 1, 2, 130, 300]);
+    let data = vec![7; choices.pick(&[0, 1, 50, 300, if rows > 2 { 1000 } else { 200_000 }])];
+    let key = "k".repeat(choices.pick(&[0, 1, 40, 400]));
     let record = |row: usize| RecordToWrite {
         data: (row % 5 != 4).then_some(&data[..]),
         partition_key: &key,
@@ -28,7 +29,7 @@ fn line(choices: &mut Choices<'_>) -> Vec<u8> {
         sub_sequence_number: (row % 3 != 2).then_some(1),
         timestamp_millis: (row % 7 != 6).then_some(1_748_736_000_000),
     };
-    process_records((0..choices.pick(&[0, 0, 1, 2, 130, 300])).map(record), None, LineDialect::Modern)
+    process_records((0..rows).map(record), None, LineDialect::Modern)
 }
 
 fn check(batch: &RecordBatch) {
