@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo test test-rust test-python test-system test-long test-neon test-asan fuzz fuzz-quick bench bench-codec bench-quick lint format wheel sdist clean
+.PHONY: demo test test-rust test-python test-system test-long test-paths test-neon test-asan fuzz fuzz-quick bench bench-codec bench-quick lint format wheel sdist clean
 
 # The dependencies, and a first build of the extension.
 $(VENV)/.installed: pyproject.toml tests/plugin/pyproject.toml tests/plugin/fastkcl_cases.py
@@ -45,18 +45,23 @@ test-neon:
 	if ! [ -d "$$(rustc --print sysroot)/lib/rustlib/$(NEON)" ]; then export RUSTC=/usr/bin/rustc; fi; \
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /" \
-	FASTKCL_REQUIRE_ISA=neon,portable \
+	FASTKCL_REQUIRE_ISA=neon,portable FASTKCL_PATH_CASES=6000 FASTKCL_PATH_LINES=2 \
 	cargo test --locked --package fastkcl-codec --target $(NEON) --target-dir target/neon --profile emulated --quiet \
-		--lib --test cases --test guard_pages --test kinesis
+		--lib --test cases --test guard_pages --test kinesis --test paths
+
+# Both paths of the codec on ten million cases, and on every cut and limit of ten thousand lines; hostile answers of 2 GiB.
+test-paths:
+	FASTKCL_PATH_CASES=10000000 FASTKCL_PATH_LINES=10000 \
+	cargo test --locked --package fastkcl-codec --quiet --test paths --test kinesis -- --include-ignored
 
 # The codec's tests under AddressSanitizer: reads and writes beyond what was given, and leaks.
 test-asan:
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address cargo test --locked --package fastkcl-codec --quiet \
-		--target $(shell rustc -vV | sed -n 's/^host: //p') --target-dir target/asan --lib --test cases --test guard_pages --test kinesis
+		--target $(shell rustc -vV | sed -n 's/^host: //p') --target-dir target/asan --lib --test cases --test guard_pages --test kinesis --test paths
 
 # Fuzz targets of rust/fuzz, under AddressSanitizer, from the case files on: an hour each, or a minute. What one finds is
 # in target/fuzz/artifacts, and becomes a case.
-FUZZ_TARGETS := line base64 framing frames get_records kpl markers
+FUZZ_TARGETS := line base64 framing frames get_records kpl markers paths finish aggregates batches
 FUZZ_SECONDS ?= 3600
 fuzz-quick: FUZZ_SECONDS = 60
 fuzz fuzz-quick:
@@ -84,6 +89,7 @@ test-system: $(VENV)/.built
 test-long: WORKERS = 3
 test-long: $(VENV)/.built
 	$(BIN)/python -c 'from fastkcl.daemon.jars import *; [find_jars(one, environ={}) for one in VERSIONS if one.is_1]'
+	$(MAKE) test-paths
 	FASTKCL_CHAOS_RUNS=50 $(PYTEST) -m 'system' tests/system
 
 # All suites, about an hour; some of them: make bench BENCH="decode pipe". The figures into docs/performance.md too:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import random
 import sys
 from pathlib import Path
 
@@ -37,6 +38,10 @@ def main() -> None:
     prefixes = {"line": LIMIT_AND_PIECES, "framing": PIECES, "frames": PIECES, "get_records": b"j"}
     prefixes |= dict.fromkeys(("base64", "kpl", "markers"), b"")
     texts["framing"] = texts["line"]
+    # Their bytes choose what the input is: noise chooses a bit of everything.
+    for target in ("paths", "finish", "aggregates", "batches"):
+        noise = random.Random(target)  # noqa: S311 - the same seeds each time
+        prefixes[target], texts[target] = b"", [noise.randbytes(400) for _ in range(200)]
     for target, prefix in prefixes.items():
         folder = Path(sys.argv[1]) / target
         folder.mkdir(parents=True, exist_ok=True)

@@ -411,6 +411,7 @@ class Decoder:
 
         Raises:
             DecodeError: the input ended inside a message (kind json), or the message is invalid.
+            RuntimeError: messages wait; iterate over them first. They are still there.
         """
 
 @final
@@ -929,6 +930,7 @@ class StitchDecoder:
 
         Raises:
             DecodeError: the input ended inside a frame (kind truncated_frame).
+            RuntimeError: messages wait; iterate over them first. They are still there.
         """
 
 @final
@@ -952,6 +954,7 @@ class EndLineFramer:
 
         Raises:
             DecodeError: it is too long (kind frame_too_long).
+            RuntimeError: frames wait; iterate over them first. They are still there.
         """
 
 def stitch_batch(messages: Sequence[ToStitchMessage], *, data: Literal["base64", "text"] = "base64") -> MessageBatch:
@@ -1027,7 +1030,7 @@ def message_batch(messages: Sequence[Buffer], *, first_number: int = 0) -> Messa
     """Messages that are at hand as Arrow columns, numbered from `first_number` on.
 
     Raises:
-        ValueError: they have more than 2 GiB together.
+        ValueError: they have more than 2 GiB together, or one's number more than 64 bits.
     """
 
 def pool_stats() -> dict[str, int]:

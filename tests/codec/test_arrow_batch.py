@@ -100,6 +100,23 @@ def test_empty_batch() -> None:
     assert pa.record_batch(batch).num_rows == 0
 
 
+def test_no_batch_has_more_bytes_than_it_holds() -> None:
+    """Empty ones neither, which have one offset a column, nor slices, nor those that aggregates are taken out of."""
+    answer = b'{"Records":[{"Data":"QQ==","PartitionKey":"k","SequenceNumber":"1"}]}'
+    batches = [
+        codec_helpers.batch_of(EMPTY),
+        codec_helpers.batch_of(LINE),
+        _core.decode_get_records(b'{"Records":[]}', "application/x-amz-json-1.1").batch,
+        _core.decode_get_records(answer, "application/x-amz-json-1.1").batch,
+    ]
+    batches += [_core.deaggregate(batch).batch for batch in batches]
+    batches += [batch.slice(0, 0) for batch in batches] + [batch.canonical() for batch in batches]
+    for batch in batches:
+        assert 0 < batch.nbytes <= batch.capacity_bytes, batch
+    for empty in (_core.message_batch([]), _core.stitch_batch([])):
+        assert 0 < empty.nbytes <= empty.capacity_bytes
+
+
 def test_position_of_a_batch_needs_a_decimal_number() -> None:
     batch = codec_helpers.batch_of(LINE.replace(b'"sequenceNumber":"10"', b'"sequenceNumber":"abc"'))
     assert batch[0].sequence_number == "abc"

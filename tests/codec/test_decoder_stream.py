@@ -2,6 +2,7 @@
 
 import array
 import json
+import os
 
 import codec_helpers
 import pytest
@@ -167,6 +168,101 @@ def test_finish_inside_a_message_is_an_error(part: bytes) -> None:
     with pytest.raises(_core.DecodeError, match="input ended inside a message") as caught:
         decoder.finish()
     assert caught.value.kind == "json"
+
+
+def test_finish_waits_for_what_came_before() -> None:
+    """Before the messages are taken it takes none of them, and blames no earlier line on the end of input."""
+    decoder = _core.Decoder()
+    decoder.feed(INITIALIZE + b'\n{"action":\n' + LEASE_LOST + b"\n" + LEASE_LOST[:5])
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="iterate"):
+            decoder.finish()
+    assert isinstance(next(decoder), _core.Initialize)
+    with pytest.raises(RuntimeError, match="iterate"):
+        decoder.finish()
+    with pytest.raises(_core.DecodeError, match="the line ended inside a message") as caught:
+        next(decoder)
+    assert caught.value.offset == 10
+    with pytest.raises(RuntimeError, match="iterate"):
+        decoder.finish()
+    assert list(decoder) == [_core.LeaseLost()]
+    with pytest.raises(_core.DecodeError, match="input ended inside a message"):
+        decoder.finish()
+    assert decoder.finish() is None
+
+
+@pytest.mark.parametrize("size", [1, 7, 4000])
+def test_finish_loses_nothing_whatever_was_taken_before(size: int) -> None:
+    stream = b"\n".join(b'{"action":"checkpoint","checkpoint":"%d","x":"%s"}' % (at, b"y" * 3000) for at in range(9))
+    decoder = _core.Decoder()
+    seen = []
+    for start in range(0, len(stream), size):
+        decoder.feed(stream[start : start + size])
+        if len(seen) < 3:
+            seen += [message for message in [next(decoder, None)] if message is not None]
+    with pytest.raises(RuntimeError):
+        decoder.finish()
+    seen += decoder
+    seen.append(decoder.finish())
+    assert [message.sequence_number for message in seen] == [str(at) for at in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("line", "limit", "error"),
+    [
+        (b'{"ac\ntion":"leaseLost"}', 12, ("json", 4)),
+        (b'{"ac\ntion":"leaseLost"}', 4, ("line_too_long", 4)),
+        (b'{"ac\ntion":"leaseLost"}', 5, ("json", 4)),
+        (b'{"ac\ntion":"leaseLost"}', 100, ("json", 4)),
+        (b'{\n"action":"leaseLost"}', 12, ("line_too_long", 12)),
+        (b'\n\n{"action":"leaseLost"}', 23, ("line_too_long", 23)),
+        (b'{"action":"leaseLost"}\n\n', 22, ("line_too_long", 22)),
+        (b'{"x":tr\nue,"action":"leaseLost"}', 20, ("json", 7)),
+        (b'{"x":"\\\n","action":"leaseLost"}', 20, ("json", 7)),
+        (b'{"action":"processRecords","records":[{"data":"QU\nJD"}]}', 50, ("json", 49)),
+        (b'{"action":"\xc3\n\xa9"}', 20, ("utf8", 11)),
+        (b'{\n"action":"\xc3\xa9"}', 13, ("line_too_long", 13)),
+    ],
+)
+def test_line_feeds_inside_of_one_line_and_a_limit(line: bytes, limit: int, error: tuple[str, int]) -> None:
+    with pytest.raises(_core.DecodeError) as caught:
+        _core.decode_line(line, max_line_bytes=limit)
+    assert (caught.value.kind, caught.value.offset) == error
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "offset"),
+    [
+        (b'{"action":"processRecords","records":[{"data":"=', "base64", 47),
+        (b'{"action":"processRecords","records":[{"x":1,"data":"=', "base64", 53),
+        (b'{"action":"processRecords","records":[{"data" : "QQ=A', "base64", 52),
+        (b'{"records":[{"data":"QUJDQ\\u003d"}],"action":"processRecords"}', "base64", 26),
+        (b'{"records":[{"data":"QUJDQ\\u003d', "json", 32),
+        (b'{"action":"processRecords","records":[{"x":1,"data":"Q', "json", 54),
+        (b'{"action":"processRecords","records":[{"x":1,"data":"QQ==\xc3(', "utf8", 57),
+        (b'{"action":"processRecords","records":[{"x":1,"data":"QQ==\xc3', "utf8", 57),
+        (b'{"action":"processRecords","records":[{"data":"QQ==\xc3', "utf8", 51),
+        (b'{"action":"processRecords","records":[{"x":1,"data":"\\u00\xc3', "utf8", 57),
+    ],
+)
+def test_input_that_ends_inside_data_is_looked_at_to_its_end(line: bytes, kind: str, offset: int) -> None:
+    """Whatever stands before `data`, from a pipe that closes there, and where a limit cuts it."""
+    reading, writing = os.pipe()
+    os.write(writing, line)
+    os.close(writing)
+    try:
+        with pytest.raises(_core.DecodeError) as caught:
+            _core.Reader(reading).read()
+    finally:
+        os.close(reading)
+    assert (caught.value.kind, caught.value.offset) == (kind, offset)
+    decoder = _core.Decoder(max_line_bytes=len(line))
+    decoder.feed(line + b"QUJDQUJD")
+    with pytest.raises(_core.DecodeError) as caught:
+        next(decoder)
+    cut = kind == "json" or line.endswith(b"\xc3")
+    limited = ("line_too_long", len(line)) if cut else (kind, offset)
+    assert (caught.value.kind, caught.value.offset) == limited
 
 
 def test_nothing_of_a_broken_line_comes_out() -> None:

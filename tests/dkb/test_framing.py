@@ -222,3 +222,10 @@ class TestColumns:
         assert batch.slice(0, 0).num_rows == 0
         with pytest.raises(IndexError, match="slice at 1, length 2 is outside of a batch of 2 messages"):
             batch.slice(1, 2)
+
+    def test_numbers_have_64_bits(self) -> None:
+        last = _core.message_batch([b"a"], first_number=2**63 - 2)
+        assert pa.record_batch(last)["number"].to_pylist() == [2**63 - 2]
+        for messages, first_number in (([b"a"], 2**63 - 1), ([b"", b""], 2**63 - 2)):
+            with pytest.raises(ValueError, match="64 bits"):
+                _core.message_batch(messages, first_number=first_number)

@@ -73,6 +73,30 @@ def outcome(case: dict[str, Any], size: int) -> dict[str, Any] | str:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
+def test_finish_waits_for_what_came_before() -> None:
+    """Before messages, errors and frames are taken it takes none of them."""
+    stream = b'{"Id":1}\nend\n{"Id":\nend\n{"Id":3}\nend\n{"Id":4}'
+    decoder = _core.StitchDecoder()
+    decoder.feed(stream)
+    seen: list[object] = []
+    while len(seen) < 3:
+        with pytest.raises(RuntimeError, match="iterate"):
+            decoder.finish()
+        try:
+            seen.append(next(decoder))
+        except _core.DecodeError as error:
+            seen.append(error.kind)
+    seen.append(decoder.finish())
+    assert seen == [_core.ToStitchMessage(id=1), "json", _core.ToStitchMessage(id=3), _core.ToStitchMessage(id=4)]
+    assert decoder.finish() is None
+    framer = _core.EndLineFramer()
+    framer.feed(stream)
+    with pytest.raises(RuntimeError, match="iterate"):
+        framer.finish()
+    assert [text for text, _ in framer] == [b'{"Id":1}', b'{"Id":', b'{"Id":3}']
+    assert framer.finish() == (b'{"Id":4}', False)
+
+
 @pytest.mark.parametrize("size", PIECES)
 @pytest.mark.parametrize("case", load("processv1-json", "json"))
 def test_processv1_case_is_read(case: dict[str, Any], size: int) -> None:

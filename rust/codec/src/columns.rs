@@ -218,11 +218,10 @@ impl Columns {
         }
     }
 
-    /// Bytes of the column of the longest values.
-    pub(crate) fn longest(&self) -> usize {
-        let texts = [&self.data, &self.keys, &self.sequences].map(|column| column.values.len());
+    /// Bytes of the values of data, keys, sequence numbers and encryption types.
+    pub(crate) fn values_bytes(&self) -> [usize; 4] {
         let types = self.encryption_types.as_ref().map_or(0, |types| types.text.values.len());
-        texts.into_iter().fold(types, usize::max)
+        [self.data.values.len(), self.keys.values.len(), self.sequences.values.len(), types]
     }
 
     /// Drops all records, keeps the memory.
@@ -348,6 +347,11 @@ impl Columns {
                 nulls.append_n_non_nulls(self.rows - nulls.len());
                 nulls.finish()
             });
+        if self.rows == 0 {
+            // Arrow's one offset of each column without rows.
+            let variable = 3 + usize::from(encryption_types.is_some());
+            capacity += variable * OFFSET;
+        }
         let nulls = [&data_nulls, &sub_nulls, &timestamp_nulls, &encryption_type_nulls];
         capacity += nulls.into_iter().flatten().map(|nulls| nulls.buffer().capacity()).sum::<usize>();
         let timestamps =

@@ -19,6 +19,9 @@ pub enum Isa {
     Neon,
     /// Plain Rust, any CPU.
     Portable,
+    /// None: every line is parsed as a whole by the general parsers, base64 a character at a time. Tests compare the
+    /// others with it; it is not among [`supported`], and cannot be forced.
+    General,
 }
 
 /// The environment variable that forces a level.
@@ -48,6 +51,7 @@ impl Isa {
             #[cfg(target_arch = "aarch64")]
             Self::Neon => "neon",
             Self::Portable => "portable",
+            Self::General => "general",
         }
     }
 
@@ -74,7 +78,7 @@ impl Isa {
             }
             #[cfg(target_arch = "aarch64")]
             Self::Neon => cfg!(target_endian = "little") && std::arch::is_aarch64_feature_detected!("neon"),
-            Self::Portable => true,
+            Self::Portable | Self::General => true,
         }
     }
 }

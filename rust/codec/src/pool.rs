@@ -318,7 +318,9 @@ pub(crate) mod memory {
     /// `pointer` is a mapping of `capacity` bytes; it is not used again.
     #[cfg(target_os = "linux")]
     unsafe fn unmap(pointer: NonNull<u8>, capacity: usize) {
-        // SAFETY: the mapping is ours alone. It cannot fail for a whole mapping.
+        // It fails only where the kernel has joined neighbours into one area that this would split, and has no more areas
+        // to give (vm.max_map_count). Then the pages stay, and are lost: nobody uses them again.
+        // SAFETY: the mapping is ours alone.
         unsafe { libc::munmap(pointer.as_ptr().cast(), capacity) };
     }
 
@@ -367,13 +369,19 @@ pub struct Stats {
     pub bytes: usize,
 }
 
-/// Counts what rests in the pools of this process.
+/// Counts what rests in the pools of this process. A buffer is counted from shortly before it rests until shortly after,
+/// so neither number is ever too small, or below 0; while other threads move buffers they are of slightly different times.
 #[must_use]
 pub fn stats() -> Stats {
     Stats { buffers: RESTING_BUFFERS.load(Ordering::Relaxed), bytes: RESTING_BYTES.load(Ordering::Relaxed) }
 }
 
 /// Buffers at rest: a decoder's own, or those of all answers.
+///
+/// A buffer that comes back while the pool is being closed is freed by one of both sides: who returns it writes a slot
+/// and then reads `closed`, who closes writes `closed` and then reads the slots. Of these four only a total order
+/// (`SeqCst`) says that one of them sees what the other has written; with acquire and release each could read before
+/// its own write is seen, and the buffer would stay.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     /// Each slot is null or owns a boxed `Buf`. Whoever swaps a pointer out owns it.
@@ -414,7 +422,7 @@ impl Pool {
     }
 
     fn take_slot(slot: &AtomicPtr<Buf>) -> Option<Buf> {
-        let boxed = slot.swap(ptr::null_mut(), Ordering::Acquire);
+        let boxed = slot.swap(ptr::null_mut(), Ordering::SeqCst);
         if boxed.is_null() {
             return None;
         }
@@ -427,22 +435,25 @@ impl Pool {
 
     /// Puts a buffer to rest; frees it if the pool is closed or the lane is full.
     pub(crate) fn put(&self, lane: Lane, buf: Buf) {
-        if buf.capacity() == 0 || self.closed.load(Ordering::Acquire) {
+        if buf.capacity() == 0 || self.closed.load(Ordering::Relaxed) {
             return;
         }
         let bytes = buf.capacity();
         let boxed = Box::into_raw(Box::new(buf));
+        // Before anybody can take it out, and count it so.
+        RESTING_BUFFERS.fetch_add(1, Ordering::Relaxed);
+        RESTING_BYTES.fetch_add(bytes, Ordering::Relaxed);
         for slot in &self.slots[lane as usize] {
-            if slot.compare_exchange(ptr::null_mut(), boxed, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                RESTING_BUFFERS.fetch_add(1, Ordering::Relaxed);
-                RESTING_BYTES.fetch_add(bytes, Ordering::Relaxed);
-                if self.closed.load(Ordering::Acquire) {
+            if slot.compare_exchange(ptr::null_mut(), boxed, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+                if self.closed.load(Ordering::SeqCst) {
                     // `rest` may have looked at this slot before the buffer was in it.
                     self.empty();
                 }
                 return;
             }
         }
+        RESTING_BUFFERS.fetch_sub(1, Ordering::Relaxed);
+        RESTING_BYTES.fetch_sub(bytes, Ordering::Relaxed);
         // SAFETY: no slot took the pointer, so it is still ours alone.
         drop(unsafe { Box::from_raw(boxed) });
     }
@@ -455,13 +466,13 @@ impl Pool {
 
     /// Frees all buffers at rest, and from now on each that comes back, until [`Pool::wake`].
     pub(crate) fn rest(&self) {
-        self.closed.store(true, Ordering::Release);
+        self.closed.store(true, Ordering::SeqCst);
         self.empty();
     }
 
     /// Buffers that come back are kept again.
     pub(crate) fn wake(&self) {
-        self.closed.store(false, Ordering::Release);
+        self.closed.store(false, Ordering::SeqCst);
     }
 }
 
@@ -495,7 +506,7 @@ pub(crate) fn lend(buf: Buf, lane: Lane, pool: &Arc<Pool>) -> Buffer {
 
 #[cfg(test)]
 mod tests {
-    use super::{Buf, Lane, Pool, Room, lend};
+    use super::{AtomicBool, Buf, Lane, Ordering, Pool, Room, lend};
     use std::sync::Arc;
 
     #[test]
@@ -524,6 +535,36 @@ mod tests {
         pool.wake();
         pool.put(Lane::Keys, Buf::exact(&[3; 100]));
         assert_eq!(pool.take(Lane::Keys).capacity(), 100);
+    }
+
+    /// Buffers come back on one thread while another takes them, and closes the pool: what is counted is never below 0.
+    #[test]
+    fn what_rests_is_counted_before_it_can_be_taken() {
+        let pool = Arc::new(Pool::default());
+        let done = Arc::new(AtomicBool::new(false));
+        let taker = std::thread::spawn({
+            let (pool, done) = (Arc::clone(&pool), Arc::clone(&done));
+            move || {
+                let mut most = 0;
+                while !done.load(Ordering::Relaxed) {
+                    drop(pool.take(Lane::Keys));
+                    most = most.max(super::stats().buffers).max(super::stats().bytes);
+                }
+                most
+            }
+        });
+        for turn in 0..200_000 {
+            pool.put(Lane::Keys, Buf::exact(&[1; 8]));
+            if turn % 64 == 0 {
+                pool.rest();
+                pool.wake();
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+        let most = taker.join().unwrap();
+        assert!(most < 1 << 40, "{most} buffers or bytes at rest");
+        pool.rest();
+        assert_eq!(pool.take(Lane::Keys).capacity(), 0);
     }
 
     #[test]

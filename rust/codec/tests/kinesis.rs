@@ -5,8 +5,9 @@ mod case_files;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use case_files::cases;
+use fastkcl_codec::RecordBatch;
 use fastkcl_codec::cpu;
-use fastkcl_codec::kinesis::kpl::{Aggregate, deaggregate};
+use fastkcl_codec::kinesis::kpl::{Aggregate, Fallback, TooLarge, deaggregate, deaggregate_within};
 use fastkcl_codec::kinesis::{Encoding, decode_get_records, decode_get_records_with_isa};
 use proptest::prelude::{any, prop, prop_assert_eq, proptest};
 use proptest::strategy::Strategy;
@@ -113,6 +114,59 @@ fn records_are_taken_apart_as_in_the_case_file() {
             assert_eq!(json!(users.aggregated(row)), user["aggregated"], "{case}");
         }
     }
+}
+
+/// The record of an aggregate of `users` user records.
+fn aggregated(users: usize, sequence_number: &str) -> Value {
+    let mut aggregate = Aggregate::default();
+    for _ in 0..users {
+        aggregate.add("k", b"d", None).unwrap();
+    }
+    json!({"Data": STANDARD.encode(aggregate.encode()), "PartitionKey": "k", "SequenceNumber": sequence_number})
+}
+
+fn batch_of(records: &[Value]) -> RecordBatch {
+    let body = json!({ "Records": records }).to_string();
+    decode_get_records(body.as_bytes(), Encoding::Json, None).unwrap().batch
+}
+
+/// A plain record counts with all of its values: those that aggregates have multiplied leave no room for it.
+#[test]
+fn what_does_not_fit_is_too_large_whatever_record_it_is() {
+    let digits = "7".repeat(1000);
+    let plain =
+        json!({"Data": "QQ==", "PartitionKey": "k", "SequenceNumber": digits, "EncryptionType": "K".repeat(5000)});
+    let batch = batch_of(&[aggregated(9, &digits), plain]);
+    let everything = 0..=u128::MAX;
+    for (most, fits) in [(8_999, false), (9_000, false), (9_999, false), (10_000, true)] {
+        assert_eq!(deaggregate_within(&batch, &everything, most).is_ok(), fits, "{most}");
+    }
+    let batch = batch.slice(1, 1);
+    assert!(deaggregate_within(&batch, &everything, 1).is_ok(), "a batch without aggregates keeps its columns");
+}
+
+/// The same at the real bound, with 2 GiB of sequence numbers.
+#[test]
+#[ignore = "needs 2 GiB of memory"]
+fn a_hostile_answer_is_too_large() {
+    let plain = json!({"Data": "QQ==", "PartitionKey": "k", "SequenceNumber": "7".repeat(300_000_000)});
+    let most = "7".repeat(100_000);
+    let mut records: Vec<_> = (0..19).map(|_| aggregated(1000, &most)).collect();
+    records.push(plain);
+    assert_eq!(deaggregate(&batch_of(&records), &(0..=u128::MAX)).unwrap_err(), TooLarge);
+}
+
+/// A sequence number that no service gives, once for each user record: the record is delivered as it came.
+#[test]
+fn one_record_is_never_too_large() {
+    let batch = batch_of(&[aggregated(3000, &"7".repeat(100_000))]);
+    let taken = deaggregate(&batch, &(0..=u128::MAX)).unwrap();
+    assert_eq!((taken.batch.len(), taken.aggregates, taken.fallbacks[Fallback::TooLarge as usize]), (1, 0, 1));
+}
+
+#[test]
+fn sizes_beyond_memory_are_added_without_overflow() {
+    assert_eq!(Aggregate::default().size_with("k", usize::MAX, None), usize::MAX);
 }
 
 fn bytes_of_hex(text: &Value) -> Vec<u8> {

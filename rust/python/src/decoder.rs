@@ -65,6 +65,17 @@ pub(crate) fn try_lock<'a, T>(state: &'a Mutex<T>, class: &str) -> PyResult<Mute
     })
 }
 
+/// What came before the end of input waits to be taken: `finish` would be of something else than its last part.
+pub(crate) struct Waiting;
+
+impl From<Waiting> for PyErr {
+    fn from(_: Waiting) -> Self {
+        PyRuntimeError::new_err(
+            "finish() before everything has been taken: iterate until the end first, also after an error",
+        )
+    }
+}
+
 /// Decode one complete line, with or without its line feed; None for a blank line.
 ///
 /// Raises:
@@ -130,10 +141,12 @@ impl Decoder {
     ///
     /// Raises:
     ///     DecodeError: the input ended inside a message (kind json), or the message is invalid.
+    ///     RuntimeError: messages wait; iterate over them first. They are still there.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let mut state = try_lock(&self.0, "Decoder")?;
         let state = &mut *state;
         // A line that takes the general way is only looked at now, so this may be any amount of work.
-        py.detach(|| state.decoder.finish()).map(|outcome| message_or_error(py, outcome)).transpose()
+        let last = py.detach(|| if state.decoder.has_waiting() { Err(Waiting) } else { Ok(state.decoder.finish()) });
+        last?.map(|outcome| message_or_error(py, outcome)).transpose()
     }
 }

@@ -295,10 +295,13 @@ impl MarkerReader {
 /// Messages that are at hand as Arrow columns, numbered from first_number on.
 ///
 /// Raises:
-///     ValueError: they have more than 2 GiB together.
+///     ValueError: they have more than 2 GiB together, or one's number more than 64 bits.
 #[pyfunction]
 #[pyo3(signature = (messages, *, first_number=0))]
 pub(crate) fn message_batch(messages: Vec<Bytes>, first_number: i64) -> PyResult<MessageBatch> {
+    if i64::try_from(messages.len()).ok().and_then(|count| first_number.checked_add(count)).is_none() {
+        return Err(PyValueError::new_err(format!("messages from number {first_number} on need more than 64 bits")));
+    }
     let mut run = dkb::RunColumns::new(first_number);
     for message in &messages {
         if run.is_full_for(message.len()) {

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::bytes::{Bytes, detach_for};
-use crate::decoder::try_lock;
+use crate::decoder::{Waiting, try_lock};
 use crate::errors::decode_error;
 use crate::message::keyword_repr;
 use crate::message_batch::MessageBatch;
@@ -187,6 +187,13 @@ enum Direction {
 }
 
 impl Direction {
+    fn has_waiting(&self) -> bool {
+        match self {
+            Self::ToStitch(decoder) => decoder.has_waiting(),
+            Self::FromStitch(decoder) => decoder.has_waiting(),
+        }
+    }
+
     fn next_message<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let refused = |error: Error| decode_error(py, &error);
         match self {
@@ -247,8 +254,12 @@ impl StitchDecoder {
     ///
     /// Raises:
     ///     DecodeError: the input ended inside a frame (kind truncated_frame).
+    ///     RuntimeError: messages wait; iterate over them first. They are still there.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let mut direction = try_lock(&self.0, "StitchDecoder")?;
+        if direction.has_waiting() {
+            return Err(Waiting.into());
+        }
         match &mut *direction {
             Direction::ToStitch(decoder) => decoder.finish(),
             Direction::FromStitch(decoder) => decoder.finish(),
@@ -319,9 +330,13 @@ impl EndLineFramer {
     ///
     /// Raises:
     ///     DecodeError: it is too long (kind frame_too_long).
+    ///     RuntimeError: frames wait; iterate over them first. They are still there.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyBytes>, bool)>> {
         let mut frames = try_lock(&self.0, "EndLineFramer")?;
         let Frames { framer, ready, .. } = &mut *frames;
+        if !ready.is_empty() {
+            return Err(Waiting.into());
+        }
         framer.finish(|frame| ready.push_back(found(frame)));
         frames.next_frame(py)
     }

@@ -12,13 +12,15 @@
 //!   portable.rs       tables, any CPU        ┐ Kernel: decode_run, and what the scanner needs for strings:
 //!   x86_64/avx2.rs    32 characters a turn   ├ plain_run, string_run, unescape
 //!   x86_64/avx512.rs  64 characters a turn   │
-//!   aarch64/neon.rs   64 characters a turn   ┘
+//!   aarch64/neon.rs   64 characters a turn   │
+//!   general.rs        none of all that       ┘
 //!   slow.rs           one character at a time, resumable, all errors
 //!   text.rs           a value from its opening quote on: kernel, end of text, slow path
 //! ```
 
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod aarch64;
+pub(crate) mod general;
 pub(crate) mod portable;
 pub(crate) mod slow;
 #[cfg(test)]
@@ -57,6 +59,9 @@ pub(crate) static VALUES: [u8; 256] = {
 /// A value of an implementing type is the proof that this CPU has the instructions: types that need any are made by
 /// their `detect` only. Callers are generic over this trait and entered by [`Kernels::run`].
 pub(crate) trait Kernel: Copy {
+    /// Whether records are scanned; otherwise the general parser takes all of them.
+    const SCANS: bool = true;
+
     /// Runs `routine` in a function of its own, compiled for these instructions. Besides entering an instruction set,
     /// this keeps what is seldom needed out of a hot loop, and out of its registers.
     fn run<R: Routine>(self, routine: R) -> R::Output;
@@ -103,6 +108,7 @@ pub(crate) enum Kernels {
     #[cfg(target_arch = "aarch64")]
     Neon(aarch64::neon::Neon),
     Portable(portable::Portable),
+    General(general::General),
 }
 
 impl Kernels {
@@ -115,6 +121,7 @@ impl Kernels {
             Isa::Avx2 => x86_64::avx2::Avx2::detect().map(Self::Avx2),
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => aarch64::neon::Neon::detect().map(Self::Neon),
+            Isa::General => Some(Self::General(general::General)),
             Isa::Portable => None,
         }
         .unwrap_or(Self::Portable(portable::Portable))
@@ -136,7 +143,13 @@ impl Kernels {
             #[cfg(target_arch = "aarch64")]
             Self::Neon(kernel) => kernel.run(routine),
             Self::Portable(kernel) => kernel.run(routine),
+            Self::General(kernel) => kernel.run(routine),
         }
+    }
+
+    /// [`Kernel::SCANS`].
+    pub(crate) const fn scan(self) -> bool {
+        !matches!(self, Self::General(_))
     }
 }
 

@@ -88,7 +88,16 @@ impl Text {
     /// There is an error in it.
     pub(crate) fn check_rest(&mut self, kernels: Kernels, input: Padded<'_>, base: usize, from: usize) -> Result<()> {
         self.slow.get_or_insert_default();
-        self.advance(kernels, input, base, from, &mut Buf::new()).map(drop)
+        let Progress::Open(open) = self.advance(kernels, input, base, from, &mut Buf::new())? else { return Ok(()) };
+        let (rest, offset) = (&input.input()[open..], base.wrapping_add(open));
+        match rest {
+            [0x80..=0xff, ..] => Err(json::utf8_error(offset)),
+            [b'\\', ..] => match json::escape(rest, offset)? {
+                Escape::CutCharacter(at) => Err(json::utf8_error(offset.wrapping_add(at))),
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
     }
 
     /// Decodes `input[from..]` into `out` as far as it goes. `base` is the line offset of `input[0]`.

@@ -105,6 +105,11 @@ pub(crate) fn utf8_sequence(bytes: &[u8]) -> std::result::Result<usize, BadUtf8>
     Ok(length)
 }
 
+/// Whether the error is only that the bytes from its place on, `rest`, end inside of a character.
+pub(crate) fn is_cut_character(error: &Error, rest: &[u8]) -> bool {
+    error.kind() == ErrorKind::Utf8 && utf8_sequence(rest) == Err(BadUtf8::Incomplete)
+}
+
 #[cold]
 pub(crate) fn utf8_error(offset: usize) -> Error {
     Error::new(

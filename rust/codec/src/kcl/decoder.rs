@@ -16,13 +16,14 @@ use std::sync::Mutex;
 
 use super::line;
 use super::message::Message;
-use super::stream::Stream;
+use super::stream::{Stream, too_long};
 use crate::base64::Kernels;
 use crate::columns::Columns;
 use crate::cpu::Isa;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::framing::{READ_BYTES, is_blank};
 use crate::input::{Padded, SLACK, pad};
+use crate::json::is_cut_character;
 use crate::pool::{Room, memory};
 
 const PAGE: usize = 4096;
@@ -162,13 +163,23 @@ impl Decoder {
         message
     }
 
-    /// The end of input: what stands without an LF is handled as a line.
+    /// Whether messages, or errors, of complete lines wait to be taken.
+    pub fn has_waiting(&mut self) -> bool {
+        if self.ready.is_empty() {
+            let next = self.next_message();
+            self.ready.extend(next);
+        }
+        !self.ready.is_empty()
+    }
+
+    /// The end of input: the next of what waits, and then what stands without an LF, which is a line.
     ///
     /// # Errors
     /// As [`Decoder::next_message`]; the input ended inside a message.
     pub fn finish(&mut self) -> Option<Result<Message>> {
-        if self.is_at_line_start() {
-            return None;
+        let waiting = self.next_message();
+        if waiting.is_some() || self.is_at_line_start() {
+            return waiting;
         }
         self.feed(b"\n");
         let message = self.next_message()?;
@@ -220,23 +231,33 @@ pub fn decode_line(line: &[u8], max_line_bytes: usize) -> Result<Option<Message>
     let alone = decoder.next_message().is_none() && decoder.is_at_line_start();
     let one_line = memchr::memchr(b'\n', line).is_none();
     debug_assert!(alone || !one_line);
-    if alone && (matches!(result, Some(Ok(_))) || one_line) {
+    if alone && (one_line || (matches!(result, Some(Ok(_))) && line.len() <= max_line_bytes)) {
         Spare::put(decoder, line.len());
         return result.transpose();
     }
-    if line.len() > max_line_bytes {
-        // There is an LF in it, so the decoder has seen several lines. Without one it sees the line as it is.
-        let one_line: Vec<u8> = line.iter().map(|byte| if *byte == b'\n' { b' ' } else { *byte }).collect();
-        return decode_line(&one_line, max_line_bytes);
-    }
+    // There is an LF in it, so the decoder has seen several lines.
     let padded = pad(line);
+    let end = line.len().min(max_line_bytes);
     let mut columns = Columns::new();
-    let parsed = line::whole(Kernels::active(), Padded::new(&padded, line.len()), 0, 0, &mut columns);
-    let parsed = parsed.map_err(|error| {
+    let parsed = line::whole(Kernels::active(), Padded::new(&padded, end), 0, 0, &mut columns);
+    let message = match parsed {
+        Ok(_) if line.len() > end => Err(too_long(max_line_bytes)),
+        Err(error) if line.len() > end && is_cut(&error, &line[..end]) => Err(too_long(max_line_bytes)),
+        Err(error) if error.is_at_end() && error.offset() != Some(end) => {
+            Err(error.with_what("no JSON: a line feed inside of a value"))
+        }
+        parsed => parsed.map(|parsed| Stream::message_of(parsed, &mut columns, None)),
+    };
+    message.map(Some).map_err(|error| {
         let offset = error.offset().unwrap_or_default();
         error.with_context(line, offset)
-    })?;
-    Ok(Some(Stream::message_of(parsed, &mut columns, None)))
+    })
+}
+
+/// Whether the error is only that `line` ends: it may be another one, or none, where the line goes on.
+fn is_cut(error: &Error, line: &[u8]) -> bool {
+    let rest = error.offset().and_then(|offset| line.get(offset..)).unwrap_or_default();
+    rest.is_empty() || is_cut_character(error, rest)
 }
 
 /// The decoder that [`decode_line`] has used last, so that its buffers serve again. Whoever finds it taken makes another.

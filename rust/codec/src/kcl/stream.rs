@@ -28,7 +28,7 @@ use crate::columns::Columns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::framing::{LineEnd, is_blank};
 use crate::input::Padded;
-use crate::json::{self, BadUtf8, Cursor, End, Nesting, is_cut_value};
+use crate::json::{self, Cursor, End, Nesting, is_cut_value};
 use crate::record::Shape;
 use crate::record::fast::{Members, Records, Stop};
 use crate::record::general::{Fields, record};
@@ -152,14 +152,15 @@ impl Stream {
         }
     }
 
-    /// What may be looked at of the line at `at`: as much as its limit allows, and one byte, which may be its LF. So
-    /// a line that is too long has the same error whole and in pieces.
+    /// What may be looked at of the line at `at`: as much as its limit allows, and its LF. So a line that is too long
+    /// has the same error whole and in pieces.
     fn within_limit<'a>(&self, input: Padded<'a>, at: usize) -> Padded<'a> {
         if matches!(self.state, State::Skip) {
             return input;
         }
         let begin = if matches!(self.state, State::LineStart) { at } else { 0_usize.wrapping_sub(self.base) };
-        let end = begin.wrapping_add(self.max_line_bytes).wrapping_add(1);
+        let end = begin.wrapping_add(self.max_line_bytes);
+        let end = if input.input().get(end) == Some(&b'\n') { end + 1 } else { end };
         // A line that began before this input has `begin` below 0, and so perhaps `end`.
         if end >= at && end < input.end() { input.until(end) } else { input }
     }
@@ -170,23 +171,13 @@ impl Stream {
         self.columns.clear();
         let offset = error.offset().unwrap_or_default();
         let beyond = offset > self.max_line_bytes || (offset == self.max_line_bytes && !error.is_at_end());
-        let error = if beyond { self.too_long() } else { error };
+        let error = if beyond { too_long(self.max_line_bytes) } else { error };
         let index = error.offset().unwrap_or_default().wrapping_sub(self.base);
         let index = if index <= input.end() { index } else { 0 };
         let line = LineEnd::from(index).find(input.input()).unwrap_or(input.end());
         // Index 0 where the line began before this input.
         let start = Some(0_usize.wrapping_sub(self.base)).filter(|start| *start <= index).unwrap_or(0);
         error.with_context(&input.input()[start..line], index - start)
-    }
-
-    #[cold]
-    fn too_long(&self) -> Error {
-        let limit = self.max_line_bytes;
-        Error::new(
-            ErrorKind::LineTooLong,
-            limit,
-            format!("line of more than {limit} bytes; max_line_bytes sets the limit"),
-        )
     }
 
     /// The error of an open line that has passed its limit by index `end`: the first one before the limit, if it has one.
@@ -203,14 +194,13 @@ impl Stream {
         {
             return Some(error);
         }
-        Some(self.too_long())
+        Some(too_long(self.max_line_bytes))
     }
 
     /// Whether the error is only that the end of `input` cuts a character.
     fn is_cut_character(&self, error: &Error, input: Padded<'_>) -> bool {
         let index = error.offset().unwrap_or_default().wrapping_sub(self.base);
-        error.kind() == ErrorKind::Utf8
-            && input.input().get(index..).is_some_and(|rest| json::utf8_sequence(rest) == Err(BadUtf8::Incomplete))
+        input.input().get(index..).is_some_and(|rest| json::is_cut_character(error, rest))
     }
 
     fn cursor<'a>(&self, input: Padded<'a>, at: usize) -> Cursor<'a> {
@@ -276,13 +266,13 @@ impl Stream {
             State::LineStart => {
                 self.base = 0_usize.wrapping_sub(*at);
                 match Opening::of(rest) {
-                    Opening::Whole(length) => {
+                    Opening::Whole(length) if self.kernels.scan() => {
                         self.columns.begin();
                         *at += length;
                         self.state = State::Element { first: true };
                     }
                     Opening::Cut => return Ok(Step::Wait),
-                    Opening::Other => self.state = State::Collect(LineEnd::default()),
+                    Opening::Whole(_) | Opening::Other => self.state = State::Collect(LineEnd::default()),
                 }
                 Ok(Step::On)
             }
@@ -414,6 +404,13 @@ impl Stream {
         self.state = State::After;
         Ok(Step::On)
     }
+}
+
+/// The error of a line that is longer than the limit.
+#[cold]
+pub(crate) fn too_long(limit: usize) -> Error {
+    let what = format!("line of more than {limit} bytes; max_line_bytes sets the limit");
+    Error::new(ErrorKind::LineTooLong, limit, what)
 }
 
 /// Skips white space that cannot end the line; false if more input is needed to see what follows.

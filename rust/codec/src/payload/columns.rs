@@ -43,6 +43,9 @@ pub(crate) struct Bytes {
     bytes: Vec<u8>,
 }
 
+/// The items of all lists of a column: eight of them may take a byte, so that no bound of bytes bounds their number.
+pub(crate) const LARGEST_ITEMS: usize = (1 << 31) - 1;
+
 /// Lists one after another.
 pub(crate) struct List {
     field: FieldRef,
@@ -239,7 +242,7 @@ impl Struct {
 }
 
 fn end(length: usize) -> i32 {
-    i32::try_from(length).expect("LARGEST_BYTES bounds what is in a column")
+    i32::try_from(length).expect("LARGEST_BYTES and LARGEST_ITEMS bound what is in a column")
 }
 
 fn length(end: i32) -> usize {

@@ -9,7 +9,7 @@ use std::fmt;
 use chrono::NaiveDate;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::columns::{Column, Struct, Values};
+use super::columns::{Column, LARGEST_ITEMS, Struct, Values};
 use super::loss::Kind;
 
 /// What became of a text.
@@ -140,7 +140,7 @@ impl<'de> Visitor<'de> for Slot<'_> {
         let Values::List(lists) = &mut self.column.values else { return Err(misfit()) };
         let before = lists.items.nbytes();
         while items.next_element_seed(Slot { column: &mut lists.items, max_bytes: self.max_bytes })?.is_some() {
-            if lists.items.nbytes() - before > self.max_bytes {
+            if lists.items.nbytes() - before > self.max_bytes || lists.items.len() > LARGEST_ITEMS {
                 return Err(misfit());
             }
         }

@@ -118,6 +118,10 @@ impl Payloads {
         let mut rows = 0;
         let mut own = 0;
         for row in from..batch.len() {
+            let largest = batch.data(row).map_or(0, <[u8]>::len).max(self.max_payload_bytes);
+            if rows > 0 && i32::try_from(columns.nbytes() + largest).is_err() {
+                break;
+            }
             columns.push(self, batch.data(row), &mut unpacked);
             let more = own_bytes(batch, row);
             if rows > 0 && columns.nbytes() + own + more > max_bytes {

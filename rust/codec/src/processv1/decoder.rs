@@ -44,7 +44,13 @@ impl<M: Message> Decoder<M> {
         framer.feed(bytes, |frame| ready.extend(outcome(frame, *max_frame_bytes)));
     }
 
-    /// The end of input: what is open is a frame if it is a whole message.
+    /// Whether messages, or errors, of complete frames wait to be taken.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// The end of input: what is open is a frame if it is a whole message. It comes after what waits.
     pub fn finish(&mut self) {
         let Self { max_frame_bytes, framer, ready } = self;
         framer.finish(|frame| ready.extend(outcome(frame, *max_frame_bytes)));

@@ -54,6 +54,9 @@ impl<S: Shape> Routine for Records<'_, S> {
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> Scanned {
         let mut record = self.at;
+        if !K::SCANS {
+            return Scanned { stop: Stop::Element(record), record };
+        }
         loop {
             let window = self.input.until(self.input.end().min(record + WINDOW));
             let stop = scan(kernel, self.shape, window, &mut record, self.columns);
@@ -80,7 +83,7 @@ impl<S: Shape> Routine for Members<'_, S> {
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> Option<usize> {
-        members(kernel, self.shape, self.input, self.at, self.columns)
+        if K::SCANS { members(kernel, self.shape, self.input, self.at, self.columns) } else { None }
     }
 }
 

@@ -123,9 +123,13 @@ fn data(cursor: &mut Cursor<'_>, columns: &mut Columns) -> Result<bool> {
     match cursor.peek() {
         Some(b'"') => {
             let (input, base) = (cursor.input, cursor.base);
-            match Text::default().advance(cursor.kernels, input, base, cursor.at + 1, &mut columns.data.values)? {
+            let mut text = Text::default();
+            match text.advance(cursor.kernels, input, base, cursor.at + 1, &mut columns.data.values)? {
                 Progress::Closed(at) => cursor.at = at,
-                Progress::Open(_) => return Err(Error::at_end(base.wrapping_add(input.end()))),
+                Progress::Open(at) => {
+                    text.check_rest(cursor.kernels, input, base, at)?;
+                    return Err(Error::at_end(base.wrapping_add(input.end())));
+                }
             }
             Ok(false)
         }

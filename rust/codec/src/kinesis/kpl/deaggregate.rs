@@ -1,6 +1,7 @@
 //! A batch's aggregates taken apart, columns to columns.
 
 use std::fmt;
+use std::iter;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -10,9 +11,10 @@ use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, StringArray};
 use arrow_buffer::BooleanBuffer;
 
+use super::LARGEST_COLUMN_BYTES;
 use super::message::{Fallback, Message, body};
 use crate::batch::RecordBatch;
-use crate::columns::{ANSWERED, CANONICAL, Columns, DEAGGREGATED, Fixed};
+use crate::columns::{ANSWERED, Columns, DEAGGREGATED, Fixed};
 use crate::kinesis::answer::Spare;
 
 /// User records, and what became of the records that they were in.
@@ -30,13 +32,15 @@ pub struct Deaggregated {
     pub fallbacks: [usize; Fallback::ALL.len()],
 }
 
-/// The user records' values do not fit into the 32-bit offsets of one batch.
+/// The values of a column do not fit into the 32-bit offsets of one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge;
 
 impl fmt::Display for TooLarge {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("the user records of these aggregates have more than 2^31 - 1 bytes of keys; take fewer at once")
+        out.write_str(
+            "the user records of these aggregates have more than 2^31 - 1 bytes in a column; take fewer at once",
+        )
     }
 }
 
@@ -48,6 +52,23 @@ impl std::error::Error for TooLarge {}
 /// # Errors
 /// [`TooLarge`]; a batch of one record never is.
 pub fn deaggregate(batch: &RecordBatch, owned: &RangeInclusive<u128>) -> Result<Deaggregated, TooLarge> {
+    deaggregate_within(batch, owned, LARGEST_COLUMN_BYTES)
+}
+
+/// [`deaggregate`] with another bound of a column's values, for tests: one that they can reach.
+///
+/// # Errors
+/// The same.
+///
+/// # Panics
+/// The bound is above [`LARGEST_COLUMN_BYTES`].
+#[doc(hidden)]
+pub fn deaggregate_within(
+    batch: &RecordBatch,
+    owned: &RangeInclusive<u128>,
+    most: usize,
+) -> Result<Deaggregated, TooLarge> {
+    assert!(most <= LARGEST_COLUMN_BYTES, "offsets are 32 bits wide");
     let columns = batch.as_arrow().num_columns();
     let mut result = Deaggregated {
         batch: batch.clone(),
@@ -61,7 +82,7 @@ pub fn deaggregate(batch: &RecordBatch, owned: &RangeInclusive<u128>) -> Result<
     }
     result.batch = match first_aggregate(batch) {
         None => plain(batch),
-        Some(first) => take_apart(batch, first, owned, &mut result)?,
+        Some(first) => take_apart(batch, first, owned, most, &mut result)?,
     };
     Ok(result)
 }
@@ -77,16 +98,13 @@ fn first_aggregate(batch: &RecordBatch) -> Option<usize> {
 fn plain(batch: &RecordBatch) -> RecordBatch {
     let rows = batch.len();
     let mut columns = batch.as_arrow().columns().to_vec();
-    if columns.len() == CANONICAL {
-        columns.push(Arc::new(StringArray::new_null(rows)));
-    }
     let subs = columns[3].as_primitive::<Int64Type>();
-    let subs = Int64Array::from_iter_values(subs.iter().map(Option::unwrap_or_default));
-    columns[3] = Arc::new(subs);
-    let none = BooleanArray::new(BooleanBuffer::new_unset(rows), None);
-    let added: [ArrayRef; 2] = [Arc::new(StringArray::new_null(rows)), Arc::new(none)];
-    let held = columns[3].get_buffer_memory_size() + added.iter().map(Array::get_buffer_memory_size).sum::<usize>();
-    columns.extend(added);
+    columns[3] = Arc::new(Int64Array::from_iter_values(subs.iter().map(Option::unwrap_or_default)));
+    let absent: ArrayRef = Arc::new(StringArray::new_null(rows));
+    columns.resize(DEAGGREGATED - 1, absent);
+    columns.push(Arc::new(BooleanArray::new(BooleanBuffer::new_unset(rows), None)));
+    let added = [&columns[3]].into_iter().chain(&columns[batch.as_arrow().num_columns()..]);
+    let held = added.map(Array::get_buffer_memory_size).sum::<usize>();
     batch.with_columns(columns, batch.capacity_bytes() + held)
 }
 
@@ -95,13 +113,15 @@ fn take_apart(
     batch: &RecordBatch,
     first: usize,
     owned: &RangeInclusive<u128>,
+    most: usize,
     result: &mut Deaggregated,
 ) -> Result<RecordBatch, TooLarge> {
     let mut users =
-        Users { columns: Spare::take(), hash_keys: StringBuilder::new(), aggregated: BooleanBuilder::new() };
+        Users { columns: Spare::take(), hash_keys: StringBuilder::new(), aggregated: BooleanBuilder::new(), most };
     for row in 0..batch.len() {
         let aggregate = batch.data(row).filter(|_| row >= first).and_then(body);
-        match aggregate.map(|(body, digest)| Message::read(body, digest)) {
+        let repeated = batch.sequence_number(row).len() + batch.encryption_type(row).map_or(0, str::len);
+        match aggregate.map(|(body, digest)| Message::read(body, digest, repeated)) {
             None => users.plain(batch, row)?,
             Some(Err(fallback)) => {
                 result.fallbacks[fallback as usize] += 1;
@@ -125,12 +145,14 @@ struct Users {
     columns: Columns,
     hash_keys: StringBuilder,
     aggregated: BooleanBuilder,
+    /// Bytes that a column's values may have.
+    most: usize,
 }
 
 impl Users {
     fn plain(&mut self, batch: &RecordBatch, row: usize) -> Result<(), TooLarge> {
         let (data, key) = (batch.data(row), batch.partition_key(row));
-        self.make_sure_of_room(data.map_or(0, <[u8]>::len).max(key.len()))?;
+        self.make_sure_of_room(batch, row, iter::once((key, None, data.unwrap_or_default())))?;
         self.user_record(batch, row, key, data, batch.sub_sequence_number(row).unwrap_or_default());
         self.hash_keys.append_null();
         self.aggregated.append_value(false);
@@ -138,11 +160,7 @@ impl Users {
     }
 
     fn aggregate(&mut self, batch: &RecordBatch, row: usize, message: &Message<'_>) -> Result<(), TooLarge> {
-        let data = batch.data(row).map_or(0, <[u8]>::len);
-        let sequence_numbers = batch.sequence_number(row).len().saturating_mul(message.user_records().count());
-        let encryption_types = batch.encryption_type(row).map_or(0, str::len);
-        let encryption_types = encryption_types.saturating_mul(message.user_records().count());
-        self.make_sure_of_room(data.max(message.key_bytes).max(sequence_numbers).max(encryption_types))?;
+        self.make_sure_of_room(batch, row, message.user_records())?;
         for (sub_sequence_number, (key, hash_key, data)) in (0..).zip(message.user_records()) {
             self.user_record(batch, row, key, Some(data), sub_sequence_number);
             self.hash_keys.append_option(hash_key);
@@ -168,11 +186,26 @@ impl Users {
         });
     }
 
-    /// Whether each column takes `more` bytes.
-    fn make_sure_of_room(&self, more: usize) -> Result<(), TooLarge> {
-        let hash_keys = self.hash_keys.values_slice().len();
-        let longest = self.columns.longest().max(hash_keys);
-        if longest.saturating_add(more) > i32::MAX as usize { Err(TooLarge) } else { Ok(()) }
+    /// Whether the columns take these user records of row `row`: partition key, explicit hash key and data of each.
+    fn make_sure_of_room<'a>(
+        &self,
+        batch: &RecordBatch,
+        row: usize,
+        users: impl Iterator<Item = (&'a str, Option<&'a str>, &'a [u8])>,
+    ) -> Result<(), TooLarge> {
+        let [mut all_data, mut keys, mut sequence_numbers, mut encryption_types] = self.columns.values_bytes();
+        let mut hash_keys = self.hash_keys.values_slice().len();
+        let sequence_number = batch.sequence_number(row).len();
+        let encryption_type = batch.encryption_type(row).map_or(0, str::len);
+        for (key, hash_key, data) in users {
+            all_data += data.len();
+            keys += key.len();
+            hash_keys += hash_key.map_or(0, str::len);
+            sequence_numbers += sequence_number;
+            encryption_types += encryption_type;
+        }
+        let bytes = [all_data, keys, hash_keys, sequence_numbers, encryption_types];
+        if bytes.into_iter().all(|bytes| bytes <= self.most) { Ok(()) } else { Err(TooLarge) }
     }
 
     fn finish(mut self, batch: &RecordBatch) -> RecordBatch {

@@ -108,7 +108,8 @@ impl Aggregate {
         let hash_key = explicit_hash_key.map(|key| self.explicit_hash_keys.look_up(key));
         let record = record_len(index, hash_key.map(|(index, _)| index), data_len);
         let outer = if self.is_empty() { partition_key.len() } else { 0 };
-        self.size() + outer + key_added + hash_key.map_or(0, |(_, added)| added) + bytes_field_len(record)
+        let keys = outer + key_added + hash_key.map_or(0, |(_, added)| added);
+        bytes_field_len(record).saturating_add(self.size() + keys)
     }
 
     /// Adds a user record.
@@ -167,7 +168,6 @@ impl Aggregate {
 
 /// Bytes of a Record message.
 fn record_len(partition_key: u64, explicit_hash_key: Option<u64>, data_len: usize) -> usize {
-    1 + varint_len(partition_key)
-        + explicit_hash_key.map_or(0, |index| 1 + varint_len(index))
-        + bytes_field_len(data_len)
+    let keys = 1 + varint_len(partition_key) + explicit_hash_key.map_or(0, |index| 1 + varint_len(index));
+    bytes_field_len(data_len).saturating_add(keys)
 }

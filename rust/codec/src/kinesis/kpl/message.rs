@@ -23,7 +23,8 @@ pub enum Fallback {
     Index,
     /// An explicit hash key that is no decimal integer.
     ExplicitHashKey,
-    /// The keys of its user records, each written out, take more than 256 MiB.
+    /// The keys of its user records, and what each of them has of its record (sequence number and encryption type), take
+    /// more than 256 MiB, each written out.
     TooLarge,
 }
 
@@ -55,7 +56,7 @@ impl Fallback {
 }
 
 /// Six bytes of an aggregate can name a key of any length again: without a bound, 1 MB would be 100 GB of keys.
-const MAX_KEY_BYTES: usize = 256 << 20;
+const MAX_REPEATED_BYTES: usize = 256 << 20;
 
 /// The body of a record that is long enough for an aggregate and begins as one, and the digest behind it.
 pub(super) fn body(data: &[u8]) -> Option<(&[u8], &[u8; DIGEST])> {
@@ -67,7 +68,7 @@ pub(super) fn body(data: &[u8]) -> Option<(&[u8], &[u8; DIGEST])> {
 #[must_use]
 pub fn user_data(data: &[u8]) -> Option<Vec<&[u8]>> {
     let (body, digest) = body(data)?;
-    let message = Message::read(body, digest).ok()?;
+    let message = Message::read(body, digest, 0).ok()?;
     Some(message.records.iter().map(|record| record.data).collect())
 }
 
@@ -85,8 +86,6 @@ pub(super) struct Message<'a> {
     partition_keys: Vec<&'a str>,
     explicit_hash_keys: Vec<&'a [u8]>,
     records: Vec<UserRecord<'a>>,
-    /// Bytes of the keys of all user records, each written out.
-    pub(super) key_bytes: usize,
 }
 
 /// Indexes as they are written.
@@ -99,8 +98,8 @@ struct Indexed<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Reads what [`body`] gave.
-    pub(super) fn read(body: &'a [u8], digest: &[u8; DIGEST]) -> Result<Self, Fallback> {
+    /// Reads what [`body`] gave. Each user record takes `repeated` bytes of the record that it is in.
+    pub(super) fn read(body: &'a [u8], digest: &[u8; DIGEST], repeated: usize) -> Result<Self, Fallback> {
         if md5::Md5::digest(body).as_slice() != digest {
             return Err(Fallback::Digest);
         }
@@ -137,24 +136,23 @@ impl<'a> Message<'a> {
             })
         };
         let records: Vec<_> = indexed.into_iter().map(resolved).collect::<Result<_, _>>()?;
-        let mut message = Self { partition_keys, explicit_hash_keys, records, key_bytes: 0 };
-        message.check_keys()?;
+        let message = Self { partition_keys, explicit_hash_keys, records };
+        message.check_keys(repeated)?;
         Ok(message)
     }
 
-    fn check_keys(&mut self) -> Result<(), Fallback> {
-        let mut key_bytes: usize = 0;
+    fn check_keys(&self, repeated: usize) -> Result<(), Fallback> {
+        let mut bytes = repeated.saturating_mul(self.records.len());
         for record in &self.records {
-            key_bytes = key_bytes.saturating_add(self.partition_keys[record.partition_key].len());
+            bytes = bytes.saturating_add(self.partition_keys[record.partition_key].len());
             if let Some(key) = record.explicit_hash_key.map(|key| self.explicit_hash_keys[key]) {
                 if !is_decimal(key) {
                     return Err(Fallback::ExplicitHashKey);
                 }
-                key_bytes = key_bytes.saturating_add(key.len());
+                bytes = bytes.saturating_add(key.len());
             }
         }
-        self.key_bytes = key_bytes;
-        if key_bytes > MAX_KEY_BYTES { Err(Fallback::TooLarge) } else { Ok(()) }
+        if bytes > MAX_REPEATED_BYTES { Err(Fallback::TooLarge) } else { Ok(()) }
     }
 
     /// Whether the shard that owns `range` owns all of it.

@@ -134,5 +134,5 @@ pub(super) fn put_bytes(number: u8, bytes: &[u8], out: &mut Vec<u8>) {
 
 /// Bytes of a field of `length` bytes whose number is below 16.
 pub(super) const fn bytes_field_len(length: usize) -> usize {
-    1 + varint_len(length as u64) + length
+    length.saturating_add(1 + varint_len(length as u64))
 }
