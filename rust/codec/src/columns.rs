@@ -225,6 +225,13 @@ impl Columns {
         texts.into_iter().fold(types, usize::max)
     }
 
+    /// Bytes of all values.
+    pub(crate) fn bytes(&self) -> usize {
+        let texts = [&self.data, &self.keys, &self.sequences].map(|column| column.values.len());
+        let types = self.encryption_types.as_ref().map_or(0, |types| types.text.values.len());
+        texts.into_iter().sum::<usize>() + types
+    }
+
     /// Drops all records, keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.data.clear();

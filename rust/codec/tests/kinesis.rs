@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use case_files::cases;
 use fastkcl_codec::cpu;
-use fastkcl_codec::kinesis::kpl::{Aggregate, deaggregate};
+use fastkcl_codec::kinesis::kpl::{Aggregate, MAX_BATCH_BYTES, deaggregate};
 use fastkcl_codec::kinesis::{Encoding, decode_get_records, decode_get_records_with_isa};
 use proptest::prelude::{any, prop, prop_assert_eq, proptest};
 use proptest::strategy::Strategy;
@@ -102,7 +102,7 @@ fn records_are_taken_apart_as_in_the_case_file() {
         let batch = decode_get_records(body.to_string().as_bytes(), Encoding::Json, None).unwrap().batch;
         let bound =
             |index: usize, all: u128| case["hash_range"][index].as_str().map_or(all, |key| key.parse().unwrap());
-        let users = deaggregate(&batch, &(bound(0, 0)..=bound(1, u128::MAX))).unwrap().batch;
+        let users = deaggregate(&batch, &(bound(0, 0)..=bound(1, u128::MAX)), MAX_BATCH_BYTES).unwrap().batch;
         let expected = case["records"].as_array().unwrap();
         assert_eq!(users.len(), expected.len(), "{case}");
         for (row, user) in expected.iter().enumerate() {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use arrow_array::builder::{BooleanBuilder, StringBuilder};
+use arrow_array::builder::{ArrayBuilder, BooleanBuilder, StringBuilder};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, StringArray};
@@ -30,24 +30,37 @@ pub struct Deaggregated {
     pub fallbacks: [usize; Fallback::ALL.len()],
 }
 
-/// The user records' values do not fit into the 32-bit offsets of one batch.
+/// The user records take more bytes than a batch may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge;
 
 impl fmt::Display for TooLarge {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("the user records of these aggregates have more than 2^31 - 1 bytes of keys; take fewer at once")
+        out.write_str("the user records of these aggregates are too large for one batch; take fewer at once")
     }
 }
 
 impl std::error::Error for TooLarge {}
 
+/// The most bytes of a batch of user records, if nothing else is asked for.
+///
+/// The user records of an answer of the service, 10 MiB, are fewer if its aggregates are sound: one of 1 byte with a key
+/// of 36 characters takes 7 bytes of an aggregate, and 133 here. So are those of any aggregate of 1 MiB.
+pub const MAX_BATCH_BYTES: usize = 256 << 20;
+
+/// What a user record takes beside its values: five offsets, sub-sequence number and time.
+const ROW_BYTES: usize = 5 * size_of::<i32>() + 2 * size_of::<i64>();
+
 /// Takes the aggregates of `batch` apart. `owned` is what the shard owns of the hash keys. A batch that was taken apart
-/// stays as it is.
+/// stays as it is, and so does one without aggregates.
 ///
 /// # Errors
-/// [`TooLarge`]; a batch of one record never is.
-pub fn deaggregate(batch: &RecordBatch, owned: &RangeInclusive<u128>) -> Result<Deaggregated, TooLarge> {
+/// [`TooLarge`]: the records would take more than `max_bytes`; nothing larger was made.
+pub fn deaggregate(
+    batch: &RecordBatch,
+    owned: &RangeInclusive<u128>,
+    max_bytes: usize,
+) -> Result<Deaggregated, TooLarge> {
     let columns = batch.as_arrow().num_columns();
     let mut result = Deaggregated {
         batch: batch.clone(),
@@ -61,7 +74,7 @@ pub fn deaggregate(batch: &RecordBatch, owned: &RangeInclusive<u128>) -> Result<
     }
     result.batch = match first_aggregate(batch) {
         None => plain(batch),
-        Some(first) => take_apart(batch, first, owned, &mut result)?,
+        Some(first) => take_apart(batch, first, owned, max_bytes, &mut result)?,
     };
     Ok(result)
 }
@@ -95,6 +108,7 @@ fn take_apart(
     batch: &RecordBatch,
     first: usize,
     owned: &RangeInclusive<u128>,
+    max_bytes: usize,
     result: &mut Deaggregated,
 ) -> Result<RecordBatch, TooLarge> {
     let mut users =
@@ -108,6 +122,9 @@ fn take_apart(
                 users.plain(batch, row)?;
             }
             Some(Ok(message)) if message.belongs_to(owned) => {
+                if users.bytes().saturating_add(written_bytes(batch, row, &message)) > max_bytes {
+                    return Err(TooLarge);
+                }
                 result.aggregates += 1;
                 users.aggregate(batch, row, &message)?;
             }
@@ -117,7 +134,15 @@ fn take_apart(
             }
         }
     }
-    Ok(users.finish(batch))
+    if users.bytes() > max_bytes { Err(TooLarge) } else { Ok(users.finish(batch)) }
+}
+
+/// Bytes of the user records of `message`, each written out.
+fn written_bytes(batch: &RecordBatch, row: usize, message: &Message<'_>) -> usize {
+    let of_each = ROW_BYTES + batch.sequence_number(row).len() + batch.encryption_type(row).map_or(0, str::len);
+    let (users, data) =
+        message.user_records().fold((0, 0), |(users, bytes), (_, _, data)| (users + 1, bytes + data.len()));
+    of_each.saturating_mul(users).saturating_add(message.key_bytes).saturating_add(data)
 }
 
 /// The columns at work.
@@ -166,6 +191,10 @@ impl Users {
             sub_sequence_number: Some(sub),
             timestamp_micros: batch.timestamp_micros(row),
         });
+    }
+
+    fn bytes(&self) -> usize {
+        self.columns.bytes() + self.hash_keys.values_slice().len() + self.aggregated.len() * ROW_BYTES
     }
 
     /// Whether each column takes `more` bytes.

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use md5::Digest;
 
 use super::protobuf::{Fields, Malformed, Value};
-use super::{DIGEST, MAGIC};
+use super::{DIGEST, MAGIC, MAX_KEY_CHARACTERS};
 use crate::kinesis::hash_key::hash_key;
 
 /// Why a record that begins as an aggregate is delivered as a plain one.
@@ -23,8 +23,8 @@ pub enum Fallback {
     Index,
     /// An explicit hash key that is no decimal integer.
     ExplicitHashKey,
-    /// The keys of its user records, each written out, take more than 256 MiB.
-    TooLarge,
+    /// A key of more than 256 characters: the service takes none, and six bytes could name it again.
+    KeyLength,
 }
 
 impl Fallback {
@@ -36,7 +36,7 @@ impl Fallback {
         Self::Utf8,
         Self::Index,
         Self::ExplicitHashKey,
-        Self::TooLarge,
+        Self::KeyLength,
     ];
 
     /// The name in metrics and reports.
@@ -49,13 +49,10 @@ impl Fallback {
             Self::Utf8 => "utf8",
             Self::Index => "index",
             Self::ExplicitHashKey => "explicit_hash_key",
-            Self::TooLarge => "too_large",
+            Self::KeyLength => "key_length",
         }
     }
 }
-
-/// Six bytes of an aggregate can name a key of any length again: without a bound, 1 MB would be 100 GB of keys.
-const MAX_KEY_BYTES: usize = 256 << 20;
 
 /// The body of a record that is long enough for an aggregate and begins as one, and the digest behind it.
 pub(super) fn body(data: &[u8]) -> Option<(&[u8], &[u8; DIGEST])> {
@@ -154,7 +151,9 @@ impl<'a> Message<'a> {
             }
         }
         self.key_bytes = key_bytes;
-        if key_bytes > MAX_KEY_BYTES { Err(Fallback::TooLarge) } else { Ok(()) }
+        let long_key = self.partition_keys.iter().any(|key| key.chars().count() > MAX_KEY_CHARACTERS);
+        let long_hash_key = self.explicit_hash_keys.iter().any(|key| key.len() > MAX_KEY_CHARACTERS);
+        if long_key || long_hash_key { Err(Fallback::KeyLength) } else { Ok(()) }
     }
 
     /// Whether the shard that owns `range` owns all of it.

@@ -25,12 +25,15 @@ mod encode;
 mod message;
 mod protobuf;
 
-pub use deaggregate::{Deaggregated, TooLarge, deaggregate};
+pub use deaggregate::{Deaggregated, MAX_BATCH_BYTES, TooLarge, deaggregate};
 pub use encode::{Aggregate, UserRecordError};
 pub use message::{Fallback, user_data};
 
 /// What an aggregate begins with.
 const MAGIC: [u8; 4] = [0xf3, 0x89, 0x9a, 0xc2];
+
+/// The most characters of a partition key that the service takes.
+const MAX_KEY_CHARACTERS: usize = 256;
 
 /// Bytes of an MD5 digest.
 const DIGEST: usize = 16;
