@@ -209,7 +209,7 @@ def test_a_delay_holds_nobody_else_up(aws: LocalAws, kinesis: Any, stream: str) 
     ],
 )
 def test_faults_that_cannot_be(aws: LocalAws, faults: str, what: str) -> None:
-    status, _, answer = post(f"{aws.url}/_faults", faults.encode(), {})
+    status, _, answer = post(f"{aws.url}/_faults", faults.encode(), {"X-Local-Aws": "1"})
     assert status == 400
     assert what in json.loads(answer)["error"]
 

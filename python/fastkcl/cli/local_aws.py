@@ -35,6 +35,13 @@ class _StreamType(click.ParamType):  # type: ignore[type-arg]  # not generic in 
 @click.option("--port", type=click.IntRange(0, 65535), default=4567, show_default=True, help="0 takes a free one.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option(
+    "--allow-host",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Answer requests for this host, too, e.g. host.docker.internal; else only those for loopback. Repeatable.",
+)
+@click.option(
     "--create-stream",
     "streams",
     multiple=True,
@@ -84,6 +91,7 @@ def local_aws(
     /,
     port: int,
     host: str,
+    names: tuple[str, ...],
     streams: tuple[tuple[str, int], ...],
     state: Path | None,
     iterator_seconds: float,
@@ -103,7 +111,9 @@ def local_aws(
     \b
     Examples:
       fastkcl local-aws --create-stream orders:4
-      curl -d '[{"op": "GetRecords", "error": "ExpiredIteratorException", "times": 1}]' http://127.0.0.1:4567/_faults
+      curl -H 'x-local-aws: 1' http://127.0.0.1:4567/_faults \\
+        -d '[{"op": "GetRecords", "error": "ExpiredIteratorException", "times": 1}]'
+      fastkcl local-aws --host 0.0.0.0 --allow-host host.docker.internal
 
     Any credentials will do. Everything is in memory, unless --state names a file. SIGTERM and Ctrl-C end it with 0.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
@@ -124,6 +134,7 @@ def local_aws(
     options = ServerOptions(
         host=host,
         port=port,
+        names=names,
         kinesis=KinesisOptions(
             region=region,
             iterator_seconds=iterator_seconds,
