@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -159,9 +160,10 @@ def local_aws(
 
 def _write_whole(path: Path, text: str) -> None:
     """Whole or not at all, as somebody waits for it."""
-    half = path.with_name(path.name + ".new")
+    half = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
     try:
-        half.write_text(text)
+        with half.open("x") as file:
+            file.write(text)
         half.replace(path)
     except OSError as error:
         raise _LocalAwsError(f"{path}: {error.strerror}") from None

@@ -108,6 +108,8 @@ async def _serve(
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_report)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:  # by nohup
+            continue
         loop.add_signal_handler(number, app.ending.set)
     if options.until_stdin_ends:
         _at_end_of_stdin(loop, app.ending.set)
