@@ -79,7 +79,7 @@ class Display:
         for shard in shards:
             lag = behind.get(shard.id)
             table.add_row(
-                shard.id,
+                Text(shard.id),
                 Text(shard.state.value, _STYLES.get(shard.state, "yellow")),
                 f"{shard.records:,}",
                 f"{self._rate(shard):,.2f}",

@@ -12,6 +12,7 @@ from types import TracebackType
 import click
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from fastkcl.cli.console import Console
 from fastkcl.cli.output import printable, standard_output_of_bytes
@@ -70,7 +71,7 @@ class _Progress(AbstractContextManager["_Progress"]):
             table.add_column(name, justify="left" if name in ("stage", "state") else "right")
         for report in self._reports():
             table.add_row(
-                report.name,
+                Text(report.name),
                 f"{report.messages:,}",
                 f"{report.results:,}",
                 f"{report.results / seconds:,.0f}",

@@ -20,6 +20,7 @@ import json
 import os
 import re
 import sys
+import unicodedata
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -71,10 +72,10 @@ def printable(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """The same for text of several lines: line feeds and tabs stay."""
+    """The same for text of several lines: line feeds, tabs and spaces of all widths stay."""
     if text.isprintable():
         return text
-    return "".join(c if c in "\n\t" else printable(c) for c in text)
+    return "".join(c if c in "\n\t" or unicodedata.category(c) == "Zs" else printable(c) for c in text)
 
 
 def without_users(text: str) -> str:
@@ -140,13 +141,13 @@ def guard_standard_streams() -> None:
         SystemExit: standard output is closed.
     """
     if sys.stderr is None:
-        sys.stderr = sys.__stderr__ = Path(os.devnull).open("w")  # noqa: SIM115 - for the life of the process
+        errors, encoding = cast("BinaryIO", Path(os.devnull).open("wb")), "ascii"  # noqa: SIM115 - for good
+    else:
+        errors, encoding = sys.stderr.buffer, sys.stderr.encoding
+    sys.stderr = _ShownText(errors, encoding=encoding, errors="backslashreplace", line_buffering=True)
     if sys.stdout is None:
         click.echo("Error: standard output is closed", err=True)
         sys.exit(OutputError.exit_code)
-    sys.stderr = _ShownText(
-        sys.stderr.buffer, encoding=sys.stderr.encoding, errors="backslashreplace", line_buffering=True
-    )
     sys.stdout = (_ShownText if sys.stdout.isatty() else io.TextIOWrapper)(
         io.BufferedWriter(_StandardOutput()),
         encoding=sys.stdout.encoding,
