@@ -219,9 +219,9 @@ class Pipeline:
             threading.Thread(target=self._work, args=(index,), name=f"stage-{stage.name}")
             for index, stage in enumerate(self._stages)
         ]
-        for thread in threads:
-            thread.start()
         try:
+            for thread in threads:
+                thread.start()
             for thread in threads:
                 while thread.is_alive():
                     thread.join(_TURN)
@@ -230,7 +230,8 @@ class Pipeline:
             raise
         finally:
             for thread in threads:
-                thread.join()
+                if thread.ident is not None:  # a signal may have come before it was started
+                    thread.join()
         if self._failure is not None:
             if isinstance(self._failure, SupervisorError | StageError | OSError):
                 raise PipelineError(str(self._failure)) from self._failure
