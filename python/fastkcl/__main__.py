@@ -25,7 +25,33 @@ def main() -> None:
     from fastkcl.cli.output import guard_standard_streams
 
     guard_standard_streams()
-    cli(prog_name="fastkcl")
+    noted = _end_in_order()
+    try:
+        cli(prog_name="fastkcl")
+    except SystemExit:
+        if noted:
+            sys.exit(128 + noted[0])
+        raise
+
+
+def _end_in_order() -> list[int]:
+    """Have SIGTERM and SIGHUP end a command as Ctrl-C does, its children too, unless it takes care of them itself.
+
+    Returns:
+        The numbers of those that have come.
+    """
+    import signal
+
+    noted: list[int] = []
+
+    def end(number: int, _frame: object) -> None:
+        noted.append(number)
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # not ignored, as by nohup
+            signal.signal(number, end)
+    return noted
 
 
 def refuse_to_start(error: ImportError) -> None:

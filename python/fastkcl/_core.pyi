@@ -753,11 +753,13 @@ class Deaggregated:
     def fallbacks(self) -> dict[str, int]:
         """Records that begin as aggregates and are plain ones, by reason: those that occurred.
 
-        digest, protobuf, missing_field, utf8, index, explicit_hash_key, or too_large: keys that take more than 256 MiB,
-        each written out.
+        digest, protobuf, missing_field, utf8, index, explicit_hash_key, or key_length: a key of more than 256
+        characters.
         """
 
-def deaggregate(batch: RecordBatch, hash_range: tuple[int, int] | None = None) -> Deaggregated:
+def deaggregate(
+    batch: RecordBatch, hash_range: tuple[int, int] | None = None, *, max_batch_bytes: int = ...
+) -> Deaggregated:
     """Take the KPL aggregates of a batch apart; the GIL is released. A batch that was taken apart stays as it is.
 
     A record that is no sound aggregate stays as it came. An aggregate with a user record outside of `hash_range` is
@@ -766,10 +768,12 @@ def deaggregate(batch: RecordBatch, hash_range: tuple[int, int] | None = None) -
     Args:
         batch: of a GetRecords answer. (A daemon has done this before its batches arrive.)
         hash_range: the lowest and the highest hash key that the shard owns; None for all.
+        max_batch_bytes: of the batch with the user records, 1 to 2**31 - 1; 256 MiB without it. Six bytes of an
+            aggregate can name a key of 256 characters again, so few bytes can become many.
 
     Raises:
-        OverflowError: the user records do not fit into one batch (2**31 - 1 bytes of keys); take slices. A batch of
-            one record always fits.
+        OverflowError: it would have more than `max_batch_bytes`, and was not made; take slices, or allow more.
+        ValueError: `max_batch_bytes` is out of range.
     """
 
 def split_aggregate(data: Buffer) -> list[bytes]:

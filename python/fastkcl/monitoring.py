@@ -340,9 +340,10 @@ class Monitor:
     def _write_file(self) -> None:
         data = _as_utf8(prometheus_text([self.metrics])).encode()
         # No .prom at its end: the collector does not look. Readable by others, as far as the umask lets it.
-        temporary = f"{self._path}.{os.getpid()}"
+        # In a folder for all, a name that could be guessed may be a link of somebody else's by now.
+        temporary = f"{self._path}.{os.urandom(8).hex()}"
         try:
-            with open(temporary, "wb") as file:  # noqa: PTH123
+            with open(temporary, "xb") as file:  # noqa: PTH123
                 file.write(data)
                 status = os.fstat(file.fileno())
             os.replace(temporary, self._path)  # noqa: PTH105

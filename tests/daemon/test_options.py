@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastkcl.daemon import options as options_module
 from fastkcl.daemon.keys import Generation
 from fastkcl.daemon.options import Options, OptionsError, Source, collect, executable_name, read_file
 
@@ -204,6 +205,20 @@ class TestCommand:
     def test_what_the_daemon_would_split(self, argument: str, why: str) -> None:
         with pytest.raises(OptionsError, match=f"{argument!r} {why}.*knows no quotes"):
             executable_name(["python", argument])
+
+    def test_a_command_of_many_words(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each run of words could be a path with spaces in it: as many looks as words, not their square."""
+        looks: list[str] = []
+        there = options_module._is_there
+
+        def look(path: str) -> bool:
+            looks.append(path)
+            return there(path)
+
+        monkeypatch.setattr(options_module, "_is_there", look)
+        words = [f"w{number}" for number in range(3000)]
+        options(KCL_3, {"executableName": " ".join([sys.executable, *words])})
+        assert len(looks) <= 20 * len(words)
 
     def test_others(self) -> None:
         assert executable_name(["python", "app.py", "--x=1\t2"]) == "python app.py --x=1\t2"

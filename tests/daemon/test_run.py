@@ -101,6 +101,55 @@ def start(tmp_path: Path, java: Path) -> Any:
             pipe.close()
 
 
+FORGED = [
+    f"|12:00:00.000|ERROR|software.amazon.kinesis.multilang.MultiLangProtocol||{trouble}"
+    for trouble in (
+        "Failed to get status message for processRecords action for shard shardId-000000000000",
+        "Timedout to get status message for processRecords action for shard shardId-000000000000. Terminating...",
+    )
+] + [
+    "|12:00:00.000| [ERROR] MultiLangProtocol - Failed to get status message for processRecords action for shard s-1",
+    "|12:00:00.000|INFO|software.amazon.kinesis.multilang.MultiLangDaemon||Process shutdown is complete.",
+    "|0123456789abcdef|12:00:00.000|ERROR|a.MultiLangProtocol||Failed to get status message for x action for shard s",
+    "java.io.IOException: Cannot run program",
+]
+
+
+@pytest.mark.parametrize("kcl", ["3", "1.7"])
+def test_no_line_of_a_child_passes_for_one_of_the_daemon(start: Start, kcl: str) -> None:
+    """A payload that a child writes down may hold whole lines of a daemon's log."""
+    run = start("lease()", f"for line in {FORGED!r}: said(line)", "until_stopped()", kcl=kcl)
+    run.until("ready")
+    run.signal(signal.SIGTERM)
+    outcome = run.end()
+    assert (outcome["exit"], outcome["why"]) == ("STOPPED", "stopped as asked")
+    told = [line for line in run.lines if line.startswith(("child: ", "error: ", "warning: ", "daemon: "))]
+    assert [line for line in told if line.startswith("child: ")] == [f"child: {line}" for line in FORGED]
+    assert [line for line in told if not line.startswith(("child: ", "daemon: "))] == []
+
+
+def test_a_forged_end_is_no_end(start: Start) -> None:
+    run = start("lease()", f"said({FORGED[3]!r})", "until_stopped(complete=False)")
+    run.until("ready")
+    run.signal(signal.SIGTERM)
+    assert run.end()["exit"] == "STOPPED_BADLY"
+
+
+def test_nohup_keeps_sighup_away(start: Start) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        run = start("lease()", "until_stopped()")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    run.until("ready")
+    run.signal(signal.SIGHUP)
+    run.signal(signal.SIGTERM)
+    run.end()
+    assert [line for line in run.lines if line.startswith("we: SIG")] == [
+        "we: SIGTERM: asking the daemon to stop; it has 0 s for it"
+    ]
+
+
 # What a daemon does, with what it ends, why, and what that is called.
 ENDS = [
     (["lease()", "batch(answer=None)", "give_up(137)", "sys.exit(1)"], "exited with code 137 (signal 9)"),

@@ -454,6 +454,51 @@ while line := sys.stdin.buffer.readline():
         assert [report.state for report in pipeline.reports()] == ["failed", "failed"]
 
 
+class TestFifo:
+    def test_a_fifo_is_read_when_somebody_writes(self, tmp_path: Path) -> None:
+        os.mkfifo(fifo := tmp_path / "fifo")
+        out: list[bytes] = []
+        said: list[bytes] = []
+        pipeline = Pipeline(
+            [StageSpec("echo", tuple(stage_command("echo")))],
+            input=str(fifo),
+            emit=out.append,
+            on_log=lambda _stage, _level, line: said.append(line),
+        )
+        thread = threading.Thread(target=pipeline.run)
+        thread.start()
+        try:
+            wait_until(lambda: said, "a word about the FIFO")
+            assert said[0] == f"reading what is written to {fifo}".encode()
+            with fifo.open("wb") as writer:
+                writer.write(b"a\n")
+                writer.flush()
+                wait_until(lambda: out, "what was written first", seen=lambda: said)
+                writer.write(b"b\n")
+        finally:
+            thread.join(PATIENCE)
+        assert out == [b"a", b"b"]
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    def test_a_fifo_that_nobody_writes_to_keeps_nobody(self, tmp_path: Path, number: signal.Signals) -> None:
+        os.mkfifo(tmp_path / "fifo")
+        words = ", ".join(map(json.dumps, stage_command("echo")))
+        file = toml(tmp_path / "p.toml", f'[pipeline]\ninput = "fifo"\n[[stage]]\nname = "s"\ncommand = [{words}]\n')
+        process = subprocess.Popen(
+            [sys.executable, "-m", "fastkcl", "dkb", "run", str(file)], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            assert process.stderr is not None
+            assert "reading what is written to fifo" in process.stderr.readline()
+            process.send_signal(number)
+            _, said = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+            process.wait()
+        assert process.returncode == (1 if number == signal.SIGINT else 128 + number)
+        assert "interrupted; all stages were ended" in said
+
+
 def toml(path: Path, text: str) -> Path:
     path.write_text(text)
     return path

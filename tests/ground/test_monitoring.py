@@ -181,6 +181,33 @@ def test_the_file_is_for_others_to_read_whole_and_goes_at_the_end(tmp_path: Path
     assert reported(said())[-1]["records"] == 500
 
 
+def test_a_link_of_somebody_else_is_not_followed(tmp_path: Path) -> None:
+    """In a folder that others may write to, the temporary file has no name that could be guessed."""
+    victim = tmp_path / "victim"
+    victim.write_text("untouched")
+    folder = tmp_path / "metrics"
+    folder.mkdir()
+    (folder / f"{FILE}.{os.getpid()}").symlink_to(victim)
+    (folder / FILE).symlink_to(victim)
+    seen: set[str] = set()
+    rename = os.replace
+
+    def replace(temporary: str, path: str) -> None:
+        assert not Path(temporary).is_symlink()
+        seen.add(temporary)
+        rename(temporary, path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "replace", replace)
+        for _ in range(2):
+            monitor = Monitor(metrics_dir=folder, report_interval=None)
+            monitor.start({"stream": "clicks", "shard": "shardId-000000000000"})
+            wait_until(lambda: not (folder / FILE).is_symlink(), "the file")
+            monitor.stop()
+    assert victim.read_text() == "untouched"
+    assert len(seen) == 2
+
+
 def test_a_file_of_another_process_stays(tmp_path: Path) -> None:
     """It has the shard now; and it is its name."""
     monitor = Monitor(report_interval=None, metrics_dir=tmp_path)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from fastkcl import RecordBatch
 from fastkcl.kinesis import (
+    AnswerTooLarge,
     CheckpointOwnershipConflict,
     Consumer,
     ConsumerRecord,
@@ -22,6 +23,7 @@ from fastkcl.kinesis import (
     MemoryCheckPointer,
     StreamDoesNotExist,
     StringProcessor,
+    ValidationError,
     fetch,
 )
 from fastkcl.local_aws import Fault, LocalAws
@@ -164,6 +166,47 @@ def test_aggregates(aws: LocalAws, stream: str) -> None:
     assert [len(batch) for batch in consume(stream, output="batches", metrics_collector=metrics)] == [5]
     key = f"kpl_plain_fallback_total{{reason=digest,shard_id={SHARD_0},stream_name={stream}}}"
     assert metrics.counters[key] == 1
+
+
+@pytest.mark.parametrize("output", ["items", "records", "batches"])
+def test_aggregates_that_become_too_much(aws: LocalAws, stream: str, output: str) -> None:
+    """Nothing of the answer is delivered or passed, and it comes again until it may take more."""
+    processor = KPLStringProcessor()
+    for number in range(100):
+        processor.add_item(str(number))
+    (aggregate,) = processor.get_items()
+    kinesis = client(aws)
+    kinesis.put_record(StreamName=stream, PartitionKey="k", Data=b"plain")
+    options: dict[str, Any] = {
+        "processor": KPLStringProcessor(),
+        "output": output,
+        "checkpointer": MemoryCheckPointer(),
+    }
+    assert len(consume(stream, **options)) == 1
+    before = options["checkpointer"].get_all_checkpoints()
+    for _ in range(2):
+        kinesis.put_record(StreamName=stream, PartitionKey="a", Data=aggregate.data)
+
+    async def meet(consumer: Consumer) -> str:
+        for _ in range(2):
+            with pytest.raises(AnswerTooLarge) as raised:
+                await anext(consumer)
+        return str(raised.value)
+
+    said = consume(stream, meet, **options, max_batch_bytes=15_000)
+    assert SHARD_0 in said
+    for advice in ("max_batch_bytes, 15000 bytes", "record_limit (now 10000)", "deaggregate=False"):
+        assert advice in said
+    assert options["checkpointer"].get_all_checkpoints() == before
+    users = consume(stream, **options, max_batch_bytes=15_000, record_limit=1)
+    assert (sum(map(len, users)) if output == "batches" else len(users)) == 200
+    assert options["checkpointer"].get_all_checkpoints() == last_sequences(aws, stream)
+
+
+@pytest.mark.parametrize("most", [0, 2**31])
+def test_max_batch_bytes_out_of_range(most: int) -> None:
+    with pytest.raises(ValidationError, match="max_batch_bytes must be 1 to"):
+        Consumer("s", max_batch_bytes=most)
 
 
 def test_an_aggregate_that_went_astray(aws: LocalAws) -> None:

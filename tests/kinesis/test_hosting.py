@@ -23,7 +23,7 @@ from fastkcl.kinesis import (
     reading,
     run_processors,
 )
-from fastkcl.kinesis.exceptions import StreamDoesNotExist
+from fastkcl.kinesis.exceptions import AnswerTooLarge, StreamDoesNotExist
 from fastkcl.local_aws import Fault, LocalAws
 from fastkcl.spark import SparkProcessor
 from fastkcl.spark.sinks import ParquetSink
@@ -190,6 +190,20 @@ def test_inside_of_an_aggregate(aws: LocalAws, stream: str) -> None:
     run(stream, lambda: Told(log, second), checkpointer=kept)
     run(stream, lambda: Told(log), checkpointer=kept)
     assert [entry[2] for entry in log if entry[1] == "batch"] == [[b"a", b"b", b"c", b"d"], [b"c", b"d"]]
+
+
+def test_aggregates_that_become_too_much(aws: LocalAws, stream: str) -> None:
+    """The run ends before any of it is processed or passed."""
+    processor = KPLStringProcessor()
+    for number in range(100):
+        processor.add_item(str(number))
+    client(aws).put_record(StreamName=stream, PartitionKey="a", Data=processor.get_items()[0].data)
+    log: list[Any] = []
+    kept = MemoryCheckPointer()
+    with pytest.raises(AnswerTooLarge, match="max_batch_bytes, 5000 bytes"):
+        run(stream, lambda: Told(log), checkpointer=kept, max_batch_bytes=5000)
+    assert not [entry for entry in log if entry[1] == "batch"]
+    assert not any(kept.get_all_checkpoints().values())
 
 
 def test_what_cannot_be_checkpointed(aws: LocalAws, stream: str) -> None:

@@ -3,6 +3,8 @@
 import base64
 import hashlib
 import json
+import subprocess
+import sys
 import warnings
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from fastkcl import _core
 from hypothesis import given
 from hypothesis import strategies as st
+from paths import PROGRAMS
 
 MAGIC = bytes.fromhex("f3899ac2")
 FULL_RANGE = (0, 2**128 - 1)
@@ -92,9 +95,16 @@ def test_encode_case(case: dict[str, Any]) -> None:
     assert aggregate.size == len(aggregate.encode()) + len(case["partition_key"].encode())
 
 
+def varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 128:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
 def field(number: int, value: bytes) -> bytes:
-    assert len(value) < 128
-    return bytes([number << 3 | 2, len(value)]) + value
+    return bytes([number << 3 | 2]) + varint(len(value)) + value
 
 
 RECORD = field(3, b"\x08\x00" + field(3, b"x"))
@@ -195,25 +205,67 @@ def test_slices_and_batches_of_a_daemon() -> None:
     assert (record.sub_sequence_number, record.encryption_type, record.aggregated) == (7, None, False)
 
 
-def test_keys_that_would_fill_the_memory_are_left_where_they_are() -> None:
-    """Six bytes can name a key of a megabyte again."""
-    key = b"k" * 1_000_000
-    table = b"\x0a" + varint(len(key)) + key
-    few, many = (sealed(table + field(3, b"\x08\x00\x1a\x00") * count) for count in (200, 300))
-    result = _core.deaggregate(batch_of(many))
-    assert result.fallbacks == {"too_large": 1}
-    assert result.batch[0].data == many
-    assert len(_core.deaggregate(batch_of(few)).batch) == 200
-    with pytest.raises(OverflowError, match="take fewer"):
-        _core.deaggregate(batch_of(*[few] * 11))
+def aggregate_of(users: int, key: bytes) -> bytes:
+    """An aggregate with one key, and user records of 6 bytes that all name it."""
+    return sealed(field(1, key) + field(3, b"\x08\x00\x1a\x00") * users)
 
 
-def varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 128:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])
+@pytest.mark.parametrize(
+    ("table", "is_one"),
+    [
+        (field(1, b"k" * 256), True),
+        (field(1, ("\U0001f600" * 256).encode()), True),
+        (field(1, b"k" * 257), False),
+        (field(1, b"k") + field(1, b"k" * 257), False),  # also where no user record names it
+        (field(1, ("\u00e9" * 257).encode()), False),
+        (field(1, b"k") + field(2, b"0" * 256), True),
+        (field(1, b"k") + field(2, b"0" * 257), False),
+    ],
+)
+def test_keys_have_256_characters_at_most(table: bytes, is_one: bool) -> None:
+    data = sealed(table + field(3, b"\x08\x00\x1a\x00"))
+    result = _core.deaggregate(batch_of(data))
+    assert (result.aggregates, result.fallbacks) == ((1, {}) if is_one else (0, {"key_length": 1}))
+    assert is_one or result.batch[0].data == data
+
+
+def test_a_batch_has_max_batch_bytes_at_most() -> None:
+    data = aggregate_of(1000, b"k" * 256)
+    batch = batch_of(b"plain", data, data, encryption="NONE")
+    of_each = 36 + len("101") + len("NONE")
+    size = 2000 * (of_each + 256) + of_each + len("outer") + len(b"plain")
+    result = _core.deaggregate(batch, max_batch_bytes=size)
+    assert len(result.batch) == 2001
+    assert size <= result.batch.nbytes < size + 2000
+    for less in (size - 1, size // 2, 1):
+        with pytest.raises(OverflowError, match=f"take fewer at once .max_batch_bytes: {less}"):
+            _core.deaggregate(batch, max_batch_bytes=less)
+    assert len(_core.deaggregate(batch.slice(1, 1), max_batch_bytes=size // 2 + 100).batch) == 1000
+    assert len(_core.deaggregate(batch, (1, 1), max_batch_bytes=100).batch) == 1  # what is dropped takes nothing
+
+
+@pytest.mark.parametrize("most", [0, 2**31, -1])
+def test_max_batch_bytes_in_its_range(most: int) -> None:
+    with pytest.raises((ValueError, OverflowError)):
+        _core.deaggregate(batch_of(b"x"), max_batch_bytes=most)
+
+
+@pytest.mark.parametrize(
+    ("users", "key", "aggregates", "outcome"),
+    [
+        (13_000, 65_536, 54, "54 plain"),  # 4.3 MB that were 10 GB and more: keys of 64 kB
+        (170_000, 256, 1, "170000 users"),  # any aggregate of 1 MiB fits
+        (170_000, 256, 10, "OverflowError"),  # an answer of 10 MiB
+    ],
+)
+def test_a_bomb_does_not_go_off(users: int, key: int, aggregates: int, outcome: str) -> None:
+    """What a process of its own has needed for it at the most."""
+    command = [sys.executable, str(PROGRAMS / "kpl_bomb.py"), str(users), str(key), str(aggregates)]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert child.returncode == 0, child.stderr
+    found, kibibytes = child.stdout.splitlines()
+    assert found == outcome
+    assert int(kibibytes) < 400 << 10  # max_batch_bytes, and what reads an aggregate
 
 
 @pytest.mark.parametrize("key", ["", "k" * 257, "\u00e9" * 257])

@@ -209,7 +209,7 @@ def test_a_delay_holds_nobody_else_up(aws: LocalAws, kinesis: Any, stream: str) 
     ],
 )
 def test_faults_that_cannot_be(aws: LocalAws, faults: str, what: str) -> None:
-    status, _, answer = post(f"{aws.url}/_faults", faults.encode(), {})
+    status, _, answer = post(f"{aws.url}/_faults", faults.encode(), {"X-Local-Aws": "1"})
     assert status == 400
     assert what in json.loads(answer)["error"]
 
@@ -295,6 +295,24 @@ def test_the_state_survives_the_process(tmp_path: Path) -> None:
         put(kinesis, "s", b"after")
         aws.restart()
         assert len(everything(kinesis, dynamodb)[1]) == len(after[1])
+
+
+def test_a_state_or_a_ready_file_that_would_harm(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    command = [*COMMAND, "--port=0", f"--state={tmp_path / 'fifo'}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"Error: {tmp_path / 'fifo'}: no regular file, so no state can be kept in it\n",
+    )
+    victim, ready = tmp_path / "victim", tmp_path / "ready"
+    victim.write_text("untouched")
+    ready.with_name("ready.new").symlink_to(victim)
+    with subprocess.Popen([*COMMAND, "--port=0", f"--ready-file={ready}"], stdout=subprocess.PIPE) as process:
+        wait_until(ready.exists, "the ready file")
+        process.terminate()
+        assert process.wait(60) == 0
+    assert victim.read_text() == "untouched"
 
 
 def test_without_a_state_a_restart_begins_anew() -> None:

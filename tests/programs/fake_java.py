@@ -6,6 +6,7 @@ FAKE_DAEMON in its environment is Python that runs here, with the functions belo
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,13 +27,26 @@ def properties() -> str:
     return Path(option("--properties-file")).read_text("ascii")
 
 
+def mark() -> str:
+    """What each line of the log begins with, as the log's configuration says."""
+    texts = [*ARGUMENTS, *(Path(given).read_text() for given in ARGUMENTS if given.endswith("logback.xml"))]
+    found = next(filter(None, (re.search(r"\|([0-9a-f]{16})\|", text) for text in texts)), None)
+    return f"|{found[1]}" if found else ""
+
+
 def log(logger: str, message: str, level: str = "INFO", shard: str = "") -> None:
-    raw(f"|12:00:00.000|{level}|software.amazon.kinesis.{logger}|{shard}|{message}")
+    raw(f"{mark()}|12:00:00.000|{level}|software.amazon.kinesis.{logger}|{shard}|{message}")
 
 
 def raw(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
+
+
+def said(line: str, shard: str = SHARD) -> None:
+    """A line of a child's standard error, which the daemon logs and copies."""
+    log("DrainChildSTDERRTask", f"Received error line from subprocess [{line}] for shard {shard}")
+    raw(line)
 
 
 def child(*code: str) -> subprocess.Popen[bytes]:

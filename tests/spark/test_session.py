@@ -53,6 +53,25 @@ def test_addresses(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _address_of_environment() == address
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "sc://user:secret@host",
+        "sc://user:secret@host:15002/;x=y",
+        "sc://user:se;secret@host",
+        "sc://user:/secret@host",
+        "sc://host/token=secret",
+        "sc://host?token=secret",
+        "sc://host#secret",
+        "http://user:secret@host",
+    ],
+)
+def test_no_secret_of_an_address_is_shown(address: str) -> None:
+    with pytest.raises(ValueError, match="expected sc://HOST:PORT") as raised:
+        Session(address)
+    assert "secret" not in str(raised.value)
+
+
 @pytest.mark.parametrize("address", BAD)
 def test_what_is_no_address(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An argument is refused where it is given, a variable where it is needed: its author is somebody else."""

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: the first is noted, the second stops, and what the grace time bounds."""
+"""SIGTERM, SIGINT and SIGHUP: the first is noted, the second stops, and what the grace time bounds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kcl_helpers import (
 )
 
 DONE = status("processRecords")
-NUMBERS = [signal.SIGTERM, signal.SIGINT]
+NUMBERS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 
 PROGRAM = """
 import os, signal, sys, time

@@ -114,12 +114,14 @@ def _tag(value: object, immutable: bool) -> object:
     return cbor2.CBORTag(1, value)
 
 
-def post_by_http2(url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
+def post_by_http2(
+    url: str, body: bytes, headers: Mapping[str, str], *, authority: str | None = None
+) -> tuple[int, bytes]:
     """Status and body over HTTP/2 with prior knowledge, as the modern daemon's client opens it."""
     host, port = url.removeprefix("http://").split(":")
     connection = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
     connection.initiate_connection()
-    fields = [(":method", "POST"), (":path", "/"), (":scheme", "http"), (":authority", f"{host}:{port}")]
+    fields = [(":method", "POST"), (":path", "/"), (":scheme", "http"), (":authority", authority or f"{host}:{port}")]
     fields += [(name.lower(), value) for name, value in headers.items()]
     status, answer = 0, b""
     with socket.create_connection((host, int(port)), timeout=60) as pipe:

@@ -16,7 +16,7 @@ from fastkcl import _core
 from fastkcl.replay import SourceError, from_records, generate
 from fastkcl.replay.positions import sequence_numbers
 from fastkcl.replay.profiles import EPOCH_MILLIS, PROFILES, timestamps
-from fastkcl.replay.sources import READ_ERRORS, open_lines
+from fastkcl.replay.sources import READ_ERRORS, bounded_lines, open_lines
 
 __all__ = ["MAX_BYTES", "MAX_RECORDS", "Batch", "of_lines", "of_profile", "of_records", "of_folder"]
 
@@ -109,7 +109,7 @@ def of_lines(path: Path) -> Batch:
     """
     try:
         with open_lines(path) as lines:
-            payloads = [line.rstrip(b"\r\n") for line in islice(lines, MAX_RECORDS)]
+            payloads = [line.rstrip(b"\r\n") for line in islice(bounded_lines(lines), MAX_RECORDS)]
     except READ_ERRORS as error:
         raise SourceError(f"{path}: {(isinstance(error, OSError) and error.strerror) or error}") from None
     return _batch(_keyed(payloads), str(path))

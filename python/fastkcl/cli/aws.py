@@ -7,7 +7,7 @@ import ipaddress
 from typing import Any
 from urllib.parse import urlsplit
 
-from fastkcl.cli.output import printable
+from fastkcl.cli.output import printable, without_users
 
 __all__ = ["aio_session", "explain", "kinesis_client"]
 
@@ -61,7 +61,7 @@ def explain(error: BaseException, stream: str | None, endpoint_url: str | None) 
     """The error, with what to do about the usual ones."""
     from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, NoRegionError
 
-    text = printable(str(error))
+    text = without_users(printable(str(error)))
     match error:
         case NoCredentialsError():
             return f"{text}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run `aws configure`"

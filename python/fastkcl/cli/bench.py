@@ -116,8 +116,9 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
     if not sys.stderr.isatty():
         yield lambda name, done, of: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from fastkcl.cli.console import Console
 
     bar = Progress(
         BarColumn(),
@@ -196,8 +197,9 @@ def _figures(figures: Figures, suite: Suite, batch: Batch) -> dict[str, float | 
 
 def _show(report: Report) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
+
+    from fastkcl.cli.console import Console
 
     batch = report.batch
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fastkcl.cli.output import printable
+from fastkcl.cli.output import printable, without_users
 from fastkcl.daemon.keys import Generation, all_keys, collapse, find_key
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def daemon(ctx: click.Context, /, command: tuple[str, ...], **given: Any) -> Non
         ctx.exit(_daemon(ctx, list(command), given))
     except OptionsError as error:
         _say(error.warnings)
-        raise _WrongOptions("\n       ".join(printable(problem) for problem in error.problems)) from None
+        raise _WrongOptions("\n       ".join(without_users(printable(problem)) for problem in error.problems)) from None
     except (JarsError, JavaNotFoundError) as error:
         raise _WrongOptions(printable(str(error))) from None
     except OSError as error:
@@ -256,7 +256,7 @@ def _daemon(ctx: click.Context, command: list[str], given: dict[str, Any]) -> in
 
 def _say(texts: Sequence[str]) -> None:
     for text in texts:
-        click.echo(printable(f"fastkcl daemon: {text}"), err=True)
+        click.echo(without_users(printable(f"fastkcl daemon: {text}")), err=True)
 
 
 def _command_line(given: dict[str, Any]) -> Iterator[Source]:
@@ -289,11 +289,13 @@ def _show_check(options: Options, jars: JarSet, launch: Launch) -> None:
     click.echo(f"Java {launch.java.version} from {launch.java.source}: {launch.java.executable}")
     where = f"at {options.get('kinesisEndpoint')}" if options.get("kinesisEndpoint") else options.get("regionName")
     click.echo(
-        f"application {options.application} reads stream {options.stream}, {where or 'region: what the SDK finds'}"
+        without_users(
+            f"application {options.application} reads stream {options.stream}, {where or 'region: what the SDK finds'}"
+        )
     )
     width = max(len(key) for key in options.settings)
     for setting in sorted(options.settings.values(), key=lambda setting: setting.key.lower()):
-        click.echo(printable(f"  {setting.key:<{width}}  {setting.value}  ({setting.origin})"))
+        click.echo(without_users(printable(f"  {setting.key:<{width}}  {setting.value}  ({setting.origin})")))
     for text in _advice(options):
         click.echo(text)
     if is_stand_in(options):
@@ -302,8 +304,7 @@ def _show_check(options: Options, jars: JarSet, launch: Launch) -> None:
 
 
 def _run(launch: Launch, options: Options, given: dict[str, Any]) -> int:
-    from rich.console import Console
-
+    from fastkcl.cli.console import Console
     from fastkcl.cli.daemon_display import Display, event_line
     from fastkcl.daemon.supervision import Supervisor
 

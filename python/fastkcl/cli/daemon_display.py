@@ -16,8 +16,7 @@ from rich.text import Text
 from fastkcl.daemon.log import Event, Kind, Shard, ShardState
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from fastkcl.cli.console import Console
     from fastkcl.daemon.supervision import Supervisor
 
 __all__ = ["Display", "event_line"]
@@ -80,7 +79,7 @@ class Display:
         for shard in shards:
             lag = behind.get(shard.id)
             table.add_row(
-                shard.id,
+                Text(shard.id),
                 Text(shard.state.value, _STYLES.get(shard.state, "yellow")),
                 f"{shard.records:,}",
                 f"{self._rate(shard):,.2f}",
@@ -105,7 +104,7 @@ class Display:
         found: dict[str, float] = {}
         for path in self._metrics.glob("*.prom"):
             try:
-                text = path.read_text("utf-8", "replace")
+                text = path.read_text("utf-8", "replace") if path.is_file() else ""  # to read a FIFO would never end
             except OSError:  # its child has ended meanwhile
                 continue
             found.update((shard, float(value)) for shard, value in _BEHIND.findall(text))

@@ -10,12 +10,12 @@ from threading import Lock
 
 import click
 from rich import box
-from rich.console import Console
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from fastkcl.cli.console import Console
 from fastkcl.cli.extras import without_extra
 from fastkcl.daemon.jars import JarsError
 from fastkcl.demo.parts import DemoError

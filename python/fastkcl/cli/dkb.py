@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -11,11 +10,12 @@ from pathlib import Path
 from types import TracebackType
 
 import click
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
-from fastkcl.cli.output import printable
+from fastkcl.cli.console import Console
+from fastkcl.cli.output import printable, standard_output_of_bytes
 from fastkcl.dkb.pipeline import Pipeline, PipelineError, StageReport, read_pipeline
 
 __all__ = ["dkb"]
@@ -71,7 +71,7 @@ class _Progress(AbstractContextManager["_Progress"]):
             table.add_column(name, justify="left" if name in ("stage", "state") else "right")
         for report in self._reports():
             table.add_row(
-                report.name,
+                Text(report.name),
                 f"{report.messages:,}",
                 f"{report.results:,}",
                 f"{report.results / seconds:,.0f}",
@@ -121,7 +121,7 @@ def run(file: Path, level: str) -> None:
             console.print(f"{stage} {level} {text}", highlight=False, markup=False)
 
     try:
-        pipeline, close = read_pipeline(file, on_log=show, stdout=sys.stdout.buffer)
+        pipeline, close = read_pipeline(file, on_log=show, stdout=standard_output_of_bytes())
     except PipelineError as error:
         raise _UsageError(str(error)) from None
     try:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import stat
 import sys
@@ -29,19 +28,23 @@ from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 import click
 
 from fastkcl import _core
-from fastkcl.cli.output import output_error, printable
+from fastkcl.cli.output import json_text, output_error, printable, standard_output_of_bytes
 from fastkcl.replay.child_lines import read_child_line
-from fastkcl.replay.sources import READ_ERRORS, open_lines
+from fastkcl.replay.sources import READ_ERRORS, bounded_lines, open_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from rich.console import Console, JustifyMethod
+    from rich.console import JustifyMethod
+
+    from fastkcl.cli.console import Console
 
 __all__ = ["inspect"]
 
 _PREVIEW = 48  # characters of a payload in the table
 _PLAIN_WIDTH = 200  # columns of the table where standard output is no terminal
 _ROWS_OF_A_BATCH = 5
+_TABLE_BYTES = 64 << 20  # of a part of a file for tools
+_TABLE_BATCHES = 1000
 
 Format = Literal["table", "jsonl", "parquet", "arrow"]
 
@@ -104,8 +107,9 @@ def inspect(ctx: click.Context, /, file: str, form: Format, output: Path | None,
         else:
             if output is None and sys.stdout.isatty():
                 raise click.UsageError(f"--format {form} is not for a terminal; give --output FILE")
-            table = _arrow_table(batches)
-            _write(output, lambda sink: _write_table(table, form, sink))
+            tables = _arrow_tables(batches)
+            schema = next(tables).schema
+            _write(output, lambda sink: _write_tables(schema, tables, form, sink))
 
 
 def _open(file: str) -> BufferedIOBase:
@@ -119,7 +123,7 @@ def _open(file: str) -> BufferedIOBase:
 def _lines(lines: BufferedIOBase, name: str) -> Iterator[tuple[int, bytes]]:
     """Numbered lines from 1, cut at LF only, as a child cuts them."""
     try:
-        yield from enumerate(lines, 1)
+        yield from enumerate(bounded_lines(lines), 1)
     except READ_ERRORS as error:
         raise _BadLineError(f"{name}: {error}") from None
 
@@ -188,7 +192,7 @@ class _Rows:
 
 def _table(lines: BufferedIOBase, name: str, rows: int, output: Path | None) -> int:
     """Write the table; returns the number of lines that could not be read."""
-    from rich.console import Console
+    from fastkcl.cli.console import Console
 
     if output is None:
         width = None if sys.stdout.isatty() else _PLAIN_WIDTH
@@ -336,34 +340,48 @@ def _json_lines(batches: Iterable[tuple[str | None, _core.RecordBatch]]) -> Iter
                 "subSequenceNumber": record.sub_sequence_number,
                 "approximateArrivalTimestamp": record.timestamp_millis,
             }
-            yield json.dumps(row, ensure_ascii=False).encode() + b"\n"
+            yield json_text(row).encode() + b"\n"
 
 
-def _arrow_table(batches: Iterable[tuple[str | None, _core.RecordBatch]]) -> pa.Table:
+def _arrow_tables(batches: Iterable[tuple[str | None, _core.RecordBatch]]) -> Iterator[pa.Table]:
+    """Tables of some size, an empty one first."""
     try:
         import pyarrow as pa
     except ModuleNotFoundError:
         raise click.UsageError("this format needs pyarrow: pip install 'fastkcl[arrow]'") from None
-    # An empty batch gives the schema where the lines hold no batch at all.
-    found = list(batches)
+
+    def table(found: list[tuple[str | None, _core.RecordBatch]]) -> pa.Table:
+        records = pa.Table.from_batches([pa.record_batch(batch) for _, batch in found], schema=schema)
+        shards = [shard_id for shard_id, batch in found for _ in range(len(batch))]
+        return records.add_column(0, pa.field("shardId", pa.string()), pa.array(shards, pa.string()))
+
     empty = _core.decode_line(b'{"action":"processRecords","records":[]}')
     assert isinstance(empty, _core.ProcessRecords)
     schema = pa.record_batch(empty.batch).schema
-    table = pa.Table.from_batches([pa.record_batch(batch) for _, batch in found], schema=schema)
-    shards = [shard_id for shard_id, batch in found for _ in range(len(batch))]
-    return table.add_column(0, pa.field("shardId", pa.string()), pa.array(shards, pa.string()))
+    yield table([])
+    held: list[tuple[str | None, _core.RecordBatch]] = []
+    for shard_id, batch in batches:
+        held.append((shard_id, batch))
+        if sum(each.nbytes for _, each in held) >= _TABLE_BYTES or len(held) == _TABLE_BATCHES:
+            yield table(held)
+            held = []
+    if held:
+        yield table(held)
 
 
-def _write_table(table: pa.Table, form: Format, sink: Any) -> None:  # noqa: ANN401 - any binary file
+def _write_tables(schema: pa.Schema, tables: Iterable[pa.Table], form: Format, sink: Any) -> None:  # noqa: ANN401 - any binary file
     if form == "parquet":
         import pyarrow.parquet as pq
 
-        pq.write_table(table, sink)
+        with pq.ParquetWriter(sink, schema) as writer:
+            for table in tables:
+                writer.write_table(table)
         return
     import pyarrow as pa
 
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
+    with pa.ipc.new_file(sink, schema) as writer:
+        for table in tables:
+            writer.write_table(table)
 
 
 def _write(output: Path | None, fill: Callable[[Any], object]) -> None:
@@ -374,8 +392,9 @@ def _write(output: Path | None, fill: Callable[[Any], object]) -> None:
         fill: called with any binary file.
     """
     if output is None:
-        fill(sys.stdout.buffer)
-        sys.stdout.buffer.flush()
+        sink = standard_output_of_bytes()
+        fill(sink)
+        sink.flush()
         return
     try:
         try:

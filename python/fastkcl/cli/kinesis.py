@@ -23,7 +23,7 @@ import click
 
 from fastkcl.cli.aws import aio_session, explain, kinesis_client
 from fastkcl.cli.extras import without_extra
-from fastkcl.cli.output import printable
+from fastkcl.cli.output import json_text, printable
 
 if TYPE_CHECKING:
     from fastkcl.kinesis import BaseAggregator, OutputItem, Producer
@@ -370,13 +370,13 @@ async def _tail(
 def _writer(form: str) -> Callable[[Any], str]:
     """How an item is written."""
     if form == "json-pretty":
-        return lambda item: json.dumps(item, ensure_ascii=False, indent=2)
+        return lambda item: json_text(item, indent=2)
     if form == "json":
-        return lambda item: json.dumps(item, ensure_ascii=False)
+        return json_text
     clean = printable if sys.stdout.isatty() else str  # a terminal obeys control characters
 
     def raw(item: Any) -> str:  # noqa: ANN401 - of any type
-        return clean(item if isinstance(item, str) else json.dumps(item, ensure_ascii=False))
+        return clean(item if isinstance(item, str) else json_text(item))
 
     def short(item: Any) -> str:  # noqa: ANN401
         text = raw(item)
@@ -450,7 +450,7 @@ class _Putting:
         if not self._tell:
             yield
             return
-        from rich.console import Console
+        from fastkcl.cli.console import Console
 
         with Console(stderr=True).status("") as status:
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -34,6 +35,13 @@ class _StreamType(click.ParamType):  # type: ignore[type-arg]  # not generic in 
 @click.command("local-aws")
 @click.option("--port", type=click.IntRange(0, 65535), default=4567, show_default=True, help="0 takes a free one.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option(
+    "--allow-host",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Answer requests for this host, too, e.g. host.docker.internal; else only those for loopback. Repeatable.",
+)
 @click.option(
     "--create-stream",
     "streams",
@@ -84,6 +92,7 @@ def local_aws(
     /,
     port: int,
     host: str,
+    names: tuple[str, ...],
     streams: tuple[tuple[str, int], ...],
     state: Path | None,
     iterator_seconds: float,
@@ -103,7 +112,9 @@ def local_aws(
     \b
     Examples:
       fastkcl local-aws --create-stream orders:4
-      curl -d '[{"op": "GetRecords", "error": "ExpiredIteratorException", "times": 1}]' http://127.0.0.1:4567/_faults
+      curl -H 'x-local-aws: 1' http://127.0.0.1:4567/_faults \\
+        -d '[{"op": "GetRecords", "error": "ExpiredIteratorException", "times": 1}]'
+      fastkcl local-aws --host 0.0.0.0 --allow-host host.docker.internal
 
     Any credentials will do. Everything is in memory, unless --state names a file. SIGTERM and Ctrl-C end it with 0.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
@@ -124,6 +135,7 @@ def local_aws(
     options = ServerOptions(
         host=host,
         port=port,
+        names=names,
         kinesis=KinesisOptions(
             region=region,
             iterator_seconds=iterator_seconds,
@@ -148,9 +160,10 @@ def local_aws(
 
 def _write_whole(path: Path, text: str) -> None:
     """Whole or not at all, as somebody waits for it."""
-    half = path.with_name(path.name + ".new")
+    half = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
     try:
-        half.write_text(text)
+        with half.open("x") as file:
+            file.write(text)
         half.replace(path)
     except OSError as error:
         raise _LocalAwsError(f"{path}: {error.strerror}") from None

@@ -199,8 +199,9 @@ def _progress(count: int) -> Iterator[Callable[[PutReport], None]]:
     if not sys.stderr.isatty():
         yield lambda report: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from fastkcl.cli.console import Console
 
     bar = Progress(
         BarColumn(),

@@ -34,9 +34,10 @@ from fastkcl.replay.options import RATE
 from fastkcl.replay.profiles import PROFILES
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from fastkcl.cli.console import Console
 
 __all__ = ["replay"]
 
@@ -347,10 +348,11 @@ def _progress(
     if not sys.stderr.isatty():
         yield None, None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
     from rich.text import Text
+
+    from fastkcl.cli.console import Console
 
     console = Console(stderr=True)
     bars = Bars(
@@ -388,7 +390,7 @@ def _progress(
 
 
 def _show(report: Report) -> None:
-    from rich.console import Console
+    from fastkcl.cli.console import Console
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
     table = _table(report)

@@ -146,13 +146,14 @@ def replay_processv1(
     def note(_number: int, _frame: FrameType | None) -> None:
         stop.set()
 
-    before = signal.signal(signal.SIGINT, note)
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         report = play_stitches(specs, options, _say, stop)
     except (OSError, ValueError) as error:
         raise click.UsageError(str(error)) from None
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if as_json:
         click.echo(json.dumps(report.to_dict(), indent=2))
     else:
@@ -180,8 +181,9 @@ def _say(instance_id: str, line: str) -> None:
 
 
 def _show(report: StitchesReport) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from fastkcl.cli.console import Console
 
     table = Table("stitch", "health", "exit", "heartbeats", "got", "sent", "acked", "failed", "dropped", "bad frames")
     for each in report.stitches:

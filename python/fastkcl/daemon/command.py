@@ -21,7 +21,7 @@ from pathlib import Path
 
 from fastkcl.daemon.jars import JarSet
 from fastkcl.daemon.keys import Generation
-from fastkcl.daemon.log import KCL_1_OPTIONS
+from fastkcl.daemon.log import kcl_1_options
 from fastkcl.daemon.options import EXECUTABLE, Options, OptionsError, is_stand_in
 from fastkcl.java import Java
 
@@ -53,13 +53,16 @@ class Launch:
     secrets: Mapping[str, str]
     """System properties that are on no command line."""
 
-    def command(self, properties: Path, *, folding: Path | None = None, argument_file: Path | None = None) -> list[str]:
+    def command(
+        self, properties: Path, *, folding: Path | None = None, mark: str = "", argument_file: Path | None = None
+    ) -> list[str]:
         """The command line.
 
         Args:
             properties: the properties file, which need not exist yet.
             folding: the logback.xml by which `fastkcl.daemon.log` can read the log, where the user has none of their
                 own; None for the daemon's usual log.
+            mark: of the lines of that log.
             argument_file: where the secrets are written.
         """
         command = [str(self.java.executable), *self.jvm_options]
@@ -69,7 +72,7 @@ class Launch:
             if self.log_configuration is not None:
                 command.append(f"-Djava.util.logging.config.file={self.log_configuration}")
             elif folding is not None:
-                command += KCL_1_OPTIONS
+                command += kcl_1_options(mark)
         # KCL 1 looks for the file by its name on the class path.
         classpath = [*self.classpath, str(properties.absolute().parent)]
         command += ["-cp", os.pathsep.join(classpath), self.generation.main_class]

@@ -1,10 +1,13 @@
 """Reads the daemon's log: its lines, and what happened to which shard.
 
 The daemon writes some four lines for each message to a child. It is started with a log configuration of ours, by
-which a few loggers say more than they usually do and each line has a head that nothing else has:
+which a few loggers say more than they usually do and each line has a head:
 
-    |12:00:00.000|INFO|a.b.Logger|shard|message       KCL 3, logback.xml
-    |12:00:00.000| [INFO] Logger - message            KCL 1, `KCL_1_OPTIONS`
+    |mark|12:00:00.000|INFO|a.b.Logger|shard|message       KCL 3, logback.xml
+    |mark|12:00:00.000| [INFO] Logger - message            KCL 1, `kcl_1_options`
+
+The mark is random and made anew for each daemon. So no line of a child, or of a payload that a child writes down, can
+pass for one of the daemon.
 
 From that flood come events, one for what a person would call one thing:
 
@@ -26,7 +29,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-__all__ = ["KCL_1_OPTIONS", "Event", "Kind", "LogLine", "LogReader", "Shard", "ShardState", "parse"]
+__all__ = ["MARK", "Event", "Kind", "LogLine", "LogReader", "Shard", "ShardState", "kcl_1_options", "parse", "shown"]
+
+MARK: Final = "@MARK@"
+"""Stands in logback.xml for the mark."""
 
 _TIME: Final = r"\|(?P<time>\d\d:\d\d:\d\d\.\d{3})\|"
 _HEADS: Final = (
@@ -55,16 +61,19 @@ _CHECKPOINT_ERRORS: Final = {
 _SIMPLE_LOG: Final = "-Dorg.apache.commons.logging.simplelog."
 _KINESIS_1: Final = "com.amazonaws.services.kinesis."
 # Not java.util.logging, commons-logging's usual choice: that is silent from SIGTERM on, when what is said matters.
-KCL_1_OPTIONS: Final = (
-    "-Dorg.apache.commons.logging.Log=org.apache.commons.logging.impl.SimpleLog",
-    f"{_SIMPLE_LOG}defaultlog=info",
-    f"{_SIMPLE_LOG}showdatetime=true",
-    f"{_SIMPLE_LOG}dateTimeFormat='|'HH:mm:ss.SSS'|'",
-    f"{_SIMPLE_LOG}log.{_KINESIS_1}multilang.MultiLangProtocol=debug",
-    f"{_SIMPLE_LOG}log.{_KINESIS_1}clientlibrary.lib.worker.ProcessTask=debug",
-    f"{_SIMPLE_LOG}log.{_KINESIS_1}clientlibrary.lib.worker.RecordProcessorCheckpointer=debug",
-)
-"""What a JVM of KCL 1 is told, so that its log can be read here."""
+
+
+def kcl_1_options(mark: str) -> list[str]:
+    """What a JVM of KCL 1 is told, so that its log can be read here."""
+    return [
+        "-Dorg.apache.commons.logging.Log=org.apache.commons.logging.impl.SimpleLog",
+        f"{_SIMPLE_LOG}defaultlog=info",
+        f"{_SIMPLE_LOG}showdatetime=true",
+        f"{_SIMPLE_LOG}dateTimeFormat='|{mark}|'HH:mm:ss.SSS'|'",
+        f"{_SIMPLE_LOG}log.{_KINESIS_1}multilang.MultiLangProtocol=debug",
+        f"{_SIMPLE_LOG}log.{_KINESIS_1}clientlibrary.lib.worker.ProcessTask=debug",
+        f"{_SIMPLE_LOG}log.{_KINESIS_1}clientlibrary.lib.worker.RecordProcessorCheckpointer=debug",
+    ]
 
 
 class Kind(Enum):
@@ -142,8 +151,17 @@ class Shard:
     reply_position: str | None = None
 
 
-def parse(line: str) -> LogLine | None:
-    """A line with a head of ours; None for any other."""
+def parse(line: str, mark: str = "") -> LogLine | None:
+    """A line with a head of ours; None for any other.
+
+    Args:
+        line: without its end.
+        mark: of this daemon's log; nothing for logs that have none.
+    """
+    if mark:
+        if not line.startswith(f"|{mark}|"):
+            return None
+        line = line[len(mark) + 1 :]
     for head in _HEADS:
         match = head.fullmatch(line)
         if match is not None:
@@ -153,12 +171,20 @@ def parse(line: str) -> LogLine | None:
     return None
 
 
+def shown(line: str, mark: str) -> str:
+    """A line for people: the daemon's without the mark, and one that only looks like the daemon's as what it is."""
+    if line.startswith(f"|{mark}|"):
+        return line[len(mark) + 1 :]
+    return f"(not of the daemon) {line}" if parse(line) is not None else line
+
+
 @dataclass
 class LogReader:
     """Makes events of lines, and keeps the state of the shards.
 
     Attributes:
         clock: gives seconds; for batches' durations and checkpoints' ages.
+        mark: of the lines of this daemon.
         shards: by id, in the order in which their leases were taken.
         cause: why the daemon is about to end, by what it wrote first about it; None as long as nothing is wrong.
         failed_shard: whose child that was, if it was a child.
@@ -167,6 +193,7 @@ class LogReader:
     """
 
     clock: Callable[[], float]
+    mark: str = ""
     shards: dict[str, Shard] = field(default_factory=dict)
     cause: str | None = None
     failed_shard: str | None = None
@@ -179,7 +206,7 @@ class LogReader:
 
     def feed(self, line: str) -> list[Event]:
         """Take one line, without its end. The events that it makes, mostly none or one."""
-        parsed = parse(line)
+        parsed = parse(line, self.mark)
         if parsed is not None:
             self._last = parsed
             return list(self._of(parsed))

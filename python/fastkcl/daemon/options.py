@@ -41,6 +41,8 @@ __all__ = [
 ]
 
 EXECUTABLE = "executableName"
+_WORDS_OF_A_PATH = 20
+"""Looked for: a path with more spaces is not one that somebody forgot to think of."""
 """The key of the child's command."""
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _QUOTED = re.compile(r"""(?<!\S)(["'])\S* .*?\1(?!\S)""")
@@ -340,7 +342,7 @@ def _split_path(words: list[str], *, after: int = 0) -> str | None:
     for begin in range(after, len(words)):
         if not words[begin] or _is_there(words[begin]):
             continue
-        for end in range(begin + 2, len(words) + 1):
+        for end in range(begin + 2, min(begin + _WORDS_OF_A_PATH, len(words)) + 1):
             whole = " ".join(words[begin:end])
             if _is_there(whole):
                 return (

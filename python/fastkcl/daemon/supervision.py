@@ -18,6 +18,7 @@ Signals' handlers are set while `supervise` runs, so it belongs into the main th
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import tempfile
@@ -35,7 +36,7 @@ from typing import Final
 from fastkcl.daemon.command import Launch
 from fastkcl.daemon.guard import Guard
 from fastkcl.daemon.keys import find_key
-from fastkcl.daemon.log import Event, LogReader
+from fastkcl.daemon.log import MARK, Event, LogReader, shown
 from fastkcl.daemon.options import Options
 from fastkcl.daemon.processes import die_with_parent, end_group, group_members
 
@@ -84,7 +85,7 @@ class Supervisor:
         options: what they are told.
         on_event: is told what happens; called from the thread that reads the log. It and the next must not raise: a
             daemon stands still when nobody reads its log.
-        on_line: is told each line of the log as it is, from the same thread.
+        on_line: is told each line of the log, without its mark, from the same thread.
         on_message: is told what we do ourselves, a line each.
         grace_margin: seconds that a daemon has beyond its own grace, once it is asked to stop.
         orphan_seconds: that children have to end by themselves once their daemon is gone, and then after SIGTERM.
@@ -134,7 +135,7 @@ class Supervisor:
 
     def _run_once(self) -> Outcome:
         with self.lock:
-            self.reader = LogReader(time.monotonic)
+            self.reader = LogReader(time.monotonic, secrets.token_hex(8))
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="fastkcl-daemon-") as folder:
             arguments = Path(folder, "arguments")
@@ -174,9 +175,10 @@ class Supervisor:
             arguments.write_text(self.launch.argument_file(), "utf-8")
         # Not logback.xml: the folder is on the class path, where logback looks for that.
         folding = folder / "fastkcl-logback.xml"
-        folding.write_bytes(resources.files(__package__).joinpath("logback.xml").read_bytes())
+        mark = self.reader.mark
+        folding.write_text(resources.files(__package__).joinpath("logback.xml").read_text("utf-8").replace(MARK, mark))
         secret = arguments if self.launch.secrets else None
-        return self.launch.command(properties, folding=folding, argument_file=secret)
+        return self.launch.command(properties, folding=folding, mark=mark, argument_file=secret)
 
     def _start(self, command: list[str]) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -198,7 +200,7 @@ class Supervisor:
             line = line.rstrip("\n")
             with self.lock:
                 events = self.reader.feed(line)
-            self.on_line(line)
+            self.on_line(shown(line, self.reader.mark))
             for event in events:
                 self.on_event(event)
         process.stdout.close()
@@ -277,7 +279,8 @@ class Supervisor:
             if self._process is not None:
                 self._process.send_signal(number)  # what a JVM answers with a dump of its threads
 
-        before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
+        wanted = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # by nohup
+        before = {number: signal.signal(number, stop) for number in wanted}
         before[signal.SIGQUIT] = signal.signal(signal.SIGQUIT, dump_threads)
         try:
             yield

@@ -60,12 +60,12 @@ class OutputFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+        self._partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}.part")
         if path.exists():
             raise self._exists()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._partial.open("wb")
+            self._file = self._partial.open("xb")
         except OSError as error:
             raise StageError("file", f"{path}: cannot be written: {error.strerror}") from None
 

@@ -35,6 +35,7 @@ import contextlib
 import os
 import queue
 import select
+import stat
 import sys
 import threading
 import time
@@ -200,6 +201,7 @@ class Pipeline:
         self._stages = stages
         self._input = input
         self._emit = emit
+        self._on_log = on_log
         self._over = threading.Event()
         self._failure: BaseException | None = None
         self._states: list[Literal["running", "done", "failed"]] = ["running"] * len(stages)
@@ -217,9 +219,9 @@ class Pipeline:
             threading.Thread(target=self._work, args=(index,), name=f"stage-{stage.name}")
             for index, stage in enumerate(self._stages)
         ]
-        for thread in threads:
-            thread.start()
         try:
+            for thread in threads:
+                thread.start()
             for thread in threads:
                 while thread.is_alive():
                     thread.join(_TURN)
@@ -228,7 +230,8 @@ class Pipeline:
             raise
         finally:
             for thread in threads:
-                thread.join()
+                if thread.ident is not None:  # a signal may have come before it was started
+                    thread.join()
         if self._failure is not None:
             if isinstance(self._failure, SupervisorError | StageError | OSError):
                 raise PipelineError(str(self._failure)) from self._failure
@@ -290,11 +293,18 @@ class Pipeline:
         elif self._input == "-":
             yield _Lines(sys.stdin.fileno(), self._over)
         elif isinstance(self._input, str):
-            with Path(self._input).open("rb", buffering=0) as file:
+            with _opened(self._input) as file:
+                if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+                    self._on_log(self._stages[0].name, "INFO", f"reading what is written to {self._input}".encode())
                 yield _Lines(file.fileno(), self._over)
         else:
             assert self._input is not None
             yield Ready(self._input())
+
+
+def _opened(path: str) -> IO[bytes]:
+    """The file, open for reading; a FIFO at once, though nobody may have it open for writing yet."""
+    return open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: PTH123
 
 
 def _supervisor(stage: StageSpec, on_log: Callable[[str, str, bytes], None]) -> Supervisor:

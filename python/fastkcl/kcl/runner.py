@@ -63,7 +63,7 @@ def run(
         retry_backoff: seconds before the first retry, doubled before each further one.
         dead_letter: folder in which failed records are stored as Arrow IPC files; then the shard goes on.
         max_line_bytes: bound of one line of the daemon, at most 2**31 - 1.
-        shutdown_grace: seconds that the dialogue may go on after a first SIGTERM or SIGINT, and that threads may
+        shutdown_grace: seconds that the dialogue may go on after a first SIGTERM, SIGINT or SIGHUP, and threads may
             go on after the end.
         monitor: a `fastkcl.monitoring.Monitor` that counts and reports what happens; without it the processor's own,
             if it has one, else one that only writes a Prometheus file if FASTKCL_METRICS_DIR is set.

@@ -184,5 +184,7 @@ def _put_first(folder: str) -> None:
 
 
 def _refuse(what: str) -> NoReturn:
-    sys.stderr.write(f"fastkcl run: {what}\nTry 'fastkcl run --help'.\n")
+    from fastkcl.stdio import reports
+
+    reports.write(f"fastkcl run: {what}\nTry 'fastkcl run --help'.\n")
     sys.exit(2)

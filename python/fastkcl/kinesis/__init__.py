@@ -37,6 +37,7 @@ from fastkcl.kinesis.checkpoints import (
 from fastkcl.kinesis.consumer import Consumer
 from fastkcl.kinesis.delivery import ConsumerRecord
 from fastkcl.kinesis.exceptions import (
+    AnswerTooLarge,
     CheckpointFlushError,
     CheckpointOwnershipConflict,
     DeserializeError,
@@ -78,6 +79,7 @@ from fastkcl.kinesis.shards import ShardMap
 
 __all__ = [
     "Aggregator",
+    "AnswerTooLarge",
     "BaseAggregator",
     "BaseCheckPointer",
     "BotocoreHook",

@@ -30,7 +30,7 @@ from fastkcl.kinesis.checkpoints.memory import MemoryCheckPointer
 from fastkcl.kinesis.client import StreamClient, StreamOptions
 from fastkcl.kinesis.delivery import EXHAUSTED, BatchDelivery, ConsumerRecord, Delivery, ItemDelivery, RecordError
 from fastkcl.kinesis.exceptions import ValidationError
-from fastkcl.kinesis.fetch import ShardReader
+from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, ShardReader
 from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
 from fastkcl.kinesis.positions import Positions
 from fastkcl.kinesis.processors import JsonProcessor
@@ -70,6 +70,8 @@ class Consumer:
         deaggregate: take KPL aggregates apart; None to do it for batches, where the processor does, and with positions
             in KCL's lease table.
         hash_range_check: drop aggregates with keys that their shard does not own, as KCL does.
+        max_batch_bytes: what one answer may take with its aggregates taken apart, 1 to 2**31 - 1; each shard that is
+            read can hold so much. An answer beyond it stops its shard by `AnswerTooLarge`.
         options: see `StreamOptions`.
 
     Raises:
@@ -98,6 +100,7 @@ class Consumer:
         output: Output = "items",
         deaggregate: bool | None = None,
         hash_range_check: bool = True,
+        max_batch_bytes: int = MAX_BATCH_BYTES,
         **options: Unpack[StreamOptions],
     ) -> None:
         self._client = self._client_class(stream_name, **options)
@@ -151,6 +154,7 @@ class Consumer:
                 shard_fetch_rate=shard_fetch_rate,
                 deaggregate=self._deaggregated,
                 hash_range_check=hash_range_check,
+                max_batch_bytes=max_batch_bytes,
             ),
             make_queue=lambda: self._queue,
             on_failure=self._queue.put,
@@ -225,6 +229,7 @@ class Consumer:
         Raises:
             StopAsyncIteration: nothing has come for idle_timeout, or the consumer is closed.
             DeserializeError: a record cannot be read, with on_record_error "raise". It stays the next one.
+            AnswerTooLarge: the user records of an answer take more than max_batch_bytes.
             ConnectionError: the service is away.
             Exception: what else has stopped the fetching, or what a checkpointer has raised.
         """

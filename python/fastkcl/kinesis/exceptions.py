@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 __all__ = [
+    "AnswerTooLarge",
     "CheckpointFlushError",
     "CheckpointOwnershipConflict",
     "DeserializeError",
@@ -40,6 +41,10 @@ class DeserializeError(ValueError):
     def __init__(self, message: str, kind: Literal["deserialize", "framing"] = "deserialize") -> None:
         super().__init__(message)
         self.kind: Literal["deserialize", "framing"] = kind
+
+
+class AnswerTooLarge(Exception):  # noqa: N818 - like the others
+    """The user records in the aggregates of an answer take more than max_batch_bytes; none of them was delivered."""
 
 
 class StreamExists(Exception):  # noqa: N818 - this and the following: the names that programs catch

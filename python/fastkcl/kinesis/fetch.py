@@ -12,6 +12,7 @@ too much, too often             wait 0.25 s, then twice as long each time up to 
 iterator expired                a new one behind the last record that was queued, or where the shard began
 no such shard, new iterator     the shard is gone with its records: its end
 outage                          the client waits and tries again; when it gives up, so does the reader
+answer above max_batch_bytes    it reaches the program at once, as it would come again
 anything else                   wait as above; the tenth in a row reaches the program
 ==============================  ================================================================================
 
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -34,11 +35,13 @@ from typing import Any, NamedTuple
 from fastkcl._core import ChildShard, Deaggregated, GetRecordsAnswer, RecordBatch, deaggregate
 from fastkcl.kinesis.checkpoints.base import Place
 from fastkcl.kinesis.client import Backoff, Failure, StreamClient, error_code, failure_of
+from fastkcl.kinesis.exceptions import AnswerTooLarge
 from fastkcl.kinesis.metrics import MetricsCollector, MetricType
 from fastkcl.kinesis.record_queue import Fetched, RecordQueue, ShardEnded, ShardLost
 from fastkcl.kinesis.topology import Shard
 
 __all__ = [
+    "MAX_BATCH_BYTES",
     "MAX_FAILURES",
     "FetchOptions",
     "FetchPolicy",
@@ -46,12 +49,13 @@ __all__ = [
     "ShardReader",
     "Start",
     "Step",
-    "take_apart",
     "whole_records",
 ]
 
 log = logging.getLogger(__name__)
 
+MAX_BATCH_BYTES = 256 << 20
+"""What an answer may take with its aggregates taken apart, unless something else is asked for."""
 MAX_FAILURES = 10
 QUEUE_FULL_SECONDS = 30.0
 
@@ -141,6 +145,7 @@ class FetchOptions:
         sleep_time_no_records: seconds between two calls when there is nothing new.
         deaggregate: take KPL aggregates apart.
         hash_range_check: drop aggregates with keys of other shards.
+        max_batch_bytes: of an answer with its aggregates taken apart.
         sub_sequences: places have the sub-sequence number of the last user record.
         empty_answers: queue empty batches, too.
     """
@@ -150,6 +155,7 @@ class FetchOptions:
     sleep_time_no_records: float
     deaggregate: bool
     hash_range_check: bool = True
+    max_batch_bytes: int = MAX_BATCH_BYTES
     sub_sequences: bool = False
     empty_answers: bool = False
 
@@ -235,6 +241,7 @@ class ShardReader:
 
         Raises:
             ConnectionError: the service is away, and the client has given up.
+            AnswerTooLarge: the user records of an answer take more than max_batch_bytes.
             Exception: the tenth failure in a row.
         """
         self._policy.succeeded()  # again, after an exception
@@ -251,16 +258,20 @@ class ShardReader:
                     self._on_change()
                 await self._wait_for_turn()
                 self._is_calling = True
-                answer, results = await self._client.get_records(
+                answer, result = await self._client.get_records(
                     self.shard_id, self._iterator, self._options.record_limit, self._take_apart, on_outage=self._note
                 )
             except ConnectionError:
+                raise
+            except AnswerTooLarge as error:
+                self._note(error)
+                log.error("%s", error)
                 raise
             except Exception as error:
                 if await self._recover(error, of_iterator=of_iterator and self._iterator is None):
                     return
             else:
-                if await self._take(answer, results):
+                if await self._take(answer, result):
                     return
             finally:
                 self._is_calling = False
@@ -312,17 +323,27 @@ class ShardReader:
 
     # Answers.
 
-    def _take_apart(self, answer: GetRecordsAnswer) -> tuple[GetRecordsAnswer, list[Deaggregated]]:
+    def _take_apart(self, answer: GetRecordsAnswer) -> tuple[GetRecordsAnswer, Deaggregated | None]:
         if not (self._options.deaggregate and answer.batch.num_rows):
-            return answer, []
-        return answer, take_apart(answer.batch, self.shard.hash_range if self._options.hash_range_check else None)
+            return answer, None
+        hash_range = self.shard.hash_range if self._options.hash_range_check else None
+        most = self._options.max_batch_bytes
+        try:
+            return answer, deaggregate(answer.batch, hash_range, max_batch_bytes=most)
+        except OverflowError:
+            raise AnswerTooLarge(
+                f"{self.shard_id}: the {answer.batch.num_rows} records from {answer.batch[0].sequence_number} on hold "
+                f"KPL aggregates whose user records take more than max_batch_bytes, {most} bytes. None of them was "
+                f"delivered. Allow more, or take fewer records at once by record_limit (now "
+                f"{self._options.record_limit}); deaggregate=False delivers aggregates as they are"
+            ) from None
 
-    async def _take(self, answer: GetRecordsAnswer, results: Sequence[Deaggregated]) -> bool:
+    async def _take(self, answer: GetRecordsAnswer, result: Deaggregated | None) -> bool:
         """Queue an answer; whether it was the last one of the shard.
 
         Args:
             answer: as it came.
-            results: its batch with the aggregates taken apart, if they are to be; in parts, if it would be too large.
+            result: its batch with the aggregates taken apart, if they are to be.
         """
         self._policy.succeeded()
         self.healthy = True
@@ -333,7 +354,7 @@ class ShardReader:
         if answer.batch.num_rows:
             self._metrics.increment(MetricType.CONSUMER_RECORDS_RECEIVED, answer.batch.num_rows, self._labels)
             self._metrics.increment(MetricType.CONSUMER_BYTES_RECEIVED, answer.batch.nbytes, self._labels)
-            if not await self._queue_all(answer.batch, results):
+            if not await self._queue_all(answer.batch, result):
                 return False
         elif self._options.empty_answers and self.queue.is_empty:  # ticks of a slow batch do not heap up behind it
             self.queue.put(Fetched(self, answer.batch, None, self.rows))
@@ -351,27 +372,26 @@ class ShardReader:
         self.ended = True
         self.queue.put(ShardEnded(self))
 
-    async def _queue_all(self, batch: RecordBatch, results: Sequence[Deaggregated]) -> bool:
+    async def _queue_all(self, batch: RecordBatch, result: Deaggregated | None) -> bool:
         """Queue the records of an answer as there is room; False if the rest has to be fetched again."""
-        for result in results:
+        if result is not None:
             self._count(result)
-        for part in [result.batch for result in results] if self._options.deaggregate else [batch]:
-            part = self._without_processed(part)
-            offset = 0
-            while offset < part.num_rows:
-                if not await self._wait_for_room():
-                    log.warning(
-                        "%s: the queue was full for %g s: what is not in it is fetched again later",
-                        self.shard_id,
-                        QUEUE_FULL_SECONDS,
-                    )
-                    self._iterator = None
-                    return False
-                end = whole_records(part, offset, self.queue.room)
-                last_row = part[end - 1]
-                sub = last_row.sub_sequence_number if self._options.sub_sequences else None
-                self._queue(part.slice(offset, end - offset), Place(last_row.sequence_number, sub))
-                offset = end
+        records = self._without_processed(batch if result is None else result.batch)
+        offset = 0
+        while offset < records.num_rows:
+            if not await self._wait_for_room():
+                log.warning(
+                    "%s: the queue was full for %g s: what is not in it is fetched again later",
+                    self.shard_id,
+                    QUEUE_FULL_SECONDS,
+                )
+                self._iterator = None
+                return False
+            end = whole_records(records, offset, self.queue.room)
+            last_row = records[end - 1]
+            sub = last_row.sub_sequence_number if self._options.sub_sequences else None
+            self._queue(records.slice(offset, end - offset), Place(last_row.sequence_number, sub))
+            offset = end
         last = batch[batch.num_rows - 1].sequence_number
         if self.start.place is None or self.start.place.sequence_number != last:
             # The last records were aggregates that gave nothing; the shard's position still moves past them.
@@ -420,15 +440,6 @@ class ShardReader:
                 break
             processed += 1
         return batch.slice(processed)
-
-
-def take_apart(batch: RecordBatch, hash_range: tuple[int, int] | None) -> list[Deaggregated]:
-    """A batch with its aggregates taken apart; in parts where it would be too large for its columns."""
-    try:
-        return [deaggregate(batch, hash_range)]
-    except OverflowError:
-        half = batch.num_rows // 2
-        return take_apart(batch.slice(0, half), hash_range) + take_apart(batch.slice(half), hash_range)
 
 
 def whole_records(batch: RecordBatch, offset: int, room: int) -> int:

@@ -37,7 +37,7 @@ from fastkcl.kcl.processor import BatchProcessor, ShardContext, check_processor,
 from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place, check_checkpointer
 from fastkcl.kinesis.client import StreamClient, StreamOptions
 from fastkcl.kinesis.exceptions import ValidationError
-from fastkcl.kinesis.fetch import ShardReader
+from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, ShardReader
 from fastkcl.kinesis.metrics import get_metrics_collector
 from fastkcl.kinesis.reading import IteratorType, ReadOptions, StreamReader
 from fastkcl.kinesis.record_queue import Failed, Fetched, RecordQueue, ShardEnded, ShardLost
@@ -77,6 +77,7 @@ async def run_processors(
     shard_fetch_rate: float = 1,
     deaggregate: bool = True,
     hash_range_check: bool = True,
+    max_batch_bytes: int = MAX_BATCH_BYTES,
     on_error: Literal["stop", "skip"] = "stop",
     retries: int = 0,
     retry_backoff: float = 1.0,
@@ -102,6 +103,7 @@ async def run_processors(
         shard_fetch_rate: see there.
         deaggregate: take KPL aggregates apart.
         hash_range_check: see there.
+        max_batch_bytes: see there.
         on_error: what to do when a processor fails on records: "stop" ends the run with its exception, "skip" passes
             the records, with a line in the log that names them.
         retries: how often a call that failed is repeated before that. It is not repeated when the run is to stop: then
@@ -114,6 +116,7 @@ async def run_processors(
         ValidationError: an option out of range, or a checkpointer of auto_checkpoint=False, which writes nothing here.
         ValueError: on_error, retries or retry_backoff out of range.
         TypeError: an argument of another type.
+        AnswerTooLarge: the user records of an answer take more than max_batch_bytes.
         OSError: `dead_letter` cannot be made or written to.
         Exception: what a processor has raised, or what has stopped the reading.
     """
@@ -146,6 +149,7 @@ async def run_processors(
         shard_fetch_rate=shard_fetch_rate,
         deaggregate=deaggregate,
         hash_range_check=hash_range_check,
+        max_batch_bytes=max_batch_bytes,
         empty_answers=True,
     )
     metrics = options.get("metrics_collector") or get_metrics_collector()

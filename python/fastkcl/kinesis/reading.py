@@ -26,7 +26,7 @@ from typing import Any, Literal, get_args
 from fastkcl.kinesis.checkpoints.base import SHARD_END, CheckPointer, EndsShards, ListsShards, Place
 from fastkcl.kinesis.client import Failure, StreamClient
 from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, StreamDoesNotExist, ValidationError
-from fastkcl.kinesis.fetch import FetchOptions, FetchPolicy, Next, ShardReader, Start
+from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, FetchOptions, FetchPolicy, Next, ShardReader, Start
 from fastkcl.kinesis.metrics import MetricsCollector, MetricType
 from fastkcl.kinesis.record_queue import Failed, RecordQueue
 from fastkcl.kinesis.topology import Origin, Shard, Topology
@@ -54,6 +54,7 @@ class ReadOptions:
         shard_fetch_rate: GetRecords calls a second of each shard, 1 to 5.
         deaggregate: take KPL aggregates apart.
         hash_range_check: drop aggregates with keys that their shard does not own.
+        max_batch_bytes: of an answer with its aggregates taken apart, 1 to 2**31 - 1.
         empty_answers: queue empty batches, too.
 
     Raises:
@@ -69,6 +70,7 @@ class ReadOptions:
     shard_fetch_rate: float = 1
     deaggregate: bool = True
     hash_range_check: bool = True
+    max_batch_bytes: int = MAX_BATCH_BYTES
     empty_answers: bool = False
 
     def __post_init__(self) -> None:
@@ -89,6 +91,8 @@ class ReadOptions:
             raise ValidationError(f"record_limit must be 1 to 10,000, not {self.record_limit}")
         if not self.sleep_time_no_records >= 0:
             raise ValidationError(f"sleep_time_no_records must be 0 s or more, not {self.sleep_time_no_records}")
+        if not 1 <= self.max_batch_bytes < 2**31:
+            raise ValidationError(f"max_batch_bytes must be 1 to 2**31 - 1, not {self.max_batch_bytes}")
         if not 1 <= self.shard_fetch_rate <= 5:
             raise ValidationError(f"shard_fetch_rate must be 1 to 5 calls a second, not {self.shard_fetch_rate}")
 
@@ -266,6 +270,7 @@ class StreamReader:
                 sleep_time_no_records=self._options.sleep_time_no_records,
                 deaggregate=self._options.deaggregate,
                 hash_range_check=self._options.hash_range_check,
+                max_batch_bytes=self._options.max_batch_bytes,
                 sub_sequences=self._sub_sequences,
                 empty_answers=self._options.empty_answers,
             ),

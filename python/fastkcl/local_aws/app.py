@@ -5,8 +5,9 @@
                           └─ fault? ───────┤                                        ├─▶ journal
                                            └─ anything else ─▶ OtherServices (moto)─┘
 
-Rules: requests are answered one after the other, in the one thread of the event loop; only delays of faults and
-subscriptions wait beside others. So no model needs a lock.
+Rules: `Access` refuses what comes from web pages before anything of it is read. Requests are answered one after the
+other, in the one thread of the event loop; only delays of faults and subscriptions wait beside others. So no model
+needs a lock.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from urllib.parse import parse_qs
 
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
 
+from fastkcl.local_aws.access import Access
 from fastkcl.local_aws.errors import ServiceError, error_status
 from fastkcl.local_aws.event_stream import CONTENT_TYPE, encode_event, encode_exception
 from fastkcl.local_aws.faults import Fault, FaultError, Faults
@@ -62,6 +64,7 @@ class LocalAwsApp:
         options: of Kinesis.
         state: file that the state is kept in; None to forget it.
         trace: operations whose bodies go to standard error.
+        names: host names by which clients may call it, besides those of loopback.
 
     Attributes:
         ending: to be set when the server is about to end: nothing waits any longer.
@@ -70,10 +73,17 @@ class LocalAwsApp:
         JournalError: the state cannot be used.
     """
 
-    def __init__(self, options: KinesisOptions, state: Path | None = None, trace: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        options: KinesisOptions,
+        state: Path | None = None,
+        trace: Collection[str] = (),
+        names: Collection[str] = (),
+    ) -> None:
         self._kinesis = Kinesis(options)
         self._others = OtherServices()
         self._faults = Faults()
+        self._access = Access(names)
         self._trace = frozenset(trace)
         self.ending = asyncio.Event()
         self._journal = None if state is None else Journal(state, dataclasses.asdict(options))
@@ -110,12 +120,21 @@ class LocalAwsApp:
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
             return
-        if scope["type"] != "http":
-            raise RuntimeError(f"no {scope['type']} here")
-        request = await _read(scope, receive)
-        if request is None:
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1000, "reason": None})
             return
-        response = await self.respond(request)
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        refusal = self._access.refusal(scope["path"], headers)
+        response: HttpResponse | EventResponse
+        if refusal is None:
+            request = await _read(scope, receive)
+            if request is None:
+                return
+            response = await self.respond(request)
+        else:
+            value = json.dumps({"__type": "AccessDeniedException", "message": refusal})
+            response = HttpResponse(403, [("content-type", "application/json")], value.encode() + b"\n")
         await send(
             {
                 "type": "http.response.start",

@@ -10,11 +10,12 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from fastkcl.local_aws.access import CONTROL_HEADER
 from fastkcl.local_aws.faults import Fault
 
 __all__ = ["LocalAws", "LocalAwsError"]
@@ -36,6 +37,8 @@ class LocalAws:
     Args:
         streams: streams to make at the start, with their numbers of shards.
         port: 0 for a free one, which `restart` keeps.
+        host: address to listen at; anything but loopback is for containers and other machines.
+        allow_hosts: host names by which clients may call it, besides `host` and those of loopback.
         state: file that the state is kept in, without which `restart` begins with nothing.
         iterator_seconds: how long a shard iterator can be used.
         retention_seconds: how long records stay; None for the hours that each stream is set to.
@@ -50,6 +53,8 @@ class LocalAws:
         *,
         streams: Mapping[str, int] | None = None,
         port: int = 0,
+        host: str = "127.0.0.1",
+        allow_hosts: Sequence[str] = (),
         state: str | Path | None = None,
         iterator_seconds: float | None = None,
         retention_seconds: float | None = None,
@@ -65,6 +70,7 @@ class LocalAws:
             "--transition-seconds": transition_seconds,
         }
         self._arguments = [f"{option}={value}" for option, value in values.items() if value is not None]
+        self._arguments += [f"--host={host}", *(f"--allow-host={name}" for name in allow_hosts)]
         self._arguments += ["--shard-limits"] if shard_limits else []
         self._arguments += [f"--trace={operation}" for operation in trace]
         self._arguments += [f"--create-stream={name}:{shards}" for name, shards in (streams or {}).items()]
@@ -221,7 +227,8 @@ class LocalAws:
 
     def _control(self, body: bytes | None = None) -> dict[str, Any]:
         try:
-            with urllib.request.urlopen(f"{self._url}/_faults", body, timeout=60) as answer:
+            request = urllib.request.Request(f"{self._url}/_faults", body, {CONTROL_HEADER: "1"})
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 value = json.load(answer)
         except urllib.error.HTTPError as error:
             raise LocalAwsError(f"{self._url}: {error.read().decode(errors='replace').strip()}") from None

@@ -15,17 +15,21 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from hypercorn.asyncio import serve as serve_hypercorn
-from hypercorn.config import Config
+from hypercorn.config import Config, Sockets
 
 from fastkcl.local_aws.app import LocalAwsApp
 from fastkcl.local_aws.errors import ServiceError
+from fastkcl.local_aws.listener import Listener, is_out_of_resources
 from fastkcl.local_aws.streams import KinesisOptions
 
 __all__ = ["ListenError", "ServerOptions", "serve"]
 
+_BACKLOG = 512  # connections that wait in the kernel
 _GRACE = 2.0  # seconds for requests that are under way at the end
+_ANY_ADDRESS = frozenset({"", "0.0.0.0", "::"})
 _YOUNG_OBJECTS = 50_000  # before garbage is looked for
 
 
@@ -40,6 +44,7 @@ class ServerOptions:
     Attributes:
         host: address to listen at.
         port: 0 for a free one.
+        names: host names by which clients may call it, besides `host` and those of loopback.
         kinesis: what streams do.
         streams: streams to make at the start, each a name and a number of shards; those that are there stay.
         state: file from which the state comes, and in which it is kept; None to forget it.
@@ -49,6 +54,7 @@ class ServerOptions:
 
     host: str = "127.0.0.1"
     port: int = 0
+    names: Sequence[str] = ()
     kinesis: KinesisOptions = field(default_factory=KinesisOptions)
     streams: Sequence[tuple[str, int]] = ()
     state: Path | None = None
@@ -57,7 +63,7 @@ class ServerOptions:
 
 
 def serve(options: ServerOptions, on_ready: Callable[[str], None]) -> None:
-    """Serve until SIGTERM, SIGINT, or the end of standard input where that is asked for.
+    """Serve until SIGTERM, SIGINT, SIGHUP, or the end of standard input where that is asked for.
 
     Args:
         options: see there.
@@ -69,7 +75,8 @@ def serve(options: ServerOptions, on_ready: Callable[[str], None]) -> None:
         ServiceError: a stream cannot be made.
     """
     with _listen(options.host, options.port) as listener:
-        app = LocalAwsApp(options.kinesis, options.state, options.trace)
+        names = {options.host, *options.names} - _ANY_ADDRESS
+        app = LocalAwsApp(options.kinesis, options.state, options.trace, names)
         for name, shards in options.streams:
             try:
                 app.call_kinesis("CreateStream", {"StreamName": name, "ShardCount": shards})
@@ -81,13 +88,14 @@ def serve(options: ServerOptions, on_ready: Callable[[str], None]) -> None:
         gc.freeze()
         gc.set_threshold(_YOUNG_OBJECTS)
         host, port = listener.getsockname()[:2]
-        asyncio.run(_serve(app, listener, options, lambda: on_ready(f"http://{host}:{port}")))
+        url = f"http://{'127.0.0.1' if host in _ANY_ADDRESS else host}:{port}"
+        asyncio.run(_serve(app, listener, options, lambda: on_ready(url)))
 
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
         # SO_REUSEADDR is set: a restart need not wait for connections of the one before.
-        return socket.create_server((host, port), backlog=512)
+        return socket.create_server((host, port), backlog=_BACKLOG)
     except socket.gaierror as error:
         raise ListenError(f"cannot listen at {host}:{port}: {error.strerror}") from None
     except OSError as error:
@@ -98,12 +106,15 @@ async def _serve(
     app: LocalAwsApp, listener: socket.socket, options: ServerOptions, on_ready: Callable[[], None]
 ) -> None:
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    loop.set_exception_handler(_report)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:  # by nohup
+            continue
         loop.add_signal_handler(number, app.ending.set)
     if options.until_stdin_ends:
         _at_end_of_stdin(loop, app.ending.set)
-    config = Config()
-    config.bind = [f"fd://{listener.detach()}"]
+    config = _Config(Listener.of(listener))
+    config.backlog = _BACKLOG
     config.loglevel = "WARNING"
     config.include_server_header = False
     # A daemon keeps its connections while its child works, or while this process is stopped.
@@ -114,6 +125,24 @@ async def _serve(
     config.shutdown_timeout = _GRACE
     on_ready()
     await serve_hypercorn(app, config, shutdown_trigger=app.ending.wait)
+
+
+class _Config(Config):
+    """Hypercorn's, with a socket that listens already."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        super().__init__()
+        self._listener = listener
+
+    def create_sockets(self) -> Sockets:
+        """The socket alone."""
+        return Sockets([], [self._listener], [])
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what nobody has caught; the listener itself has said that it is out of descriptors."""
+    if not is_out_of_resources(context.get("exception")):
+        loop.default_exception_handler(context)
 
 
 def _at_end_of_stdin(loop: asyncio.AbstractEventLoop, then: Callable[[], None]) -> None:

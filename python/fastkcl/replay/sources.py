@@ -48,6 +48,7 @@ __all__ = [
     "Shard",
     "Source",
     "SourceError",
+    "bounded_lines",
     "from_captures",
     "from_dead_letters",
     "from_records",
@@ -57,6 +58,8 @@ __all__ = [
 
 READ_ERRORS = (OSError, EOFError, zlib.error)
 """What reading `open_lines` raises for a file that cannot be read, or unpacked."""
+_LONGEST_LINE = _core.DEFAULT_MAX_LINE_BYTES
+"""The bound of a child. A few kilobytes of ``.gz`` can be a line of any length."""
 
 
 class SourceError(ValueError):
@@ -252,6 +255,18 @@ def open_lines(path: Path) -> BufferedIOBase:
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
 
 
+def bounded_lines(lines: BufferedIOBase) -> Iterator[bytes]:
+    """Lines, cut at LF only, one in memory at a time.
+
+    Raises:
+        OSError: a line of more than 256 MiB, or one of `READ_ERRORS`.
+    """
+    while line := lines.readline(_LONGEST_LINE + 1):
+        if len(line) > _LONGEST_LINE:
+            raise OSError(f"a line of more than {_LONGEST_LINE} bytes: no lines of a daemon, or of a child")
+        yield line
+
+
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[None]:
     try:
@@ -333,7 +348,7 @@ def _read_capture(path: Path) -> Shard:
     with _reading(path):
         try:
             with open_lines(path) as lines:
-                for number, line in enumerate(lines, 1):  # noqa: B007 - named in the error below
+                for number, line in enumerate(bounded_lines(lines), 1):  # noqa: B007 - named in the error below
                     reader.read(line)
             reader.finish()
             records = StoredRecords(_captured_columns(reader.batches))
@@ -487,7 +502,7 @@ def from_records(path: str | Path, *, shards: int = 1, batch_records: int = 1000
 
 def _read_json_lines(path: Path) -> Iterator[_Row]:
     with open_lines(path) as lines:
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(bounded_lines(lines), 1):
             if not line.strip():
                 continue
             try:

@@ -59,7 +59,7 @@ _ENVIRONMENT_VARIABLES: Final = ("FASTKCL_SPARK", "SPARK_REMOTE")
 _DEFAULT: Final = "shared"
 _ADDRESS: Final = re.compile(
     rf"local(\[(\*|[1-9]\d*)(\s*,\s*\d+)?\])?|{shared.ADDRESS}"
-    r"|sc://([^\s:/;@\[\]]+|\[[0-9a-fA-F:.]+\])(:(?P<port>\d+))?(/(;[^;=]+=[^;=]*)*)?"
+    r"|sc://([^\s:/;@?#\[\]]+|\[[0-9a-fA-F:.]+\])(:(?P<port>\d+))?(/(;[^;=]+=[^;=]*)*)?"
 )
 _LAST_PORT: Final = 65535
 
@@ -262,7 +262,8 @@ def _fault(origin: str, address: str) -> str | None:
     found = _ADDRESS.fullmatch(address)
     if found is not None and int(found["port"] or 0) <= _LAST_PORT:
         return None
-    shown = address.partition(";")[0]  # a token may follow
+    # What is wrong may be where a token stands: nothing after the host is shown, and no host that may be a password.
+    shown = "sc://…" if "@" in address else re.match(r"(\w+://)?[^/;?#]*", address)[0]  # type: ignore[index]
     return (
         f"{origin}={shown!r}: expected sc://HOST:PORT[/;KEY=VALUE] of a Spark Connect server,"
         " shared[:NAME][;memory=4g], or local[*]"

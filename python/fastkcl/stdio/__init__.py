@@ -6,7 +6,7 @@ a signal to the process group must not break a dialogue, and the process must re
 
     process      outline of a run: take the descriptors, watch signals, serve, end
     descriptors  fd 0 and 1 moved away, closed in forked children
-    signals      the first SIGTERM or SIGINT is noted, the second stops
+    signals      the first SIGTERM, SIGINT or SIGHUP is noted, the second stops
     reports      lines and tracebacks for fd 2, exit codes
     lossy        a standard error that drops what a full pipe does not take, for who asks
     frozen       values that cannot change

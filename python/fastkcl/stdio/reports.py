@@ -21,6 +21,8 @@ EXIT_USAGE = 2
 """Started in a way that cannot work, e.g. by hand in a terminal."""
 METRICS_VARIABLE = "FASTKCL_METRICS_DIR"
 """Environment variable with the folder for files of `fastkcl.monitoring`, a module that most children never import."""
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), 127)}
+"""All of ASCII but tab and line feed. Python itself escapes what is beyond."""
 _EXIT_SIGNAL = 128
 _CONTEXT_LIMIT = 200
 _OWN_MODULES = ("fastkcl.kcl.", "fastkcl.processv1.", "fastkcl.dkb.", "fastkcl.stdio.")
@@ -38,7 +40,7 @@ def context(data: bytes) -> str:
 
 def as_report(text: str) -> str:
     """``fastkcl: <text>`` as one line of ASCII, without its line feed."""
-    one_line = text.replace("\r", "\\r").replace("\n", "\\n")
+    one_line = text.replace("\r", "\\r").replace("\n", "\\n").translate(_CONTROLS)
     return f"fastkcl: {one_line}".encode("ascii", "backslashreplace").decode("ascii")
 
 
@@ -87,8 +89,8 @@ def traceback_lines(text: str) -> None:
 
 
 def write(text: str) -> None:
-    """Write text to fd 2 as ASCII. A standard error that is gone is no reason to fail."""
-    data = text.encode("ascii", "backslashreplace")
+    """Write text to fd 2 as ASCII without control characters. A standard error that is gone is no reason to fail."""
+    data = text.translate(_CONTROLS).encode("ascii", "backslashreplace")
     try:
         while data:
             data = data[os.write(2, data) :]

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT while a daemon is served: the first is noted, the second stops.
+"""SIGTERM, SIGINT and SIGHUP while a daemon is served: the first is noted, the second stops.
 
 A service manager or Ctrl-C signals the whole process group, the daemon and its children alike. The daemon then
 ends its shards in good order (shutdownRequested, leaseLost, end of input), for which it needs living children;
@@ -11,7 +11,7 @@ one that dies of the first signal breaks that off for every shard of the host. S
 A wait for input sees a signal through the wake-up descriptor (`signal.set_wakeup_fd`): there is no moment between
 the last check and the wait in which one could be missed. A signal that is ignored when the run begins (nohup)
 stays ignored. A forked child gets back the handlers from before the run: a pool has to be able to end its workers.
-Around the fork both signals are blocked, so that one sent to the child at once finds the handlers it is meant for.
+Around the fork the signals are blocked, so that one sent to the child at once finds the handlers it is meant for.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NO_LIMIT = 1e9
 
 
 class SignalWatch:
-    """Context manager that handles SIGTERM and SIGINT by the rules above; for the main thread.
+    """Context manager that handles SIGTERM, SIGINT and SIGHUP by the rules above; for the main thread.
 
     Args:
         grace: seconds from the first signal in which the dialogue may go on; `math.inf` for no limit.
@@ -84,7 +84,7 @@ class SignalWatch:
             raise RuntimeError("a run has to be started in the main thread, where Python handles signals") from error
         self._wakeup = (read_end, write_end)
         self._wakeup_file = file_of(read_end)  # both ends of a pipe are one file
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _numbers():
             before = signal.getsignal(number)
             if before is not signal.SIG_IGN:
                 self._previous[number] = before
@@ -216,6 +216,12 @@ class SignalWatch:
         self._wakeup = None
 
 
+def _numbers() -> tuple[int, ...]:
+    import signal
+
+    return signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+
+
 def _name(number: int) -> str:
     import signal
 
@@ -226,7 +232,7 @@ def _block_signals() -> None:
     import signal
 
     if _watching is not None:
-        _at_fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+        _at_fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _numbers())
 
 
 def _unblock_signals() -> None:

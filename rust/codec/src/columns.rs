@@ -387,7 +387,7 @@ fn seal(buf: &mut Buf, lane: Lane, pool: &Arc<Pool>, capacity: &mut usize) -> Bu
         buf.truncate(0);
         copy
     } else {
-        std::mem::replace(buf, Buf::new())
+        std::mem::take(buf)
     };
     *capacity += sealed.capacity();
     lend(sealed, lane, pool)

@@ -491,7 +491,7 @@ struct Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        self.home.put(self.lane, mem::replace(&mut self.buf, Buf::new()));
+        self.home.put(self.lane, mem::take(&mut self.buf));
     }
 }
 

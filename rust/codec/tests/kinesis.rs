@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use case_files::cases;
 use fastkcl_codec::RecordBatch;
 use fastkcl_codec::cpu;
-use fastkcl_codec::kinesis::kpl::{Aggregate, Fallback, TooLarge, deaggregate, deaggregate_within};
+use fastkcl_codec::kinesis::kpl::{Aggregate, MAX_BATCH_BYTES, TooLarge, deaggregate};
 use fastkcl_codec::kinesis::{Encoding, decode_get_records, decode_get_records_with_isa};
 use proptest::prelude::{any, prop, prop_assert_eq, proptest};
 use proptest::strategy::Strategy;
@@ -103,7 +103,7 @@ fn records_are_taken_apart_as_in_the_case_file() {
         let batch = decode_get_records(body.to_string().as_bytes(), Encoding::Json, None).unwrap().batch;
         let bound =
             |index: usize, all: u128| case["hash_range"][index].as_str().map_or(all, |key| key.parse().unwrap());
-        let users = deaggregate(&batch, &(bound(0, 0)..=bound(1, u128::MAX))).unwrap().batch;
+        let users = deaggregate(&batch, &(bound(0, 0)..=bound(1, u128::MAX)), MAX_BATCH_BYTES).unwrap().batch;
         let expected = case["records"].as_array().unwrap();
         assert_eq!(users.len(), expected.len(), "{case}");
         for (row, user) in expected.iter().enumerate() {
@@ -138,11 +138,14 @@ fn what_does_not_fit_is_too_large_whatever_record_it_is() {
         json!({"Data": "QQ==", "PartitionKey": "k", "SequenceNumber": digits, "EncryptionType": "K".repeat(5000)});
     let batch = batch_of(&[aggregated(9, &digits), plain]);
     let everything = 0..=u128::MAX;
-    for (most, fits) in [(8_999, false), (9_000, false), (9_999, false), (10_000, true)] {
-        assert_eq!(deaggregate_within(&batch, &everything, most).is_ok(), fits, "{most}");
+    // Beside its values each user record takes five offsets, a sub-sequence number and a time.
+    let aggregate = 9 * (1 + 1 + 1000 + 36);
+    let plain = 1 + 1 + 1000 + 5000 + 36;
+    for (most, fits) in [(aggregate - 1, false), (aggregate + plain - 1, false), (aggregate + plain, true)] {
+        assert_eq!(deaggregate(&batch, &everything, most).is_ok(), fits, "{most}");
     }
     let batch = batch.slice(1, 1);
-    assert!(deaggregate_within(&batch, &everything, 1).is_ok(), "a batch without aggregates keeps its columns");
+    assert!(deaggregate(&batch, &everything, 1).is_ok(), "a batch without aggregates keeps its columns");
 }
 
 /// The same at the real bound, with 2 GiB of sequence numbers.
@@ -153,15 +156,8 @@ fn a_hostile_answer_is_too_large() {
     let most = "7".repeat(100_000);
     let mut records: Vec<_> = (0..19).map(|_| aggregated(1000, &most)).collect();
     records.push(plain);
-    assert_eq!(deaggregate(&batch_of(&records), &(0..=u128::MAX)).unwrap_err(), TooLarge);
-}
-
-/// A sequence number that no service gives, once for each user record: the record is delivered as it came.
-#[test]
-fn one_record_is_never_too_large() {
-    let batch = batch_of(&[aggregated(3000, &"7".repeat(100_000))]);
-    let taken = deaggregate(&batch, &(0..=u128::MAX)).unwrap();
-    assert_eq!((taken.batch.len(), taken.aggregates, taken.fallbacks[Fallback::TooLarge as usize]), (1, 0, 1));
+    let everything = 0..=u128::MAX;
+    assert_eq!(deaggregate(&batch_of(&records), &everything, usize::MAX).unwrap_err(), TooLarge);
 }
 
 #[test]

@@ -10,7 +10,7 @@ mod grammar;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use fastkcl_codec::RecordBatch;
-use fastkcl_codec::kinesis::kpl::{LARGEST_COLUMN_BYTES, deaggregate, deaggregate_within};
+use fastkcl_codec::kinesis::kpl::deaggregate;
 use fastkcl_codec::kinesis::{Encoding, decode_get_records};
 use grammar::Choices;
 use libfuzzer_sys::fuzz_target;
@@ -127,16 +127,16 @@ fn answer(choices: &mut Choices<'_>) -> RecordBatch {
     decode_get_records(body.as_bytes(), Encoding::Json, None).expect("an answer").batch
 }
 
-/// Bytes of the values of each column that has some.
-fn values(batch: &RecordBatch) -> [usize; 5] {
-    let sum = |of: &dyn Fn(usize) -> usize| (0..batch.len()).map(of).sum();
-    [
-        sum(&|row| batch.data(row).map_or(0, <[u8]>::len)),
-        sum(&|row| batch.partition_key(row).len()),
-        sum(&|row| batch.sequence_number(row).len()),
-        sum(&|row| batch.encryption_type(row).map_or(0, str::len)),
-        sum(&|row| batch.explicit_hash_key(row).map_or(0, str::len)),
-    ]
+/// What `max_bytes` bounds.
+fn size(batch: &RecordBatch) -> usize {
+    let of_row = |row| {
+        36 + batch.data(row).map_or(0, <[u8]>::len)
+            + batch.partition_key(row).len()
+            + batch.sequence_number(row).len()
+            + batch.encryption_type(row).map_or(0, str::len)
+            + batch.explicit_hash_key(row).map_or(0, str::len)
+    };
+    (0..batch.len()).map(of_row).sum()
 }
 
 fuzz_target!(|bytes: &[u8]| {
@@ -145,26 +145,27 @@ fuzz_target!(|bytes: &[u8]| {
     let owned = choices.pick(&[(0, u128::MAX), (0, u128::MAX), (0, u128::MAX / 2), (5, 5), (u128::MAX, 0)]);
     let owned = owned.0..=owned.1;
     let batch = answer(&mut choices);
-    let whole = deaggregate(&batch, &owned).expect("so little fits");
+    let whole = deaggregate(&batch, &owned, usize::MAX).expect("so little fits");
     assert!(whole.batch.nbytes() <= whole.batch.capacity_bytes());
-    assert_eq!(deaggregate(&whole.batch, &owned).expect("nothing to do").batch.as_arrow(), whole.batch.as_arrow());
-    let largest = values(&whole.batch).into_iter().max().unwrap_or_default();
-    for most in [bound, largest, largest.saturating_sub(1), LARGEST_COLUMN_BYTES] {
-        match deaggregate_within(&batch, &owned, most) {
+    let again = deaggregate(&whole.batch, &owned, 0).expect("nothing to do");
+    assert_eq!(again.batch.as_arrow(), whole.batch.as_arrow());
+    let size = size(&whole.batch);
+    for most in [bound, size, size.saturating_sub(1)] {
+        match deaggregate(&batch, &owned, most) {
             // A batch without aggregates keeps its own columns, which fit.
             Ok(taken) => {
                 assert_eq!(taken.batch.as_arrow(), whole.batch.as_arrow());
                 assert!(
-                    largest <= most
+                    size <= most
                         || taken.aggregates + taken.dropped_aggregates + taken.fallbacks.iter().sum::<usize>() == 0
                 );
             }
-            Err(_) => assert!(largest > most, "{most} bytes would do: {:?}", values(&whole.batch)),
+            Err(_) => assert!(size > most, "{size} bytes fit into {most}"),
         }
     }
     let rows: usize = (0..batch.len())
         .map(|row| {
-            let one = deaggregate(&batch.slice(row, 1), &owned).expect("one record always fits");
+            let one = deaggregate(&batch.slice(row, 1), &owned, usize::MAX).expect("so little fits");
             assert!(one.batch.nbytes() <= one.batch.capacity_bytes());
             one.batch.len()
         })

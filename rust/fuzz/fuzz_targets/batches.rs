@@ -65,7 +65,7 @@ fuzz_target!(|bytes: &[u8]| {
                 let other = if choices.one_in(2) {
                     batch.canonical()
                 } else {
-                    deaggregate(batch, &(0..=u128::MAX)).expect("so little fits").batch
+                    deaggregate(batch, &(0..=u128::MAX), usize::MAX).expect("so little fits").batch
                 };
                 held.push(other);
             }

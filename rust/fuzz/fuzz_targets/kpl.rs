@@ -6,7 +6,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use fastkcl_codec::RecordBatch;
-use fastkcl_codec::kinesis::kpl::{Aggregate, deaggregate, user_data};
+use fastkcl_codec::kinesis::kpl::{Aggregate, MAX_BATCH_BYTES, deaggregate, user_data};
 use fastkcl_codec::kinesis::{Encoding, decode_get_records, netstring};
 use libfuzzer_sys::fuzz_target;
 use md5::Digest;
@@ -36,7 +36,7 @@ fuzz_target!(|message: &[u8]| {
     let mut data = vec![0xf3, 0x89, 0x9a, 0xc2];
     data.extend_from_slice(message);
     data.extend_from_slice(&md5::Md5::digest(message));
-    let taken = deaggregate(&batch(&data), &(0..=u128::MAX)).expect("one record always fits");
+    let taken = deaggregate(&batch(&data), &(0..=u128::MAX), MAX_BATCH_BYTES).expect("one record always fits");
     let outcomes = taken.aggregates + taken.dropped_aggregates + taken.fallbacks.iter().sum::<usize>();
     assert_eq!(outcomes, usize::from(!message.is_empty()));
     if taken.aggregates == 0 {
@@ -55,7 +55,7 @@ fuzz_target!(|message: &[u8]| {
     }
     if !again.is_empty() {
         assert_eq!(again.encode().len() + delivered[0].0.len(), again.size());
-        let packed = deaggregate(&batch(&again.encode()), &(0..=u128::MAX)).expect("one record always fits");
+        let packed = deaggregate(&batch(&again.encode()), &(0..=u128::MAX), MAX_BATCH_BYTES).expect("one record always fits");
         assert_eq!(users(&packed.batch), delivered);
     }
 });

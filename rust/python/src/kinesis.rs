@@ -194,18 +194,23 @@ impl Deaggregated {
 /// Take the KPL aggregates of a batch apart.
 ///
 /// Raises:
-///     OverflowError: the user records do not fit into one batch; take slices.
+///     OverflowError: the user records would take more than max_batch_bytes; take slices, or allow more.
+///     ValueError: max_batch_bytes is not from 1 to 2**31 - 1.
 #[pyfunction]
-#[pyo3(signature = (batch, hash_range=None))]
+#[pyo3(signature = (batch, hash_range=None, *, max_batch_bytes=kpl::MAX_BATCH_BYTES))]
 pub(crate) fn deaggregate(
     py: Python<'_>,
     batch: &RecordBatch,
     hash_range: Option<(u128, u128)>,
+    max_batch_bytes: usize,
 ) -> PyResult<Deaggregated> {
+    if !(1..=i32::MAX as usize).contains(&max_batch_bytes) {
+        return Err(PyValueError::new_err(format!("max_batch_bytes must be 1 to 2**31 - 1, not {max_batch_bytes}")));
+    }
     let (low, high) = hash_range.unwrap_or((0, u128::MAX));
-    detach_for(py, batch.0.nbytes(), || kpl::deaggregate(&batch.0, &(low..=high)))
+    detach_for(py, batch.0.nbytes(), || kpl::deaggregate(&batch.0, &(low..=high), max_batch_bytes))
         .map(Deaggregated)
-        .map_err(|error| PyOverflowError::new_err(error.to_string()))
+        .map_err(|error| PyOverflowError::new_err(format!("{error} (max_batch_bytes: {max_batch_bytes})")))
 }
 
 /// The data of the user records in one record's data: its own, if it is no sound KPL aggregate.

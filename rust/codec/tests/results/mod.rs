@@ -10,8 +10,11 @@ use fastkcl_codec::{Base64Reason, Error, ErrorKind, RecordBatch};
 pub(crate) enum Found {
     Records(RecordBatch),
     Other(String),
-    Error(ErrorKind, Option<&'static str>, Option<usize>, Option<usize>, Option<Base64Reason>),
+    Error(Place),
 }
+
+/// Kind, field, record, offset and reason.
+type Place = (ErrorKind, Option<&'static str>, Option<usize>, Option<usize>, Option<Base64Reason>);
 
 impl PartialEq for Found {
     fn eq(&self, other: &Self) -> bool {
@@ -22,7 +25,7 @@ impl PartialEq for Found {
                     && one.shard_id() == other.shard_id()
             }
             (Self::Other(one), Self::Other(other)) => one == other,
-            (Self::Error(a, b, c, d, e), Self::Error(v, w, x, y, z)) => (a, b, c, d, e) == (v, w, x, y, z),
+            (Self::Error(one), Self::Error(other)) => one == other,
             _ => false,
         }
     }
@@ -36,7 +39,7 @@ impl From<Result<Message, Error>> for Found {
                 Self::Records(batch)
             }
             Ok(other) => Self::Other(format!("{other:?}")),
-            Err(e) => Self::Error(e.kind(), e.field(), e.record(), e.offset(), e.reason()),
+            Err(e) => Self::Error((e.kind(), e.field(), e.record(), e.offset(), e.reason())),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::iter;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use arrow_array::builder::{BooleanBuilder, StringBuilder};
+use arrow_array::builder::{ArrayBuilder, BooleanBuilder, StringBuilder};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, StringArray};
@@ -32,43 +32,37 @@ pub struct Deaggregated {
     pub fallbacks: [usize; Fallback::ALL.len()],
 }
 
-/// The values of a column do not fit into the 32-bit offsets of one batch.
+/// The user records take more bytes than a batch may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge;
 
 impl fmt::Display for TooLarge {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(
-            "the user records of these aggregates have more than 2^31 - 1 bytes in a column; take fewer at once",
-        )
+        out.write_str("the user records of these aggregates are too large for one batch; take fewer at once")
     }
 }
 
 impl std::error::Error for TooLarge {}
 
-/// Takes the aggregates of `batch` apart. `owned` is what the shard owns of the hash keys. A batch that was taken apart
-/// stays as it is.
+/// The most bytes of a batch of user records, if nothing else is asked for.
 ///
-/// # Errors
-/// [`TooLarge`]; a batch of one record never is.
-pub fn deaggregate(batch: &RecordBatch, owned: &RangeInclusive<u128>) -> Result<Deaggregated, TooLarge> {
-    deaggregate_within(batch, owned, LARGEST_COLUMN_BYTES)
-}
+/// The user records of an answer of the service, 10 MiB, are fewer if its aggregates are sound: one of 1 byte with a key
+/// of 36 characters takes 7 bytes of an aggregate, and 133 here. So are those of any aggregate of 1 MiB.
+pub const MAX_BATCH_BYTES: usize = 256 << 20;
 
-/// [`deaggregate`] with another bound of a column's values, for tests: one that they can reach.
+/// What a user record takes beside its values: five offsets, sub-sequence number and time.
+const ROW_BYTES: usize = 5 * size_of::<i32>() + 2 * size_of::<i64>();
+
+/// Takes the aggregates of `batch` apart. `owned` is what the shard owns of the hash keys. A batch that was taken apart
+/// stays as it is, and so does one without aggregates.
 ///
 /// # Errors
-/// The same.
-///
-/// # Panics
-/// The bound is above [`LARGEST_COLUMN_BYTES`].
-#[doc(hidden)]
-pub fn deaggregate_within(
+/// [`TooLarge`]: the records would take more than `max_bytes`; nothing larger was made.
+pub fn deaggregate(
     batch: &RecordBatch,
     owned: &RangeInclusive<u128>,
-    most: usize,
+    max_bytes: usize,
 ) -> Result<Deaggregated, TooLarge> {
-    assert!(most <= LARGEST_COLUMN_BYTES, "offsets are 32 bits wide");
     let columns = batch.as_arrow().num_columns();
     let mut result = Deaggregated {
         batch: batch.clone(),
@@ -82,7 +76,7 @@ pub fn deaggregate_within(
     }
     result.batch = match first_aggregate(batch) {
         None => plain(batch),
-        Some(first) => take_apart(batch, first, owned, most, &mut result)?,
+        Some(first) => take_apart(batch, first, owned, max_bytes, &mut result)?,
     };
     Ok(result)
 }
@@ -113,15 +107,14 @@ fn take_apart(
     batch: &RecordBatch,
     first: usize,
     owned: &RangeInclusive<u128>,
-    most: usize,
+    max_bytes: usize,
     result: &mut Deaggregated,
 ) -> Result<RecordBatch, TooLarge> {
     let mut users =
-        Users { columns: Spare::take(), hash_keys: StringBuilder::new(), aggregated: BooleanBuilder::new(), most };
+        Users { columns: Spare::take(), hash_keys: StringBuilder::new(), aggregated: BooleanBuilder::new(), max_bytes };
     for row in 0..batch.len() {
         let aggregate = batch.data(row).filter(|_| row >= first).and_then(body);
-        let repeated = batch.sequence_number(row).len() + batch.encryption_type(row).map_or(0, str::len);
-        match aggregate.map(|(body, digest)| Message::read(body, digest, repeated)) {
+        match aggregate.map(|(body, digest)| Message::read(body, digest)) {
             None => users.plain(batch, row)?,
             Some(Err(fallback)) => {
                 result.fallbacks[fallback as usize] += 1;
@@ -145,8 +138,8 @@ struct Users {
     columns: Columns,
     hash_keys: StringBuilder,
     aggregated: BooleanBuilder,
-    /// Bytes that a column's values may have.
-    most: usize,
+    /// What all of it may take.
+    max_bytes: usize,
 }
 
 impl Users {
@@ -186,7 +179,7 @@ impl Users {
         });
     }
 
-    /// Whether the columns take these user records of row `row`: partition key, explicit hash key and data of each.
+    /// Whether these user records of row `row` fit in: partition key, explicit hash key and data of each.
     fn make_sure_of_room<'a>(
         &self,
         batch: &RecordBatch,
@@ -195,6 +188,7 @@ impl Users {
     ) -> Result<(), TooLarge> {
         let [mut all_data, mut keys, mut sequence_numbers, mut encryption_types] = self.columns.values_bytes();
         let mut hash_keys = self.hash_keys.values_slice().len();
+        let mut rows = self.aggregated.len();
         let sequence_number = batch.sequence_number(row).len();
         let encryption_type = batch.encryption_type(row).map_or(0, str::len);
         for (key, hash_key, data) in users {
@@ -203,9 +197,12 @@ impl Users {
             hash_keys += hash_key.map_or(0, str::len);
             sequence_numbers += sequence_number;
             encryption_types += encryption_type;
+            rows += 1;
         }
-        let bytes = [all_data, keys, hash_keys, sequence_numbers, encryption_types];
-        if bytes.into_iter().all(|bytes| bytes <= self.most) { Ok(()) } else { Err(TooLarge) }
+        let values = [all_data, keys, hash_keys, sequence_numbers, encryption_types];
+        let fits_columns = values.into_iter().all(|bytes| bytes <= LARGEST_COLUMN_BYTES);
+        let bytes = values.into_iter().sum::<usize>() + rows * ROW_BYTES;
+        if fits_columns && bytes <= self.max_bytes { Ok(()) } else { Err(TooLarge) }
     }
 
     fn finish(mut self, batch: &RecordBatch) -> RecordBatch {

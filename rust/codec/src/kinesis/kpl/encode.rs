@@ -9,11 +9,8 @@ use std::fmt;
 use md5::Digest;
 
 use super::protobuf::{bytes_field_len, put_bytes, put_varint, varint_len};
-use super::{DIGEST, MAGIC};
+use super::{DIGEST, MAGIC, MAX_KEY_CHARACTERS};
 use crate::kinesis::hash_key::parse_hash_key;
-
-/// The most characters of a partition key that the service takes.
-const MAX_KEY_CHARACTERS: usize = 256;
 
 /// Why a user record cannot be put.
 #[derive(Clone, Debug, PartialEq, Eq)]

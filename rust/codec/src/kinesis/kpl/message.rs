@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use md5::Digest;
 
 use super::protobuf::{Fields, Malformed, Value};
-use super::{DIGEST, MAGIC};
+use super::{DIGEST, MAGIC, MAX_KEY_CHARACTERS};
 use crate::kinesis::hash_key::hash_key;
 
 /// Why a record that begins as an aggregate is delivered as a plain one.
@@ -23,9 +23,8 @@ pub enum Fallback {
     Index,
     /// An explicit hash key that is no decimal integer.
     ExplicitHashKey,
-    /// The keys of its user records, and what each of them has of its record (sequence number and encryption type), take
-    /// more than 256 MiB, each written out.
-    TooLarge,
+    /// A key of more than 256 characters: the service takes none, and six bytes could name it again.
+    KeyLength,
 }
 
 impl Fallback {
@@ -37,7 +36,7 @@ impl Fallback {
         Self::Utf8,
         Self::Index,
         Self::ExplicitHashKey,
-        Self::TooLarge,
+        Self::KeyLength,
     ];
 
     /// The name in metrics and reports.
@@ -50,13 +49,10 @@ impl Fallback {
             Self::Utf8 => "utf8",
             Self::Index => "index",
             Self::ExplicitHashKey => "explicit_hash_key",
-            Self::TooLarge => "too_large",
+            Self::KeyLength => "key_length",
         }
     }
 }
-
-/// Six bytes of an aggregate can name a key of any length again: without a bound, 1 MB would be 100 GB of keys.
-const MAX_REPEATED_BYTES: usize = 256 << 20;
 
 /// The body of a record that is long enough for an aggregate and begins as one, and the digest behind it.
 pub(super) fn body(data: &[u8]) -> Option<(&[u8], &[u8; DIGEST])> {
@@ -68,7 +64,7 @@ pub(super) fn body(data: &[u8]) -> Option<(&[u8], &[u8; DIGEST])> {
 #[must_use]
 pub fn user_data(data: &[u8]) -> Option<Vec<&[u8]>> {
     let (body, digest) = body(data)?;
-    let message = Message::read(body, digest, 0).ok()?;
+    let message = Message::read(body, digest).ok()?;
     Some(message.records.iter().map(|record| record.data).collect())
 }
 
@@ -98,8 +94,8 @@ struct Indexed<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Reads what [`body`] gave. Each user record takes `repeated` bytes of the record that it is in.
-    pub(super) fn read(body: &'a [u8], digest: &[u8; DIGEST], repeated: usize) -> Result<Self, Fallback> {
+    /// Reads what [`body`] gave.
+    pub(super) fn read(body: &'a [u8], digest: &[u8; DIGEST]) -> Result<Self, Fallback> {
         if md5::Md5::digest(body).as_slice() != digest {
             return Err(Fallback::Digest);
         }
@@ -137,22 +133,18 @@ impl<'a> Message<'a> {
         };
         let records: Vec<_> = indexed.into_iter().map(resolved).collect::<Result<_, _>>()?;
         let message = Self { partition_keys, explicit_hash_keys, records };
-        message.check_keys(repeated)?;
+        message.check_keys()?;
         Ok(message)
     }
 
-    fn check_keys(&self, repeated: usize) -> Result<(), Fallback> {
-        let mut bytes = repeated.saturating_mul(self.records.len());
-        for record in &self.records {
-            bytes = bytes.saturating_add(self.partition_keys[record.partition_key].len());
-            if let Some(key) = record.explicit_hash_key.map(|key| self.explicit_hash_keys[key]) {
-                if !is_decimal(key) {
-                    return Err(Fallback::ExplicitHashKey);
-                }
-                bytes = bytes.saturating_add(key.len());
-            }
+    fn check_keys(&self) -> Result<(), Fallback> {
+        let mut hash_keys = self.records.iter().filter_map(|record| record.explicit_hash_key);
+        if !hash_keys.all(|key| is_decimal(self.explicit_hash_keys[key])) {
+            return Err(Fallback::ExplicitHashKey);
         }
-        if bytes > MAX_REPEATED_BYTES { Err(Fallback::TooLarge) } else { Ok(()) }
+        let long_key = self.partition_keys.iter().any(|key| key.chars().count() > MAX_KEY_CHARACTERS);
+        let long_hash_key = self.explicit_hash_keys.iter().any(|key| key.len() > MAX_KEY_CHARACTERS);
+        if long_key || long_hash_key { Err(Fallback::KeyLength) } else { Ok(()) }
     }
 
     /// Whether the shard that owns `range` owns all of it.

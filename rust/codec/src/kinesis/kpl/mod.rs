@@ -25,15 +25,18 @@ mod encode;
 mod message;
 mod protobuf;
 
-pub use deaggregate::{Deaggregated, TooLarge, deaggregate, deaggregate_within};
+pub use deaggregate::{Deaggregated, MAX_BATCH_BYTES, TooLarge, deaggregate};
 pub use encode::{Aggregate, UserRecordError};
 pub use message::{Fallback, user_data};
 
 /// What an aggregate begins with.
 const MAGIC: [u8; 4] = [0xf3, 0x89, 0x9a, 0xc2];
 
+/// The most characters of a partition key that the service takes.
+const MAX_KEY_CHARACTERS: usize = 256;
+
 /// The values of a column: 32-bit offsets cannot overflow up to here.
-pub const LARGEST_COLUMN_BYTES: usize = (1 << 31) - 1;
+const LARGEST_COLUMN_BYTES: usize = (1 << 31) - 1;
 
 /// Bytes of an MD5 digest.
 const DIGEST: usize = 16;

@@ -1,0 +1,51 @@
+"""rich's console for terminals: styles are obeyed, and nothing else is.
+
+rich writes text as it is, with control characters that a key, a payload, a child's line or a file name brings along.
+Here each piece of text is made `shown` before styles are put around it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import IO, TYPE_CHECKING, Any, cast
+
+from rich import console
+from rich.segment import Segment
+
+from fastkcl.cli.output import shown
+
+if TYPE_CHECKING:
+    from rich.console import ConsoleOptions, RenderableType
+
+__all__ = ["Console"]
+
+
+class _Unescaped:
+    """Standard output or error without what escapes text there, for text with styles of ours."""
+
+    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - any text file
+        self._stream = stream
+        self.write = getattr(stream, "write_as_it_is", stream.write)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._stream, name)
+
+
+class Console(console.Console):
+    """rich's, for text from outside.
+
+    Args:
+        stderr: write to standard error instead of standard output.
+        file: or to this.
+        options: of rich's console.
+    """
+
+    def __init__(self, *, stderr: bool = False, file: IO[str] | None = None, **options: Any) -> None:  # noqa: ANN401
+        written = _Unescaped(sys.stderr if stderr else sys.stdout) if file is None else file
+        super().__init__(file=cast("IO[str]", written), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Segments of text that has no control characters."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(shown(segment.text), segment.style)

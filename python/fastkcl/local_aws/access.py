@@ -1,0 +1,71 @@
+"""Who may ask: programs of this machine and of those that were named, and no web page in a browser on it.
+
+A page of any site can make a browser send requests to a loopback port. What gives it away, or stops it:
+
+=====================================  ===============================================================================
+a request of a page to another origin  has ``Origin``, or ``Sec-Fetch-Site`` other than ``none``; no AWS client has them
+DNS rebinding                          the page's own name is in ``Host``: only loopback names and named ones are taken
+an answer to another origin            is not readable without CORS headers, of which there are none
+a "simple" request                     cannot have a header of its own: the paths that control the server need one
+=====================================  ===============================================================================
+
+Rules: no I/O. Nothing of a refused request is looked at but its path and headers.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Mapping
+
+__all__ = ["CONTROL_HEADER", "Access"]
+
+CONTROL_HEADER = "x-local-aws"
+"""With any value, on requests to paths that control the server."""
+
+_CONTROL = ("_faults", "moto-api")
+
+
+class Access:
+    """Decides on requests.
+
+    Args:
+        names: host names and addresses, besides those of loopback, by which clients may call the server.
+    """
+
+    def __init__(self, names: Collection[str] = ()) -> None:
+        self._names = frozenset(name.lower().rstrip(".") for name in names)
+
+    def refusal(self, path: str, headers: Mapping[str, str]) -> str | None:
+        """Why a request is refused, and what to do about it; None if it is not.
+
+        Args:
+            path: of its target, decoded.
+            headers: with names in lower case.
+        """
+        name = _name_in(headers.get("host", ""))
+        if not (name in self._names or _is_loopback(name)):
+            return (
+                f"the request is for the host {name!r}, and local-aws answers to loopback names and those given by "
+                "--allow-host"
+            )
+        if "origin" in headers or headers.get("sec-fetch-site", "none") != "none":
+            return "a web page has sent this request, and local-aws is for programs only"
+        if CONTROL_HEADER not in headers and any(part.startswith(_CONTROL) for part in path.split("/")):
+            return f"{path} needs a header that web pages cannot send: add '{CONTROL_HEADER}: 1'"
+        return None
+
+
+def _name_in(host: str) -> str:
+    """The name or address in a ``Host`` header, without its port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].lower().rstrip(".")
+
+
+def _is_loopback(name: str) -> bool:
+    if name == "localhost" or name.endswith(".localhost"):  # RFC 6761: no name of anybody else's
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,199 @@
+"""What comes from outside never controls a terminal: names, keys, payloads, lines of children, errors."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from fastkcl import _core
+from paths import PROGRAMS, ROOT
+from waiting import wait_until, wait_until_gone
+
+FASTKCL = [sys.executable, "-m", "fastkcl"]
+ODD = "\x1b[31m\x9b\x07\u202e"
+SHOWN = "\\x1b[31m\\x9b\\x07\\u202e"
+PLAIN = {
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+    "COLUMNS": "300",
+    "PYTHONIOENCODING": "utf-8",
+    "LC_ALL": "C.UTF-8",
+    "STAGE_REQUESTS": os.devnull,
+}
+
+
+def on_a_terminal(command: list[str], folder: Path) -> str:
+    """What a command writes to a terminal that is its standard input, output and error."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, env={**os.environ, **PLAIN}
+    )
+    os.close(theirs)
+    written: list[bytes] = []
+
+    def read() -> None:
+        try:
+            while data := os.read(ours, 65536):
+                written.append(data)
+        except OSError:  # the other side is closed
+            pass
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        process.wait(120)
+    finally:
+        process.kill()
+        process.wait()
+        reader.join(60)
+        os.close(ours)
+    return b"".join(written).decode()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    data = _core.encode_base64(f"payload {ODD}".encode()).decode()
+    record = {"data": data, "partitionKey": ODD, "sequenceNumber": "1"}
+    lines = [
+        {"action": "initialize", "shardId": f"shard {ODD}"},
+        {"action": "processRecords", "records": [record]},
+        {"action": ODD},
+    ]
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    (tmp_path / f"{ODD}.in.jsonl").write_text(text)
+    (tmp_path / "sound.in.jsonl").write_text("".join(text.splitlines(keepends=True)[:2]))
+    stage = '[[stage]]\nname = "s"\ncommand = [{}]\n'
+    words = ", ".join(
+        map(json.dumps, [sys.executable, str(PROGRAMS / "dkb" / "stage.py"), "text", "echo", "-", "-m", "s"])
+    )
+    (tmp_path / "pipeline.toml").write_text('[pipeline]\ninput = "in.txt"\noutput = "-"\n' + stage.format(words))
+    (tmp_path / "in.txt").write_text(f"message {ODD}\n")
+    (tmp_path / "wrong.toml").write_text(stage.replace('"s"', json.dumps(ODD).replace("\\u202e", "x")).format('"true"'))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect", f"{ODD}.in.jsonl"],
+        ["inspect", "sound.in.jsonl", "--format", "jsonl"],
+        ["inspect", f"{ODD}.in.jsonl", "--format", "jsonl"],
+        ["inspect", f"no {ODD}"],
+        ["inspect", "sound.in.jsonl", "-o", f"no/{ODD}"],
+        ["inspect", f"--no-{ODD}"],
+        [f"no-{ODD}"],
+        ["replay", "--capture", f"no {ODD}", "--", "true"],
+        ["replay", "--capture", f"{ODD}.in.jsonl", "--", "true"],
+        ["replay", "--profile", "iot", "--records", "1", "--", "sh", "-c", f"printf '%s\\n' '{ODD}' >&2"],
+        [
+            "replay",
+            "--profile",
+            "iot",
+            "--records",
+            "1",
+            "--no-prefix",
+            "--",
+            "sh",
+            "-c",
+            f"printf '%s\\n' '{ODD}' >&2",
+        ],
+        ["replay", "--profile", "iot", "--records", "1", "--", "sh", "-c", f"printf '%s\\n' '{ODD}'"],
+        ["daemon", "--set", f"{ODD}=1", "--stream", ODD, "--application", "a", "--check", "--", f"no{ODD}"],
+        ["daemon", "--properties", f"no {ODD}"],
+        ["sink", "inspect", f"no {ODD}"],
+        ["dkb", "run", "pipeline.toml"],
+        ["dkb", "run", "wrong.toml"],
+        ["bench", "--payloads", f"no {ODD}"],
+        ["kinesis", "--endpoint-url", "http://127.0.0.1:1", "--region", "us-east-1", "put", ODD, ODD],
+        ["put", "s", "--input", f"no {ODD}"],
+        ["local-aws", "--state", f"no/{ODD}"],
+        ["run", f"no {ODD}.py"],
+    ],
+    ids=lambda arguments: " ".join(arguments).replace(ODD, "ODD")[:60],
+)
+def test_nothing_from_outside_controls_a_terminal(folder: Path, arguments: list[str]) -> None:
+    text = on_a_terminal([*FASTKCL, *arguments], folder)
+    assert [char for char in text if ord(char) < 32 and char not in "\r\n\t"] == []
+    assert [char for char in text if 0x7F <= ord(char) < 0xA0] == []
+    assert "\u202e" not in text
+    assert re.search(r"\\x1b|\\u001b|u001B|x1b|x9b|\\033|expected|usage", text, re.IGNORECASE), text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["kinesis", "--endpoint-url", "http://user:TOKEN@127.0.0.1:1", "--region", "us-east-1", "describe", "s"],
+        ["put", "s", "--profile", "iot", "--endpoint-url", "http://user:TOKEN@127.0.0.1:1"],
+        ["daemon", "--stream", "s", "--application", "a", "--kinesis-endpoint", "ftp://user:TOKEN@h", "--", "true"],
+        ["daemon", "--stream", "s", "--endpoint-url", "http://user:TOKEN@127.0.0.1:1", "--check", "--", "true"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_no_password_of_a_url_is_shown(tmp_path: Path, arguments: list[str]) -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "us-east-1"}
+    done = subprocess.run(
+        [*FASTKCL, *arguments], capture_output=True, text=True, timeout=120, cwd=tmp_path, env={**os.environ, **keys}
+    )
+    assert "TOKEN" not in done.stdout + done.stderr
+    assert done.returncode == 2
+    assert done.stderr
+
+
+def test_one_console_and_one_way_to_standard_error() -> None:
+    """rich's own console, and writes to descriptors, would go past the escapes."""
+    outside = re.compile(
+        r"rich\.console import .*\bConsole\b|rich\.get_console|from rich import print|os\.write\([12],"
+    )
+    found = {
+        f"{path.name}: {line.strip()}"
+        for path in (ROOT / "python" / "fastkcl" / "cli").glob("*.py")
+        for line in path.read_text("utf-8").splitlines()
+        if outside.search(line)
+    }
+    assert found == set()
+
+
+def test_a_gzip_bomb_is_not_blown_up(tmp_path: Path) -> None:
+    """2 MB are 2 GB without a line feed, or with many."""
+    for name, piece in (("one.jsonl.gz", b" " * 2**20), ("many.jsonl.gz", b'{"action":"shardEnded"}\n' * 2**15)):
+        with gzip.open(tmp_path / name, "wb", compresslevel=1) as file:
+            for _ in range(2048 if name == "one.jsonl.gz" else 8):
+                file.write(piece)
+    code = (
+        "import resource, subprocess, sys\n"
+        "done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)\n"
+        "print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, done.stderr.decode()[-200:])"
+    )
+    for name, code_of_exit, most in (("one.jsonl.gz", 1, 800 << 10), ("many.jsonl.gz", 0, 200 << 10)):
+        for form in ("table", "jsonl", "arrow"):
+            command = [sys.executable, "-c", code, *FASTKCL, "inspect", name, "--format", form, "-o", "out"]
+            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True)
+            found, kibibytes, *said = done.stdout.split(maxsplit=2)
+            assert (int(found), int(kibibytes) < most) == (code_of_exit, True), (name, form, done.stdout)
+            assert not said or "a line of more than 268435456 bytes" in said[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_ended_ends_its_children(tmp_path: Path, number: signal.Signals) -> None:
+    child = ["sh", "-c", f"echo $$ > {tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; exec sleep 600"]
+    process = subprocess.Popen(
+        [*FASTKCL, "replay", "--profile", "iot", "--records", "10", "--", *child], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_until((tmp_path / "pid").exists, "the child")
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + number
+    assert "interrupted; the children have been ended" in said
+    wait_until_gone(int((tmp_path / "pid").read_text()))

@@ -1,0 +1,119 @@
+"""Who may ask the local server: programs by loopback names and those that were given, and no web page in a browser."""
+
+import http.client
+import json
+from collections.abc import Iterator
+
+import pytest
+from fastkcl.local_aws import LocalAws
+from local_aws_helpers import JSON, client, headers, make_stream, post, post_by_http2
+
+EVIL = "http://evil.example"
+LIST_STREAMS = headers("ListStreams", JSON)
+CONTROL = {"X-Local-Aws": "1"}
+
+
+def ask(
+    aws: LocalAws, method: str, path: str, fields: dict[str, str], body: bytes = b""
+) -> tuple[int, dict[str, str], bytes]:
+    """What one request is answered with: status, headers with names in lower case, body."""
+    connection = http.client.HTTPConnection("127.0.0.1", int(aws.url.rpartition(":")[2]), timeout=60)
+    try:
+        connection.request(method, path, body, fields)
+        answer = connection.getresponse()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "fields", "body"),
+    [
+        ("POST", "/_faults", {"Origin": EVIL, "Content-Type": "text/plain"}, b"[]"),  # fetch(…, {mode: "no-cors"})
+        ("POST", "/_faults", {"Origin": "null", "Content-Type": "text/plain"}, b"[]"),  # from a sandboxed frame
+        ("POST", "/_faults", {"Content-Type": "text/plain"}, b"[]"),  # a simple request, without anything telling
+        ("GET", "/_faults", {}, b""),
+        ("POST", "/moto-api/reset", {}, b""),
+        ("POST", "//moto-api/reset", {}, b""),
+        ("POST", "/%6doto-api/reset", {}, b""),
+        ("GET", "/moto-api/seed?a=1", {}, b""),
+        ("GET", "/moto-api/data.json", {"Sec-Fetch-Site": "cross-site", **CONTROL}, b""),  # an image
+        ("POST", "/moto-api/reset", {"Origin": EVIL, **CONTROL}, b""),  # after a preflight that was not asked for
+        ("OPTIONS", "/moto-api/reset", {"Origin": EVIL, "Access-Control-Request-Method": "POST"}, b""),
+        ("OPTIONS", "/", {"Origin": EVIL, "Access-Control-Request-Headers": "x-amz-target"}, b""),
+        ("POST", "/", {"Origin": EVIL, **LIST_STREAMS}, b"{}"),
+        ("POST", "/?Action=CreateQueue&QueueName=q&Version=2012-11-05", {"Origin": EVIL}, b""),
+        ("GET", "/?Action=CreateQueue&QueueName=q&Version=2012-11-05", {"Sec-Fetch-Site": "cross-site"}, b""),
+        ("GET", "/?Action=CreateQueue&QueueName=q&Version=2012-11-05", {"Sec-Fetch-Site": "same-site"}, b""),
+    ],
+)
+def test_a_page_of_another_site_cannot_drive_it(
+    aws: LocalAws, method: str, path: str, fields: dict[str, str], body: bytes
+) -> None:
+    stream = make_stream(aws)
+    status, answered, text = ask(aws, method, path, fields, body)
+    assert status == 403, text
+    assert json.loads(text)["__type"] == "AccessDeniedException"
+    assert not [name for name in answered if name.startswith("access-control")]
+    assert stream in client(aws).list_streams(Limit=10_000)["StreamNames"]
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:4567",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "0.0.0.0",
+        "10.1.2.3",
+        "",
+    ],
+)
+def test_a_name_that_was_bent_to_loopback_is_refused(aws: LocalAws, host: str) -> None:
+    """DNS rebinding: the page's own name has this address now, so its requests are of the same origin."""
+    for path, fields in (("/", LIST_STREAMS), ("/_faults", CONTROL)):
+        status, _, text = ask(aws, "POST", path, {"Host": host, **fields}, b"{}")
+        assert status == 403, text
+        assert "--allow-host" in json.loads(text)["message"]
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.0.0.1:1", "127.1.2.3", "localhost", "LOCALHOST.:4567", "kinesis.localhost", "[::1]:4567"]
+)
+def test_loopback_has_many_names(aws: LocalAws, host: str) -> None:
+    assert ask(aws, "POST", "/", {"Host": host, **LIST_STREAMS}, b"{}")[0] == 200
+
+
+def test_http2_is_judged_as_well(aws: LocalAws) -> None:
+    assert post_by_http2(aws.url, b"{}", LIST_STREAMS)[0] == 200
+    assert post_by_http2(aws.url, b"{}", {**LIST_STREAMS, "Origin": EVIL})[0] == 403
+    assert post_by_http2(aws.url, b"{}", LIST_STREAMS, authority="evil.example")[0] == 403
+
+
+def test_no_answer_opens_it_to_web_pages(aws: LocalAws) -> None:
+    """moto's answers have CORS headers for every origin."""
+    for path, fields in (("/moto-api/data.json", CONTROL), ("/a-bucket", {})):
+        status, answered, _ = ask(aws, "GET", path, fields)
+        assert status != 403
+        assert not [name for name in answered if name.startswith("access-control")]
+
+
+def test_a_web_socket_is_closed_without_a_traceback(aws: LocalAws) -> None:
+    upgrade = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
+    status, _, _ = ask(aws, "GET", "/", {**upgrade, "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="})
+    assert status == 403
+
+
+@pytest.fixture
+def for_containers() -> Iterator[LocalAws]:
+    with LocalAws(host="0.0.0.0", allow_hosts=["host.docker.internal", "AWS"]) as aws:
+        yield aws
+
+
+def test_containers_call_it_by_names_that_were_given(for_containers: LocalAws) -> None:
+    aws = for_containers
+    for host, expected in (("host.docker.internal:4567", 200), ("aws", 200), ("other", 403), ("0.0.0.0", 403)):
+        assert ask(aws, "POST", "/", {"Host": host, **LIST_STREAMS}, b"{}")[0] == expected, host
+    assert client(aws).list_streams()["StreamNames"] == []
+    assert post(f"{aws.url}/_faults", b"[]", CONTROL)[0] == 200

@@ -1,0 +1,88 @@
+"""A server that runs out of descriptors: new connections wait, its log stays short, it recovers, and it stops."""
+
+import contextlib
+import http.client
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from local_aws_helpers import JSON, headers, post
+from waiting import wait_until
+
+LIMIT = 64
+LOG_BYTES = 2000
+
+
+class Limited:
+    """A server that may have 64 descriptors."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        with log.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                ["/bin/sh", "-c", f'ulimit -n {LIMIT}; exec "$@"', "sh", sys.executable, "-m", "fastkcl", "local-aws"]
+                + ["--port=0", "--create-stream=s", "--until-stdin-ends"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip()
+        assert self.url, self.log()
+
+    def log(self) -> str:
+        return self._log.read_text("utf-8", "replace")
+
+    def connect(self, stack: contextlib.ExitStack, count: int) -> None:
+        """Open so many connections, of which the kernel takes more than the server can."""
+        port = int(self.url.rpartition(":")[2])
+        for _ in range(count):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+            connection.sendall(b"POST / HTTP/1.1\r\n")
+
+    def answers(self) -> bool:
+        return post(self.url, b"{}", headers("ListStreams", JSON))[0] == 200
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Limited]:
+    limited = Limited(tmp_path / "log")
+    yield limited
+    limited.process.kill()
+    limited.process.communicate(timeout=60)
+
+
+def test_it_waits_recovers_and_stops(server: Limited) -> None:
+    for turn in range(2):
+        with contextlib.ExitStack() as connections:
+            server.connect(connections, 4 * LIMIT)
+            wait_until(lambda: "new connections wait" in server.log(), "the line of a full server", seen=server.log)
+            assert len(server.log()) < LOG_BYTES * (turn + 1)
+        assert server.answers()
+    with contextlib.ExitStack() as connections:
+        server.connect(connections, 4 * LIMIT)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 0
+    assert len(server.log()) < 3 * LOG_BYTES, server.log()
+    assert "Traceback" not in server.log()
+
+
+def test_what_is_connected_is_served_meanwhile(server: Limited) -> None:
+    first = http.client.HTTPConnection("127.0.0.1", int(server.url.rpartition(":")[2]), timeout=60)
+    fields = headers("ListStreams", JSON)
+    first.request("POST", "/", b"{}", fields)
+    assert first.getresponse().read()
+    with contextlib.ExitStack() as connections:
+        server.connect(connections, 4 * LIMIT)
+        wait_until(lambda: "new connections wait" in server.log(), "the line of a full server", seen=server.log)
+        dynamodb = {"X-Amz-Target": "DynamoDB_20120810.ListTables", "Content-Type": "application/x-amz-json-1.0"}
+        for target in (fields, dynamodb):  # the first request of a service imports it
+            first.request("POST", "/", b"{}", target)
+            answer = first.getresponse()
+            assert (answer.status, bool(answer.read())) == (200, True), server.log()
+    first.close()
