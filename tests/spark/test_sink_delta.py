@@ -580,6 +580,17 @@ def test_a_checkpoint_that_is_damaged_is_done_without(
     assert opens or inspect_table(tmp_path).ok
 
 
+def test_a_checkpoint_in_the_place_of_an_empty_one_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = with_checkpoints(tmp_path, monkeypatch)
+    there = tmp_path / "_delta_log" / f"{12:020d}.checkpoint.parquet"
+    there.touch()
+    for number in range(10, 14):
+        sink.write(rows(number, number), SESSION)
+    assert there.stat().st_size > 0
+    assert inspect_table(tmp_path).ok
+    assert stored(tmp_path) == list(range(1, 14))
+
+
 def test_a_checkpoint_that_nothing_stands_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_checkpoints(tmp_path, monkeypatch)
     for version in range(7):

@@ -327,32 +327,38 @@ def play(kind: Kind, folder: Path, plot: Plot) -> tuple[Disk, Told]:
     return disk, told
 
 
-def calls_of(kind: Kind, folder: Path) -> int:
+def calls_of(kind: Kind, folder: Path, runs: Sequence[tuple[int, int]]) -> int:
     """Calls of a first that is left alone."""
     stage, actor = Stage(Disk(folder)), Actor()
     with stage.under(kind):
-        stage.run(actor, lambda: live(kind, folder / "data" / "table", FIRST, Told()))
+        stage.run(actor, lambda: live(kind, folder / "data" / "table", runs, Told()))
     stage.disk.close()
     return actor.calls
 
 
-def plots(chance: random.Random, calls: int) -> Iterator[Plot]:
-    """Without end: each call of a first that is alone, then takeovers, sleepers and failing syncs at random."""
-    for call in range(calls + 1):
-        yield Plot(call)
+def plots(chance: random.Random, calls: int, to_open: int) -> Iterator[Plot]:
+    """Without end: rounds, in each of which there is every call of the first, to be cut off, taken over, or slept at.
+
+    Args:
+        chance: decides the rest.
+        calls: of a first that does all that it has to.
+        to_open: of a second until it knows how far the table is.
+    """
+
+    def soon() -> int:
+        """A cut right after somebody has opened the table, or later."""
+        return chance.choice([to_open + chance.randrange(6), chance.randrange(calls + 10)])
+
     while True:
-        taken_over, cut = chance.randrange(calls), chance.randrange(calls + 10)
-        failing = chance.choice([None, None, chance.randrange(1, calls // 2)])
-        match chance.randrange(4):
-            case 0:
-                yield Plot(cut, failing_sync=chance.randrange(1, calls // 2))
-            case 1:
-                yield Plot(cut, taken_over, failing_sync=failing)
-            case 2:
-                yield Plot(chance.randrange(taken_over, calls + 10), taken_over + 1, sleeps=True, failing_sync=failing)
-            case _:
-                dies = chance.randrange(calls)
-                yield Plot(chance.randrange(taken_over, calls + 10), taken_over + 1, sleeps=True, dies=dies)
+        for call in chance.sample(range(calls), calls):
+            failing = chance.randrange(1, calls // 2)
+            yield Plot(call)
+            yield Plot(chance.randrange(calls), failing_sync=failing)
+            yield Plot(soon(), call)
+            yield Plot(soon(), call, failing_sync=failing)
+            later = chance.randrange(call, calls + 10)
+            yield Plot(later, call + 1, sleeps=True, failing_sync=chance.choice([None, failing]))
+            yield Plot(later, call + 1, sleeps=True, dies=soon())
 
 
 def check(kind: Kind, folder: Path, upto: int) -> str | None:
@@ -385,18 +391,24 @@ def check(kind: Kind, folder: Path, upto: int) -> str | None:
     return None
 
 
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
 def _numbers(folder: Path) -> list[int]:
     return sorted(int(record[2]) for record in records_of(folder).elements())
 
 
-def run_plots(kind: Kind, folder: Path, states: int, *, seed: int = 0, per_plot: int = 8) -> list[str]:
+def run_plots(kind: Kind, folder: Path, states: int, *, seed: int = 0, per_plot: int = 4) -> list[str]:
     """What goes wrong in so many states that power cuts leave; each with its plot."""
     chance = random.Random(seed)
-    (counted := folder / "counted").mkdir()
-    calls = calls_of(kind, counted)
+    counts = []
+    for runs in (FIRST, []):
+        counts.append(calls_of(kind, _made(folder / f"alone-{len(runs)}"), runs))
     wrong, checked = [], 0
-    for number, plot in enumerate(plots(chance, calls)):
-        (before := folder / f"{number}").mkdir()
+    for number, plot in enumerate(plots(chance, *counts)):
+        before = _made(folder / f"{number}")
         disk, told = play(kind, before, plot)
         for state in disk.states(chance, per_plot):
             disk.leave(state, left := folder / f"{number}-{checked}")

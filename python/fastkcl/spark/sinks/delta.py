@@ -10,8 +10,8 @@ P being the position up to which the table has the shard:
     stage        Spark writes Parquet files into a new folder of the shard; they are synced
     commit       deltalake opens the log and reads P from it once more, at version V. The entry V + 1, with the files
                  and the new position, is linked to its name when it is synced: an exclusive creation
-    checkpoint   each hundredth commit. deltalake makes it elsewhere, of links to the log; it is linked to its name when
-                 it is synced, and only then `_last_checkpoint` names it
+    checkpoint   each hundredth commit. deltalake makes it elsewhere, of links to the log; it is renamed to its place
+                 when it is synced, and only then `_last_checkpoint` names it
 
 Whoever commits behind an entry, or relies on a position in it, syncs it first: it may be of somebody who died before
 that, or does not sync. So each entry and checkpoint of a sink that a power cut leaves is whole, and those that others
@@ -357,6 +357,8 @@ class DeltaSink:
             return
         log = log_folder(self._root)
         before, files = newest_checkpoint(log, storage.names(log))
+        if not all(name.endswith(".checkpoint.parquet") for name in files):
+            return  # in parts or by another scheme: the engine that does so goes on with it
         aside = self._root / _ASIDE
         for name in storage.names(aside):
             left = storage.status(aside / name)
@@ -375,7 +377,7 @@ class DeltaSink:
                 if path.name != LAST_CHECKPOINT:
                     target = log / path.relative_to(links)
                     storage.make_folder(target.parent)
-                    storage.create(target, path.read_bytes())
+                    storage.replace(target, path.read_bytes())  # one that is there says the same, or is damaged
             if last_checkpoint(log) < made.version():
                 storage.replace(log / LAST_CHECKPOINT, (links / LAST_CHECKPOINT).read_bytes())
         finally:
