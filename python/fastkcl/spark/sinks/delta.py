@@ -331,7 +331,8 @@ class DeltaSink:
         log = log_folder(self._root)
         table = self._opened()
         found = None if table is None else position(table, self._shard_opened)
-        if last_checkpoint(log) >= version and found != upto:
+        cleaned_up = storage.status(entry(log, version - 1)) is None  # as far as the handle's version at least
+        if cleaned_up and last_checkpoint(log) >= version and found != upto:
             storage.unlink(entry(log, version))
             self._move_to(table)
             return found is not None and found >= upto
