@@ -85,12 +85,14 @@ test-system: $(VENV)/.built
 	$(BIN)/python -c 'from fastkcl.daemon.jars import *; [find_jars(one, environ={}) for one in VERSIONS if one.is_1]'
 	$(PYTEST) -m 'system and not long' tests/system
 
-# The full counts of the same: each fault with each daemon and each sink, and seeds of chaos by the dozen. Hours.
+# The full counts of the same: each fault with each daemon and each sink, and seeds of chaos by the dozen; power cuts of a
+# model by the thousand, and of a real ext4 where root can mount one. Hours.
 test-long: WORKERS = 3
 test-long: $(VENV)/.built
 	$(BIN)/python -c 'from fastkcl.daemon.jars import *; [find_jars(one, environ={}) for one in VERSIONS if one.is_1]'
 	$(MAKE) test-paths
 	FASTKCL_CHAOS_RUNS=50 $(PYTEST) -m 'system' tests/system
+	FASTKCL_POWER_CUTS=2500 $(PYTEST) tests/spark/test_power_cuts.py
 
 # All suites, about an hour; some of them: make bench BENCH="decode pipe". The figures into docs/performance.md too:
 # make bench BENCH=--write.

@@ -97,7 +97,7 @@ def test_a_sound_table(tmp_path: Path) -> None:
     code, report = inspect(table)
     assert code == 0
     shard, other = report.pop("shards")
-    assert report == {"path": str(table), "sink": "ParquetSink", "ok": True, "unknown_files": []}
+    assert report == {"path": str(table), "sink": "ParquetSink", "ok": True, "unknown_files": [], "damage": []}
     assert shard == {**SOUND, **facts(2, 12, 1, 12)}
     assert other == {**SOUND, **facts(1, 2, 5, 6), "stream": OTHER.stream}
 

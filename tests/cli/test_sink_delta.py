@@ -93,7 +93,10 @@ def test_a_sound_table(tmp_path: Path) -> None:
     write(table, (5, 6), shard=Shard("a", "b"))
     code, report = inspect(table)
     other, shard = report.pop("shards")
-    assert (code, report) == (0, {"path": str(table), "sink": "DeltaSink", "ok": True, "unknown_files": []})
+    assert (code, report) == (
+        0,
+        {"path": str(table), "sink": "DeltaSink", "ok": True, "unknown_files": [], "damage": []},
+    )
     assert shard == {**SOUND, **facts(2, 12, 1, 12)}
     assert other == {**SOUND, **facts(1, 2, 5, 6), "stream": "a", "shard": "b"}
     done = CliRunner().invoke(cli, ["sink", "inspect", str(table)])

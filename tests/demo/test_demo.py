@@ -86,7 +86,7 @@ def test_the_whole_way_on_the_jdk_from_pypi(tmp_path: Path) -> None:
     assert len(rates) == 5
     assert all(rate > 0 for rate in rates)
     # Nothing is left but what was asked for.
-    assert {path.name for path in table.iterdir()} == {"stream=demo", "_commits", "_staging"}
+    assert {path.name for path in table.iterdir()} == {"stream=demo", "_commits", "_staging", "_table"}
     assert list(work.iterdir()) == []
     assert [path.name for path in temporary.iterdir() if path.name.startswith("fastkcl")] == []
 

@@ -59,17 +59,19 @@ POINTS = {
     "ParquetSink": {
         "stage": (FakeWriter, "parquet"),
         "file": (sink_helpers.pq, "write_table"),  # within the staging
-        "sync": (sink_helpers.parquet_module, "sync"),
-        "commit": (Path, "hardlink_to"),
-        "publish": (Path, "rename"),
+        "sync": (sink_helpers.storage, "sync_file"),
+        "commit": (sink_helpers.ParquetSink, "_commit"),
+        "link": (sink_helpers.storage, "link"),
+        "publish": (sink_helpers.ParquetSink, "_publish"),
         "checkpoint": (fastkcl.Checkpointer, "checkpoint"),
     },
     "DeltaSink": {
         "stage": (FakeWriter, "parquet"),
         "file": (sink_helpers.pq, "write_table"),
-        "sync": (sink_helpers.delta_module, "sync"),
-        "make": (sink_helpers.DeltaTable, "create"),
-        "commit": (sink_helpers.DeltaTable, "create_write_transaction"),
+        "sync": (sink_helpers.storage, "sync_file"),
+        "make": (sink_helpers.delta_module, "_beginning"),
+        "commit": (sink_helpers.DeltaSink, "_commit"),
+        "link": (sink_helpers.storage, "link"),
         "checkpoint": (fastkcl.Checkpointer, "checkpoint"),
     },
 }

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,13 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from fastkcl import CheckpointError, ConfigurationError, Position, RecordBatch
 from fastkcl.spark import SparkProcessor, WriteContext
 from fastkcl.spark.processor import DEFAULT_MAX_TABLE_BYTES
 from fastkcl.spark.settings import MAX_CONNECT_BYTES
-from fastkcl.spark.sinks import DeltaSink, ParquetSink, Shard
+from fastkcl.spark.sinks import DeltaSink, ParquetSink, Shard, SinkError, storage
 from fastkcl.spark.sinks import delta as delta_module
+from paths import PROGRAMS
 from sink_helpers import FakeSession, FakeWriter, position_of, records_of
 from spark_helpers import FakeCheckpointer, record_batch, shard_context
 from waiting import PATIENCE, wait_until, wait_until_idle
@@ -79,12 +82,13 @@ def processor(
     *,
     dialect: str = "modern",
     session: StandInSession | None = None,
+    checkpoint: str = "TRIM_HORIZON",
     **options: Any,
 ) -> SparkProcessor:
     options = {"max_records": 4, "checkpoint_interval": 0} | options
     made = SparkProcessor(writes, spark=session or StandInSession(), **options)  # type: ignore[arg-type]
     _made.append(made)
-    made.initialize(shard_context(dialect=dialect))
+    made.initialize(shard_context(dialect=dialect, checkpoint=checkpoint))
     return made
 
 
@@ -801,14 +805,14 @@ class TestAFailureAfterTheCommit:
     @pytest.mark.parametrize(
         ("sink", "place"),
         [
-            (ParquetSink, (Path, "rename")),
+            (ParquetSink, (storage, "remove")),
             (DeltaSink, (delta_module, "_open")),
         ],
     )
     def test_of_the_real_ones(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: Any, place: Any) -> None:
         """The step behind the commit fails once: neither doubled nor in a dead letter."""
         committed, failed = [], []
-        steps = [(Path, "hardlink_to"), (DeltaTable, "create_write_transaction")]
+        steps = [(ParquetSink, "_commit"), (DeltaSink, "_commit")]
         for owner, name in steps:
             step = getattr(owner, name)
             monkeypatch.setattr(owner, name, lambda *a, step=step, **o: (step(*a, **o), committed.append(1))[0])
@@ -836,6 +840,84 @@ class SinkSession(FakeSession, StandInSession):
     def __init__(self) -> None:
         FakeSession.__init__(self)
         StandInSession.__init__(self)
+
+
+class TestACheckpointAfterTheTablesPosition:
+    """Records that are neither in the table nor delivered again: lost, unless somebody says otherwise."""
+
+    @pytest.mark.parametrize("sink", [ParquetSink, DeltaSink])
+    @pytest.mark.parametrize("upto", [0, 4])
+    def test_ends_the_run(self, tmp_path: Path, sink: Any, upto: int) -> None:
+        if upto:
+            process(processor(sink(tmp_path), session=SinkSession()), record_batch([1, 2, 3, 4]), FakeCheckpointer())
+        processor(sink(tmp_path), session=SinkSession(), checkpoint=str(upto) if upto else "LATEST")
+        has = "its records up to 4/0" if upto else "none of its records"
+        with pytest.raises(SinkError, match=f"the checkpoint 7/0 lies after the table's position: the table has {has}"):
+            processor(sink(tmp_path), session=SinkSession(), checkpoint="7")
+
+    @pytest.mark.parametrize("sink", [ParquetSink, DeltaSink])
+    @pytest.mark.parametrize("how", ["argument", "environment"])
+    def test_is_gone_over_if_told(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, sink: Any, how: str
+    ) -> None:
+        options = {"accept_gap": True} if how == "argument" else {}
+        if how == "environment":
+            monkeypatch.setenv("FASTKCL_ACCEPT_GAP", "1")
+        made = processor(sink(tmp_path), session=SinkSession(), checkpoint="7", **options)
+        assert [each.levelname for each in caplog.records if "going on behind the checkpoint" in each.message] == [
+            "ERROR"
+        ]
+        process(made, record_batch([8, 9, 10, 11]), FakeCheckpointer())
+        monkeypatch.delenv("FASTKCL_ACCEPT_GAP", raising=False)
+        processor(sink(tmp_path), session=SinkSession(), checkpoint="11")
+
+    @pytest.mark.parametrize("sink", [ParquetSink, DeltaSink])
+    def test_is_none_if_the_records_were_given_up(self, tmp_path: Path, sink: Any) -> None:
+        def fails(df: Any) -> Any:
+            raise ValueError("poison")
+
+        checkpointer = FakeCheckpointer()
+        made = processor(sink(tmp_path, transform=fails), session=SinkSession())
+        made.process_batch(record_batch([1, 2, 3, 4]), checkpointer)
+        settle(made)
+        with pytest.raises(ValueError, match="poison"):
+            made.process_batch(tick := record_batch([]), checkpointer)
+        assert made.give_up(tick)
+        made.process_batch(record_batch([]), checkpointer)
+        assert checkpointer.asked == [Position("4", 0)]
+        processor(sink(tmp_path), session=SinkSession(), checkpoint="4")
+        with pytest.raises(SinkError, match="lies after"):
+            processor(sink(tmp_path), session=SinkSession(), checkpoint="5")
+
+    def test_does_not_matter_to_a_sink_without_positions(self) -> None:
+        processor(ListSink(), checkpoint="7")
+
+    def test_the_variable_has_two_values(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("FASTKCL_ACCEPT_GAP", "yes")
+        with pytest.raises(ConfigurationError, match="FASTKCL_ACCEPT_GAP=yes: must be 1"):
+            processor(ParquetSink(tmp_path), session=SinkSession())
+
+    @pytest.mark.parametrize("sink", ["ParquetSink", "DeltaSink"])
+    def test_a_child_ends_at_its_start(self, tmp_path: Path, sink: str) -> None:
+        """As a daemon meets it whose table was removed."""
+        line = {"action": "initialize", "shardId": "s", "sequenceNumber": "7", "subSequenceNumber": 0}
+        done = subprocess.run(
+            [sys.executable, str(PROGRAMS / "sink_child.py")],
+            input=json.dumps(line) + "\n",
+            env=os.environ
+            | {
+                "FASTKCL_STREAM": "events",
+                "SINK": sink,
+                "TABLE_PATH": str(tmp_path / "t"),
+                "FASTKCL_REPLAY_ATTEMPT": "1",
+            },
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        assert done.returncode == 1
+        assert "the checkpoint 7/0 lies after the table's position" in done.stderr
+        assert '"status"' not in done.stdout
 
 
 class TestBytes:

@@ -18,9 +18,10 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
 from fastkcl import Position
 from fastkcl.spark.schema import SCHEMA
-from fastkcl.spark.sinks import DeltaSink, Shard, SinkError
+from fastkcl.spark.sinks import DeltaSink, Shard, SinkError, storage
 from fastkcl.spark.sinks import delta as delta_module
 from fastkcl.spark.sinks.delta import position, shards
+from fastkcl.spark.sinks.inspection import inspect_table
 from fastkcl.spark.sinks.rows import ShardRows
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -32,6 +33,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     VariantType,
 )
 from sink_helpers import DELTA, SHARD, FakeFrame, FakeSession, FakeWriter, Mortals, batch, delta_rows, race, rows
@@ -134,7 +136,8 @@ def test_positions_in_transactions(tmp_path: Path, digits: int, sub: int | None)
     created(tmp_path)
     for number in sorted(numbers):
         place = Position(str(number), sub)
-        set_transactions(DeltaTable(tmp_path), delta_module._transactions(SHARD, place))
+        actions = [action["txn"] for action in delta_module._transactions(SHARD, place)]
+        set_transactions(DeltaTable(tmp_path), [Transaction(each["appId"], each["version"]) for each in actions])
         found = position(DeltaTable(tmp_path), SHARD)
         assert found is not None
         assert tuple(found) == tuple(place)
@@ -361,19 +364,19 @@ def test_a_path_with_a_space(tmp_path: Path) -> None:
 
 def before_commit(monkeypatch: pytest.MonkeyPatch, *happens: Callable[[], object]) -> None:
     """Let these happen, one each time, between the opening of a handle and the commit with it."""
-    commit = DeltaTable.create_write_transaction
+    commit = DeltaSink._commit
     left = list(happens)
 
-    def interrupted(*arguments: Any, **options: Any) -> None:
+    def interrupted(*arguments: Any, **options: Any) -> bool:
         if left:
             left.pop(0)()
-        commit(*arguments, **options)
+        return commit(*arguments, **options)
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", interrupted)
+    monkeypatch.setattr(DeltaSink, "_commit", interrupted)
 
 
-def test_what_the_fence_stands_on(tmp_path: Path) -> None:
-    """deltalake: a handle older than a commit of the same application id is refused; versions are not compared."""
+def test_what_fences_off_a_zombie_of_an_earlier_version(tmp_path: Path) -> None:
+    """It commits by deltalake: a handle older than a commit of the same application id is refused."""
     created(tmp_path)
     old, another = DeltaTable(tmp_path), DeltaTable(tmp_path)
 
@@ -439,13 +442,11 @@ def test_a_rule_that_is_new_at_the_commit_is_seen(tmp_path: Path, monkeypatch: p
 def test_a_conflict_without_end_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened(tmp_path)[0].write(rows(1, 3), SESSION)
 
-    def refuse(*_: Any, **__: Any) -> None:
-        raise CommitFailedError("no")
-
     sink, _ = opened(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(DeltaTable, "create_write_transaction", refuse)
-        with pytest.raises(SinkError, match="20 commits have failed, the last one so: no"):
+        patch.setattr(delta_module, "_PAUSE", 0)
+        patch.setattr(DeltaSink, "_commit", lambda *_: False)
+        with pytest.raises(SinkError, match="100 commits have met others"):
             sink.write(rows(4, 6), SESSION)
     assert sink.write(rows(4, 6), SESSION) == Position("6", 0)
     assert stored(tmp_path) == [1, 2, 3, 4, 5, 6]
@@ -453,17 +454,19 @@ def test_a_conflict_without_end_is_an_error(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_commit_whose_answer_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink, _ = opened(tmp_path)
-    commit = DeltaTable.create_write_transaction
+    commit = DeltaSink._commit
 
-    for error in (OSError("after it"), CommitFailedError("after it")):
+    for error in (OSError("after it"), None):
 
-        def lost(*arguments: Any, error: Exception = error, **options: Any) -> None:
-            commit(*arguments, **options)
-            raise error
+        def lost(*arguments: Any, error: Exception | None = error) -> bool:
+            commit(*arguments)
+            if error is not None:
+                raise error
+            return False
 
         with monkeypatch.context() as patch:
-            patch.setattr(DeltaTable, "create_write_transaction", lost)
-            if isinstance(error, OSError):
+            patch.setattr(DeltaSink, "_commit", lost)
+            if error is not None:
                 with pytest.raises(OSError, match="after it"):
                     sink.write(rows(1, 3), SESSION)
             else:
@@ -496,6 +499,140 @@ def test_another_table_in_its_place_is_told(tmp_path: Path) -> None:
     created(tmp_path)
     with pytest.raises(SinkError, match="somebody has replaced"):
         sink.write(rows(4, 6), SESSION)
+
+
+def test_another_table_that_is_further_is_told_as_well(tmp_path: Path) -> None:
+    sink, _ = opened(tmp_path / "t")
+    sink.write(rows(1, 3), SESSION)
+    opened(tmp_path / "other")[0].write(rows(1, 9), SESSION)
+    (tmp_path / "t").rename(tmp_path / "before")
+    (tmp_path / "other").rename(tmp_path / "t")
+    for _ in range(2):
+        with pytest.raises(SinkError, match="its id was .*: somebody has replaced the table"):
+            sink.write(rows(4, 12), SESSION)
+        with pytest.raises(SinkError, match="somebody has replaced the table"):
+            sink.open(SHARD)
+    assert stored(tmp_path / "t") == list(range(1, 10))
+
+
+DAMAGED = {
+    "empty": lambda path: path.write_bytes(b""),
+    "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+    "cut off": lambda path: path.write_bytes(path.read_bytes()[:-20]),
+    "missing": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("version", [0, 2, 3])
+@pytest.mark.parametrize("how", DAMAGED)
+def test_an_entry_that_is_damaged_is_told(tmp_path: Path, how: str, version: int) -> None:
+    sink, _ = opened(tmp_path)
+    for first in (1, 4, 7):
+        sink.write(rows(first, first + 2), SESSION)
+    DAMAGED[how](tmp_path / "_delta_log" / f"{version:020d}.json")
+    if how == "missing" and version == 3:  # nothing tells that it was there, but who has seen it
+        assert opened(tmp_path)[1] == Position("6", 0)
+    else:
+        with pytest.raises(SinkError, match=f"{version:020d}.json: (damaged|missing).*recovery.md"):
+            opened(tmp_path)
+        state = inspect_table(tmp_path)
+        assert not state.ok
+        assert f"{version:020d}.json: " in state.damage[0]
+    if (how, version) != ("empty", 2):  # deltalake does not mind, and its position is in a later one
+        with pytest.raises(Exception, match="damaged|replaced|Kernel error|missing"):
+            sink.write(rows(10, 12), SESSION)
+
+
+def with_checkpoints(folder: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaSink:
+    """Versions 0 to 9, with checkpoints of 4 and 8."""
+    monkeypatch.setattr(delta_module, "_CHECKPOINT_INTERVAL", 4)
+    sink, _ = opened(folder)
+    for number in range(1, 10):
+        sink.write(rows(number, number), SESSION)
+    assert [int(path.name[:20]) for path in sorted((folder / "_delta_log").glob("*.checkpoint.parquet"))] == [4, 8]
+    return sink
+
+
+NEWEST = f"{8:020d}.checkpoint.parquet"
+
+
+@pytest.mark.parametrize("name", [NEWEST, "_last_checkpoint"])
+@pytest.mark.parametrize("how", DAMAGED)
+def test_a_checkpoint_that_is_damaged_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str, name: str
+) -> None:
+    with_checkpoints(tmp_path, monkeypatch)
+    DAMAGED[how](tmp_path / "_delta_log" / name)
+    try:
+        DeltaTable(tmp_path).transaction_version("x")
+        opens = True
+    except Exception:
+        opens = False
+    if not opens:
+        state = inspect_table(tmp_path)
+        assert (state.ok, [shard.ok for shard in state.shards]) == (False, [True])
+        assert "damaged checkpoint" in state.damage[0]
+    sink, place = opened(tmp_path)
+    assert place == Position("9", 0)
+    assert ("a damaged checkpoint" in caplog.text) is not opens
+    assert sink.write(rows(8, 14), SESSION) == Position("14", 0)
+    assert stored(tmp_path) == list(range(1, 15))
+    assert opens or inspect_table(tmp_path).ok
+
+
+def test_a_checkpoint_in_the_place_of_an_empty_one_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = with_checkpoints(tmp_path, monkeypatch)
+    there = tmp_path / "_delta_log" / f"{12:020d}.checkpoint.parquet"
+    there.touch()
+    for number in range(10, 14):
+        sink.write(rows(number, number), SESSION)
+    assert there.stat().st_size > 0
+    assert inspect_table(tmp_path).ok
+    assert stored(tmp_path) == list(range(1, 14))
+
+
+def test_a_checkpoint_that_nothing_stands_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_checkpoints(tmp_path, monkeypatch)
+    for version in range(7):
+        (tmp_path / "_delta_log" / f"{version:020d}.json").unlink()
+    (tmp_path / "_delta_log" / f"{4:020d}.checkpoint.parquet").unlink()
+    newest = tmp_path / "_delta_log" / NEWEST
+    newest.write_bytes(newest.read_bytes()[:900])
+    with pytest.raises(SinkError, match="a damaged checkpoint .* does not go back to an older one"):
+        opened(tmp_path)
+    assert newest.exists()
+
+
+def test_a_sync_that_fails_is_not_followed_by_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink, _ = opened(tmp_path)
+    sink.write(rows(1, 3), SESSION)
+    sync = storage.sync_folder
+
+    def fails(folder: Path) -> None:
+        if folder.name == "_delta_log":
+            raise OSError("input/output error")
+        sync(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "sync_folder", fails)
+        with pytest.raises(OSError, match="input/output"):
+            sink.write(rows(4, 6), SESSION)
+        assert len(log_of(tmp_path)) == 3
+        for again in (sink, DeltaSink(tmp_path)):
+            with pytest.raises(OSError, match="input/output"):
+                again.open(SHARD)
+    assert opened(tmp_path)[1] == Position("6", 0)
+    assert stored(tmp_path) == [1, 2, 3, 4, 5, 6]
+
+
+def test_times_without_a_zone_are_a_feature(tmp_path: Path) -> None:
+    """Of the table that a sink makes: else readers refuse it."""
+    schema = StructType([*SCHEMA.fields, StructField("at", TimestampNTZType())])
+    whole = StructType([*schema.fields, StructField("stream", StringType()), StructField("shard", StringType())])
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    (log / f"{0:020d}.json").write_bytes(delta_module._beginning(Schema.from_json(whole.json())))
+    assert DeltaTable(tmp_path).protocol().reader_features == ["timestampNtz"]
 
 
 def test_the_log_may_be_cleaned_up(tmp_path: Path) -> None:
@@ -547,8 +684,8 @@ def test_a_commit_into_a_log_that_is_gone_does_not_count(tmp_path: Path, monkeyp
 
     before_commit(monkeypatch, clean_up)
     zombie, _ = opened(tmp_path)
-    with pytest.raises(Exception, match="Invalid table version"):
-        zombie.write(rows(4, 6), SESSION)
+    assert zombie.write(rows(4, 6), SESSION) == Position("8", 0)
+    assert len(log_of(tmp_path)) == 1
     assert zombie.write(rows(4, 9), SESSION) == Position("9", 0)
     assert stored(tmp_path) == list(range(1, 10))
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
-from fastkcl.spark.sinks import DeltaSink, ParquetSink
+from fastkcl.spark.sinks import DeltaSink, ParquetSink, storage
 from sink_helpers import SHARD, FakeSession, FakeWriter, rows
 
 SESSION: Any = FakeSession()
@@ -31,9 +30,9 @@ class Calls:
             fsync(descriptor)
 
         monkeypatch.setattr(os, "fsync", kept)
-        for owner, name in ((Path, "mkdir"), (Path, "hardlink_to"), (Path, "rename")):
-            self._note_paths(monkeypatch, owner, name)
-        stage, commit = FakeWriter.parquet, DeltaTable.create_write_transaction
+        for name in ("make", "link", "rename"):
+            self._note_paths(monkeypatch, name)
+        stage = FakeWriter.parquet
 
         def staged(writer: FakeWriter, url: str) -> None:
             stage(writer, url)
@@ -42,22 +41,16 @@ class Calls:
             for file in sorted(folder.glob("*.parquet")):
                 self.note("stage", file)
 
-        def committed(table: DeltaTable, *arguments: Any, **options: Any) -> None:
-            commit(table, *arguments, **options)
-            self.note("commit", root / "_delta_log" / f"{table.version() + 1:020d}.json")
-
         monkeypatch.setattr(FakeWriter, "parquet", staged)
-        monkeypatch.setattr(DeltaTable, "create_write_transaction", committed)
 
-    def _note_paths(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
-        function = getattr(owner, name)
+    def _note_paths(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        function = getattr(storage, name)
 
-        def noted(path: Path, *arguments: Any, **options: Any) -> Any:
-            result = function(path, *arguments, **options)
-            self.note(name, Path(arguments[0]) if name == "rename" else path)
-            return result
+        def noted(*paths: Path) -> None:
+            function(*paths)
+            self.note(name, paths[-1])
 
-        monkeypatch.setattr(owner, name, noted)
+        monkeypatch.setattr(storage, name, noted)
 
     def note(self, what: str, path: Path) -> None:
         if path == self.root or self.root in path.parents:
@@ -81,26 +74,28 @@ def test_files_are_kept_before_their_commit_and_the_commit_before_the_write_is_d
     calls = Calls(tmp_path / "table", monkeypatch)
     opened = sink(tmp_path / "table")
     opened.open(SHARD)
-    how = "hardlink_to" if sink is ParquetSink else "commit"
+    commits = "_commits/" if sink is ParquetSink else "_delta_log/"
     for first in (1, 11):
         begun = len(calls.list)
         opened.write(rows(first, first + 9), SESSION)
-        (commit,) = [path for what, path in calls.list[begun:] if what == how]
-        at = calls.list.index((how, commit))
+        made = [path for what, path in calls.list[begun:] if what == "link" and path.startswith(commits)]
+        if sink is DeltaSink and first == 1:
+            assert made.pop(0) == "_delta_log/00000000000000000000.json"
+        (commit,) = made
+        at = calls.list.index(("link", commit))
         staged = [path for what, path in calls.list[begun:] if what == "stage"]
         assert len(staged) == 3  # a folder and two files
         for path in staged:
             assert calls.kept_between(calls.list.index(("stage", path)), at, path), path
         assert calls.kept_between(begun, at, parent(staged[0]))  # the name of the staging folder
         assert calls.kept_between(at, len(calls.list), parent(commit))  # the commit's name
-        if sink is ParquetSink:  # the commit's content, under its temporary name
-            assert any(calls.kept_between(begun, at, path) for path in calls.paths("keep") if "/." in path)
-            renamed = [path for what, path in calls.list[at:] if what == "rename"]
-            assert len(renamed) == 2
-            last = calls.list.index(("rename", renamed[-1]))
-            assert calls.kept_between(last, len(calls.list), parent(renamed[-1]))
-        else:
-            assert calls.kept_between(at, len(calls.list), commit)
-    for index, (what, path) in enumerate(calls.list):  # folders on the way, but a staging's own
-        if what == "mkdir" and "after-" not in path and path != ".":
+        # The commit's content, under its temporary name.
+        assert any(calls.kept_between(begun, at, path) for path in calls.paths("keep") if "/." in path)
+        if sink is ParquetSink:
+            published = [path for what, path in calls.list[at + 1 :] if what == "link"]
+            assert len(published) == 2
+            last = calls.list.index(("link", published[-1]))
+            assert calls.kept_between(last, len(calls.list), parent(published[-1]))
+    for index, (what, path) in enumerate(calls.list):  # folders on the way
+        if what == "make" and path != ".":
             assert calls.kept_between(index, len(calls.list), parent(path)), path

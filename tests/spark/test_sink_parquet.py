@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import random
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,8 @@ import pyarrow as pa
 import pyarrow.dataset
 import pytest
 from fastkcl import Position
-from fastkcl.spark.sinks import ParquetSink, Shard, SinkError
+from fastkcl.spark.sinks import ParquetSink, Shard, SinkError, storage
+from fastkcl.spark.sinks.folders import spelled, unspelled
 from fastkcl.spark.sinks.parquet import commits, shards
 from sink_helpers import PARQUET, SHARD, FakeSession, FakeWriter, Mortals, batch, race, rows, stored
 
@@ -33,8 +37,8 @@ def test_a_life(tmp_path: Path) -> None:
     assert set(table["stream"].to_pylist()) == {"clicks"}
     assert set(table["shard"].to_pylist()) == {"shardId-000000000000"}
     assert opened(tmp_path / "table")[1] == Position("12", 0)
-    assert shards(tmp_path / "table") == [SHARD]
-    assert [(commit.after, commit.upto, commit.rows) for commit in commits(tmp_path / "table", SHARD)] == [
+    assert shards(tmp_path / "table") == {SHARD: f"clicks/{SHARD.shard_id}"}
+    assert [(c.after, c.upto, c.rows) for c in commits(tmp_path / "table", f"clicks/{SHARD.shard_id}")] == [
         (None, Position("10", 0), 10),
         (Position("10", 0), Position("12", 0), 2),
     ]
@@ -83,9 +87,10 @@ def test_streams_of_any_name_and_shards_of_one_name(tmp_path: Path, name: str) -
     for shard in (Shard(name, "s"), Shard("other", "s")):
         opened(table, shard)[0].write(rows(1, 3), SESSION)
     assert stored(table) == [1, 1, 2, 2, 3, 3]
-    assert sorted(shards(table), key=str) == sorted([Shard(name, "s"), Shard("other", "s")], key=str)
+    assert shards(table).keys() == {Shard(name, "s"), Shard("other", "s")}
     read = pa.dataset.dataset(table, format="parquet", partitioning="hive").to_table()
-    assert set(read["stream"].to_pylist()) == {name, "other"}
+    assert set(read["stream"].to_pylist()) == {spelled(name), "other"}
+    assert unspelled(spelled(name)) == name
     assert [path.name for path in tmp_path.iterdir()] == ["t"]
 
 
@@ -136,6 +141,199 @@ def test_damage_is_told(tmp_path: Path) -> None:
         opened(tmp_path)
     with pytest.raises(SinkError, match="no table of a ParquetSink"):
         shards(tmp_path / "_commits")
+
+
+# ---- damage and hostile files -----------------------------------------------------------------------------------
+
+
+FOLDERS = f"clicks/{SHARD.shard_id}"
+
+
+def commit_file(table: Path, after: str) -> Path:
+    return table / "_commits" / FOLDERS / f"after-{after}"
+
+
+def files_of(table: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(table)): path.read_bytes() for path in table.rglob("*") if path.is_file()}
+
+
+def test_a_commit_file_that_is_missing_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    sink, _ = opened(tmp_path)
+    sink.write(rows(1, 3), SESSION)
+    sink.write(rows(4, 6), SESSION)
+    commit_file(tmp_path, "3.0").unlink()
+    before = files_of(tmp_path)
+    with pytest.raises(SinkError, match=r"3.0-00000.parquet: published \(2 files\), and its commit file is gone"):
+        opened(tmp_path)
+    with pytest.raises(SinkError, match="this commit was there, and is gone"):
+        sink.write(rows(7, 9), SESSION)
+    assert files_of(tmp_path) == before
+
+
+def test_published_data_is_never_replaced(tmp_path: Path) -> None:
+    sink, _ = opened(tmp_path)
+    sink.write(rows(1, 3), SESSION)
+    there = tmp_path / "stream=clicks" / f"shard={SHARD.shard_id}" / "3.0-00001.parquet"
+    there.write_bytes(b"somebody's")
+    with pytest.raises(SinkError, match="3.0-00001.parquet: there is another file in the place of"):
+        sink.write(rows(4, 6), SESSION)
+    assert there.read_bytes() == b"somebody's"
+
+
+@pytest.mark.parametrize("how", ["another", "gone", "older"])
+def test_another_table_in_its_place_is_told(tmp_path: Path, how: str) -> None:
+    """At the next commit, and again when the same process asks how far the table is."""
+    table = tmp_path / "table"
+    sink, _ = opened(table)
+    sink.write(rows(1, 3), SESSION)
+    if how == "older":
+        shutil.copytree(table, tmp_path / "copy")
+        sink.write(rows(4, 6), SESSION)
+    shutil.rmtree(table)
+    if how == "another":
+        opened(table)[0].write(rows(1, 3), SESSION)
+    elif how == "older":
+        (tmp_path / "copy").rename(table)
+    for _ in range(2):
+        with pytest.raises((SinkError, FileNotFoundError), match="replaced the table|No such file"):
+            sink.write(rows(7, 9), SESSION)
+        with pytest.raises(SinkError, match="replaced the table"):
+            sink.open(SHARD)
+    if how != "gone":
+        assert stored(table) == [1, 2, 3]
+
+
+HOSTILE = {
+    "an empty staging": {"staging": ""},
+    "the table": {"staging": "."},
+    "a folder beside the table": {"staging": "../witness"},
+    "an absolute folder": {"staging": "/tmp"},
+    "another shard's staging": {"staging": f"_staging/clicks/other/after-3.0-{'0' * 16}"},
+    "a way out of the staging": {"staging": f"_staging/{FOLDERS}/after-3.0-../../../../witness"},
+    "a file elsewhere": {"files": ["../../../../../witness/file.parquet"]},
+    "a file twice": {"files": ["a.parquet", "a.parquet"]},
+    "no names": {"files": [7]},
+    "an end before its beginning": {"upto": ["2", 0]},
+    "an end at its beginning": {"upto": ["3", 0]},
+    "another beginning": {"after": ["2", 0]},
+    "no position": {"upto": ["-5", 0]},
+    "a number as a position": {"upto": [6, 0]},
+    "a fraction of rows": {"rows": 1.5},
+}
+
+
+@pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE)
+def test_a_commit_file_is_not_believed(tmp_path: Path, change: dict[str, Any]) -> None:
+    """Nothing is removed, nothing is looked for for ever."""
+    table, witness = tmp_path / "table", tmp_path / "witness"
+    witness.mkdir()
+    (witness / "file.parquet").write_bytes(b"mine")
+    sink, _ = opened(table)
+    sink.write(rows(1, 3), SESSION)
+    sink.write(rows(4, 6), SESSION)
+    file = commit_file(table, "3.0")
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    before = files_of(tmp_path)
+    with pytest.raises(SinkError, match="after-3.0: a damaged commit file"):
+        opened(table)
+    assert files_of(tmp_path) == before
+
+
+def test_staging_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
+    witness = tmp_path / "witness"
+    (witness / "after-start-0").mkdir(parents=True)
+    opened(tmp_path / "table")[0].write(rows(1, 3), SESSION)
+    staging = tmp_path / "table" / "_staging" / FOLDERS
+    staging.rmdir()
+    staging.symlink_to(witness)
+    with pytest.raises(SinkError, match="leads elsewhere"):
+        opened(tmp_path / "table")
+    assert (witness / "after-start-0").is_dir()
+
+
+def test_an_error_is_no_absence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Staged files of a commit that nobody can see for the moment stay."""
+    sink, _ = opened(tmp_path)
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    with monkeypatch.context() as patch:
+        commit = ParquetSink._commit
+
+        def commits_and_fails(*arguments: Any) -> None:
+            commit(*arguments)
+            patch.setattr(Path, "stat", fails)
+            fails()
+
+        patch.setattr(ParquetSink, "_commit", commits_and_fails)
+        with pytest.raises(OSError, match="input/output"):
+            sink.write(rows(1, 3), SESSION)
+    assert sink.open(SHARD) == Position("3", 0)
+    assert stored(tmp_path) == [1, 2, 3]
+
+
+def test_a_sync_that_fails_is_not_followed_by_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink, _ = opened(tmp_path)
+    sync = storage.sync_folder
+
+    def fails(folder: Path) -> None:
+        if "_commits" in folder.parts:
+            raise OSError(errno.EIO, "input/output error")
+        sync(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "sync_folder", fails)
+        with pytest.raises(OSError, match="input/output"):
+            sink.write(rows(1, 3), SESSION)
+        assert commit_file(tmp_path, "start").exists()
+        with pytest.raises(OSError, match="input/output"):
+            sink.open(SHARD)
+        with pytest.raises(OSError, match="input/output"):
+            opened(tmp_path)
+    assert opened(tmp_path)[1] == Position("3", 0)
+    assert stored(tmp_path) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("shard", [Shard("", "s"), Shard("s", "")])
+def test_a_name_is_needed(tmp_path: Path, shard: Shard) -> None:
+    with pytest.raises(ValueError, match="needs the name of a stream and of a shard"):
+        opened(tmp_path, shard)
+
+
+def in_old_spelling(table: Path) -> None:
+    """A table of stream 007 as earlier versions have made it."""
+    for before, after in (("_commits/@007", "007"), ("_staging/@007", "007"), ("stream=@007", "stream=007")):
+        (table / before).rename((table / before).with_name(after))
+    for file in (table / "_commits" / "007" / "s").iterdir():
+        file.write_text(file.read_text().replace("@007", "007"))
+    (table / "_table").unlink()
+
+
+def test_an_old_table_goes_on_in_its_spelling(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shard = Shard("007", "s")
+    opened(tmp_path, shard)[0].write(rows(1, 3), SESSION)
+    in_old_spelling(tmp_path)
+    sink, position = opened(tmp_path, shard)
+    assert position == Position("3", 0)
+    assert "are in _commits/007/s, as an earlier version has spelled it" in caplog.text
+    sink.write(rows(2, 6), SESSION)
+    assert stored(tmp_path) == [1, 2, 3, 4, 5, 6]
+    assert shards(tmp_path) == {shard: "007/s"}
+    assert not (tmp_path / "stream=@007").exists()
+
+
+def test_commits_in_two_spellings_are_refused(tmp_path: Path) -> None:
+    shard = Shard("007", "s")
+    opened(tmp_path / "new", shard)[0].write(rows(1, 3), SESSION)
+    shutil.copytree(tmp_path / "new", tmp_path / "old")
+    in_old_spelling(tmp_path / "old")
+    shutil.copytree(tmp_path / "old" / "_commits" / "007", tmp_path / "new" / "_commits" / "007")
+    for look in (lambda: opened(tmp_path / "new", shard), lambda: shards(tmp_path / "new")):
+        with pytest.raises(
+            SinkError, match="_commits/007/s and _commits/@007/s, and belong into _commits/@007/s alone"
+        ):
+            look()
 
 
 # ---- deaths and zombies -----------------------------------------------------------------------------------------

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 from fastkcl import Position
 from fastkcl.replay import generate
 from fastkcl.replay.sources import Shard as ReplayShard
-from fastkcl.spark.sinks import DeltaSink, ParquetSink
+from fastkcl.spark.sinks import DeltaSink, ParquetSink, storage
 from sink_helpers import DELTA, PARQUET, SHARD, FakeSession, FakeWriter, Kind, Mortals, race, records_of, rows
 from sink_replay import delivered, play
 
@@ -58,10 +57,8 @@ def test_a_process_that_is_stopped_at_every_step(tmp_path: Path, mortals: Mortal
 
 # Those that matter for the order, or there would be too many orders.
 PLACES = {
-    "PARQUET": Kind(ParquetSink, ((FakeWriter, "parquet"), (Path, "hardlink_to"), (Path, "rename"))),
-    "DELTA": Kind(
-        DeltaSink, ((FakeWriter, "parquet"), (DeltaTable, "create"), (DeltaTable, "create_write_transaction"))
-    ),
+    "PARQUET": Kind(ParquetSink, ((FakeWriter, "parquet"), (storage, "link"))),
+    "DELTA": Kind(DeltaSink, ((FakeWriter, "parquet"), (storage, "link"))),
 }
 
 

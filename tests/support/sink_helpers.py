@@ -23,9 +23,10 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from fastkcl import Position, _core
-from fastkcl.spark.sinks import DeltaSink, ParquetSink, Shard, Sink, folders
+from fastkcl.spark.sinks import DeltaSink, ParquetSink, Shard, Sink, storage
 from fastkcl.spark.sinks import delta as delta_module
 from fastkcl.spark.sinks import parquet as parquet_module
+from fastkcl.spark.sinks.folders import shard_folders, unspelled
 from fastkcl.spark.sinks.rows import ShardRows
 from paths import SUPPORT
 from waiting import PATIENCE
@@ -107,7 +108,7 @@ def position_of(folder: Path, shard: Shard) -> Position | None:
         return delta_module.position(DeltaTable(folder), shard)
     if not (folder / "_commits").is_dir():
         return None
-    return max((commit.upto for commit in parquet_module.commits(folder, shard)), default=None)
+    return max((commit.upto for commit in parquet_module.commits(folder, shard_folders(shard))), default=None)
 
 
 Record: TypeAlias = tuple[str, str, str, int | None, bytes | None]
@@ -120,6 +121,10 @@ def records_of(folder: Path) -> Counter[Record]:
         table = delta_rows(folder)
     elif any(folder.rglob("stream=*/*/*.parquet")):
         table = pa.dataset.dataset(folder, format="parquet", partitioning="hive").to_table()
+        for name in ("stream", "shard"):
+            table = table.set_column(
+                table.schema.get_field_index(name), name, [list(map(unspelled, table[name].to_pylist()))]
+            )
     else:
         return Counter()
     names = ("stream", "shard", "sequenceNumber", "subSequenceNumber", "data")
@@ -177,31 +182,26 @@ class Kind:
                 setattr(owner, name, function)
 
 
+STEPS = tuple(
+    (storage, name) for name in ("write_new", "link", "rename", "unlink", "remove", "make", "sync_file", "sync_folder")
+)
+"""Each call by which a sink changes a table."""
+
 PARQUET = Kind(
     ParquetSink,
     (
-        (Path, "mkdir"),
-        (Path, "hardlink_to"),
-        (Path, "rename"),
-        (Path, "unlink"),
+        *STEPS,
         (FakeWriter, "parquet"),
-        (folders, "sync"),
-        (parquet_module, "sync"),
-        (parquet_module, "rmtree"),
     ),
 )
 DELTA = Kind(
     DeltaSink,
     (
-        (Path, "mkdir"),
-        (Path, "unlink"),
+        *STEPS,
         (FakeWriter, "parquet"),
-        (delta_module, "sync"),
-        (delta_module, "rmtree"),
         (delta_module, "_open"),
         (delta_module, "position"),
-        (DeltaTable, "create"),
-        (DeltaTable, "create_write_transaction"),
+        (DeltaTable, "create_checkpoint"),
     ),
 )
 

@@ -35,8 +35,12 @@ def record_batch(
 
 
 def shard_context(
-    *, stream: str | None = "events", shard_id: str = "shardId-000000000007", dialect: Any = "modern"
+    *,
+    stream: str | None = "events",
+    shard_id: str = "shardId-000000000007",
+    dialect: Any = "modern",
+    checkpoint: str = "TRIM_HORIZON",
 ) -> ShardContext:
     return ShardContext(
-        stream=stream, shard_id=shard_id, sequence_number="TRIM_HORIZON", sub_sequence_number=0, dialect=dialect
+        stream=stream, shard_id=shard_id, sequence_number=checkpoint, sub_sequence_number=0, dialect=dialect
     )

@@ -21,8 +21,8 @@ from sink_replay import delivered, play
 RUNS = int(os.environ.get("FASTKCL_CHAOS_RUNS", "2"))
 SINKS = ("ParquetSink", "DeltaSink")
 POINTS = {
-    "ParquetSink": ("stage", "file", "sync", "commit", "publish", "checkpoint"),
-    "DeltaSink": ("make", "stage", "file", "sync", "commit", "checkpoint"),  # once there, it is not made again
+    "ParquetSink": ("stage", "file", "sync", "commit", "link", "publish", "checkpoint"),
+    "DeltaSink": ("make", "stage", "file", "sync", "commit", "link", "checkpoint"),  # once there, it is not made again
 }
 TIMES = ("before", "after")
 Trouble = list[Any]

@@ -92,6 +92,7 @@ def _as_json(table: TableState) -> dict[str, Any]:
         "ok": table.ok,
         "shards": [_shard_as_json(shard) for shard in table.shards],
         "unknown_files": list(table.unknown),
+        "damage": list(table.damage),
     }
 
 
@@ -143,6 +144,10 @@ def _lines(table: TableState) -> Iterator[str]:
         yield ""
         yield "In folders of no shard with commits, and read as a part of the table:"
         yield from (f"  {name}" for name in _few(table.unknown))
+    if table.damage:
+        yield ""
+        yield "Damage of the table as a whole (docs/recovery.md says what to do):"
+        yield from (f"  {damage}" for damage in _few(table.damage))
     bad = sum(not shard.ok for shard in table.shards)
     yield ""
     if table.ok:

@@ -45,6 +45,7 @@ Threads: signals, checkpoints and the dialogue are the main thread's; `write` ru
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -61,13 +62,11 @@ from fastkcl.spark.progress import WriteProgress
 from fastkcl.spark.session import DEFAULT_RECONNECT_TIMEOUT, Session
 from fastkcl.spark.settings import MAX_CONNECT_BYTES
 from fastkcl.spark.shard_table import ShardTable
-from fastkcl.spark.sinks.base import Shard, place
+from fastkcl.spark.sinks.base import Shard, SinkError, place
 from fastkcl.spark.sinks.rows import ShardRows
 from fastkcl.stdio.log import logger
 
 if TYPE_CHECKING:
-    import os
-
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -168,6 +167,9 @@ class SparkProcessor(BatchProcessor):
         schema: which they are, as a StructType or in Spark's DDL.
         compression: ``"gzip"`` or ``"auto"`` to unpack payloads. With this or JSON there is a column ``_corrupt``.
         max_payload_bytes: a payload that is larger when unpacked is corrupt. See `fastkcl.spark.payload`.
+        accept_gap: go on where the daemon's checkpoint lies after the position of a sink's table, which ends the run
+            otherwise: the records between are not delivered again. For the first start on a new table; without it,
+            FASTKCL_ACCEPT_GAP=1 says so.
 
     Raises:
         TypeError: `sink` is neither, or `spark` is something else.
@@ -197,6 +199,7 @@ class SparkProcessor(BatchProcessor):
         schema: str | StructType | None = None,
         compression: Compression = "none",
         max_payload_bytes: int | None = None,
+        accept_gap: bool | None = None,
     ) -> None:
         self._sink: Sink | None = None
         self._user_write: Callable[[DataFrame, WriteContext], object] | None = None
@@ -219,6 +222,7 @@ class SparkProcessor(BatchProcessor):
         self.monitor = Monitor(report_interval=report_interval, metrics_dir=metrics_dir)
         self._session = Session(spark, reconnect_timeout=reconnect_timeout)
         self._stream = stream
+        self._accept_gap = accept_gap
         self._shutdown_grace = shutdown_grace
         self._shard_id = ""
         self._ended = False
@@ -255,7 +259,7 @@ class SparkProcessor(BatchProcessor):
         Raises:
             ConfigurationError: nobody has told the stream's name, a part of each record's key; Spark cannot parse JSON
                 by the schema; or, as a SparkUnavailableError, pyspark or Java is missing, or Spark does not start.
-            SinkError: the sink's table is damaged.
+            SinkError: the sink's table is damaged, or the daemon's checkpoint lies after its position.
             OSError: the sink's table cannot be read or written.
         """
         self._stream = self._stream or context.stream
@@ -276,6 +280,8 @@ class SparkProcessor(BatchProcessor):
                 Shard(self._stream, self._shard_id),
                 legacy=self._order.legacy,
                 dropped=self._progress.dropped,
+                checkpoint=_checkpoint_of(context),
+                accept_gap=_accepts_gap() if self._accept_gap is None else self._accept_gap,
             )
 
     def process_batch(self, batch: RecordBatch, checkpointer: Checkpointer) -> None:
@@ -427,6 +433,12 @@ class SparkProcessor(BatchProcessor):
     def _checkpoint(self, checkpointer: Checkpointer, position: Position | None) -> bool:
         # A null checkpoint would cover records that are held, not written.
         assert position is not None
+        if self._table is not None:
+            try:
+                self._table.before_checkpoint(position)
+            except (OSError, SinkError) as error:
+                logger().warning("%s: no checkpoint at %s yet: %s", self._shard_id, place(position), error)
+                return False
         try:
             checkpointer.checkpoint(position)
         except CheckpointError as error:
@@ -457,6 +469,19 @@ class SparkProcessor(BatchProcessor):
                 place(self._order.position(held[0], 0)),
                 place(self._order.position(held[-1], len(held[-1]) - 1)),
             )
+
+
+def _checkpoint_of(context: ShardContext) -> Position | None:
+    """Where the daemon's last checkpoint stands; None if there is none, or it does not say."""
+    number = context.sequence_number
+    return Position(number, context.sub_sequence_number) if number and number.isdecimal() else None
+
+
+def _accepts_gap() -> bool:
+    text = os.environ.get("FASTKCL_ACCEPT_GAP", "")
+    if text not in ("", "0", "1"):
+        raise ConfigurationError(f"FASTKCL_ACCEPT_GAP={text}: must be 1 to accept a gap, or 0")
+    return text == "1"
 
 
 def _millis_behind_latest(batch: RecordBatch) -> int | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from fastkcl import Position, RecordBatch
 from fastkcl.spark.settings import in_one_line
-from fastkcl.spark.sinks.base import Shard, Sink, WriteCancelledError, place
+from fastkcl.spark.sinks.base import KeepsPositions, Shard, Sink, SinkError, WriteCancelledError, place
 from fastkcl.spark.sinks.rows import ShardRows
 from fastkcl.stdio.log import logger
 
@@ -30,13 +30,24 @@ class ShardTable:
         shard: whose records are written.
         legacy: sub-sequence numbers do not exist.
         dropped: told how many records were dropped, each time.
+        checkpoint: the daemon's, from which it delivers; None for the shard's start, or where nobody knows.
+        accept_gap: go on where it lies after the table's position, as the records between are not wanted here.
 
     Raises:
-        SinkError: the table is damaged.
+        SinkError: the table is damaged, or the checkpoint lies after its position.
         OSError: it cannot be read or written.
     """
 
-    def __init__(self, sink: Sink, shard: Shard, *, legacy: bool, dropped: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        shard: Shard,
+        *,
+        legacy: bool,
+        dropped: Callable[[int], None],
+        checkpoint: Position | None = None,
+        accept_gap: bool = False,
+    ) -> None:
         self._sink = sink
         self._shard = shard
         self._legacy = legacy
@@ -47,6 +58,8 @@ class ShardTable:
         self._dropped_told = 0
         self._new_records = 0
         self._ask()
+        if checkpoint is not None:
+            self._check_gap(checkpoint, accept_gap=accept_gap)
         if self._upto is None:
             return
         logger().info("%s: the table has records up to %s", shard.shard_id, place(self._upto))
@@ -104,6 +117,15 @@ class ShardTable:
             return batches
         return () if rest is None else rest.batches
 
+    def before_checkpoint(self, position: Position) -> None:
+        """Note, if records up to a position have been given up, that their checkpoint is no sign of a loss.
+
+        Raises:
+            OSError: the note cannot be written.
+        """
+        if isinstance(self._sink, KeepsPositions) and (self._upto is None or self._upto < position):
+            self._sink.give_up(position)
+
     def tell_if_all_was_dropped(self) -> None:
         """Say so loudly if nothing that was delivered since the start was new."""
         if self._dropped_records and not self._new_records:
@@ -140,6 +162,31 @@ class ShardTable:
                 in_one_line(error),
             )
         self._new_records += new.num_rows
+
+    def _check_gap(self, checkpoint: Position, *, accept_gap: bool) -> None:
+        """See that the table has what the daemon does not deliver any more, but for what was given up.
+
+        Raises:
+            SinkError: it has not.
+        """
+        if not isinstance(self._sink, KeepsPositions) or (self._upto is not None and checkpoint <= self._upto):
+            return
+        given_up = self._sink.given_up()
+        if given_up is not None and checkpoint <= given_up:
+            return
+        upto = "none of its records" if self._upto is None else f"its records up to {place(self._upto)}"
+        what = (
+            f"{self._shard.shard_id}: the checkpoint {place(checkpoint)} lies after the table's position: the table has"
+            f" {upto} of stream {self._shard.stream}, and what comes after that, up to the checkpoint, is not delivered"
+            " again"
+        )
+        if not accept_gap:
+            raise SinkError(
+                f"{what}. If the table is new, or was replaced on purpose, start with accept_gap=True or"
+                " FASTKCL_ACCEPT_GAP=1 until each shard has been written to; else the table has lost commits:"
+                " docs/recovery.md says what to do"
+            )
+        logger().error("%s; going on behind the checkpoint, as accept_gap says", what)
 
     def _tell_dropped(self, dropped: int, last: Position) -> None:
         assert self._upto is not None

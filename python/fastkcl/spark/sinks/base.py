@@ -4,17 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from fastkcl import Position
 
-__all__ = ["Frame", "Rows", "Shard", "Sink", "SinkError", "Transform", "WriteCancelledError", "place"]
+__all__ = [
+    "RECOVERY",
+    "Frame",
+    "KeepsPositions",
+    "Rows",
+    "Shard",
+    "Sink",
+    "SinkError",
+    "Transform",
+    "WriteCancelledError",
+    "place",
+]
 
 Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
 """What a user makes of the DataFrame in the canonical schema before it is written."""
+
+
+RECOVERY = "docs/recovery.md says what to do"
+"""The end of an error that a table's damage is the reason of."""
 
 
 class SinkError(Exception):
@@ -67,6 +82,7 @@ class Sink(Protocol):
 
     A record is there exactly once if `open` tells the position up to which the table has the shard, and `write` moves
     it on in the same atomic step in which the rows become visible. Without a position it is there at least once.
+    One with a position is `KeepsPositions` as well.
     """
 
     def open(self, shard: Shard) -> Position | None:
@@ -94,6 +110,21 @@ class Sink(Protocol):
             Exception: what Spark raised. Nothing of `rows` is durable then, or all of it is: write again. Without a
                 position, a part can be, and is there twice after that.
         """
+
+
+@runtime_checkable
+class KeepsPositions(Protocol):
+    """What a sink has as well if its table keeps positions: then a checkpoint after the table's tells of a loss."""
+
+    def give_up(self, upto: Position) -> None:
+        """Note that the shard's records up to a position have been given up: they are in no table, and need not be.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+
+    def given_up(self) -> Position | None:
+        """Up to where records have been given up; None if none have."""
 
 
 def place(position: Position) -> str:

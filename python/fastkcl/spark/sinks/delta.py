@@ -7,15 +7,21 @@
 A reader of a Delta table sees the files that its log names, whatever else is in its folders. The steps of one write,
 P being the position up to which the table has the shard:
 
-    stage     Spark writes Parquet files into a new folder of the shard; they are synced
-    commit    deltalake opens the log and reads P from it once more, then adds the files and the new position in one
-              commit **through the same handle**
+    stage        Spark writes Parquet files into a new folder of the shard; they are synced
+    commit       deltalake opens the log and reads P from it once more, at version V. The entry V + 1, with the files
+                 and the new position, is linked to its name when it is synced: an exclusive creation
+    checkpoint   each hundredth commit. deltalake makes it elsewhere, of links to the log; it is renamed to its place
+                 when it is synced, and only then `_last_checkpoint` names it
+
+Whoever commits behind an entry, or relies on a position in it, syncs it first: it may be of somebody who died before
+that, or does not sync. So each entry and checkpoint of a sink that a power cut leaves is whole, and those that others
+rely on stay.
 
 The position is in the table's application transactions, of which a commit can set several: a sequence number in pieces
-of 62 bits (a transaction's version is a signed 64-bit number), and the sub-sequence number. deltalake does not compare
-these versions. What it refuses is a commit by a handle that is older than another commit of the same application id,
-and that is the comparison: the handle that P was read from cannot commit when P has been left since. Commits of other
-shards do not matter to it. Checkpoints and the clean-up of the log keep transactions, and drop old commits' metadata.
+of 62 bits (a transaction's version is a signed 64-bit number), and the sub-sequence number. Nobody compares these
+versions. What fails is a second entry V + 1, and that is the comparison: where P was read, nobody else has continued.
+Commits of other shards are stepped behind. Checkpoints and the clean-up of the log keep transactions, and drop old
+commits' metadata.
 
 A file that was staged and never committed is in nobody's way, and goes with the table's next VACUUM.
 
@@ -26,22 +32,36 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import secrets
-from collections.abc import Iterator
-from contextlib import suppress
+import time
+import uuid
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from shutil import rmtree
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
 from fastkcl import Position
-from fastkcl.spark.sinks.base import Rows, Shard, SinkError, Transform
-from fastkcl.spark.sinks.folders import data_folder, local_folder, make_folder, position_text, sync
+from fastkcl._core import __version__
+from fastkcl.spark.sinks import storage
+from fastkcl.spark.sinks.base import RECOVERY, Rows, Shard, SinkError, Transform
+from fastkcl.spark.sinks.delta_log import (
+    LAST_CHECKPOINT,
+    entry,
+    entry_damage,
+    last_checkpoint,
+    log_damage,
+    log_folder,
+    newest_checkpoint,
+    set_damage_aside,
+    versions,
+)
+from fastkcl.spark.sinks.folders import check_names, data_folder, local_folder, position_text, quoted, shard_folders
+from fastkcl.spark.sinks.given_up import give_up, given_up
 from fastkcl.stdio.log import logger
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable, Schema, Transaction
-    from deltalake.transaction import AddAction
+    from deltalake import DeltaTable, Schema
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["DeltaSink", "position", "shards"]
@@ -49,14 +69,20 @@ __all__ = ["DeltaSink", "position", "shards"]
 _Json: TypeAlias = Any
 
 _PARTITIONS = ["stream", "shard"]
+_REPLACED = "somebody has replaced the table. Restore it, or start the child again to go on with this one"
 # The protocol's, but variant, which is a feature of its own.
 _TYPES = {
     *("string", "long", "integer", "short", "byte", "float", "double", "decimal", "boolean", "binary"),
     *("date", "timestamp", "timestamp_ntz"),
 }
 _BITS = 62
-# A commit that lost against one of another kind (new table properties, DELETE) may be tried again at once.
-_ATTEMPTS = 20
+_ENGINE = f"fastkcl:{__version__}"
+# A commit that lost against one of another shard, or of another kind, is tried again behind it.
+_ATTEMPTS = 100
+_PAUSE = 0.05  # seconds, at the most, before that
+_ASIDE = "_fastkcl_checkpoints"  # where they are made
+_ASIDE_SECONDS = 3600  # after which what is there is of one that has died
+_CHECKPOINT_INTERVAL = 100  # delta.checkpointInterval, where the table has none
 # Features of a table that an append of whole files keeps to by itself, or that are looked for one by one.
 _SAFE_FEATURES = {
     *("appendOnly", "invariants", "checkConstraints", "generatedColumns", "identityColumns", "columnMapping"),
@@ -90,7 +116,9 @@ class DeltaSink:
             raise ValueError(f"{self._root}: deltalake would take the % for an escape: choose a path without")
         self._transform = transform
         self._shard: Shard | None = None
+        self._id: str | None = None  # of the table
         self._position: Position | None = None
+        self._kept = -1  # version up to which the log is synced
         self._schema: Schema | None = None
 
     def open(self, shard: Shard) -> Position | None:
@@ -98,16 +126,20 @@ class DeltaSink:
 
         Raises:
             ValueError: the stream or the shard has no name, which Delta cannot tell from null.
-            SinkError: the table is not one that this sink can write to.
+            SinkError: the table is not one that this sink can write to, its log is damaged, or since it was opened
+                before the table has been replaced.
+            OSError: its log cannot be synced.
             Exception: what deltalake raised.
         """
-        if not (shard.stream and shard.shard_id):
-            raise ValueError(f"DeltaSink needs the name of a stream and of a shard, not {shard}")
-        self._shard = shard
-        table = _open(self._root)
+        check_names(shard, "DeltaSink")
+        if shard != self._shard:
+            self._shard = shard
+            self._id = self._position = None
+        self._kept = -1
+        table = self._opened()
         if table is not None:
             _check(table)
-        self._position = None if table is None else position(table, shard)
+        self._move_to(table)
         return self._position
 
     def write(self, rows: Rows, session: SparkSession) -> Position:
@@ -120,7 +152,7 @@ class DeltaSink:
                 shows at the next write, which drops them then.
         """
         remaining: Rows | None = rows
-        self._moved_to(_open(self._root))
+        self._move_to(self._opened())
         while remaining is not None:
             if self._position is not None:
                 remaining = remaining.behind(self._position)
@@ -130,10 +162,18 @@ class DeltaSink:
         assert self._position is not None
         return self._position
 
+    def give_up(self, upto: Position) -> None:
+        """Note that records up to a position have been given up: a checkpoint there is no sign of a loss."""
+        assert self._shard is not None
+        give_up(self._root, shard_folders(self._shard), upto)
+
+    def given_up(self) -> Position | None:
+        """Up to where records have been given up; None if none have."""
+        assert self._shard is not None
+        return given_up(self._root, shard_folders(self._shard))
+
     def _write_behind(self, rows: Rows, session: SparkSession) -> None:
         """Write rows that are all behind the position, or learn that somebody else has continued from there."""
-        from deltalake.exceptions import CommitFailedError
-
         assert self._shard is not None
         after = self._position
         df = rows.data_frame(session)
@@ -145,96 +185,120 @@ class DeltaSink:
             self._schema = schema
         if (there := _open(self._root)) is not None:  # the table is made when there are files for it
             _check(there, schema)
-        staging = self._root / data_folder(self._shard) / f"after-{position_text(after)}-{secrets.token_hex(8)}"
-        make_folder(staging.parent)
+        folder = self._root / data_folder(f"{quoted(self._shard.stream)}/{quoted(self._shard.shard_id)}")
+        staging = folder / f"after-{position_text(after)}-{secrets.token_hex(8)}"
+        storage.make_folder(folder)
         tried = False
         try:
             df.write.parquet(f"file://{staging}")  # Spark takes the path as it is, without escapes
             files = self._files(staging)
-            failure: CommitFailedError | None = None
-            for _ in range(_ATTEMPTS):
+            for attempt in range(_ATTEMPTS):
+                if attempt:
+                    time.sleep(random.uniform(0, _PAUSE))
                 table = self._made(schema)
-                self._moved_to(table)
+                self._move_to(table)
                 if self._position != after:
                     self._report_other(after)
                     if not tried:
-                        rmtree(staging, ignore_errors=True)
+                        storage.remove(staging)
                     return
                 _check(table, schema)
                 rows.check_wanted()
                 tried = True
-                try:
-                    self._commit(table, schema, files, rows)
-                except CommitFailedError as error:
-                    failure = error
-                    continue
-                self._confirm(rows.last_position, table.version())
-                return
-            raise SinkError(f"{self._name}: {_ATTEMPTS} commits have failed, the last one so: {failure}") from failure
+                if self._commit(table, files, rows) and self._confirm(rows.last_position, table.version() + 1):
+                    return
+            raise SinkError(
+                f"{self._name}: {_ATTEMPTS} commits have met others: write less often, or from fewer shards"
+            )
         except BaseException:
             if not tried:  # else the table may have the files
-                rmtree(staging, ignore_errors=True)
+                storage.remove(staging)
             raise
+
+    def _opened(self) -> DeltaTable | None:
+        """A new handle of the table, whose log is looked through and synced up to there.
+
+        Raises:
+            SinkError: an entry is damaged, or a checkpoint that cannot be done without.
+        """
+        log = log_folder(self._root)
+        self._check_log(log)
+        try:
+            table = _open(self._root)
+        except Exception:
+            if not set_damage_aside(log):
+                raise
+            self._kept = -1
+            self._check_log(log)
+            table = _open(self._root)
+        if table is not None:
+            self._keep(log, table.version())
+        return table
+
+    def _keep(self, log: Path, version: int) -> None:
+        """Sync the log up to a version: who has made an entry may have died before that."""
+        if self._kept >= version:
+            return
+        before = self._kept
+        if before < 0:
+            storage.make_folder(log)
+            before, files = newest_checkpoint(log, storage.names(log))
+            for name in (*files, LAST_CHECKPOINT):
+                if storage.status(log / name) is not None:
+                    storage.sync_file(log / name)
+        for number in range(before + 1, version + 1):
+            if damage := entry_damage(log, number):
+                raise SinkError(f"{damage}. {RECOVERY}")
+            if storage.status(path := entry(log, number)) is not None:  # else a clean-up: a checkpoint has it
+                storage.sync_file(path)
+        storage.sync_folder(log)
+        self._kept = version
+
+    def _check_log(self, log: Path) -> None:
+        """See that a log that nothing was seen of yet is whole: deltalake takes what is damaged for nothing."""
+        if self._kept < 0 and (damage := log_damage(log)):
+            raise SinkError(f"{damage[0]}. {RECOVERY}")
 
     def _made(self, schema: Schema) -> DeltaTable:
         """A new handle of the table, which is made if it is not there."""
-        from deltalake import CommitProperties, DeltaTable
-        from deltalake.exceptions import DeltaError
-
-        table = _open(self._root)
+        table = self._opened()
         if table is None:
-            make_folder(self._root)
-            try:
-                # No second attempt: it would put a second beginning behind the one of somebody else.
-                DeltaTable.create(
-                    self._root,
-                    schema,
-                    mode="error",
-                    partition_by=_PARTITIONS,
-                    commit_properties=CommitProperties(max_commit_retries=0),
-                )
-            except DeltaError:
-                table = _open(self._root)
-                if table is None:
-                    raise
-            else:
-                sync(self._root)
-                self._sync_log(-1, 0)
-                table = DeltaTable(self._root)
+            log = log_folder(self._root)
+            storage.make_folder(log)
+            storage.create(entry(log, 0), _beginning(schema))  # or somebody else's is there
+            table = self._opened()
+            assert table is not None
         return table
 
-    def _files(self, staging: Path) -> list[AddAction]:
+    def _files(self, staging: Path) -> list[_Json]:
         """The Parquet files with records in a staging folder, synced; what else Spark has left there is removed."""
         import pyarrow.parquet as pq
-        from deltalake.transaction import AddAction
 
         assert self._shard is not None
         actions = []
-        for file in sorted(staging.iterdir()):
-            rows = pq.read_metadata(file).num_rows if file.suffix == ".parquet" and file.name[0] not in "._" else 0
+        for name in storage.names(staging):
+            file = staging / name
+            rows = pq.read_metadata(file).num_rows if name.endswith(".parquet") and name[0] not in "._" else 0
             if rows == 0:
-                file.unlink()
+                storage.unlink(file)
                 continue
-            sync(file)
+            storage.sync_file(file)
             status = file.stat()
-            actions.append(
-                AddAction(
-                    path=str(file.relative_to(self._root)),
-                    size=status.st_size,
-                    partition_values=dict(zip(_PARTITIONS, (self._shard.stream, self._shard.shard_id), strict=True)),
-                    modification_time=status.st_mtime_ns // 1_000_000,
-                    data_change=True,
-                    stats=json.dumps({"numRecords": rows}),
-                )
-            )
-        sync(staging)
-        sync(staging.parent)
+            add = {
+                "path": quote(str(file.relative_to(self._root)), safe="/="),
+                "partitionValues": dict(zip(_PARTITIONS, (self._shard.stream, self._shard.shard_id), strict=True)),
+                "size": status.st_size,
+                "modificationTime": status.st_mtime_ns // 1_000_000,
+                "dataChange": True,
+                "stats": json.dumps({"numRecords": rows}),
+            }
+            actions.append({"add": add})
+        storage.sync_folder(staging)
+        storage.sync_folder(staging.parent)
         return actions
 
-    def _commit(self, table: DeltaTable, schema: Schema, files: list[AddAction], rows: Rows) -> None:
-        """Add files and set the position, if the position is still the one that this handle shows."""
-        from deltalake import CommitProperties
-
+    def _commit(self, table: DeltaTable, files: Sequence[_Json], rows: Rows) -> bool:
+        """Add files and set the position, if nobody has committed since this handle's version."""
         assert self._shard is not None
         about = {
             "stream": self._shard.stream,
@@ -243,43 +307,102 @@ class DeltaSink:
             "upto": position_text(rows.last_position),
             "rows": rows.num_rows,
         }
-        table.create_write_transaction(
-            list(files),
-            "append",
-            schema,
-            partition_by=_PARTITIONS,
-            commit_properties=CommitProperties(
-                custom_metadata={"fastkcl": about}, app_transactions=_transactions(self._shard, rows.last_position)
-            ),
-        )
+        info = {
+            "timestamp": time.time_ns() // 1_000_000,
+            "operation": "WRITE",
+            "operationParameters": {"mode": "Append", "partitionBy": json.dumps(_PARTITIONS)},
+            "engineInfo": _ENGINE,
+            "isBlindAppend": True,
+            "fastkcl": about,
+        }
+        actions = [{"commitInfo": info}, *files, *_transactions(self._shard, rows.last_position)]
+        version = table.version() + 1
+        if not storage.create(entry(log_folder(self._root), version), _lines(actions)):
+            return False
+        self._kept = version
+        return True
 
-    def _confirm(self, upto: Position, version: int) -> None:
-        """See that the table has what was committed, and have the file system keep it."""
-        table = _open(self._root)
-        self._moved_to(table)
-        if table is None or self._position is None or self._position < upto:
+    def _confirm(self, upto: Position, version: int) -> bool:
+        """See that the table has what was committed, and make the checkpoint that is due.
+
+        Returns:
+            False if it has not: the log was cleaned up behind the handle, and begins after this commit.
+        """
+        log = log_folder(self._root)
+        table = self._opened()
+        found = None if table is None else position(table, self._shard_opened)
+        cleaned_up = storage.status(entry(log, version - 1)) is None  # as far as the handle's version at least
+        if cleaned_up and last_checkpoint(log) >= version and found != upto:
+            storage.unlink(entry(log, version))
+            self._move_to(table)
+            return found is not None and found >= upto
+        if table is None or found is None or found < upto:
             raise SinkError(
-                f"{self._name}: committed up to {position_text(upto)}, but the table has"
-                f" {position_text(self._position)}: was it removed, or its log cleaned up without a retention time?"
+                f"{self._name}: committed up to {position_text(upto)}, but the table has {position_text(found)}: was it"
+                " removed, or its log cleaned up without a retention time?"
             )
-        self._sync_log(version, table.version())
+        self._move_to(table)
+        try:
+            self._make_checkpoint(table, version)
+        except Exception as error:
+            logger().warning("%s: no checkpoint of its log was made; the log has everything: %s", self._name, error)
+        return True
 
-    def _sync_log(self, after: int, upto: int) -> None:
-        log = self._root / "_delta_log"
-        for version in range(after + 1, upto + 1):
-            with suppress(FileNotFoundError):  # a clean-up: a checkpoint has it
-                sync(log / f"{version:020d}.json")
-        sync(log)
+    def _make_checkpoint(self, table: DeltaTable, since: int) -> None:
+        """Make a checkpoint of the log if one has become due from a version on; whole before it has its name."""
+        from deltalake import DeltaTable
 
-    def _moved_to(self, table: DeltaTable | None) -> None:
-        """Take over the position that a handle shows, which never goes back."""
-        assert self._shard is not None
-        found = None if table is None else position(table, self._shard)
+        options = table.metadata().configuration
+        interval = int(options.get("delta.checkpointInterval") or _CHECKPOINT_INTERVAL)
+        if table.version() // interval == (since - 1) // interval:
+            return
+        log = log_folder(self._root)
+        before, files = newest_checkpoint(log, storage.names(log))
+        if not all(name.endswith(".checkpoint.parquet") for name in files):
+            return  # in parts or by another scheme: the engine that does so goes on with it
+        aside = self._root / _ASIDE
+        for name in storage.names(aside):
+            left = storage.status(aside / name)
+            if left is not None and left.st_mtime < time.time() - _ASIDE_SECONDS:
+                storage.remove(aside / name)
+        folder = aside / secrets.token_hex(8)
+        links = log_folder(folder)
+        links.mkdir(parents=True)
+        try:
+            entries = [entry(log, number).name for number in range(before + 1, table.version() + 1)]
+            for name in (*files, *entries):
+                (links / name).symlink_to(log / name)
+            made = DeltaTable(folder)
+            made.create_checkpoint()
+            for path in sorted(path for path in links.rglob("*") if path.is_file() and not path.is_symlink()):
+                if path.name != LAST_CHECKPOINT:
+                    target = log / path.relative_to(links)
+                    storage.make_folder(target.parent)
+                    storage.replace(target, path.read_bytes())  # one that is there says the same, or is damaged
+            if last_checkpoint(log) < made.version():
+                storage.replace(log / LAST_CHECKPOINT, (links / LAST_CHECKPOINT).read_bytes())
+        finally:
+            storage.remove(folder)
+        if options.get("delta.enableExpiredLogCleanup") != "false":
+            DeltaTable(self._root).cleanup_metadata()
+
+    def _move_to(self, table: DeltaTable | None) -> None:
+        """Take over the position that a handle shows, which never goes back, and only in one table.
+
+        Raises:
+            SinkError: it has gone back, or it is another table.
+        """
+        found = None if table is None else position(table, self._shard_opened)
         if self._position is not None and (found is None or found < self._position):
             raise SinkError(
                 f"{self._name}: its position was {position_text(self._position)}, and now is {position_text(found)}:"
-                " somebody has replaced the table. Restore it, or start the child again to go on with this one"
+                f" {_REPLACED}"
             )
+        if table is not None:
+            metadata = table.metadata()
+            if self._id is not None and str(metadata.id) != self._id:
+                raise SinkError(f"{self._name}: its id was {self._id}, and now is {metadata.id}: {_REPLACED}")
+            self._id = str(metadata.id)
         self._position = found
 
     def _report_other(self, after: Position | None) -> None:
@@ -291,16 +414,26 @@ class DeltaSink:
         )
 
     @property
-    def _name(self) -> str:
+    def _shard_opened(self) -> Shard:
         assert self._shard is not None
-        return f"{self._root} ({self._shard.stream}, {self._shard.shard_id})"
+        return self._shard
+
+    @property
+    def _name(self) -> str:
+        return f"{self._root} ({self._shard_opened.stream}, {self._shard_opened.shard_id})"
 
 
 def position(table: DeltaTable, shard: Shard) -> Position | None:
-    """The position up to which a table has a shard's records, at the version of the handle; None if it has none."""
+    """The position up to which a table has a shard's records, at the version of the handle; None if it has none.
+
+    Raises:
+        SinkError: its transactions are no position.
+    """
     number = 0
     pieces = 0
     while (piece := table.transaction_version(_application_id(shard, f"sequence-number/{pieces}"))) is not None:
+        if not 0 <= piece < 2**_BITS:
+            raise SinkError(f"{table.table_uri}: the position of {shard.stream}, {shard.shard_id} is damaged: {piece}")
         number |= piece << (_BITS * pieces)
         pieces += 1
     if pieces == 0:
@@ -315,19 +448,47 @@ def shards(table: DeltaTable) -> list[Shard]:
     return [Shard(stream, shard) for stream, shard in sorted(found)]
 
 
-def _transactions(shard: Shard, position: Position) -> list[Transaction]:
+def _transactions(shard: Shard, position: Position) -> list[_Json]:
     """A position as application transactions, without a time: deltalake drops none of these, however old.
 
     Sequence numbers only grow, so a piece that was set is set by each later commit. Nothing writes a legacy position's
     absent sub-sequence number but -1.
     """
-    from deltalake import Transaction
-
     number, sub = int(position.sequence_number), position.sub_sequence_number
     pieces = max(1, -(-number.bit_length() // _BITS))
     versions = {f"sequence-number/{index}": (number >> (_BITS * index)) % 2**_BITS for index in range(pieces)}
     versions["sub-sequence-number"] = -1 if sub is None else sub
-    return [Transaction(_application_id(shard, name), version) for name, version in versions.items()]
+    return [{"txn": {"appId": _application_id(shard, name), "version": version}} for name, version in versions.items()]
+
+
+def _lines(actions: Sequence[_Json]) -> bytes:
+    """Actions as an entry of the log has them."""
+    return b"".join(json.dumps(action).encode() + b"\n" for action in actions)
+
+
+def _beginning(schema: Schema) -> bytes:
+    """The first entry of a log."""
+    now = time.time_ns() // 1_000_000
+    text = schema.to_json()
+    protocol: _Json = {"minReaderVersion": 1, "minWriterVersion": 2}
+    if "timestamp_ntz" in {kind for field in json.loads(text)["fields"] for kind in _primitives(field["type"])}:
+        features = ["timestampNtz"]
+        protocol = {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": features,
+            "writerFeatures": features,
+        }
+    metadata = {
+        "id": str(uuid.uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": text,
+        "partitionColumns": _PARTITIONS,
+        "configuration": {},
+        "createdTime": now,
+    }
+    info = {"timestamp": now, "operation": "CREATE TABLE", "operationParameters": {}, "engineInfo": _ENGINE}
+    return _lines([{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}])
 
 
 def _application_id(shard: Shard, name: str) -> str:
@@ -335,9 +496,19 @@ def _application_id(shard: Shard, name: str) -> str:
 
 
 def _open(root: Path) -> DeltaTable | None:
+    """A new handle; None if there is no table.
+
+    Raises:
+        OSError: nobody knows, as its log cannot be read.
+        Exception: what deltalake raised.
+    """
     from deltalake import DeltaTable
 
-    return DeltaTable(root) if DeltaTable.is_deltatable(str(root)) else None
+    if DeltaTable.is_deltatable(str(root)):
+        return DeltaTable(root)
+    if versions(storage.names(log_folder(root))):  # an error is no absence
+        raise OSError(f"{log_folder(root)}: deltalake finds no table there")
+    return None
 
 
 def _schema(df: DataFrame) -> Schema:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,7 +27,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from fastkcl import Position
+from fastkcl.spark.sinks import storage
 from fastkcl.spark.sinks.base import Shard, SinkError, place
+from fastkcl.spark.sinks.delta_log import checkpoint_damage, entry, log_damage, log_folder
+from fastkcl.spark.sinks.folders import parse_position
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,11 +111,13 @@ class TableState:
     shards: tuple[ShardState, ...]
     unknown: tuple[str, ...]
     """Files that readers see and that belong to no shard with commits."""
+    damage: tuple[str, ...] = ()
+    """What is wrong with no shard alone: entries of a Delta table's log, and its checkpoints."""
 
     @property
     def ok(self) -> bool:
         """Whether nothing is wrong."""
-        return not self.unknown and all(shard.ok for shard in self.shards)
+        return not (self.unknown or self.damage) and all(shard.ok for shard in self.shards)
 
 
 def inspect_table(path: str | os.PathLike[str]) -> TableState:
@@ -125,9 +131,9 @@ def inspect_table(path: str | os.PathLike[str]) -> TableState:
     import pyarrow.parquet  # noqa: F401 - before any work
 
     root = Path(path)
-    if (root / _COMMITS).is_dir():
+    if storage.status(root / _COMMITS) is not None:
         return _inspect_parquet(root)
-    if (root / _DELTA_LOG).is_dir():
+    if storage.status(root / _DELTA_LOG) is not None:
         return _inspect_delta(root)
     raise SinkError(
         f"{root}: no table of a sink; it has neither a folder {_COMMITS} (ParquetSink) nor {_DELTA_LOG} (DeltaSink);"
@@ -139,13 +145,17 @@ def inspect_table(path: str | os.PathLike[str]) -> TableState:
 
 
 def _inspect_parquet(root: Path) -> TableState:
+    from fastkcl.spark.sinks.folders import data_folder
     from fastkcl.spark.sinks.parquet import shards
 
     # Before the commits, so that nothing is seen here whose commit is not seen below.
-    visible: dict[Shard | None, set[str]] = {}
+    visible: dict[str, set[str]] = {}
     for name in _visible_files(root):
-        visible.setdefault(_shard_of(name), set()).add(name)
-    states = tuple(_inspect_parquet_shard(root, shard, visible.pop(shard, set())) for shard in shards(root))
+        visible.setdefault("/".join(name.split("/")[:2]), set()).add(name)
+    states = tuple(
+        _inspect_parquet_shard(root, shard, folders, visible.pop(data_folder(folders), set()))
+        for shard, folders in shards(root).items()
+    )
     return TableState(str(root), "ParquetSink", states, tuple(sorted(set().union(*visible.values()))))
 
 
@@ -160,21 +170,12 @@ def _visible_files(root: Path) -> Iterator[str]:
         yield from (str(Path(folder, name).relative_to(root)) for name in files if name[0] not in "_.")
 
 
-def _shard_of(name: str) -> Shard | None:
-    """Whose partition a file is in."""
-    stream, _, rest = name.partition("/")
-    shard, slash, _ = rest.partition("/")
-    if not slash or not stream.startswith("stream=") or not shard.startswith("shard="):
-        return None
-    return Shard(unquote(stream.removeprefix("stream=")), unquote(shard.removeprefix("shard=")))
-
-
-def _inspect_parquet_shard(root: Path, shard: Shard, visible: set[str]) -> ShardState:
+def _inspect_parquet_shard(root: Path, shard: Shard, folders: str, visible: set[str]) -> ShardState:
     from fastkcl.spark.sinks.parquet import commits as commits_of
 
     state = ShardState(shard.stream, shard.shard_id)
     try:
-        commits = commits_of(root, shard)
+        commits = commits_of(root, folders)
     except SinkError as error:
         state.damage.append(str(error))
         return state
@@ -185,7 +186,7 @@ def _inspect_parquet_shard(root: Path, shard: Shard, visible: set[str]) -> Shard
     units: list[list[str]] = []
     named: set[str] = set()
     for commit in commits:
-        published = commit.published(shard)
+        published = commit.published(folders)
         units.append([name for name in _check_files(root, commit, published, state) if name not in named])
         named.update(published)
     for after, upto in state.unpublished:
@@ -215,11 +216,11 @@ def _check_files(root: Path, commit: Commit, published: Sequence[str], state: Sh
     """The files of a commit that readers see."""
     seen, waiting = [], False
     for name, target in zip(commit.files, published, strict=True):
-        if (root / target).exists():
+        if storage.status(root / target) is not None:
             seen.append(target)
-        elif (root / commit.staging / name).exists():
+        elif storage.status(root / commit.staging / name) is not None:
             waiting = True
-        elif (root / target).exists():  # renamed since the first look
+        elif storage.status(root / target) is not None:  # published since the first look
             seen.append(target)
         else:
             state.missing.append(target)
@@ -232,6 +233,22 @@ def _check_files(root: Path, commit: Commit, published: Sequence[str], state: Sh
 
 
 def _inspect_delta(root: Path) -> TableState:
+    log = log_folder(root)
+    damage = log_damage(log)
+    checkpoints = checkpoint_damage(log)
+    damage += [f"{path}: a damaged checkpoint: {why}" for path, why in checkpoints]
+    with tempfile.TemporaryDirectory(prefix="fastkcl-") as folder:
+        shown = root
+        if checkpoints:  # without them, as the next writer opens it
+            shown = Path(folder)
+            aside = {path.name for path, _ in checkpoints}
+            log_folder(shown).mkdir()
+            for name in set(storage.names(log)) - aside:
+                (log_folder(shown) / name).symlink_to(log.absolute() / name)
+        return _inspect_delta_log(root, shown, damage)
+
+
+def _inspect_delta_log(root: Path, shown: Path, damage: list[str]) -> TableState:
     import pyarrow as pa
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
@@ -239,7 +256,7 @@ def _inspect_delta(root: Path) -> TableState:
     from fastkcl.spark.sinks.delta import position
 
     try:
-        table = DeltaTable(root)
+        table = DeltaTable(shown)
         if table.metadata().partition_columns != ["stream", "shard"]:
             raise SinkError(
                 f"{root}: a Delta table, but none of a DeltaSink: it is not partitioned by stream and shard;"
@@ -248,6 +265,8 @@ def _inspect_delta(root: Path) -> TableState:
         actions = pa.table(table.get_add_actions(flatten=True))
         deletes = "deletionVectors" in (table.protocol().reader_features or ())
     except DeltaError as error:
+        if damage:
+            return TableState(str(root), "DeltaSink", (), (), tuple(damage))
         raise SinkError(f"{root}: {str(error).partition(chr(10))[0]}") from error
     files: dict[Shard, list[str]] = {}
     unknown = []
@@ -257,21 +276,42 @@ def _inspect_delta(root: Path) -> TableState:
             unknown.append(unquote(name))
         else:
             files.setdefault(Shard(stream, shard_id), []).append(unquote(name))
-    about: dict[Shard, list[dict[str, Any]]] = {shard: [] for shard in files}
-    log = _delta_log(root, table.version())
-    for info in log.values():
-        if (commit := info.get("fastkcl")) is not None:
-            about.setdefault(Shard(commit["stream"], commit["shard"]), []).append(commit)
+    about: dict[Shard, list[_DeltaCommit]] = {shard: [] for shard in files}
+    log = _delta_log(root, table.version(), damage)
+    for version, info in log.items():
+        if (told := info.get("fastkcl")) is not None:
+            try:
+                commit = _DeltaCommit.of(told)
+            except (KeyError, TypeError, ValueError) as error:
+                damage.append(f"{entry(log_folder(root), version)}: what a DeltaSink says there is damaged: {error!r}")
+            else:
+                about.setdefault(commit.shard, []).append(commit)
     states = []
     for shard in sorted(about, key=lambda shard: (shard.stream, shard.shard_id)):
         state = ShardState(shard.stream, shard.shard_id, all_commits=0 in log, position=position(table, shard))
         _check_delta_commits(about[shard], state)
         _check_delta_files(root, files.get(shard, []), state, deletes=deletes)
         states.append(state)
-    return TableState(str(root), "DeltaSink", tuple(states), tuple(sorted(unknown)))
+    return TableState(str(root), "DeltaSink", tuple(states), tuple(sorted(unknown)), tuple(damage))
 
 
-def _delta_log(root: Path, last: int) -> dict[int, dict[str, Any]]:
+class _DeltaCommit(NamedTuple):
+    """What a DeltaSink says of a commit in the log."""
+
+    shard: Shard
+    after: Position | None
+    upto: Position
+    rows: int
+
+    @classmethod
+    def of(cls, told: dict[str, Any]) -> _DeltaCommit:
+        upto = parse_position(told["upto"])
+        if upto is None:
+            raise ValueError("it ends at the start")
+        return cls(Shard(told["stream"], told["shard"]), parse_position(told["after"]), upto, int(told["rows"]))
+
+
+def _delta_log(root: Path, last: int, damage: list[str]) -> dict[int, dict[str, Any]]:
     """What commits say of themselves, by version, as far as the log is left.
 
     deltalake's `history()` counts versions down from the handle's, and begins with commits that are newer than that.
@@ -286,21 +326,20 @@ def _delta_log(root: Path, last: int) -> dict[int, dict[str, Any]]:
         except FileNotFoundError:  # a clean-up
             continue
         except (ValueError, AttributeError) as error:
-            raise SinkError(f"{path}: no commit of a Delta table: {error}") from error
+            if not any(each.startswith(f"{path}:") for each in damage):
+                raise SinkError(f"{path}: no commit of a Delta table: {error}") from error
     return log
 
 
-def _check_delta_commits(about: Sequence[dict[str, Any]], state: ShardState) -> None:
+def _check_delta_commits(about: Sequence[_DeltaCommit], state: ShardState) -> None:
     """Commits as they follow each other in the log."""
     state.commits = len(about)
-    state.records = sum(commit["rows"] for commit in about)
+    state.records = sum(commit.rows for commit in about)
     end: Position | None = None
     for index, commit in enumerate(about):
-        after, upto = _position(commit["after"]), _position(commit["upto"])
-        assert upto is not None
-        if after != end and (index > 0 or state.all_commits):
-            state.gaps.append((after, upto))
-        end = upto
+        if commit.after != end and (index > 0 or state.all_commits):
+            state.gaps.append((commit.after, commit.upto))
+        end = commit.upto
     if about and end != state.position:
         told = "gone" if state.position is None else place(state.position)
         state.damage.append(f"the position is {told}, and the last commit ends elsewhere")
@@ -308,18 +347,11 @@ def _check_delta_commits(about: Sequence[dict[str, Any]], state: ShardState) -> 
         state.damage.append(f"it has no position: no DeltaSink has written its rows; {_NO_POSITIONS}")
 
 
-def _position(text: str) -> Position | None:
-    from fastkcl.spark.sinks.folders import START
-
-    number, _, sub = text.partition(".")
-    return None if text == START else Position(number, int(sub) if sub else None)
-
-
 def _check_delta_files(root: Path, files: Sequence[str], state: ShardState, *, deletes: bool) -> None:
     units: dict[str, list[str]] = {}
     there = []
     for name in sorted(files):
-        if (root / name).exists():
+        if storage.status(root / name) is not None:
             there.append(name)
         else:
             state.missing.append(name)

@@ -1,17 +1,22 @@
 """Parquet files in a folder, each record exactly once.
 
     table/
-      stream=clicks/shard=shardId-000000000000/0-00000.parquet       what readers see
+      stream=clicks/shard=shardId-000000000000/start-00000.parquet   what readers see
       _commits/clicks/shardId-000000000000/after-start               one small file for each commit
       _staging/clicks/shardId-000000000000/after-start-<random>/     written, not yet committed
+      _table                                                         the table's id
 
-Spark and Arrow leave out folders whose names begin with ``_``. The steps of one write, P being the position up to
-which the table has the shard:
+Spark and Arrow leave out folders whose names begin with ``_``; how names are spelled is said in `folders`. The steps of
+one write, P being the position up to which the table has the shard:
 
     stage     Spark writes Parquet files into a new staging folder; they are synced
     commit    a finished temporary file is linked to ``after-<P>``: an exclusive creation, which fails if that exists.
               It names the staged files, and L, the position of their last record
-    publish   the files are renamed to names made from P, which can be done again without harm
+    publish   the files are linked to names made from P, which replaces nothing and can be done again without harm.
+              When these names are synced, the staging folder goes
+
+Each step is synced before the next, and whoever relies on another's step syncs it first: it may be dead and nobody may
+have. So a power cut takes back the last steps of a write, and none before.
 
 The commit files of a shard are a chain, from ``after-start`` over ``after-<L>``; the end of the chain is the table's
 position. They fence off a child that has lost its lease and does not know it, for ever: nothing may remove or rewrite
@@ -25,17 +30,27 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import rmtree
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from fastkcl import Position
-from fastkcl.spark.sinks.base import Rows, Shard, SinkError, Transform
-from fastkcl.spark.sinks.folders import START, data_folder, local_folder, make_folder, position_text, quoted, sync
+from fastkcl.spark.sinks import storage
+from fastkcl.spark.sinks.base import RECOVERY, Rows, Shard, SinkError, Transform
+from fastkcl.spark.sinks.folders import (
+    check_names,
+    data_folder,
+    local_folder,
+    parse_position,
+    position_text,
+    quoted,
+    shard_folders,
+    unspelled,
+)
+from fastkcl.spark.sinks.given_up import give_up, given_up
 from fastkcl.stdio.log import logger
 
 if TYPE_CHECKING:
@@ -45,7 +60,10 @@ __all__ = ["Commit", "ParquetSink", "commits", "shards"]
 
 _COMMITS = "_commits"
 _STAGING = "_staging"
+_TABLE = "_table"
 _AFTER = "after-"
+_RANDOM = re.compile(r"[0-9a-f]{16}")
+_PUBLISHED = re.compile(r"(start|[0-9]+(?:\.[0-9]+)?)-[0-9]{5,}\.parquet", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +81,11 @@ class Commit:
     files: tuple[str, ...]
     """Names of the files in it."""
 
-    def published(self, shard: Shard) -> list[str]:
-        """Where its files end up, from the table's folder on."""
+    def published(self, folders: str) -> list[str]:
+        """Where its files end up, from the table's folder on; `folders` are the shard's."""
         return [
-            f"{data_folder(shard)}/{position_text(self.after)}-{index:05d}.parquet" for index in range(len(self.files))
+            f"{data_folder(folders)}/{position_text(self.after)}-{index:05d}.parquet"
+            for index in range(len(self.files))
         ]
 
 
@@ -86,25 +105,41 @@ class ParquetSink:
         self._root = local_folder(path, "ParquetSink")
         self._transform = transform
         self._shard: Shard | None = None
+        self._folders = ""
+        self._id: str | None = None
         self._position: Position | None = None
+        self._last: Path | None = None  # commit file that ends there
 
     def open(self, shard: Shard) -> Position | None:
         """Begin with a shard: publish what a death has left committed, remove what can never be committed.
 
         Raises:
-            SinkError: a commit file is damaged, or its data are gone.
+            ValueError: the stream or the shard has no name.
+            SinkError: a commit file is damaged or missing, its data are gone, or since it was opened before the table
+                has been replaced.
             OSError: the table's folder cannot be read or written.
         """
-        self._shard = shard
-        for folder in (self._commit_folder, self._staging_folder, self._root / data_folder(shard)):
-            make_folder(folder)
-        # Once, before anything else: what somebody commits from here on is his to publish.
+        check_names(shard, "ParquetSink")
+        if shard != self._shard:
+            self._shard, self._folders = shard, _folders_of(self._root, shard)
+            self._id = self._position = self._last = None
+        for folder in (self._commit_folder, self._staging_folder, self._data_folder):
+            storage.make_folder(folder)
+        if self._staging_folder.resolve() != self._root.resolve() / _STAGING / self._folders:
+            raise SinkError(
+                f"{self._staging_folder}: leads elsewhere, and a sink removes folders there: make it a folder"
+            )
+        if self._id is None:
+            self._id = _identify(self._root)
+        self._check_identity()
+        # First what is published: its commits are seen below. Once, before anything else: what somebody commits from
+        # here on is his to publish.
+        published = storage.names(self._data_folder)
         afters = list(_afters(self._commit_folder))
+        _check_published(self._data_folder, published, afters)
         last = self._last_of(afters)
-        self._position = None
         if last is not None:
-            self._publish(last)
-            self._position = last.upto
+            self._adopt(last)
         self._remove_dead_staging({position_text(after) for after in afters})
         return self._position
 
@@ -112,7 +147,7 @@ class ParquetSink:
         """Make rows durable and visible; see `base.Sink.write`.
 
         Raises:
-            SinkError: the table is damaged.
+            SinkError: the table is damaged, or another one.
             WriteCancelledError: the lease has gone before the commit.
             Exception: what Spark, `transform` or the file system raised.
         """
@@ -126,6 +161,14 @@ class ParquetSink:
         assert self._position is not None
         return self._position
 
+    def give_up(self, upto: Position) -> None:
+        """Note that records up to a position have been given up: a checkpoint there is no sign of a loss."""
+        give_up(self._root, self._folders, upto)
+
+    def given_up(self) -> Position | None:
+        """Up to where records have been given up; None if none have."""
+        return given_up(self._root, self._folders)
+
     def _write_behind(self, rows: Rows, session: SparkSession) -> None:
         """Write rows that are all behind the position, or learn that somebody else has continued from there."""
         after = self._position
@@ -133,13 +176,14 @@ class ParquetSink:
         df = rows.data_frame(session)
         if self._transform is not None:
             df = self._transform(df)
+        tried = False
         try:
             df.write.parquet(f"file://{staging}")  # Spark takes the path as it is, without escapes
-            files = tuple(sorted(file.name for file in staging.iterdir() if file.name.endswith(".parquet")))
+            files = tuple(name for name in storage.names(staging) if name.endswith(".parquet"))
             for file in files:
-                sync(staging / file)
-            sync(staging)
-            sync(staging.parent)
+                storage.sync_file(staging / file)
+            storage.sync_folder(staging)
+            storage.sync_folder(staging.parent)
             commit = Commit(
                 after=after,
                 upto=rows.last_position,
@@ -148,16 +192,22 @@ class ParquetSink:
                 files=files,
             )
             rows.check_wanted()
+            self._check_identity()
+            tried = True
             committed = self._commit(commit)
+            self._check_identity()
         except BaseException:
             # Unless the commit names it: then it is published by whoever comes next.
-            if self._committed_after(after) is None:
-                rmtree(staging, ignore_errors=True)
+            if not tried or storage.status(self._commit_file(after)) is None:
+                storage.remove(staging)
             raise
         if not committed:
-            rmtree(staging, ignore_errors=True)
+            storage.remove(staging)
             found = self._last_of(_afters(self._commit_folder))
-            assert found is not None  # the one that was in our way
+            if found is None or (after is not None and found.upto <= after):
+                raise SinkError(
+                    f"{self._name}: a commit after {position_text(after)} was there, and is gone: {_REPLACED}"
+                )
             commit = found
             logger().warning(
                 "%s: another writer has continued from %s up to %s; dropping what it has written",
@@ -165,13 +215,10 @@ class ParquetSink:
                 position_text(after),
                 position_text(commit.upto),
             )
-        self._publish(commit)
-        self._position = commit.upto
+        self._adopt(commit, kept=committed)
 
     def _commit(self, commit: Commit) -> bool:
         """Link the commit file into its place; false if there is one."""
-        folder = self._commit_folder
-        temporary = folder / f".{secrets.token_hex(8)}"
         content = {
             "after": _numbers(commit.after),
             "upto": _numbers(commit.upto),
@@ -179,60 +226,80 @@ class ParquetSink:
             "staging": commit.staging,
             "files": commit.files,
         }
-        try:
-            with temporary.open("x", encoding="utf-8") as file:
-                json.dump(content, file)
-                file.flush()
-                os.fsync(file.fileno())
-            place = folder / f"{_AFTER}{position_text(commit.after)}"
-            try:
-                place.hardlink_to(temporary)
-            except FileExistsError:
-                if not place.samefile(temporary):  # a network file system can do it and lose the answer
-                    return False
-        finally:
-            temporary.unlink(missing_ok=True)
-        sync(folder)
-        return True
+        return storage.create(self._commit_file(commit.after), json.dumps(content).encode())
 
-    def _publish(self, commit: Commit) -> None:
-        """Rename a commit's files to where readers see them, unless that is done.
+    def _adopt(self, commit: Commit, *, kept: bool = False) -> None:
+        """Continue from a commit's end, when it is kept and published, whoever has made it.
+
+        Args:
+            commit: the last one.
+            kept: it is synced.
 
         Raises:
-            SinkError: a file is neither there nor in its staging folder.
+            SinkError: its data are gone, or the table has gone back.
         """
-        assert self._shard is not None
-        moved = False
-        for name, published in zip(commit.files, commit.published(self._shard), strict=True):
-            source, target = self._root / commit.staging / name, self._root / published
+        if self._position is not None and commit.upto < self._position:
+            raise SinkError(
+                f"{self._name}: its position was {position_text(self._position)}, and now is"
+                f" {position_text(commit.upto)}: {_REPLACED}"
+            )
+        file = self._commit_file(commit.after)
+        if not kept:
+            storage.sync_file(file)
+            storage.sync_folder(file.parent)
+        self._publish(commit)
+        self._position, self._last = commit.upto, file
+
+    def _publish(self, commit: Commit) -> None:
+        """Link a commit's files to where readers see them, unless that is done.
+
+        Raises:
+            SinkError: a file is neither there nor in its staging folder, or another one is in its place.
+        """
+        staging = self._root / commit.staging
+        for name, published in zip(commit.files, commit.published(self._folders), strict=True):
+            source, target = staging / name, self._root / published
             try:
-                source.rename(target)
-                moved = True
+                storage.link(source, target)
             except FileNotFoundError:
-                if not target.exists():
+                if storage.status(target) is None:
                     raise SinkError(
                         f"{target}: committed (after {position_text(commit.after)}, up to"
                         f" {position_text(commit.upto)}) and gone, as is {source}: restore one of them, or its records"
                         " are lost"
                     ) from None
-        if moved:
-            sync(self._root / data_folder(self._shard))
-        rmtree(self._root / commit.staging, ignore_errors=True)
+            except FileExistsError:
+                there, staged = storage.status(target), storage.status(source)
+                if there is not None and staged is not None and not os.path.samestat(there, staged):
+                    raise SinkError(
+                        f"{target}: there is another file in the place of {source}, which is committed after"
+                        f" {position_text(commit.after)}: a commit file was lost or removed; {RECOVERY}"
+                    ) from None
+        storage.sync_folder(self._data_folder)
+        storage.remove(staging)
+
+    def _check_identity(self) -> None:
+        """See that it is the table that was opened, and has the commit that the position is from.
+
+        Raises:
+            SinkError: it is not.
+        """
+        if (found := _read_id(self._root)) != self._id:
+            raise SinkError(f"{self._name}: its id was {self._id}, and now is {found or 'gone'}: {_REPLACED}")
+        if self._last is not None and storage.status(self._last) is None:
+            raise SinkError(f"{self._last}: this commit was there, and is gone: {_REPLACED}")
 
     def _last_of(self, afters: Iterable[Position | None]) -> Commit | None:
         """The end of the chain. Each commit before it has been published by who made the next one."""
         last = max(afters, key=lambda after: (after is not None, after), default=_NOTHING)
-        return None if last is _NOTHING else _read(self._commit_folder / f"{_AFTER}{position_text(last)}")
+        return None if last is _NOTHING else _read(self._commit_file(last), self._folders)
 
-    def _committed_after(self, after: Position | None) -> Path | None:
-        path = self._commit_folder / f"{_AFTER}{position_text(after)}"
-        return path if path.exists() else None
-
-    def _remove_dead_staging(self, published: Set[str]) -> None:
+    def _remove_dead_staging(self, committed: Set[str]) -> None:
         """Remove staging folders whose commit can't succeed any more, as that of somebody else is published."""
-        for folder in self._staging_folder.iterdir():
-            if folder.name.removeprefix(_AFTER).rpartition("-")[0] in published:
-                rmtree(folder, ignore_errors=True)
+        for name in storage.names(self._staging_folder):
+            after, _, _ = name.removeprefix(_AFTER).rpartition("-")
+            if name.startswith(_AFTER) and after in committed:
+                storage.remove(self._staging_folder / name)
 
     @property
     def _name(self) -> str:
@@ -243,76 +310,209 @@ class ParquetSink:
     def _commit_folder(self) -> Path:
         return self._root / _COMMITS / self._folders
 
+    def _commit_file(self, after: Position | None) -> Path:
+        return self._commit_folder / f"{_AFTER}{position_text(after)}"
+
     @property
     def _staging_folder(self) -> Path:
         return self._root / _STAGING / self._folders
 
     @property
-    def _folders(self) -> str:
-        assert self._shard is not None
-        return f"{quoted(self._shard.stream)}/{quoted(self._shard.shard_id)}"
+    def _data_folder(self) -> Path:
+        return self._root / data_folder(self._folders)
 
 
-def shards(path: str | os.PathLike[str]) -> list[Shard]:
-    """The shards that a table has commits of, in order.
+def shards(path: str | os.PathLike[str]) -> dict[Shard, str]:
+    """The shards that a table has commits of, in order, with their folders.
 
     Raises:
-        SinkError: `path` is no table of a ParquetSink.
+        SinkError: `path` is no table of a ParquetSink, or has two chains of commits of one shard.
     """
-    folder = Path(path, _COMMITS)
-    if not folder.is_dir():
+    root = Path(path, _COMMITS)
+    if storage.status(root) is None:
         raise SinkError(f"{os.fspath(path)}: no table of a ParquetSink, it has no folder {_COMMITS}")
-    return [
-        Shard(unquote(stream.name), unquote(shard.name))
-        for stream in sorted(folder.iterdir())
-        for shard in sorted(stream.iterdir())
-    ]
+    found: dict[Shard, str] = {}
+    for stream in storage.names(root):
+        for shard_id in storage.names(root / stream):
+            folders = f"{stream}/{shard_id}"
+            try:
+                shard = Shard(unspelled(stream), unspelled(shard_id))
+            except ValueError as error:
+                raise SinkError(f"{root / folders}: no name of a shard's folder: {error}") from error
+            if shard in found:
+                raise _two_spellings(root.parent, shard, [found[shard], folders])
+            found[shard] = folders
+    return dict(sorted(found.items(), key=lambda item: (item[0].stream, item[0].shard_id)))
 
 
-def commits(path: str | os.PathLike[str], shard: Shard) -> list[Commit]:
-    """The commits of a shard, in the order of the positions that they continue from.
+def commits(path: str | os.PathLike[str], folders: str) -> list[Commit]:
+    """The commits in a shard's folders, in the order of the positions that they continue from; they may be no chain.
 
     Raises:
         SinkError: a commit file is damaged.
     """
-    folder = Path(path, _COMMITS, quoted(shard.stream), quoted(shard.shard_id))
+    folder = Path(path, _COMMITS, folders)
     afters = sorted(_afters(folder), key=lambda after: (after is not None, after))
-    return [_read(folder / f"{_AFTER}{position_text(after)}") for after in afters]
+    return [_read(folder / f"{_AFTER}{position_text(after)}", folders, in_chain=False) for after in afters]
 
 
 _NOTHING: Any = object()
+_REPLACED = "somebody has replaced the table. Restore it, or start the child again to go on with this one"
+
+
+def _folders_of(root: Path, shard: Shard) -> str:
+    """The folders of a shard: as they are spelled now, or as an earlier version has spelled those that are there.
+
+    Raises:
+        SinkError: it has both, or others.
+    """
+    folders = shard_folders(shard)
+    there = []
+    for stream in storage.names(root / _COMMITS):
+        for shard_id in storage.names(root / _COMMITS / stream):
+            try:
+                same = Shard(unspelled(stream), unspelled(shard_id)) == shard
+            except ValueError:
+                continue
+            if same:
+                there.append(f"{stream}/{shard_id}")
+    old = f"{quoted(shard.stream)}/{quoted(shard.shard_id)}"
+    if there in ([], [folders]):
+        return folders
+    if there != [old]:
+        raise _two_spellings(root, shard, there)
+    logger().warning(
+        "%s: the commits of %s, %s are in %s, as an earlier version has spelled it, and go on there: Spark reads such"
+        " names differently (007 as 7); a new table has %s",
+        root,
+        shard.stream,
+        shard.shard_id,
+        f"{_COMMITS}/{old}",
+        data_folder(folders),
+    )
+    return old
+
+
+def _two_spellings(root: Path, shard: Shard, there: list[str]) -> SinkError:
+    places = " and ".join(f"{_COMMITS}/{each}" for each in there)
+    return SinkError(
+        f"{root}: the commits of stream {shard.stream}, shard {shard.shard_id} are in {places}, and belong into"
+        f" {_COMMITS}/{shard_folders(shard)} alone: {RECOVERY}"
+    )
+
+
+def _identify(root: Path) -> str:
+    """The table's id, which is made if it has none."""
+    found = _read_id(root)
+    if found is None:
+        storage.create(root / _TABLE, json.dumps({"format": 1, "id": secrets.token_hex(16)}).encode())
+        found = _read_id(root)
+    else:
+        storage.sync_file(root / _TABLE)  # who has made it may have died
+        storage.sync_folder(root)
+    if found is None:
+        raise SinkError(f"{root / _TABLE}: made, and gone: {_REPLACED}")
+    return found
+
+
+def _read_id(root: Path) -> str | None:
+    text = storage.read(root / _TABLE)
+    if text is None:
+        return None
+    try:
+        content = json.loads(text)
+        if content["format"] == 1 and isinstance(content["id"], str):
+            return content["id"]
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise SinkError(f"{root / _TABLE}: damaged, or of a newer version: restore it from a copy; {RECOVERY}")
+
+
+def _uncommitted(published: Iterable[str], afters: Iterable[Position | None]) -> list[str]:
+    """Names of files that a sink has published, of commits that are not there."""
+    committed = {position_text(after) for after in afters}
+    return [name for name in published if (match := _PUBLISHED.fullmatch(name)) and match[1] not in committed]
+
+
+def _check_published(folder: Path, published: Iterable[str], afters: Iterable[Position | None]) -> None:
+    """See that no commit file is missing, by what is published: the next writer would commit in its place.
+
+    Raises:
+        SinkError: one is.
+    """
+    if lost := _uncommitted(published, afters):
+        raise SinkError(
+            f"{folder / lost[0]}: published ({len(lost)} files), and its commit file is gone. Its records are in the"
+            f" table, and nobody knows up to where: restore the commit file; {RECOVERY}"
+        )
 
 
 def _afters(folder: Path) -> Iterator[Position | None]:
-    for name in os.listdir(folder):  # noqa: PTH208 - there can be very many
+    for name in storage.names(folder):
         if name.startswith(_AFTER):
-            yield _position(name.removeprefix(_AFTER), folder / name)
+            try:
+                yield parse_position(name.removeprefix(_AFTER))
+            except (ValueError, OverflowError) as error:
+                raise SinkError(
+                    f"{folder / name}: no name of a commit file: remove what does not belong there"
+                ) from error
 
 
-def _read(path: Path) -> Commit:
+def _read(path: Path, folders: str, *, in_chain: bool = True) -> Commit:
+    """A commit file of a shard with these folders, looked through before anything is done by it.
+
+    Args:
+        path: of the file.
+        folders: the shard's.
+        in_chain: see also that it begins where its name says, and goes on.
+
+    Raises:
+        SinkError: it is damaged: a commit names its own staging folder, plain files in it, and goes on.
+    """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        after = content["after"]
-        return Commit(
-            after=None if after is None else Position(*after),
-            upto=Position(*content["upto"]),
+        content = json.loads(path.read_bytes())
+        commit = Commit(
+            after=None if content["after"] is None else _position(content["after"]),
+            upto=_position(content["upto"]),
             rows=content["rows"],
             staging=content["staging"],
             files=tuple(content["files"]),
         )
-    except (ValueError, KeyError, TypeError) as error:
-        raise SinkError(f"{path}: a damaged commit file ({error!r}): restore it from a copy") from error
+        _check(commit, path.name, folders)
+        if in_chain:
+            _check_place(commit, path.name)
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise SinkError(f"{path}: a damaged commit file ({error!r}): restore it from a copy; {RECOVERY}") from error
+    return commit
+
+
+def _check(commit: Commit, name: str, folders: str) -> None:
+    staging = f"{_STAGING}/{folders}/{name}-"
+    if type(commit.rows) is not int or commit.rows < 0:
+        raise ValueError(f"it has {commit.rows!r} rows")
+    if not (commit.staging.startswith(staging) and _RANDOM.fullmatch(commit.staging[len(staging) :])):
+        raise ValueError(f"{commit.staging!r} is no staging folder of it")
+    for file in commit.files:
+        if not (isinstance(file, str) and file.endswith(".parquet")) or "/" in file or "\0" in file:
+            raise ValueError(f"{file!r} is no name of a staged file")
+    if len(set(commit.files)) != len(commit.files):
+        raise ValueError("it names a file twice")
+
+
+def _check_place(commit: Commit, name: str) -> None:
+    if name != f"{_AFTER}{position_text(commit.after)}":
+        raise ValueError(f"it is the commit after {position_text(commit.after)}")
+    if commit.after is not None and commit.upto <= commit.after:
+        raise ValueError(f"it ends at {position_text(commit.upto)}, before it begins")
 
 
 def _numbers(position: Position | None) -> tuple[str, int | None] | None:
     return None if position is None else (position.sequence_number, position.sub_sequence_number)
 
 
-def _position(text: str, path: Path) -> Position | None:
-    if text == START:
-        return None
-    number, _, sub = text.partition(".")
-    try:
-        return Position(number, int(sub) if sub else None)
-    except ValueError as error:
-        raise SinkError(f"{path}: no name of a commit file: remove what does not belong there") from error
+def _position(numbers: Any) -> Position:  # noqa: ANN401 - whatever a file says
+    number, sub = numbers
+    position = Position(number, sub)
+    if parse_position(position_text(position)) is None or (sub is not None and type(sub) is not int):
+        raise ValueError(f"{numbers!r} is no position")
+    return position

@@ -1,0 +1,167 @@
+"""The log of a Delta table as files: which entry and which checkpoint is damaged.
+
+A power cut can leave an entry of 0 bytes of a writer that does not sync. deltalake takes it for a commit of nothing,
+and the position in it would be gone without a word. A damaged checkpoint keeps deltalake from opening the table, also
+where an older one and the log have everything.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from fastkcl.spark.sinks import storage
+from fastkcl.spark.sinks.base import RECOVERY, SinkError
+from fastkcl.stdio.log import logger
+
+__all__ = [
+    "LAST_CHECKPOINT",
+    "checkpoint_damage",
+    "entry",
+    "entry_damage",
+    "last_checkpoint",
+    "log_damage",
+    "log_folder",
+    "newest_checkpoint",
+    "set_damage_aside",
+    "versions",
+]
+
+LAST_CHECKPOINT = "_last_checkpoint"
+_CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\..*(?:parquet|json)", re.ASCII)
+_ENTRY = re.compile(r"([0-9]{20})\.json", re.ASCII)
+
+
+def log_folder(root: Path) -> Path:
+    """Where a table's log is."""
+    return root / "_delta_log"
+
+
+def entry(log: Path, version: int) -> Path:
+    """A version's entry."""
+    return log / f"{version:020d}.json"
+
+
+def versions(names: Sequence[str]) -> list[int]:
+    """Of the entries among a log's names, in order."""
+    return [int(match[1]) for name in names if (match := _ENTRY.fullmatch(name))]
+
+
+def newest_checkpoint(log: Path, names: Sequence[str]) -> tuple[int, list[str]]:
+    """The newest checkpoint's version and the names of its files, of the names that a log has; -1 if there is none.
+
+    A file of 0 bytes is none, as for deltalake.
+    """
+    found: dict[int, list[str]] = {}
+    for name in names:
+        if match := _CHECKPOINT.fullmatch(name):
+            status = storage.status(log / name)
+            if status is not None and status.st_size:
+                found.setdefault(int(match[1]), []).append(name)
+    newest = max(found, default=-1)
+    return newest, found.get(newest, [])
+
+
+def last_checkpoint(log: Path) -> int:
+    """The version of the checkpoint that `_last_checkpoint` names; -1 if it names none."""
+    try:
+        return int(json.loads(storage.read(log / LAST_CHECKPOINT) or b"")["version"])
+    except (ValueError, KeyError, TypeError):
+        return -1
+
+
+def entry_damage(log: Path, version: int) -> str | None:
+    """What is wrong with a version's entry; None if nothing is, or it is not there."""
+    path = entry(log, version)
+    text = storage.read(path)
+    if text is None:
+        return None
+    if not text:
+        return f"{path}: damaged, 0 bytes: what it committed is lost"
+    if not text.startswith(b"{") or not text.rstrip().endswith(b"}"):
+        return f"{path}: damaged, its JSON is cut off or overwritten: what it committed is lost"
+    return None
+
+
+def log_damage(log: Path) -> list[str]:
+    """What is wrong with the entries behind the newest checkpoint, or with those from the beginning on."""
+    names = storage.names(log)
+    first = newest_checkpoint(log, names)[0] + 1
+    there = [version for version in versions(names) if version >= first]
+    if not there:
+        return []
+    missing = sorted(set(range(first, there[-1] + 1)) - set(there))
+    return [
+        *(f"{entry(log, version)}: missing, and there are later ones" for version in missing),
+        *(damage for version in there if (damage := entry_damage(log, version))),
+    ]
+
+
+def checkpoint_damage(log: Path) -> list[tuple[Path, str]]:
+    """Which checkpoints of those that are there cannot be read, and why; also if `_last_checkpoint` cannot."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    found = []
+    for name in storage.names(log):
+        if _CHECKPOINT.fullmatch(name) and name.endswith(".parquet"):
+            try:
+                with pq.ParquetFile(log / name) as file:
+                    for _ in file.iter_batches():
+                        pass
+            except FileNotFoundError:  # a clean-up
+                continue
+            except (pa.ArrowException, OSError, ValueError) as error:
+                found.append((log / name, str(error).partition("\n")[0]))
+    text = storage.read(log / LAST_CHECKPOINT)
+    if text is not None:
+        damaged = {path.name for path, _ in found}
+        try:
+            named = f"{int(json.loads(text)['version']):020d}.checkpoint."
+            whole = {name for name in storage.names(log) if name.startswith(named)} - damaged
+            if not whole:
+                found.append((log / LAST_CHECKPOINT, f"it names {named}parquet, which is damaged or missing"))
+        except (ValueError, KeyError, TypeError) as error:
+            found.append((log / LAST_CHECKPOINT, repr(error)))
+    return found
+
+
+def set_damage_aside(log: Path) -> bool:
+    """Rename damaged checkpoints, so that the table opens by an older one and the log.
+
+    Returns:
+        Whether there was one.
+
+    Raises:
+        SinkError: the log does not go back to a checkpoint that is whole, or to its beginning.
+    """
+    found = checkpoint_damage(log)
+    if not found:
+        return False
+    damaged, names = {path.name for path, _ in found}, storage.names(log)
+    whole = [int(match[1]) for name in names if name not in damaged and (match := _CHECKPOINT.fullmatch(name))]
+    start = max(whole, default=-1)
+    there = [number for number in versions(names) if number > start]
+    if not there or there != list(range(start + 1, there[-1] + 1)):
+        path, why = found[0]
+        raise SinkError(
+            f"{path}: a damaged checkpoint ({why}), and the log does not go back to an older one: {RECOVERY}"
+        )
+    for path, why in found:
+        aside = path.with_name(f"{path.name}.damaged")
+        logger().error(
+            "%s: a damaged checkpoint (%s), as a power cut leaves it. It is %s now, and the table goes on by %s and the"
+            " log, which have everything",
+            path,
+            why,
+            aside.name,
+            f"the checkpoint {start}" if whole else "its beginning",
+        )
+        try:
+            storage.rename(path, aside)
+        except FileNotFoundError:  # another child has done it
+            continue
+    storage.sync_folder(log)
+    return True

@@ -1,0 +1,192 @@
+"""The calls by which tables change: a sink makes none of its own, but in scratch folders.
+
+    one step each      write_new, link, rename, unlink, remove, make, sync_file, sync_folder; status, names, read
+    made of those      create, replace, make_folder
+
+A power cut may take back whatever was not synced: a file's content until `sync_file`, a name in a folder (made, moved
+or removed) until `sync_folder`. So what others rely on is made aside, synced, and then named: `create` and `replace`
+leave either nothing or the whole.
+
+A step that fails raises OSError; that something is not there is no failure of `status`, `names`, `read` and `unlink`.
+Only ENOENT says so: an I/O error is never taken for an absence.
+
+Rules: POSIX file systems. Called as ``storage.link(…)``, so that a test can put a disk of its own under all of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from shutil import rmtree
+
+__all__ = [
+    "create",
+    "link",
+    "make",
+    "make_folder",
+    "names",
+    "read",
+    "remove",
+    "rename",
+    "replace",
+    "status",
+    "sync_file",
+    "sync_folder",
+    "unlink",
+    "write_new",
+]
+
+_CANNOT_SYNC = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS}
+
+
+def write_new(path: Path, body: bytes) -> None:
+    """Make a file; its content and its name are not kept yet.
+
+    Raises:
+        FileExistsError: there is one.
+    """
+    with path.open("xb") as file:
+        file.write(body)
+
+
+def link(source: Path, target: Path) -> None:
+    """Give a file a second name.
+
+    Raises:
+        FileExistsError: the name is taken.
+    """
+    os.link(source, target)
+
+
+def rename(source: Path, target: Path) -> None:
+    """Move a file in the place of another, if there is one."""
+    source.rename(target)
+
+
+def unlink(path: Path) -> None:
+    """Remove a name; absent is fine."""
+    with suppress(FileNotFoundError):
+        path.unlink()
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder with what is in it, as far as that can be done. A link to a folder is left."""
+    rmtree(folder, ignore_errors=True)
+
+
+def make(folder: Path) -> None:
+    """Make a folder.
+
+    Raises:
+        FileExistsError: there is one.
+    """
+    folder.mkdir()
+
+
+def sync_file(path: Path) -> None:
+    """Keep a file's content, whatever happens."""
+    _sync(path)
+
+
+def sync_folder(folder: Path) -> None:
+    """Keep the names that a folder has now."""
+    _sync(folder)
+
+
+def status(path: Path) -> os.stat_result | None:
+    """What is there, None if nothing is."""
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+def names(folder: Path) -> list[str]:
+    """What a folder has, in order; nothing if it is not there."""
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208 - there can be very many
+    except FileNotFoundError:
+        return []
+
+
+def read(path: Path) -> bytes | None:
+    """A file's content, None if it is not there."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def create(path: Path, body: bytes) -> bool:
+    """Make a file, whole and kept.
+
+    Returns:
+        False if there is one already.
+
+    Raises:
+        OSError: it may be there or not.
+    """
+    temporary = _written_aside(path, body)
+    try:
+        try:
+            link(temporary, path)
+        except FileExistsError:
+            if not path.samefile(temporary):  # a network file system can do it and lose the answer
+                return False
+    finally:
+        unlink(temporary)
+    sync_folder(path.parent)
+    return True
+
+
+def replace(path: Path, body: bytes) -> None:
+    """Make a file, whole and kept, in the place of another if there is one."""
+    temporary = _written_aside(path, body)
+    try:
+        rename(temporary, path)
+    except BaseException:
+        unlink(temporary)
+        raise
+    sync_folder(path.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder with those above it, and keep their names, whoever has made them.
+
+    Who has made them may have died before they were kept. Up to where the file system begins; folders above the table
+    that this user may not sync are somebody else's.
+    """
+    parent = folder.parent
+    if os.path.ismount(folder):
+        return
+    make_folder(parent)
+    if status(folder) is None:
+        with suppress(FileExistsError):
+            make(folder)
+    try:
+        sync_folder(parent)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
+
+
+def _written_aside(path: Path, body: bytes) -> Path:
+    temporary = path.with_name(f".{secrets.token_hex(8)}")
+    try:
+        write_new(temporary, body)
+        sync_file(temporary)
+    except BaseException:
+        unlink(temporary)
+        raise
+    return temporary
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
