@@ -129,7 +129,7 @@ fn an_open_data_string_is_looked_at_to_its_end() {
             let place = opening.len() + 9 + moved + at;
             let expected = (kind, Some(place), Some("data").filter(|_| kind == "base64"));
             let show = |found: Vec<Found>| match found[..] {
-                [Found::Error(kind, field, _, offset, _)] => (kind.name(), offset, field),
+                [Found::Error((kind, field, _, offset, _))] => (kind.name(), offset, field),
                 _ => panic!("{found:?}"),
             };
             assert_eq!(show(generally(input.as_bytes(), MAX)), expected, "{input}");
