@@ -303,7 +303,7 @@ mod tests {
         unsafe {
             let mut usage = std::mem::zeroed::<libc::rusage>();
             assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), 0);
-            usage.ru_minflt.into()
+            usage.ru_minflt
         }
     }
 
