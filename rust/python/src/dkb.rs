@@ -222,7 +222,6 @@ pub(crate) struct MarkerReader(Source<dkb::Decoder>);
 impl MarkerReader {
     #[new]
     #[pyo3(signature = (fd, *, end_of_message, end_of_process=None, at_boundary=None, wakeup_fd=None, max_message_bytes=MaxMessageBytes::DEFAULT, idle_after=IDLE_AFTER))]
-    #[expect(clippy::too_many_arguments, reason = "the keywords of a class in Python")]
     fn new(
         fd: RawFd,
         end_of_message: Bytes,
