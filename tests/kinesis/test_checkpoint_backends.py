@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import redis as redis_client
-from checkpoint_helpers import ALL_HASH_KEYS, KCL, A, B, DynamoDB, Redis, awaited
+from checkpoint_helpers import ALL_HASH_KEYS, HEARTBEAT, KCL, A, B, DynamoDB, Redis, awaited
 from fastkcl.kinesis.checkpoints import SHARD_END, DynamoDBCheckPointer, KCLCheckPointer, RedisCheckPointer
 from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, ValidationError
 from fastkcl.kinesis.topology import Shard
@@ -350,7 +350,7 @@ class TestKCL:
 
     @awaited
     async def test_a_lease_that_kcl_wants_handed_over(self, table: KCL, caplog: pytest.LogCaptureFixture) -> None:
-        places = await table.make("ours", heartbeat_frequency=0.05)
+        places = await table.make("ours", heartbeat_frequency=HEARTBEAT)
         await places.allocate(A)
         table.set(A, leaseOwner={"S": "next"}, checkpointOwner={"S": "ours"})
         await until(lambda: not places.is_allocated(A), "the hand-over")

@@ -7,7 +7,7 @@ import itertools
 from typing import Any
 
 import pytest
-from checkpoint_helpers import KCL, A, B, Backend, DynamoDB, Redis, awaited
+from checkpoint_helpers import HEARTBEAT, KCL, A, B, Backend, DynamoDB, Redis, awaited
 from fastkcl.kinesis.checkpoints import CheckPointer, DynamoDBCheckPointer, KCLCheckPointer, MemoryCheckPointer
 from fastkcl.kinesis.checkpoints.dynamodb_table import Item
 from fastkcl.kinesis.exceptions import CheckpointFlushError, CheckpointOwnershipConflict, ValidationError
@@ -115,7 +115,7 @@ class TestOne:
 
     @awaited
     async def test_the_heart_beats(self, backend: Backend) -> None:
-        places = await backend.make("a", heartbeat_frequency=0.05)
+        places = await backend.make("a", heartbeat_frequency=HEARTBEAT)
         await places.allocate(A)
         await places.checkpoint(A, backend.position(1))
         await until(backend.touch(A), "a heartbeat")
@@ -198,7 +198,7 @@ class TestTwo:
 
     @awaited
     async def test_a_lost_lease_is_seen_by_the_heartbeat(self, backend: Backend) -> None:
-        places = await backend.make("a", heartbeat_frequency=0.05)
+        places = await backend.make("a", heartbeat_frequency=HEARTBEAT)
         await places.allocate(A)
         await places.allocate(B)
         await places.checkpoint(A, backend.position(1))
@@ -334,7 +334,7 @@ class TestFailures:
     @awaited
     async def test_an_update_that_is_done_twice(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
         """As by an SDK that got no answer to every other one."""
-        places = await backend.make("a", heartbeat_frequency=0.05)
+        places = await backend.make("a", heartbeat_frequency=HEARTBEAT)
         assert isinstance(places, DynamoDBCheckPointer | KCLCheckPointer)
         await places.allocate(A)
         table = places._table
@@ -358,7 +358,7 @@ class TestFailures:
     async def test_a_heartbeat_that_fails_is_tried_again(
         self, backend: Backend, own_aws: LocalAws, caplog: pytest.LogCaptureFixture
     ) -> None:
-        places = await backend.make("a", heartbeat_frequency=0.05)
+        places = await backend.make("a", heartbeat_frequency=HEARTBEAT)
         await places.allocate(A)
         own_aws.faults(Fault("UpdateItem", "AccessDeniedException", times=3))
         await until(lambda: own_aws.hits() == [3], "three failures", seen=own_aws.hits)

@@ -187,7 +187,7 @@ fastkcl.run(SparkProcessor(lambda df, context: None))
     ("environment", "said"),
     [
         ({"FASTKCL_SPARK": "local[x]"}, "SparkUnavailableError: FASTKCL_SPARK='local[x]': expected sc://HOST:PORT"),
-        ({"SPARK_REMOTE": "sc://h:abc/;token=secret"}, "SparkUnavailableError: SPARK_REMOTE='sc://h:abc/': expected"),
+        ({"SPARK_REMOTE": "sc://h:abc/;token=secret"}, "SparkUnavailableError: SPARK_REMOTE='sc://h:abc': expected"),
         ({"FASTKCL_STREAM": ""}, "ConfigurationError: the stream's name is missing"),
         (
             {"FASTKCL_SPARK": "local[1]", "PATH": "/nowhere", "JAVA_HOME": "/nowhere"},

@@ -17,6 +17,8 @@ from fastkcl.local_aws import LocalAws, steal_lease
 from local_aws_helpers import client
 
 A, B = "shardId-000000000000", "shardId-000000000001"
+HEARTBEAT = 1.0
+"""Seconds between two heartbeats, and the bound of each: a busy server takes longer than tenths of one."""
 ALL_HASH_KEYS = (0, 2**128 - 1)
 
 
