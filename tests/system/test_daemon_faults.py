@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from daemon_stage import SHARD, Make, daemons
 from daemon_stage import stage as stage
@@ -14,6 +16,9 @@ KCL_3, KCL_1_15, KCL_1_7 = Generation.KCL_3, Generation.KCL_1_15, Generation.KCL
 PARQUET, DELTA = "ParquetSink", "DeltaSink"
 
 pytestmark = pytest.mark.timeout(900)
+
+CHILD_ENDED = re.compile(r"exited with code 1\b|ended or closed its output instead of answering processRecords")
+"""A busy JVM can be gone before it has logged the exit code."""
 
 
 @daemons((KCL_3, DELTA), (KCL_1_7, PARQUET))
@@ -75,7 +80,7 @@ def test_a_poison_record(stage: Make, generation: Generation, sink: str) -> None
     for _ in range(2):
         daemon = at.start(poison=poison)
         assert daemon.end(None) == 1, daemon.text
-        assert "exited with code 1" in daemon.lines[-1]
+        assert CHILD_ENDED.search(daemon.lines[-1])
     assert 0 < records_of(at.table).total() <= 25
     daemon = at.start(poison=poison, run={"dead_letter": str(at.letters)})
     daemon.wait_for("the last checkpoint", at.caught_up)
@@ -93,7 +98,7 @@ def test_a_poison_record_and_two_daemons(stage: Make, generation: Generation, si
     poison = sorted(record[2] for record in at.sent())[25]
     for daemon in [at.start(poison=poison), at.start(poison=poison)]:
         assert daemon.end(None) == 1, daemon.text
-        assert "exited with code 1" in daemon.lines[-1]
+        assert CHILD_ENDED.search(daemon.lines[-1])
     both = [at.start(poison=poison, run={"dead_letter": str(at.letters)}) for _ in range(2)]
     both[0].wait_for("the last checkpoint", at.caught_up)
     for daemon in both:
