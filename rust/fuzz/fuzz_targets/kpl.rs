@@ -55,7 +55,8 @@ fuzz_target!(|message: &[u8]| {
     }
     if !again.is_empty() {
         assert_eq!(again.encode().len() + delivered[0].0.len(), again.size());
-        let packed = deaggregate(&batch(&again.encode()), &(0..=u128::MAX), MAX_BATCH_BYTES).expect("one record always fits");
+        let packed =
+            deaggregate(&batch(&again.encode()), &(0..=u128::MAX), MAX_BATCH_BYTES).expect("one record always fits");
         assert_eq!(users(&packed.batch), delivered);
     }
 });
