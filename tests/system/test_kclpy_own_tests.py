@@ -35,7 +35,7 @@ def checkout(tmp_path: Path) -> Path:
             timeout=120,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        pytest.skip(f"{REPOSITORY} could not be cloned: {last_words(error)}")
+        pytest.fail(f"{REPOSITORY} could not be cloned: {last_words(error)}")
     return folder
 
 
