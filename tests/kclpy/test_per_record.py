@@ -329,6 +329,33 @@ def test_a_method_that_would_only_make_a_coroutine(method: str) -> None:
     assert (processor.seen, checkpointer.calls) == ([], [])
 
 
+@pytest.mark.parametrize("hook", ["should_checkpoint", "before_checkpoint"])
+def test_a_hook_that_hides_a_coroutine_checkpoints_nothing(hook: str) -> None:
+    """What `before_checkpoint` should have flushed is not covered by any checkpoint."""
+
+    async def deferred() -> None: ...
+
+    processor, checkpointer = started(records_per_checkpoint=1), FakeCheckpointer()
+    setattr(processor, hook, lambda *place: deferred())
+    with pytest.raises(TypeError, match=f"Collector.{hook} returned an object of type coroutine"):
+        feed(processor, checkpointer, 1)
+    assert checkpointer.calls == []
+    if hook == "before_checkpoint":
+        with pytest.raises(TypeError, match="coroutine"):
+            end_shard(processor, checkpointer)
+        assert checkpointer.calls == []
+
+
+def test_an_after_hook_that_hides_a_coroutine_is_an_error() -> None:
+    async def deferred() -> None: ...
+
+    processor = started(records_per_checkpoint=1)
+    processor.after_checkpoint = lambda *place: deferred()  # type: ignore[assignment,func-returns-value,return-value]
+    for call in (lambda: feed(processor, FakeCheckpointer(), 1), lambda: end_shard(processor, FakeCheckpointer())):
+        with pytest.raises(TypeError, match="Collector.after_checkpoint returned an object of type coroutine"):
+            call()
+
+
 def test_two_thousand_records_and_an_own_should_checkpoint() -> None:
     """The public examples of easy-kclpy always say yes: a checkpoint for each list, not for each record."""
     with Child(str(PROGRAMS / "kclpy_per_record.py")) as child:
