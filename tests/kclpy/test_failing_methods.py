@@ -427,3 +427,11 @@ def test_which_way_lines_are_read_is_said_on_request(asked: str, what: str, tmp_
         ended = child.play()
     lines = {"FASTKCL_VERBOSE": f"fastkcl: {said}\n", "DEBUG": f"DEBUG:fastkcl:{said}\n", "nobody": ""}
     assert (ended.exit, ended.stderr) == (0, lines[asked])
+
+
+@pytest.mark.parametrize("what", ["untouched", "a method"])
+def test_which_way_is_not_said_to_the_daemon(what: str, tmp_path: Path) -> None:
+    source = f"import logging\nlogging.basicConfig(level='DEBUG', stream=sys.stdout)\n{WAYS[what][0]}"
+    with Child(tmp_path, source) as child:
+        ended = child.play()
+    assert (ended.exit, ended.stdout, ended.stderr) == (0, b"", f"DEBUG:fastkcl:{WAYS[what][1]}\n")
