@@ -966,7 +966,7 @@ def test_two_ways_to_write_positions_exclude_each_other() -> None:
     class Manual(MemoryCheckPointer):
         auto_checkpoint = False
 
-    with pytest.raises(ValueError, match="exclude each other"):
+    with pytest.raises(ValueError, match="mutually exclusive"):
         Consumer("orders", checkpointer=Manual(), checkpoint_interval=1)
 
 

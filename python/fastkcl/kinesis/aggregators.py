@@ -243,7 +243,7 @@ class KPLAggregator(BaseAggregator):
             ValueError: a partition key is given.
         """
         if partition_key is not None:
-            raise ValueError("items of KPL aggregates have no partition keys of their own; use a SimpleAggregator")
+            raise ValueError("Custom partition keys are not supported with KPL aggregates: use a SimpleAggregator")
         data = self.serialize(item)
         self._check_fits(_core.Aggregate().size_with(self._partition_key, len(data)))
         closed: list[OutputItem] = []

@@ -118,7 +118,7 @@ class Consumer:
                 raise ValidationError(f"checkpoint_interval must be above 0 s, not {checkpoint_interval}")
             if getattr(self._checkpointer, "auto_checkpoint", True) is False:
                 raise ValidationError(
-                    "checkpoint_interval and a checkpointer of auto_checkpoint=False exclude each other: the one "
+                    "checkpoint_interval and a checkpointer of auto_checkpoint=False are mutually exclusive: the one "
                     "writes by the clock, the other when manual_checkpoint() is called"
                 )
         if output not in ("items", "records", "batches"):
@@ -186,6 +186,10 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    async def start(self) -> None:
+        """The same as `open`."""
+        await self.open()
 
     async def open(self) -> None:
         """Connect, and look at the stream. Iterating does it, too, if nobody has.
@@ -415,6 +419,41 @@ class Consumer:
         self._positions.drop(reader.shard_id)
 
     # What is asked.
+
+    @property
+    def address(self) -> dict[str, str]:
+        """The stream as a request names it: ``StreamName``, or ``StreamARN`` if it was given as an ARN."""
+        return self._client.address
+
+    @property
+    def checkpointer(self) -> CheckPointer:
+        """The checkpointer."""
+        return self._checkpointer
+
+    @property
+    def processor(self) -> BaseAggregator:
+        """The processor."""
+        return self._processor
+
+    @property
+    def iterator_type(self) -> IteratorType:
+        """The option of this name."""
+        return self._stream.options.iterator_type
+
+    @property
+    def max_shard_consumers(self) -> int | None:
+        """The option of this name."""
+        return self._stream.options.max_shard_consumers
+
+    @property
+    def record_limit(self) -> int:
+        """The option of this name."""
+        return self._stream.options.record_limit
+
+    @property
+    def shard_fetch_rate(self) -> float:
+        """The option of this name, in calls a second."""
+        return self._stream.options.shard_fetch_rate
 
     @property
     def is_ready(self) -> bool:

@@ -178,6 +178,11 @@ class Producer:
         return self._client.stream_name
 
     @property
+    def address(self) -> dict[str, str]:
+        """The stream as a request names it: ``StreamName``, or ``StreamARN`` if it was given as an ARN."""
+        return self._client.address
+
+    @property
     def queue_size(self) -> int:
         """Records that the stream does not have yet, without those that the processor still adds items to."""
         return len(self._queue)

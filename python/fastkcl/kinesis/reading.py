@@ -147,6 +147,11 @@ class StreamReader:
     # Life.
 
     @property
+    def options(self) -> ReadOptions:
+        """As they were given."""
+        return self._options
+
+    @property
     def failure(self) -> Exception | None:
         """What has stopped one of the tasks, until it is resumed."""
         return next(iter(self._failures.values()), None)

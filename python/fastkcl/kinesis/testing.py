@@ -194,7 +194,7 @@ class MockKinesisBackend:
             KeyError: there is none.
         """
         if name not in cls._streams:
-            raise KeyError(f"there is no stream {name!r}: MockKinesisBackend.create_stream makes it")
+            raise KeyError(f"stream {name!r} does not exist: MockKinesisBackend.create_stream makes it")
         return cls._streams[name]
 
     @classmethod
@@ -496,7 +496,7 @@ def assert_shard_ordering(
     for place, record in enumerate(records):
         key, value = key_func(record), order_func(record)
         assert key not in last or last[key] <= value, (
-            f"record {place} of key {key!r} has {value!r}, after one that has {last[key]!r}"
+            f"records of key {key!r} are not in order: record {place} has {value!r}, after one that has {last[key]!r}"
         )
         last[key] = value
 
