@@ -208,7 +208,8 @@ async def test_without_balance_a_member_takes_what_is_free_and_no_more(backend: 
 @awaited
 async def test_a_busy_event_loop_keeps_its_leases(backend: Backend) -> None:
     places = await member(backend, "a", session_timeout=4, heartbeat_frequency=1)
-    await turn(places, SHARDS[:2])
+    for shard_id in SHARDS[:2]:
+        await places.allocate(shard_id)
     end = time.monotonic() + 6
     while time.monotonic() < end:
         pass
@@ -231,15 +232,15 @@ async def test_a_consumer_with_nothing_waits(aws: LocalAws, backend: Backend) ->
     async with first, second:
         await first.wait_ready()
         waiting = asyncio.ensure_future(anext(second))
-        looks: list[int] = []
-        share = two.share
+        asked: list[str] = []
+        allocate = two.allocate
 
-        async def look(*arguments: Any, **named: Any) -> bool:
-            looks.append(1)
-            return await share(*arguments, **named)
+        async def note(shard_id: str) -> tuple[bool, str | None]:
+            asked.append(shard_id)
+            return await allocate(shard_id)
 
-        two.share = look  # type: ignore[method-assign]
-        await until(lambda: len(looks) > 2, "looks")
+        two.allocate = note  # type: ignore[method-assign]
+        await until(lambda: waiting.done() or len(asked) > 2, "questions for the shard")
         assert not waiting.done()
         await first.close()
         with pytest.raises(StopAsyncIteration):
