@@ -91,7 +91,8 @@ test-long: WORKERS = 3
 test-long: $(VENV)/.built
 	$(BIN)/python -c 'from fastkcl.daemon.jars import *; [find_jars(one, environ={}) for one in VERSIONS if one.is_1]'
 	$(MAKE) test-paths
-	FASTKCL_CHAOS_RUNS=50 $(PYTEST) -m 'system' tests/system
+	FASTKCL_CHAOS_RUNS=50 FASTKCL_GROUP_RUNS=20 $(PYTEST) -m 'system' tests/system
+	FASTKCL_LEASE_SEEDS=3000 $(PYTEST) tests/leases
 	FASTKCL_POWER_CUTS=2500 $(PYTEST) tests/spark/test_power_cuts.py
 
 # All suites, about an hour; some of them: make bench BENCH="decode pipe". The figures into docs/performance.md too:

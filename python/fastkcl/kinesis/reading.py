@@ -5,9 +5,10 @@
                                  └──────────── children, at the end of a shard ◀──────┘               ▼
                                  └──────────── end_shard: everything of it is handed over ◀──── the program
 
-One task looks for shards: at the start, every 60 s, at once when a shard ends, and every 2 s for those that another
-consumer has. Each shard has a task that reads it. What stops a task reaches the program through the queue, behind the
-records that were read before, and `resume` lets it go on where it was.
+One task looks for shards: at the start, every 60 s, at once when a shard ends, and every 2 s or more often for those
+that another consumer has, of which the checkpointer may give us our share. Each shard has a task that reads it. What
+stops a task reaches the program through the queue, behind the records that were read before, and `resume` lets it go on
+where it was.
 
 Rules: a shard is read when it is allocated by the checkpointer, and no longer. It is given back when its last position
 is committed, and its children start then. `stop` leaves no task behind.
@@ -23,7 +24,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
 
-from fastkcl.kinesis.checkpoints.base import SHARD_END, CheckPointer, EndsShards, ListsShards, Place
+from fastkcl.kinesis.checkpoints.base import (
+    SHARD_END,
+    CheckPointer,
+    EndsShards,
+    ListsShards,
+    Place,
+    SharesShards,
+)
 from fastkcl.kinesis.client import Failure, StreamClient
 from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, StreamDoesNotExist, ValidationError
 from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, FetchOptions, FetchPolicy, Next, ShardReader, Start
@@ -210,8 +218,12 @@ class StreamReader:
             self._look_is_done = not self._look.is_set()
             self._changed.set()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(ALLOCATE_SECONDS):
+                async with asyncio.timeout(self._look_interval):
                     await self._look.wait()
+
+    @property
+    def _look_interval(self) -> float:
+        return min(ALLOCATE_SECONDS, getattr(self._checkpointer, "look_interval", ALLOCATE_SECONDS))
 
     async def refresh_shards(self) -> None:
         """List the shards of the stream now.
@@ -239,9 +251,18 @@ class StreamReader:
         finished = True
         while finished:
             finished = False
+            if isinstance(self._checkpointer, SharesShards):
+                await self._share(self._checkpointer)
             for shard in self.topology.startable:
                 if shard.shard_id not in self.readers and self._has_place_for(shard):
                     finished |= await self._take(shard)
+
+    async def _share(self, checkpointer: SharesShards) -> None:
+        """Let the checkpointer choose which shards it gives us; where another consumer has finished one, list anew."""
+        startable = [shard.shard_id for shard in self.topology.startable]
+        restartable = self._options.iterator_type != "LATEST"
+        if await checkpointer.share(startable, restartable=restartable):
+            await self.refresh_shards()
 
     def _has_place_for(self, shard: Shard) -> bool:
         limit = self._options.max_shard_consumers
@@ -391,8 +412,13 @@ class StreamReader:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing is wrong, and nothing under way: no records means that there are none."""
-        return self._look_is_done and all(reader.is_quiet for reader in self.readers.values())
+        """Whether nothing is wrong, and nothing under way: no records means that there are none.
+
+        Not while all shards are other consumers': theirs may become ours.
+        """
+        if not self._look_is_done or (not self.readers and self.topology.startable):
+            return False
+        return all(reader.is_quiet for reader in self.readers.values())
 
     async def wait_for_change(self) -> None:
         """Wait until `is_ready` may have changed."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ __all__ = [
     "EndsShards",
     "ListsShards",
     "Place",
+    "SharesShards",
     "check_checkpointer",
 ]
 
@@ -155,6 +156,28 @@ class ListsShards(Protocol):
 
     async def shards_listed(self, shards: Sequence[Shard]) -> None:
         """The shards of the stream; before any of them is allocated or ended, and after each refresh."""
+
+
+@runtime_checkable
+class SharesShards(Protocol):
+    """A checkpointer that divides the shards evenly among its group's consumers.
+
+    Attributes:
+        look_interval: seconds between two calls of `share`.
+    """
+
+    look_interval: float
+
+    async def share(self, shard_ids: Collection[str], *, restartable: bool) -> bool:
+        """Look at what the group has, and choose what `allocate` may give from now on, until the next call.
+
+        Args:
+            shard_ids: all shards that may be read now, here or elsewhere.
+            restartable: whether a shard without a position may be taken from an owner that lives: it begins anew.
+
+        Returns:
+            Whether a shard was finished by somebody since the last look: there may be shards that are not listed yet.
+        """
 
 
 class BaseCheckPointer:

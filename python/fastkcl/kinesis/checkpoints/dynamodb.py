@@ -1,27 +1,33 @@
 """Positions and leases in DynamoDB.
 
-A shard is an item: `shard_id`, `ref` (its owner), `ts` (its last renewal, in seconds), `sequence` (its position) and
-`ttl`. Each step is one conditional update. `ref` and `ts` are missing while the shard is free, or null as async-kinesis
-has it.
+A shard is an item: `shard_id`, `ref` (its owner), `ts` (its last renewal, in seconds), `sequence` (its position),
+`ttl`, and `ended`, which is true when nobody needs it any more. Each step is one conditional update. `ref` and `ts` are
+missing while the shard is free, or null as async-kinesis has it.
 
 Rules:
 - A shard that has an owner has no `ttl`: DynamoDB deletes the items of free shards alone, `ttl_hours` after they were
   given back.
-- Ages are counted by the clocks of the consumers: those that differ by more than `session_timeout` take each other's
-  shards. Nothing is overwritten then, either; the records since the last position are read twice.
+- Consumers that share shards evenly take one whose item stood still for `session_timeout`. `allocate` without `share`,
+  and with ``balance=False``, compares the clocks of the consumers: those that differ by more than `session_timeout`
+  take each other's shards. Nothing is overwritten then, either; the records since the last position are read twice.
 """
 
 from __future__ import annotations
 
+import copy
 import time
+from collections.abc import Collection
+from typing import Any, ClassVar
 
 from fastkcl.kinesis.checkpoints.dynamodb_table import Item, Table, number, string
 from fastkcl.kinesis.checkpoints.leased import LeasedCheckPointer
 from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, ValidationError
+from fastkcl.leases import Lease, Take
+from fastkcl.leases import dynamodb as dynamodb_leases
 
 __all__ = ["DynamoDBCheckPointer"]
 
-_NAMES = {"#ref": "ref", "#ts": "ts", "#sequence": "sequence", "#ttl": "ttl"}
+_NAMES = {"#ref": "ref", "#ts": "ts", "#sequence": "sequence", "#ttl": "ttl", "#ended": "ended"}
 
 
 class DynamoDBCheckPointer(LeasedCheckPointer):
@@ -38,10 +44,13 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
         endpoint_url: another DynamoDB.
         region_name: default: that of the environment, else us-east-1.
         ttl_hours: how long the position of a shard is kept that was given back.
+        balance: False takes every shard that is free, and none of another consumer's that lives.
 
     Raises:
         ValidationError: an argument that cannot be meant.
     """
+
+    _grain: ClassVar[float] = dynamodb_leases.GRAIN
 
     def __init__(
         self,
@@ -55,6 +64,8 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
         endpoint_url: str | None = None,
         region_name: str | None = None,
         ttl_hours: float = 24,
+        *,
+        balance: bool = True,
     ) -> None:
         super().__init__(
             name,
@@ -62,6 +73,7 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
             session_timeout=session_timeout,
             heartbeat_frequency=heartbeat_frequency,
             auto_checkpoint=auto_checkpoint,
+            balance=balance,
         )
         if ttl_hours <= 0:
             raise ValidationError(
@@ -78,7 +90,7 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
             region_name=region_name,
         )
 
-    async def _update(self, shard_id: str, expression: str, condition: str, **values: dict[str, str]) -> Item | None:
+    async def _update(self, shard_id: str, expression: str, condition: str, **values: dict[str, Any]) -> Item | None:
         text = expression + condition
         names = {placeholder: name for placeholder, name in _NAMES.items() if placeholder in text}
         given = {f":{name}": value for name, value in values.items()}
@@ -100,6 +112,23 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
             return False, None
         return True, item.get("sequence", {}).get("S")
 
+    async def _look(self, shard_ids: Collection[str]) -> list[Lease]:
+        now = self._now()
+        items = await self._table.read_all()
+        return [dynamodb_leases.lease(item, now, self.session_timeout) for item in items]
+
+    async def _seize(self, shard_id: str, take: Take) -> tuple[bool, str | None]:
+        condition, seen = dynamodb_leases.seize_condition(take)
+        item = await self._update(
+            shard_id,
+            "SET #ref = :ref, #ts = :now REMOVE #ttl",
+            condition,
+            ref=string(self.get_ref()),
+            now=number(int(self._now())),
+            **seen,
+        )
+        return item is not None, None if item is None else item.get("sequence", {}).get("S")
+
     async def _owned(self, shard_id: str, expression: str, **values: dict[str, str]) -> None:
         item = await self._update(
             shard_id, expression, "#ref = :ref", ref=string(self.get_ref()), now=number(int(self._now())), **values
@@ -120,6 +149,22 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
         await self._update(
             shard_id, "SET #ttl = :ttl REMOVE #ref, #ts", "#ref = :ref", ref=string(self.get_ref()), ttl=number(expires)
         )
+
+    async def _finish(self, shard_id: str) -> None:
+        expires = int(self._now() + self.ttl_hours * 3600)
+        await self._update(
+            shard_id,
+            "SET #ttl = :ttl, #ended = :yes REMOVE #ref, #ts",
+            "#ref = :ref",
+            ref=string(self.get_ref()),
+            ttl=number(expires),
+            yes={"BOOL": True},
+        )
+
+    def _second(self) -> DynamoDBCheckPointer:
+        second = copy.copy(self)
+        second._table = self._table.again()
+        return second
 
     async def _disconnect(self) -> None:
         await self._table.close()

@@ -7,6 +7,7 @@ None, not an error. The client is made by the first call, and made again after `
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import os
 from collections.abc import Mapping
@@ -66,12 +67,26 @@ class Table:
         self._client: Any = None
         self._opening = asyncio.Lock()
 
+    def again(self) -> Table:
+        """The same table with a client of its own, for another event loop."""
+        table = copy.copy(self)
+        table._stack, table._client, table._opening = AsyncExitStack(), None, asyncio.Lock()
+        return table
+
     async def read(self, key: str) -> Item | None:
         """An item, or None."""
         client = await self._open()
         answer = await client.get_item(TableName=self.name, Key={self._key: string(key)}, ConsistentRead=True)
         item: Item | None = answer.get("Item")
         return item
+
+    async def read_all(self) -> list[Item]:
+        """All items."""
+        client = await self._open()
+        items: list[Item] = []
+        async for page in client.get_paginator("scan").paginate(TableName=self.name, ConsistentRead=True):
+            items += page["Items"]
+        return items
 
     async def put_new(self, key: str, item: Item) -> bool:
         """Write an item if there is none of its key; whether it was written."""
