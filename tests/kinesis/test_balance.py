@@ -245,3 +245,25 @@ async def test_a_consumer_with_nothing_waits(aws: LocalAws, backend: Backend) ->
         await first.close()
         with pytest.raises(StopAsyncIteration):
             await waiting
+
+
+@awaited
+async def test_a_look_while_a_shard_is_given_back(backend: Backend) -> None:
+    places = await member(backend, "a")
+    await turn(places, SHARDS[:2])
+    release, released, going_on = places._release, asyncio.Event(), asyncio.Event()
+
+    async def slow(shard_id: str) -> None:
+        await release(shard_id)
+        released.set()
+        await going_on.wait()
+
+    places._release = slow  # type: ignore[method-assign]
+    giving = asyncio.create_task(places.deallocate(SHARDS[0]))
+    await released.wait()
+    await places.share(SHARDS[:2])
+    going_on.set()
+    await giving
+    assert backend.stored(SHARDS[0])[0] is None
+    assert places.is_allocated(SHARDS[1])
+    await places.close()

@@ -436,11 +436,11 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
     async def _give_back(self, shard_id: str, lease: _Lease) -> None:
         async with lease.lock:
             if self._is(shard_id, lease):
+                self._keeper.dropped(shard_id)  # before a look sees that it is free
                 try:
                     await (self._finish(shard_id) if lease.ended else self._release(shard_id))
                 finally:
-                    del self._leases[shard_id]  # renewed no more, it is free after the session's timeout
-                    self._keeper.dropped(shard_id)
+                    self._leases.pop(shard_id, None)  # renewed no more, it is free after the session's timeout
 
     async def _beat(self) -> None:
         while True:
