@@ -301,7 +301,7 @@ class PerRecordProcessor(RecordProcessorBase):
             return
         try:
             if self._unprocessed is None:
-                self.checkpoint(checkpointer)
+                self._call("checkpoint", checkpointer)
             else:
                 self._checkpoint_position(checkpointer)
         except CheckpointError as error:
@@ -372,7 +372,7 @@ class PerRecordProcessor(RecordProcessorBase):
             return
         try:
             # An override may return nothing.
-            if self.checkpoint(checkpointer, str(position[0]), position[1]) is not False:
+            if self._call("checkpoint", checkpointer, str(position[0]), position[1]) is not False:
                 self._checkpointed = position
         finally:
             self._restart_triggers()  # also after a failure: the next record is too early for the next try
@@ -402,10 +402,10 @@ class PerRecordProcessor(RecordProcessorBase):
                 return
             self._sleep(self.checkpoint_error_sleep_seconds)
 
-    def _call(self, hook: str, *place: str | int | None) -> Any:
-        """What a hook says; one that only makes a coroutine has not done its work."""
-        result = getattr(self, hook)(*place)
-        refuse_unrun(self, hook, result)
+    def _call(self, method: str, *arguments: Any) -> Any:
+        """What a user's method says; one that only makes a coroutine has not done its work."""
+        result = getattr(self, method)(*arguments)
+        refuse_unrun(self, method, result)
         return result
 
     def _restart_triggers(self) -> None:
@@ -415,8 +415,8 @@ class PerRecordProcessor(RecordProcessorBase):
     def _check_overrides(self) -> None:
         if _function_of(self.process_record) is PerRecordProcessor.process_record:
             raise TypeError(f"{type(self).__name__} does not define process_record(data, partition_key, ...)")
-        for method in (self.process_record, self.should_checkpoint, self.before_checkpoint, self.after_checkpoint):
-            refuse_deferred(method)
+        for name in ("process_record", "should_checkpoint", "checkpoint", "before_checkpoint", "after_checkpoint"):
+            refuse_deferred(getattr(self, name))
 
 
 _SHOULD_CHECKPOINT = PerRecordProcessor.should_checkpoint
