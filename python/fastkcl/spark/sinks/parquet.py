@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastkcl import Position
 from fastkcl.spark.sinks import storage
-from fastkcl.spark.sinks.base import RECOVERY, Rows, Shard, SinkError, Transform
+from fastkcl.spark.sinks.base import RECOVERY, Rows, Shard, SinkError, Transform, parse_json
 from fastkcl.spark.sinks.folders import (
     check_names,
     data_folder,
@@ -420,7 +420,7 @@ def _read_id(root: Path) -> str | None:
     if text is None:
         return None
     try:
-        content = json.loads(text)
+        content = parse_json(text)
         if content["format"] == 1 and isinstance(content["id"], str):
             return content["id"]
     except (ValueError, KeyError, TypeError):
@@ -470,7 +470,7 @@ def _read(path: Path, folders: str, *, in_chain: bool = True) -> Commit:
         SinkError: it is damaged: a commit names its own staging folder, plain files in it, and goes on.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(path.read_bytes())
         commit = Commit(
             after=None if content["after"] is None else _position(content["after"]),
             upto=_position(content["upto"]),
