@@ -31,12 +31,16 @@ from contextlib import contextmanager
 from time import monotonic
 from uuid import uuid4
 
+from fastkcl.kinesis.bounds import within
 from fastkcl.kinesis.checkpoints.base import SHARD_END, BaseCheckPointer, Place
 from fastkcl.kinesis.exceptions import CheckpointFlushError, CheckpointOwnershipConflict, ValidationError
 
 __all__ = ["LeasedCheckPointer"]
 
 log = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 5.0
+"""For each of the steps of `close`; what is not given back then is free after `session_timeout`."""
 
 
 class _Lease:
@@ -223,7 +227,9 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             ExceptionGroup: shards that could not be given back; they are free after `session_timeout`.
         """
         if self._taking:
-            await asyncio.wait(list(self._taking.values()))
+            _, late = await asyncio.wait(list(self._taking.values()), timeout=CLOSE_SECONDS)
+            for taking in late:
+                taking.cancel()
         heart, self._heart = self._heart, None
         if heart is not None:
             heart.cancel()
@@ -233,10 +239,13 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             self._buffer.clear()
         leases = list(self._leases.items())
         try:
-            done = await asyncio.gather(*(self._give_back(*lease) for lease in leases), return_exceptions=True)
+            done = await asyncio.gather(
+                *(within(CLOSE_SECONDS, f"giving {lease[0]} back", self._give_back(*lease)) for lease in leases),
+                return_exceptions=True,
+            )
         finally:
             self._leases.clear()
-            await self._disconnect()
+            await within(CLOSE_SECONDS, f"{self!r}: closing connections", self._disconnect())
         errors = [error for error in done if isinstance(error, Exception)]
         if errors:
             raise ExceptionGroup(f"{self.get_ref()} could not give all shards back", errors)
