@@ -37,9 +37,12 @@ from fastkcl.kinesis.checkpoints import (
 from fastkcl.kinesis.consumer import Consumer
 from fastkcl.kinesis.delivery import ConsumerRecord
 from fastkcl.kinesis.exceptions import (
+    AnotherStream,
     AnswerTooLarge,
     CheckpointFlushError,
     CheckpointOwnershipConflict,
+    CheckpointTableError,
+    DataLossError,
     DeserializeError,
     ExceededPutLimit,
     StreamDoesNotExist,
@@ -75,11 +78,13 @@ from fastkcl.kinesis.processors import (
 )
 from fastkcl.kinesis.producer import Producer
 from fastkcl.kinesis.put import Filler, PutError, PutOptions, PutReport
+from fastkcl.kinesis.sent import PutResult, Sent
 from fastkcl.kinesis.serializers import JsonSerializer, MsgpackSerializer, Serializer, StringSerializer
 from fastkcl.kinesis.shards import ShardMap
 
 __all__ = [
     "Aggregator",
+    "AnotherStream",
     "AnswerTooLarge",
     "BaseAggregator",
     "BaseCheckPointer",
@@ -87,9 +92,11 @@ __all__ = [
     "CheckPointer",
     "CheckpointFlushError",
     "CheckpointOwnershipConflict",
+    "CheckpointTableError",
     "ChildShard",
     "Consumer",
     "ConsumerRecord",
+    "DataLossError",
     "Deaggregated",
     "DeserializeError",
     "DynamoDBCheckPointer",
@@ -126,7 +133,9 @@ __all__ = [
     "PutError",
     "PutOptions",
     "PutReport",
+    "PutResult",
     "RedisCheckPointer",
+    "Sent",
     "Serializer",
     "ShardMap",
     "SimpleAggregator",

@@ -2,9 +2,10 @@
 
     StreamReader ──▶ RecordQueue ──▶ Delivery ──▶ ``async for`` ── asks for more ──▶ Positions ──▶ checkpointer
 
-The program acknowledges what it was given by asking for more. When it asks past a batch's last record, the batch's
-position is written, at once or behind (`checkpoint_interval`); `close` writes what is acknowledged of a batch as well.
-So a record is delivered again if the program dies with it, and never skipped.
+The program acknowledges what it was given by asking for more; of several tasks each acknowledges what it was given
+itself. When it asks past a batch's last record, the batch's position is written, at once or behind
+(`checkpoint_interval`); `close` writes what is acknowledged of a batch as well. So a record is delivered again if the
+program dies with it, and never skipped.
 
 Rules: ``async for`` ends when nothing has come for `idle_timeout` while all shards answer, or after `close`. All else
 that stops it is an exception; iterating again goes on where it was. Nothing is delivered of a shard from the moment on
@@ -25,12 +26,14 @@ from types import TracebackType
 from typing import Any, ClassVar, Literal, Self, Unpack
 
 from fastkcl.kinesis.aggregators import BaseAggregator
-from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, check_checkpointer
+from fastkcl.kinesis.bounds import check_count, within
+from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place, check_checkpointer
 from fastkcl.kinesis.checkpoints.memory import MemoryCheckPointer
 from fastkcl.kinesis.client import StreamClient, StreamOptions
 from fastkcl.kinesis.delivery import EXHAUSTED, BatchDelivery, ConsumerRecord, Delivery, ItemDelivery, RecordError
 from fastkcl.kinesis.exceptions import ValidationError
-from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, ShardReader
+from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, OnDataLoss, ShardReader
+from fastkcl.kinesis.holders import Holders
 from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
 from fastkcl.kinesis.positions import Positions
 from fastkcl.kinesis.processors import JsonProcessor
@@ -40,6 +43,9 @@ from fastkcl.kinesis.record_queue import Failed, Fetched, RecordQueue, ShardEnde
 __all__ = ["Consumer", "OnRecordError", "Output"]
 
 log = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 20.0
+"""For each of writing positions, giving shards back and closing connections."""
 
 OnRecordError = Literal["raise", "skip"] | Callable[[ConsumerRecord, Exception], object]
 Output = Literal["items", "records", "batches"]
@@ -72,6 +78,9 @@ class Consumer:
         hash_range_check: drop aggregates with keys that their shard does not own, as KCL does.
         max_batch_bytes: what one answer may take with its aggregates taken apart, 1 to 2**31 - 1; each shard that is
             read can hold so much. An answer beyond it stops its shard by `AnswerTooLarge`.
+        on_data_loss: what to do when the stream has trimmed the position of a shard, so that records after it are
+            lost: an ERROR in the log and in `consumer_data_loss_total` either way, then "continue" reads what is left,
+            and "raise" stops in front of it by `DataLossError`.
         options: see `StreamOptions`.
 
     Raises:
@@ -101,6 +110,7 @@ class Consumer:
         deaggregate: bool | None = None,
         hash_range_check: bool = True,
         max_batch_bytes: int = MAX_BATCH_BYTES,
+        on_data_loss: OnDataLoss = "continue",
         **options: Unpack[StreamOptions],
     ) -> None:
         self._client = self._client_class(stream_name, **options)
@@ -109,8 +119,7 @@ class Consumer:
         self._processor = JsonProcessor() if processor is None else processor
         if not isinstance(self._processor, BaseAggregator):
             raise TypeError(f"processor must be a processor like JsonProcessor(), not {self._processor!r}")
-        if max_queue_size < 1:
-            raise ValidationError(f"max_queue_size must be 1 or more, not {max_queue_size}")
+        check_count("max_queue_size", max_queue_size, 1)
         if idle_timeout is not None and not idle_timeout > 0:
             raise ValidationError(f"idle_timeout must be above 0 s, or None, not {idle_timeout}")
         if checkpoint_interval is not None:
@@ -155,6 +164,7 @@ class Consumer:
                 deaggregate=self._deaggregated,
                 hash_range_check=hash_range_check,
                 max_batch_bytes=max_batch_bytes,
+                on_data_loss=on_data_loss,
             ),
             make_queue=lambda: self._queue,
             on_failure=self._queue.put,
@@ -164,6 +174,8 @@ class Consumer:
         self._delivered_at = 0.0
         self._turn = asyncio.Lock()  # of the tasks that ask for an item
         self._positions = Positions()
+        self._holders = Holders()
+        self._capped: dict[str, Place] = {}  # positions before what tasks hold, as they were written last
         self._committing = asyncio.Lock()
         self._ended: deque[ShardReader] = deque()
         self._failed: list[Failed] = []
@@ -205,7 +217,10 @@ class Consumer:
     async def close(self) -> None:
         """Stop fetching, write the positions of what is acknowledged, and let go of the shards. Again, nothing happens.
 
+        It takes a minute at most, whatever the checkpointer's backend does.
+
         Raises:
+            TimeoutError: positions were not written, or shards not given back, in time.
             Exception: a position could not be written; everything is closed all the same.
         """
         if self._is_closed:
@@ -213,14 +228,19 @@ class Consumer:
         self._is_closed = True
         self._queue.close()
         async with contextlib.AsyncExitStack() as closing:
-            closing.push_async_callback(self._client.close)
-            closing.push_async_callback(self._checkpointer.close)
+            closing.push_async_callback(lambda: within(CLOSE_SECONDS, "closing connections", self._client.close()))
+            closing.push_async_callback(
+                lambda: within(
+                    CLOSE_SECONDS, f"{self._checkpointer!r}: giving shards back", self._stream.close_checkpointer()
+                )
+            )
             await self._stream.stop()
             if self._flusher is not None:
                 self._flusher.cancel()
                 await asyncio.gather(self._flusher, return_exceptions=True)
             self._hand_out_acknowledged()
-            await self._commit()
+            shards = ", ".join(self._positions.pending)
+            await within(CLOSE_SECONDS, f"{self._checkpointer!r}: writing the positions of {shards}", self._commit())
 
     # Items.
 
@@ -234,14 +254,20 @@ class Consumer:
             StopAsyncIteration: nothing has come for idle_timeout, or the consumer is closed.
             DeserializeError: a record cannot be read, with on_record_error "raise". It stays the next one.
             AnswerTooLarge: the user records of an answer take more than max_batch_bytes.
+            DataLossError: the stream has trimmed a position, with on_data_loss "raise".
+            AnotherStream: the stream was made again under its name, or the checkpointer has positions of another one.
             ConnectionError: the service is away.
             Exception: what else has stopped the fetching, or what a checkpointer has raised.
         """
+        task = asyncio.current_task()
+        self._holders.ask(task)
         item = self._take_at_hand()
-        if item is not EXHAUSTED:
-            return item
-        async with self._turn:
-            return await self._next()
+        if item is EXHAUSTED:
+            async with self._turn:
+                item = await self._next()
+        if self._delivery is not None:
+            self._holders.give(task, self._delivery)
+        return item
 
     def _take_at_hand(self) -> Any:  # noqa: ANN401
         """The next item, if nothing has to be awaited for it, here or by another task; otherwise `EXHAUSTED`."""
@@ -311,7 +337,7 @@ class Consumer:
                     await self._queue.wait_for_entries()
                     return True
             except TimeoutError:
-                if self._stream.is_quiet:
+                if self._stream.is_quiet and self._queue.is_empty:  # something may have come just now
                     return False
 
     def _deliver(self, fetched: Fetched) -> None:
@@ -322,6 +348,7 @@ class Consumer:
             self._delivery = BatchDelivery(fetched)
         else:
             self._delivery = ItemDelivery(fetched, self._processor, self._output, deaggregated=self._deaggregated)
+        self._delivery.before = self._positions.latest(fetched.reader.shard_id)
 
     def _show_lag(self, reader: ShardReader) -> None:
         labels = {**self._labels, "shard_id": reader.shard_id}
@@ -368,12 +395,15 @@ class Consumer:
         """Write the positions that are due, and give shards back that are finished."""
         if self._checkpoint_interval is None:
             await self._commit()
-        while self._ended:
-            reader = self._ended[0]
+        for reader in list(self._ended):
+            if self._holders.holds(reader.shard_id):
+                continue  # another task is still at a record of it
             await self._commit(reader.shard_id)
             await self._stream.end_shard(reader)
-            self._positions.drop(reader.shard_id)
-            self._ended.popleft()
+            if reader.lost:
+                self._stream.drop(reader)
+            self._forget(reader.shard_id)
+            self._ended.remove(reader)
 
     async def _commit(self, only: str | None = None) -> None:
         """Write positions: of all shards before the first error is raised."""
@@ -386,19 +416,24 @@ class Consumer:
                     continue
                 reader = self._stream.readers.get(shard_id)
                 if reader is None:
-                    self._positions.drop(shard_id)
+                    self._forget(shard_id)
+                    continue
+                capped = self._holders.cap(shard_id, handed)
+                if capped is None or capped.place == self._capped.get(shard_id):
                     continue
                 try:
-                    await self._stream.commit(reader, handed.place)
+                    await self._stream.commit(reader, capped.place)
                 except Exception as error:
-                    log.warning("%s: %s is not written: %r", shard_id, handed.place, error)
+                    log.warning("%s: %s is not written: %r", shard_id, capped.place, error)
                     first = first or error
                     continue
                 if reader.lost:
-                    self._positions.drop(shard_id)
+                    self._lose(reader)
                     continue
-                self._positions.committed(shard_id, handed)
-                reader.committed_rows = handed.rows
+                if capped is handed:
+                    self._positions.committed(shard_id, handed)
+                self._capped[shard_id] = capped.place
+                reader.committed_rows = capped.rows
                 self._show_lag(reader)
         if first is not None:
             raise first
@@ -416,7 +451,12 @@ class Consumer:
 
     def _lose(self, reader: ShardReader) -> None:
         self._stream.drop(reader)
-        self._positions.drop(reader.shard_id)
+        self._forget(reader.shard_id)
+
+    def _forget(self, shard_id: str) -> None:
+        self._positions.drop(shard_id)
+        self._holders.drop(shard_id)
+        self._capped.pop(shard_id, None)
 
     # What is asked.
 

@@ -72,6 +72,8 @@ class Delivery(Protocol):
     """What is being handed out."""
 
     fetched: Fetched
+    before: Handed | None
+    """Up to where its shard was handed out before it."""
 
     def take(self) -> Any:  # noqa: ANN401 - items are of any type
         """What comes next; `EXHAUSTED` at the end. It acknowledges what was taken before.
@@ -87,6 +89,13 @@ class Delivery(Protocol):
     def acknowledged(self) -> Handed | None:
         """Up to where the program is done with it; None if with nothing of it."""
 
+    @property
+    def mark(self) -> int:
+        """What `done_until` takes for the position of `acknowledged`."""
+
+    def done_until(self, mark: int) -> Handed | None:
+        """What `acknowledged` was when `mark` was this one."""
+
 
 class BatchDelivery:
     """Hands out a batch as it is, if there is anything in it.
@@ -97,6 +106,7 @@ class BatchDelivery:
 
     def __init__(self, fetched: Fetched) -> None:
         self.fetched = fetched
+        self.before: Handed | None = None
         self._given = not fetched.batch.num_rows
         self._done = False
 
@@ -114,8 +124,17 @@ class BatchDelivery:
     @property
     def acknowledged(self) -> Handed | None:
         """All or nothing."""
+        return self.done_until(self._done)
+
+    @property
+    def mark(self) -> int:
+        """1 when it is done with."""
+        return self._done
+
+    def done_until(self, mark: int) -> Handed | None:
+        """All or nothing."""
         place = self.fetched.place
-        return Handed(place, self.fetched.rows) if self._done and place is not None else None
+        return Handed(place, self.fetched.rows) if mark and place is not None else None
 
 
 class ItemDelivery:
@@ -132,6 +151,7 @@ class ItemDelivery:
         self, fetched: Fetched, processor: BaseAggregator, output: Literal["items", "records"], *, deaggregated: bool
     ) -> None:
         self.fetched = fetched
+        self.before: Handed | None = None
         self._batch = fetched.batch
         self._rows = fetched.batch.num_rows
         self._row = 0  # the next one to parse
@@ -170,13 +190,22 @@ class ItemDelivery:
     @property
     def acknowledged(self) -> Handed | None:
         """Up to the last record of which all items were taken, and more."""
-        left = self._rows - self._done
+        return self.done_until(self._done)
+
+    @property
+    def mark(self) -> int:
+        """Records that are acknowledged."""
+        return self._done
+
+    def done_until(self, mark: int) -> Handed | None:
+        """The position after so many records."""
+        left = self._rows - mark
         if not left:
             return None if self.fetched.place is None else Handed(self.fetched.place, self.fetched.rows)
-        if not self._done:
+        if not mark:
             return None
-        last = self._batch[self._done - 1]
-        inside = self._batch[self._done].sequence_number == last.sequence_number
+        last = self._batch[mark - 1]
+        inside = self._batch[mark].sequence_number == last.sequence_number
         place = self.fetched.place
         with_sub = inside or (place is not None and place.sub_sequence_number is not None)
         sub = last.sub_sequence_number if with_sub else None

@@ -9,36 +9,41 @@ What a failure of a call leads to is a table, `FetchPolicy`, without I/O or cloc
 
 ==============================  ================================================================================
 too much, too often             wait 0.25 s, then twice as long each time up to 5 s; that is no failure
-iterator expired                a new one behind the last record that was queued, or where the shard began
-no such shard, new iterator     the shard is gone with its records: its end
+iterator expired                a new one after the last record that was queued, or where the shard began
+no such shard, new iterator     look at the list of shards. It has the shard: as anything else. It does not, twice, 3 s
+                                apart: the shard is gone with its records, its end
+another stream of that name     it reaches the program at once, as does a stream that is gone
 outage                          the client waits and tries again; when it gives up, so does the reader
 answer above max_batch_bytes    it reaches the program at once, as it would come again
+denied: permission, credentials wait as above; the fifth in a row, after 4 s, reaches the program
 anything else                   wait as above; the tenth in a row reaches the program
 ==============================  ================================================================================
 
-Rules: a shard's records are queued once, in order, without a gap. A reader waits for its own shard only. Where it
-began at the latest record and nothing was queued yet, a new iterator begins at the time of the first one, or what came
-between would be lost.
+Rules: a shard's records are queued once, in order, without a gap; one that the stream has trimmed is reported
+(`fastkcl.kinesis.trimmed`). A reader waits for its own shard only. Where it began at the latest record and nothing was
+queued yet, a new iterator begins at the time of the first one, or what came between would be lost.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from fastkcl._core import ChildShard, Deaggregated, GetRecordsAnswer, RecordBatch, deaggregate
+from fastkcl._core import ChildShard, Deaggregated, GetRecordsAnswer, Record, RecordBatch, deaggregate
 from fastkcl.kinesis.checkpoints.base import Place
 from fastkcl.kinesis.client import Backoff, Failure, StreamClient, error_code, failure_of
-from fastkcl.kinesis.exceptions import AnswerTooLarge
+from fastkcl.kinesis.exceptions import AnotherStream, AnswerTooLarge, DataLossError, StreamDoesNotExist
 from fastkcl.kinesis.metrics import MetricsCollector, MetricType
 from fastkcl.kinesis.record_queue import Fetched, RecordQueue, ShardEnded, ShardLost
 from fastkcl.kinesis.topology import Shard
+from fastkcl.kinesis.trimmed import LEAST_RETENTION, DataLoss, TrimWatch
 
 __all__ = [
     "MAX_BATCH_BYTES",
@@ -46,6 +51,7 @@ __all__ = [
     "FetchOptions",
     "FetchPolicy",
     "Next",
+    "OnDataLoss",
     "ShardReader",
     "Start",
     "Step",
@@ -57,7 +63,13 @@ log = logging.getLogger(__name__)
 MAX_BATCH_BYTES = 256 << 20
 """What an answer may take with its aggregates taken apart, unless something else is asked for."""
 MAX_FAILURES = 10
+MAX_DENIED = 5
 QUEUE_FULL_SECONDS = 30.0
+MAX_ABSENCES = 2
+ABSENCE_SECONDS = 3.0  # between two looks at the list of shards
+LOOKS_FOR_OLDEST = 5  # answers
+
+OnDataLoss = Literal["continue", "raise"]
 
 
 class Next(Enum):
@@ -65,6 +77,8 @@ class Next(Enum):
 
     AGAIN = "again"
     NEW_ITERATOR = "new iterator"
+    LOOK = "look"
+    """At the list of shards, and tell `FetchPolicy.looked`."""
     SHARD_GONE = "shard gone"
     GIVE_UP = "give up"
 
@@ -81,6 +95,7 @@ class FetchPolicy:
 
     def __init__(self) -> None:
         self._failures = 0
+        self._absences = 0
         self._backoff = Backoff()
 
     def failed(self, failure: Failure, *, of_iterator: bool = False) -> Step:
@@ -93,17 +108,25 @@ class FetchPolicy:
         if failure is Failure.THROTTLED:
             return Step(Next.AGAIN, self._backoff.next())
         if failure is Failure.NOT_FOUND and of_iterator:
-            return Step(Next.SHARD_GONE)
+            return Step(Next.LOOK)
         self._failures += 1
-        if self._failures >= MAX_FAILURES:
+        if self._failures >= (MAX_DENIED if failure is Failure.DENIED else MAX_FAILURES):
             return Step(Next.GIVE_UP)
         if failure in (Failure.EXPIRED_ITERATOR, Failure.NOT_FOUND):
             return Step(Next.NEW_ITERATOR)
         return Step(Next.AGAIN, self._backoff.next())
 
+    def looked(self, *, is_listed: bool) -> Step:
+        """What to do about a shard that there is not, now that the list of shards was looked at."""
+        if is_listed:
+            self._absences = 0
+            return self.failed(Failure.OTHER)
+        self._absences += 1
+        return Step(Next.SHARD_GONE) if self._absences >= MAX_ABSENCES else Step(Next.AGAIN, ABSENCE_SECONDS)
+
     def succeeded(self) -> None:
         """The call has succeeded."""
-        self._failures = 0
+        self._failures = self._absences = 0
         self._backoff.reset()
 
 
@@ -114,7 +137,7 @@ class Start:
     Attributes:
         iterator_type: TRIM_HORIZON, LATEST or AT_TIMESTAMP, where there is no place.
         timestamp: of AT_TIMESTAMP.
-        place: behind which to begin; inside of a record, if it has a sub-sequence number.
+        place: after which to begin; inside of a record, if it has a sub-sequence number.
     """
 
     iterator_type: str
@@ -127,12 +150,8 @@ class Start:
         if self.place is None:
             where: dict[str, object] = {"ShardIteratorType": self.iterator_type}
             return where if self.timestamp is None else {**where, "Timestamp": self.timestamp}
-        # The record is delivered again, and what was processed of it left out.
-        inside = self.place.sub_sequence_number is not None
-        return {
-            "ShardIteratorType": "AT_SEQUENCE_NUMBER" if inside else "AFTER_SEQUENCE_NUMBER",
-            "StartingSequenceNumber": self.place.sequence_number,
-        }
+        # The record comes again, and shows that it was not trimmed; what was processed of it is left out.
+        return {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "StartingSequenceNumber": self.place.sequence_number}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +167,7 @@ class FetchOptions:
         max_batch_bytes: of an answer with its aggregates taken apart.
         sub_sequences: places have the sub-sequence number of the last user record.
         empty_answers: queue empty batches, too.
+        on_data_loss: whether a trimmed position stops the reader, after a line in the log.
     """
 
     record_limit: int
@@ -158,6 +178,7 @@ class FetchOptions:
     max_batch_bytes: int = MAX_BATCH_BYTES
     sub_sequences: bool = False
     empty_answers: bool = False
+    on_data_loss: OnDataLoss = "continue"
 
 
 class ShardReader:
@@ -170,6 +191,7 @@ class ShardReader:
         queue: where its records go.
         options: see there.
         is_ours: whether the shard is still this consumer's.
+        is_listed: looks whether the stream still has the shard; raises `AnotherStream` or `StreamDoesNotExist`.
         metrics: what is counted, with these labels.
         labels: stream_name and shard_id.
         on_change: is called when it has its first iterator.
@@ -195,6 +217,7 @@ class ShardReader:
         options: FetchOptions,
         *,
         is_ours: Callable[[], bool],
+        is_listed: Callable[[], Awaitable[bool]],
         metrics: MetricsCollector,
         labels: Mapping[str, str],
         on_change: Callable[[], None] = lambda: None,
@@ -213,12 +236,15 @@ class ShardReader:
         self._client = client
         self._options = options
         self._is_ours = is_ours
+        self._is_listed = is_listed
         self._metrics = metrics
         self._labels = dict(labels)
         self._on_change = on_change
         self._policy = FetchPolicy()
+        self._watch = TrimWatch()
         self._iterator: str | None = None
         self._is_calling = False
+        self._at_tip = False  # as the last answer says
         self._next_call = 0.0  # on the clock of the event loop
 
     @property
@@ -233,8 +259,8 @@ class ShardReader:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the last call has succeeded, and none is under way."""
-        return self.healthy and not self._is_calling
+        """Whether the last call has succeeded and reached the tip, and none is under way."""
+        return self.healthy and self._at_tip and not self._is_calling
 
     async def run(self) -> None:
         """Read until the shard has ended or is lost. After an exception, it goes on where it was.
@@ -242,6 +268,9 @@ class ShardReader:
         Raises:
             ConnectionError: the service is away, and the client has given up.
             AnswerTooLarge: the user records of an answer take more than max_batch_bytes.
+            DataLossError: the stream has trimmed the position, and on_data_loss is "raise".
+            AnotherStream: the stream was made again under its name.
+            StreamDoesNotExist: there is no such stream any more.
             Exception: the tenth failure in a row.
         """
         self._policy.succeeded()  # again, after an exception
@@ -251,6 +280,8 @@ class ShardReader:
                 self.queue.put(ShardLost(self))
                 return
             await self.queue.wait_for_room()
+            if self.start.place is not None and self._watch.is_due(self._retention, time.time()):
+                self._iterator = None
             of_iterator = self._iterator is None
             try:
                 if self._iterator is None:
@@ -261,7 +292,8 @@ class ShardReader:
                 answer, result = await self._client.get_records(
                     self.shard_id, self._iterator, self._options.record_limit, self._take_apart, on_outage=self._note
                 )
-            except ConnectionError:
+                await self._check_position(answer)
+            except (ConnectionError, AnotherStream, DataLossError, StreamDoesNotExist):
                 raise
             except AnswerTooLarge as error:
                 self._note(error)
@@ -285,6 +317,8 @@ class ShardReader:
             told = _time_of(answer)
             if told is not None:
                 self.start = Start("AT_TIMESTAMP", told)
+        if self.start.place is not None:
+            self._watch.resumed()
         iterator: str = answer["ShardIterator"]
         return iterator
 
@@ -305,12 +339,15 @@ class ShardReader:
         if failure is Failure.THROTTLED:
             self.throttled += 1
         step = self._policy.failed(failure, of_iterator=of_iterator)
+        if failure is Failure.NOT_FOUND:
+            step = await self._look_at_list(step)
         match step.next:
             case Next.GIVE_UP:
-                log.error("%s: %d failures in a row, the last: %r", self.shard_id, MAX_FAILURES, error)
+                log.error("%s: it failed again and again, at last by %r", self.shard_id, error)
                 raise error
             case Next.SHARD_GONE:
-                log.warning("%s is not there any more: what was not read of it is gone: %s", self.shard_id, error)
+                log.warning("%s is no longer listed: what was not read of it is gone: %s", self.shard_id, error)
+                await self._report_loss(None)
                 self._end(())
                 return True
             case Next.NEW_ITERATOR:
@@ -320,6 +357,92 @@ class ShardReader:
                 log.info("%s: again in %g s: %s", self.shard_id, step.pause, error)
                 await asyncio.sleep(step.pause)
         return False
+
+    async def _look_at_list(self, step: Step) -> Step:
+        """What to do instead, now that the list of shards was looked at. It shows another stream of the same name."""
+        try:
+            is_listed = await self._is_listed()
+            return self._policy.looked(is_listed=is_listed) if step.next is Next.LOOK else step
+        except (ConnectionError, AnotherStream, StreamDoesNotExist):
+            raise
+        except Exception as error:
+            return self._policy.failed(failure_of(error))
+
+    # Records that were trimmed.
+
+    @property
+    def _retention(self) -> float:
+        return self._client.retention_seconds or LEAST_RETENTION
+
+    async def _check_position(self, answer: GetRecordsAnswer) -> None:
+        """Report a position that the first record of an answer shows to be trimmed.
+
+        Raises:
+            DataLossError: if that is to stop the reader; nothing of the answer is queued.
+        """
+        place, batch = self.start.place, answer.batch
+        if place is not None and batch.num_rows:
+            first = batch[0]
+            if self._watch.is_trimmed(place.sequence_number, first.sequence_number):
+                await self._report_loss(first)
+            self._watch.decided()
+        elif place is not None and answer.next_shard_iterator is None and self._watch.is_open:
+            log.warning(
+                "%s has ended, and all of it was trimmed: if %s was not its last record, later ones are lost",
+                self.shard_id,
+                place,
+            )
+        self._watch.answered(answer.millis_behind_latest, time.time())
+
+    async def _report_loss(self, first: Record | None) -> None:
+        """Report a position that is gone, unless nothing else is.
+
+        Args:
+            first: what comes in the place of the position; None if the shard is gone.
+        """
+        place = self.start.place
+        if place is None:
+            return
+        oldest = None if first is None else await self._oldest()
+        if oldest is not None and int(oldest.sequence_number) < int(place.sequence_number):
+            log.info("%s: %s is no record, and records before it are there", self.shard_id, place)
+            return
+        if first is not None:
+            await self._is_listed()  # it may be another stream's record
+        await self._client.look_at_stream()  # the retention may be another one by now
+        loss = self._watch.judge(
+            self.shard_id,
+            place.sequence_number,
+            self._retention,
+            time.time(),
+            None if first is None else first.sequence_number,
+            _arrival(first),
+        )
+        if loss is None:
+            log.info("%s: %s was trimmed, and nothing came after it until then", self.shard_id, place)
+            return
+        self._metrics.increment(MetricType.CONSUMER_DATA_LOSS, 1, self._labels)
+        message = _describe(self._labels["stream_name"], loss, self._options.on_data_loss)
+        log.error("%s", message)
+        if self._options.on_data_loss == "raise":
+            self._iterator = None
+            raise DataLossError(message, self.shard_id, loss.position, loss.oldest)
+
+    async def _oldest(self) -> Record | None:
+        """The oldest record of the shard; None if a few answers have none."""
+        request = {**self._client.address, "ShardId": self.shard_id, "ShardIteratorType": "TRIM_HORIZON"}
+        iterator = (await self._client.call("get_shard_iterator", request, on_outage=self._note))["ShardIterator"]
+        for _ in range(LOOKS_FOR_OLDEST):
+            await self._wait_for_turn()
+            answer = await self._client.get_records(
+                self.shard_id, iterator, 1, lambda answer: answer, on_outage=self._note
+            )
+            if answer.batch.num_rows:
+                return answer.batch[0]
+            iterator = answer.next_shard_iterator
+            if iterator is None:
+                break
+        return None
 
     # Answers.
 
@@ -349,6 +472,7 @@ class ShardReader:
         self.healthy = True
         self.successes += 1
         behind = answer.millis_behind_latest
+        self._at_tip = not behind
         if behind is not None:
             self._metrics.gauge(MetricType.CONSUMER_ITERATOR_AGE, behind, self._labels)
         if answer.batch.num_rows:
@@ -399,6 +523,7 @@ class ShardReader:
         return True
 
     def _queue(self, batch: RecordBatch, place: Place) -> None:
+        self._watch.moved(_arrival(batch[batch.num_rows - 1]) if batch.num_rows else None)
         self.rows += batch.num_rows
         self.queue.put(Fetched(self, batch, place, self.rows))
         self.start = Start(self.start.iterator_type, place=Place(place.sequence_number))
@@ -430,13 +555,13 @@ class ShardReader:
     def _without_processed(self, batch: RecordBatch) -> RecordBatch:
         """Leave out the user records that were processed of the record that the shard begins in."""
         place = self.start.place
-        if place is None or place.sub_sequence_number is None:
+        if place is None:
             return batch
-        processed = 0
+        processed, until = 0, place.sub_sequence_number
         for record in batch:
             sub = record.sub_sequence_number
             # Without sub-sequence numbers nobody knows which user records are in it: then it comes again.
-            if record.sequence_number != place.sequence_number or sub is None or sub > place.sub_sequence_number:
+            if record.sequence_number != place.sequence_number or (until is not None and (sub is None or sub > until)):
                 break
             processed += 1
         return batch.slice(processed)
@@ -453,6 +578,20 @@ def whole_records(batch: RecordBatch, offset: int, room: int) -> int:
         while end < batch.num_rows and batch[end].sequence_number == sequence:
             end += 1
     return end
+
+
+def _arrival(record: Record | None) -> float | None:
+    arrived = None if record is None else record.approximate_arrival_timestamp
+    return None if arrived is None else arrived.timestamp()
+
+
+def _describe(stream_name: str, loss: DataLoss, on_data_loss: OnDataLoss) -> str:
+    way = (
+        'on_data_loss="continue" reads what is left'
+        if on_data_loss == "raise"
+        else 'what is left is read; on_data_loss="raise" stops here'
+    )
+    return f"{stream_name}/{loss}; {way}"
 
 
 def _time_of(answer: Mapping[str, Any]) -> datetime | None:

@@ -34,10 +34,11 @@ from fastkcl.kcl.counters import Counters
 from fastkcl.kcl.errors import CheckpointError, LocalProtocolError
 from fastkcl.kcl.failures import FailurePolicy
 from fastkcl.kcl.processor import BatchProcessor, ShardContext, check_processor, refuse_deferred_result
+from fastkcl.kinesis.bounds import check_count, within
 from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place, check_checkpointer
 from fastkcl.kinesis.client import StreamClient, StreamOptions
 from fastkcl.kinesis.exceptions import ValidationError
-from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, ShardReader
+from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, OnDataLoss, ShardReader
 from fastkcl.kinesis.metrics import get_metrics_collector
 from fastkcl.kinesis.reading import IteratorType, ReadOptions, StreamReader
 from fastkcl.kinesis.record_queue import Failed, Fetched, RecordQueue, ShardEnded, ShardLost
@@ -60,6 +61,9 @@ _Guarded: TypeAlias = Callable[
 
 log = logging.getLogger(__name__)
 
+COMMIT_SECONDS = 60.0  # for one position
+CLOSE_SECONDS = 20.0  # for giving all shards back
+
 
 async def run_processors(
     stream_name: str,
@@ -78,6 +82,7 @@ async def run_processors(
     deaggregate: bool = True,
     hash_range_check: bool = True,
     max_batch_bytes: int = MAX_BATCH_BYTES,
+    on_data_loss: OnDataLoss = "continue",
     on_error: Literal["stop", "skip"] = "stop",
     retries: int = 0,
     retry_backoff: float = 1.0,
@@ -104,6 +109,7 @@ async def run_processors(
         deaggregate: take KPL aggregates apart.
         hash_range_check: see there.
         max_batch_bytes: see there.
+        on_data_loss: see there.
         on_error: what to do when a processor fails on records: "stop" ends the run with its exception, "skip" passes
             the records, with a line in the log that names them.
         retries: how often a call that failed is repeated before that. It is not repeated when the run is to stop: then
@@ -117,6 +123,8 @@ async def run_processors(
         ValueError: on_error, retries or retry_backoff out of range.
         TypeError: an argument of another type.
         AnswerTooLarge: the user records of an answer take more than max_batch_bytes.
+        DataLossError: the stream has trimmed a position, with on_data_loss "raise".
+        AnotherStream: the stream was made again under its name, or the checkpointer has positions of another one.
         OSError: `dead_letter` cannot be made or written to.
         Exception: what a processor has raised, or what has stopped the reading.
     """
@@ -133,8 +141,7 @@ async def run_processors(
 
     policy(Counters(None))  # refuses what cannot be meant before anything is read
     stops_at_once = on_error == "stop" and not retries and dead_letter is None
-    if max_queue_size < 1:
-        raise ValidationError(f"max_queue_size must be 1 or more, not {max_queue_size}")
+    check_count("max_queue_size", max_queue_size, 1)
     if idle_timeout is not None and not idle_timeout > 0:
         raise ValidationError(f"idle_timeout must be above 0 s, or None, not {idle_timeout}")
     check_checkpointer(checkpointer)
@@ -150,6 +157,7 @@ async def run_processors(
         deaggregate=deaggregate,
         hash_range_check=hash_range_check,
         max_batch_bytes=max_batch_bytes,
+        on_data_loss=on_data_loss,
         empty_answers=True,
     )
     metrics = options.get("metrics_collector") or get_metrics_collector()
@@ -167,7 +175,8 @@ async def run_processors(
         metrics=metrics,
     )
     async with contextlib.AsyncExitStack() as closing:
-        closing.push_async_callback(checkpointer.close)
+        giving_back = f"{checkpointer!r}: giving shards back"
+        closing.push_async_callback(lambda: within(CLOSE_SECONDS, giving_back, host.stream.close_checkpointer()))
         await closing.enter_async_context(client)
         try:
             host.stream.start()
@@ -365,6 +374,8 @@ class _HostedShard:
                             f"{self.reader.shard_id}: its children cannot start"
                         )
                     await self._host.stream.end_shard(self.reader)
+                    if self.reader.lost:
+                        continue
                     return
                 case ShardLost():
                     self._host.stream.drop(self.reader)
@@ -422,7 +433,8 @@ class _HostedShard:
         Raises:
             Exception: it is not known to be written.
         """
-        asyncio.run_coroutine_threadsafe(self._host.stream.commit(self.reader, place), self._loop).result()
+        writing = within(COMMIT_SECONDS, f"writing {place}", self._host.stream.commit(self.reader, place))
+        asyncio.run_coroutine_threadsafe(writing, self._loop).result()
 
 
 def _pause(seconds: float, attempt: int) -> float:

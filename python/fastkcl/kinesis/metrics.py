@@ -61,6 +61,7 @@ class MetricType(enum.Enum):
     CONSUMER_QUEUE_SIZE = "consumer_queue_size"
     CONSUMER_LAG = "consumer_lag_records"
     CONSUMER_PROCESSING_TIME = "consumer_processing_time_seconds"
+    CONSUMER_DATA_LOSS = "consumer_data_loss_total"
 
     STREAM_SHARDS_ACTIVE = "stream_shards_active"
     STREAM_SHARDS_CLOSED = "stream_shards_closed"
@@ -116,6 +117,9 @@ METRICS: Mapping[MetricType, Metric] = {
     MetricType.CONSUMER_LAG: Metric("gauge", _SHARD, "Records that were fetched and not yet committed."),
     MetricType.CONSUMER_PROCESSING_TIME: Metric(
         "histogram", _SHARD, "Seconds that the program has taken for what it was given.", _SECONDS
+    ),
+    MetricType.CONSUMER_DATA_LOSS: Metric(
+        "counter", _SHARD, "Positions that the stream has trimmed: records after them are lost."
     ),
     MetricType.STREAM_SHARDS_ACTIVE: Metric("gauge", _STREAM, "Shards that are open."),
     MetricType.STREAM_SHARDS_CLOSED: Metric("gauge", _STREAM, "Shards that are closed and still listed."),

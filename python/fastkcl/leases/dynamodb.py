@@ -1,8 +1,8 @@
 """Leases in a DynamoDB table of our own: `shard_id`, `ref` (the owner), `ts` (second of its last renewal), `sequence`.
 
-`ended` is true when all of the shard is processed. The table has no clock, so a lease runs out when its item stood
-still for the failover time. The clocks of two machines are compared only where no two can differ so much: DynamoDB
-refuses requests that are signed five minutes before or after its own time.
+`stream` is the stream's name, and `ended` is true when all of the shard is processed. The table has no clock, so a
+lease runs out when its item stood still for the failover time. The clocks of two machines are compared only where no
+two can differ so much: DynamoDB refuses requests that are signed five minutes before or after its own time.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ def lease(item: Mapping[str, Mapping[str, Any]], now: float, failover: float) ->
         version=stamp,
         finished=item.get("ended", {}).get("BOOL") is True,
         placed="S" in item.get("sequence", {}),
+        stream=item.get("stream", {}).get("S"),
         expired=stamp is not None and now - float(stamp) > failover + CLOCKS_DIFFER,
     )
 

@@ -25,6 +25,7 @@ def lease(item: Mapping[str, Mapping[str, Any]]) -> Lease:
         heir=owner if handing else None,
         finished=checkpoint == "SHARD_END",
         placed=checkpoint != "LATEST",
+        stream=item.get("fastkclStream", {}).get("S"),
     )
 
 

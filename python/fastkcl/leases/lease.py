@@ -19,6 +19,7 @@ class Lease:
         heir: who gets it from its owner, while KCL 3 hands it over.
         finished: all of the shard is processed: nobody needs it any more.
         placed: it has a position, so a new owner goes on where the old one was. Without one it would begin anew.
+        stream: the stream's name, where the row has it.
         expired: a clock that can be relied on says that its owner was not heard of for the failover time.
     """
 
@@ -28,6 +29,7 @@ class Lease:
     heir: str | None = None
     finished: bool = False
     placed: bool = True
+    stream: str | None = None
     expired: bool = False
 
     @property

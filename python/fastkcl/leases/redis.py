@@ -1,6 +1,6 @@
 """Leases in Redis: a key for each shard, with its owner, the second of its last renewal, and its position, in JSON.
 
-    {"ref": "<name>/<id>", "ts": 1748736000, "sequence": "49…2"}
+    {"ref": "<name>/<id>", "ts": 1748736000, "sequence": "49…2", "stream": "orders"}
 
 ``"ended": true`` is added when all of the shard is processed. Each step is one script, which Redis runs alone. Ages are
 counted by Redis' clock.
@@ -71,6 +71,7 @@ def _lease(key: str, text: bytes | str | int, now: float, failover: float) -> Le
         version=stamp,
         finished=value.get("ended") is True,
         placed=value.get("sequence") is not None,
+        stream=value.get("stream"),
         expired=owner is not None and now - stamp >= failover + GRAIN,
     )
 

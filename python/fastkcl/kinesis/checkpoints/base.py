@@ -27,6 +27,8 @@ import os
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
 
+from fastkcl.kinesis.exceptions import AnotherStream
+
 if TYPE_CHECKING:
     from fastkcl.kinesis.metrics import MetricsCollector
     from fastkcl.kinesis.topology import Shard
@@ -35,6 +37,7 @@ __all__ = [
     "SHARD_END",
     "BaseCheckPointer",
     "BindsMetrics",
+    "BindsStream",
     "CheckPointer",
     "EndsShards",
     "ListsShards",
@@ -139,6 +142,18 @@ class BindsMetrics(Protocol):
 
 
 @runtime_checkable
+class BindsStream(Protocol):
+    """A checkpointer that is for one stream, and remembers which."""
+
+    def bind_stream(self, stream_name: str, region_name: str | None) -> None:
+        """Its positions are those of this stream; the consumer calls it before it allocates anything.
+
+        Raises:
+            AnotherStream: it has those of another one.
+        """
+
+
+@runtime_checkable
 class EndsShards(Protocol):
     """A checkpointer that remembers finished shards, for everybody."""
 
@@ -194,8 +209,12 @@ class BaseCheckPointer:
     def __init__(self, name: str = "", id: str | int | None = None) -> None:
         self._name = name
         self._id = os.getpid() if id is None else id
+        self._stream: str | None = None
         self._metrics: MetricsCollector | None = None
         self._labels: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.get_ref()!r})"
 
     def get_id(self) -> str | int:
         """The consumer's id."""
@@ -204,6 +223,28 @@ class BaseCheckPointer:
     def get_ref(self) -> str:
         """The consumer among all: ``<name>/<id>``."""
         return f"{self._name}/{self._id}"
+
+    def bind_stream(self, stream_name: str, region_name: str | None = None) -> None:
+        """Keep positions of this stream only.
+
+        Raises:
+            AnotherStream: positions of another one were kept here.
+        """
+        del region_name
+        if self._stream not in (None, stream_name):
+            raise self._another(self._stream, stream_name)
+        self._stream = stream_name
+
+    def _check_stream(self, kept: str | None, where: str) -> None:
+        """Refuse a position or lease that a consumer of another stream has left."""
+        if kept is not None and self._stream is not None and kept != self._stream:
+            raise self._another(kept, self._stream, f" in {where}")
+
+    def _another(self, kept: str | None, wanted: str, where: str = "") -> AnotherStream:
+        return AnotherStream(
+            f"{self!r} keeps positions of stream {kept}{where}, and cannot keep those of {wanted} as well: use "
+            "another checkpointer name for each stream"
+        )
 
     def bind_metrics(self, collector: MetricsCollector, labels: dict[str, str]) -> None:
         """Count there, with these labels and shard_id."""

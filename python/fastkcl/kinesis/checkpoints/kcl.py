@@ -14,6 +14,7 @@ A lease is an item of the table that has the application's name:
 ``startingHashKey``, ``ending…`` the shard's hash keys
 ``checkpointOwner``              the worker that still has it, while KCL 3 hands the lease over to `leaseOwner`
 ``pendingCheckpoint``, ``…``     of a two-phase checkpoint, which a checkpoint takes away
+``fastkclStream``                the stream's name, where one of ours has had the lease; KCL leaves it alone
 ===============================  =====================================================================================
 
 No clock is compared with another one: a worker is gone when its counter has stood still for `session_timeout` seconds,
@@ -69,7 +70,9 @@ class KCLCheckPointer(LeasedCheckPointer):
         initial_position: of a lease that is not there yet, and has no parents: KCL's ``initialPositionInStream``. It
             wins over the consumer's `iterator_type`, as each position of a checkpointer does.
         endpoint_url: another DynamoDB.
-        region_name: default: that of the environment, else us-east-1.
+        region_name: by default that of the environment, else of the session's profile, else of the stream's ARN or
+            client, else us-east-1.
+        session: aiobotocore's AioSession, with its credentials; a new one by default.
         balance: False takes every lease that is free, and none of another worker's that lives.
 
     Raises:
@@ -92,6 +95,7 @@ class KCLCheckPointer(LeasedCheckPointer):
         region_name: str | None = None,
         *,
         balance: bool = True,
+        session: Any = None,  # noqa: ANN401 - aiobotocore has no types
     ) -> None:
         super().__init__(
             name,
@@ -109,8 +113,18 @@ class KCLCheckPointer(LeasedCheckPointer):
         self._counters: dict[str, int] = {}  # of our leases
         self._watched: dict[str, tuple[int, float]] = {}  # counters of others' leases, and since when
         self._table = Table(
-            table_name or name, "leaseKey", create=create_table, endpoint_url=endpoint_url, region_name=region_name
+            table_name or name,
+            "leaseKey",
+            create=create_table,
+            endpoint_url=endpoint_url,
+            region_name=region_name,
+            session=session,
         )
+
+    def bind_stream(self, stream_name: str, region_name: str | None = None) -> None:
+        """See `BaseCheckPointer.bind_stream`; the table is in the stream's region where nothing else says one."""
+        super().bind_stream(stream_name, region_name)
+        self._table.bind_region(region_name)
 
     async def shards_listed(self, shards: Sequence[Shard]) -> None:
         """Note parents and hash keys, which leases have that are not there yet."""
@@ -154,6 +168,7 @@ class KCLCheckPointer(LeasedCheckPointer):
             lease = await self._table.read(shard_id)
         if lease is None:
             return False, None  # gone again
+        self._check_stream(_text(lease, "fastkclStream"), f"table {self._table.name}")
         position = _position(lease)
         if position == SHARD_END:
             return False, SHARD_END
@@ -168,7 +183,11 @@ class KCLCheckPointer(LeasedCheckPointer):
         taken = await self._update(
             shard_id,
             _number(lease, "leaseCounter"),
-            {"leaseOwner": string(self._owner), "ownerSwitchesSinceCheckpoint": number(switches)},
+            {
+                "leaseOwner": string(self._owner),
+                "ownerSwitchesSinceCheckpoint": number(switches),
+                **({} if self._stream is None else {"fastkclStream": string(self._stream)}),
+            },
             remove=("checkpointOwner",),
         )
         if taken is None:

@@ -36,6 +36,7 @@ from time import monotonic
 from typing import ClassVar
 from uuid import uuid4
 
+from fastkcl.kinesis.bounds import within
 from fastkcl.kinesis.checkpoints.base import SHARD_END, BaseCheckPointer, Place
 from fastkcl.kinesis.exceptions import CheckpointFlushError, CheckpointOwnershipConflict, ValidationError
 from fastkcl.leases import Keeper, Lease, Rules, Take, Why
@@ -47,6 +48,8 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
 """Between two looks at the group's leases, at the most."""
+CLOSE_SECONDS = 5.0
+"""For each of the steps of `close`; what is not given back then is free after `session_timeout`."""
 
 
 class _Lease:
@@ -223,6 +226,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             Whether a shard was finished by somebody since the last look.
 
         Raises:
+            AnotherStream: a consumer of another stream has left leases of these shards.
             Exception: what the backend failed with.
         """
         if not self.balance:
@@ -231,9 +235,12 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         leases = await self._look(shard_ids)
         if leases is None:
             return False
+        for lease in leases:
+            if lease.key in shard_ids:
+                self._check_stream(lease.stream, f"its lease of {lease.key}")
         for shard_id in self._keeper.looked(leases, began=began, ended=self._clock()):
-            if (lease := self._leases.get(shard_id)) is not None:
-                self._lose(shard_id, lease, f"it went to {self._owner_of(shard_id)}")
+            if (ours := self._leases.get(shard_id)) is not None:
+                self._lose(shard_id, ours, f"it went to {self._owner_of(shard_id)}")
         takes = self._keeper.takes(shard_ids, self._clock(), restartable=restartable)
         self._shares = {take.key: take for take in takes}
         before, self._finished = self._finished, self._keeper.finished
@@ -313,7 +320,9 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             ExceptionGroup: shards that could not be given back; they are free after `session_timeout`.
         """
         if self._taking:
-            await asyncio.wait(list(self._taking.values()))
+            _, late = await asyncio.wait(list(self._taking.values()), timeout=CLOSE_SECONDS)
+            for taking in late:
+                taking.cancel()
         heart, self._heart = self._heart, None
         if heart is not None:
             heart.cancel()
@@ -326,13 +335,16 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             self._buffer.clear()
         leases = list(self._leases.items())
         try:
-            done = await asyncio.gather(*(self._give_back(*lease) for lease in leases), return_exceptions=True)
+            done = await asyncio.gather(
+                *(within(CLOSE_SECONDS, f"giving {lease[0]} back", self._give_back(*lease)) for lease in leases),
+                return_exceptions=True,
+            )
         finally:
             for shard_id, _ in leases:
                 self._keeper.dropped(shard_id)
             self._leases.clear()
             self._shares = self._finished = None
-            await self._disconnect()
+            await within(CLOSE_SECONDS, f"{self!r}: closing connections", self._disconnect())
         errors = [error for error in done if isinstance(error, Exception)]
         if errors:
             raise ExceptionGroup(f"{self.get_ref()} could not give all shards back", errors)

@@ -4,9 +4,9 @@ A shard is a key, ``pyredis-<name>-<shard>``, whose value is JSON, as async-kine
 
     {"ref": "<name>/<id>", "ts": 1748736000, "sequence": "49…2"}    owner, second of its last renewal, position
 
-`ref` and `ts` are null while the shard is free; ``"ended": true`` is added when nobody needs it any more. Each step is
-one script, which Redis runs alone: it compares the owner first, and writes only then. Ages are counted by Redis' own
-clock, so those of its clients may differ.
+and beside it `stream`, the stream's name. `ref` and `ts` are null while the shard is free; ``"ended": true`` is added
+when nobody needs it any more. Each step is one script, which Redis runs alone: it compares the owner first, and writes
+only then. Ages are counted by Redis' own clock, so those of its clients may differ.
 
 Rules: needs the extra ``redis``, which is imported with the first checkpointer.
 """
@@ -32,14 +32,19 @@ _READ = """
 local text = redis.call('GET', KEYS[1])
 local value = text and cjson.decode(text)
 local now = tonumber(redis.call('TIME')[1])
+local stream = value and value.stream or nil
 local function write(owner, ts, sequence)
-  redis.call('SET', KEYS[1], cjson.encode({ref = owner, ts = ts, sequence = sequence}))
+  redis.call('SET', KEYS[1], cjson.encode({ref = owner, ts = ts, sequence = sequence, stream = stream}))
 end
 """
 # Whole seconds: more than the timeout apart, they are at least the timeout apart.
 _TAKE = (
     _READ
     + """
+if ARGV[3] ~= '' then
+  if stream and stream ~= ARGV[3] then return {-1, stream} end
+  stream = ARGV[3]
+end
 if value and value.ended then return {2, ''} end
 if value and value.ref ~= cjson.null and value.ref ~= ARGV[1]
     and value.ts ~= cjson.null and now - value.ts <= tonumber(ARGV[2]) then
@@ -126,9 +131,12 @@ class RedisCheckPointer(LeasedCheckPointer):
         return await self._eval(script, [shard_id], self.get_ref(), *arguments)
 
     async def _take(self, shard_id: str) -> tuple[bool, str | None]:
-        taken, position = await self._run(_TAKE, shard_id, str(self.session_timeout))
+        taken, position = await self._run(_TAKE, shard_id, str(self.session_timeout), self._stream or "")
         if taken == _ENDED:
             return False, SHARD_END
+        if taken < 0:
+            self._check_stream(_text(position), f"key {self._key(shard_id)}")
+            return False, None
         return bool(taken), _text(position) or None
 
     async def _look(self, shard_ids: Collection[str]) -> list[Lease]:
