@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
 
+from fastkcl.kinesis.budget import MAX_QUEUE_BYTES, ByteBudget, CallSizes
 from fastkcl.kinesis.checkpoints.base import SHARD_END, CheckPointer, EndsShards, ListsShards, Place
 from fastkcl.kinesis.client import Failure, StreamClient
 from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, StreamDoesNotExist, ValidationError
@@ -31,12 +32,14 @@ from fastkcl.kinesis.metrics import MetricsCollector, MetricType
 from fastkcl.kinesis.record_queue import Failed, RecordQueue
 from fastkcl.kinesis.topology import Origin, Shard, Topology
 
-__all__ = ["IteratorType", "ReadOptions", "StreamReader"]
+__all__ = ["LOOK_SECONDS", "IteratorType", "ReadOptions", "StreamReader"]
 
 log = logging.getLogger(__name__)
 
 REFRESH_SECONDS = 60.0
 ALLOCATE_SECONDS = 2.0
+LOOK_SECONDS = 0.1
+"""Between two looks whether all shards have been quiet for long enough."""
 
 IteratorType = Literal["TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"]
 
@@ -55,6 +58,7 @@ class ReadOptions:
         deaggregate: take KPL aggregates apart.
         hash_range_check: drop aggregates with keys that their shard does not own.
         max_batch_bytes: of an answer with its aggregates taken apart, 1 to 2**31 - 1.
+        max_queue_bytes: of all shards together, answers under way included, 1 or more.
         empty_answers: queue empty batches, too.
 
     Raises:
@@ -71,6 +75,7 @@ class ReadOptions:
     deaggregate: bool = True
     hash_range_check: bool = True
     max_batch_bytes: int = MAX_BATCH_BYTES
+    max_queue_bytes: int = MAX_QUEUE_BYTES
     empty_answers: bool = False
 
     def __post_init__(self) -> None:
@@ -93,6 +98,8 @@ class ReadOptions:
             raise ValidationError(f"sleep_time_no_records must be 0 s or more, not {self.sleep_time_no_records}")
         if not 1 <= self.max_batch_bytes < 2**31:
             raise ValidationError(f"max_batch_bytes must be 1 to 2**31 - 1, not {self.max_batch_bytes}")
+        if self.max_queue_bytes < 1:
+            raise ValidationError(f"max_queue_bytes must be 1 or more, not {self.max_queue_bytes}")
         if not 1 <= self.shard_fetch_rate <= 5:
             raise ValidationError(f"shard_fetch_rate must be 1 to 5 calls a second, not {self.shard_fetch_rate}")
 
@@ -112,6 +119,7 @@ class StreamReader:
     Attributes:
         topology: the shards that there are.
         readers: of the shards that are ours, by id.
+        budget: the memory that they share.
     """
 
     def __init__(
@@ -134,6 +142,8 @@ class StreamReader:
         self._on_failure = on_failure
         self._on_reader = on_reader
         self._metrics = metrics
+        self.budget = ByteBudget(options.max_queue_bytes, lambda: len(self.readers))
+        self._sizes = CallSizes()
         self._labels = {"stream_name": client.stream_name}
         self._sub_sequences: bool = getattr(checkpointer, "sub_sequences", False)
         self._tasks: dict[ShardReader | None, asyncio.Task[None]] = {}  # None: that looks for shards
@@ -277,6 +287,8 @@ class StreamReader:
             is_ours=lambda: self._checkpointer.is_allocated(shard_id),
             metrics=self._metrics,
             labels={**self._labels, "shard_id": shard_id},
+            budget=self.budget,
+            sizes=self._sizes,
             on_change=self._changed.set,
         )
         log.info("%s: ours, from %s", shard_id, position or reader.start.iterator_type)
@@ -384,10 +396,9 @@ class StreamReader:
         """Whether all shards that could be allocated know where to read."""
         return self._look_is_done and all(reader.has_iterator or reader.ended for reader in self.readers.values())
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether nothing is wrong, and nothing under way: no records means that there are none."""
-        return self._look_is_done and all(reader.is_quiet for reader in self.readers.values())
+    def is_quiet(self, seconds: float) -> bool:
+        """Whether nothing is wrong, and all shards have been at their tips for so many seconds."""
+        return self._look_is_done and all(reader.is_quiet(seconds) for reader in self.readers.values())
 
     async def wait_for_change(self) -> None:
         """Wait until `is_ready` may have changed."""
