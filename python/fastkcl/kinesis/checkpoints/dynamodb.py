@@ -16,7 +16,6 @@ from __future__ import annotations
 import time
 
 from fastkcl.kinesis.checkpoints.dynamodb_table import Item, Table, number, string
-from fastkcl.kinesis.checkpoints.lease_thread import LeaseThread
 from fastkcl.kinesis.checkpoints.leased import LeasedCheckPointer
 from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, ValidationError
 
@@ -69,7 +68,6 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
                 f"ttl_hours has to be more than 0, not {ttl_hours}: it is how long positions are kept"
             )
         self.ttl_hours = ttl_hours
-        self._thread = LeaseThread(f"leases of {self.get_ref()}")
         self._now = time.time
         self._table = Table(
             table_name or f"kinesis-checkpoints-{name}",

@@ -121,7 +121,6 @@ class Table:
     async def close(self) -> None:
         """Close the client."""
         self._client = None
-        self._opening = asyncio.Lock()  # it may be opened again in another event loop
         await self._stack.aclose()
 
     async def _open(self) -> Any:  # noqa: ANN401 - aiobotocore's clients have no types

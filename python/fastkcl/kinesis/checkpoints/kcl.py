@@ -34,7 +34,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from fastkcl.kinesis.checkpoints.base import SHARD_END, Place
 from fastkcl.kinesis.checkpoints.dynamodb_table import Item, Table, number, string
-from fastkcl.kinesis.checkpoints.lease_thread import LeaseThread
 from fastkcl.kinesis.checkpoints.leased import LeasedCheckPointer
 from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, ValidationError
 
@@ -97,7 +96,6 @@ class KCLCheckPointer(LeasedCheckPointer):
         if initial_position not in ("TRIM_HORIZON", "LATEST"):
             raise ValidationError(f"initial_position has to be TRIM_HORIZON or LATEST, not {initial_position!r}")
         self._initial_position = initial_position
-        self._thread = LeaseThread(f"leases of {self.get_ref()}")
         self._owner = str(self.get_id())
         self._shards: dict[str, Shard] = {}
         self._counters: dict[str, int] = {}  # of our leases
@@ -183,7 +181,7 @@ class KCLCheckPointer(LeasedCheckPointer):
             "ownerSwitchesSinceCheckpoint": number(0),
         }
         if position == SHARD_END:
-            children = sorted(child.shard_id for child in list(self._shards.values()) if shard_id in child.parents)
+            children = sorted(child.shard_id for child in self._shards.values() if shard_id in child.parents)
             for child in children:
                 await self._create(child)
             if children:

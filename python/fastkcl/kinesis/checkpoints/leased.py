@@ -16,8 +16,6 @@ Rules:
 - What a backend fails to do is raised, and may be tried again; a heartbeat that fails is logged, and tried again.
 - A lost shard's buffered position is dropped: its new owner begins at the last one that was committed.
 - One request for a shard at a time: heartbeats and positions of a shard do not race.
-- What talks to a backend runs in a thread of its own, where the backend allows it: a program that computes for longer
-  than a session lasts keeps its shards. They are let go of when the program's event loop has ended without `close`.
 """
 
 from __future__ import annotations
@@ -28,21 +26,17 @@ import math
 import os
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import Any, TypeVar
 from uuid import uuid4
 
 from fastkcl.kinesis.checkpoints.base import SHARD_END, BaseCheckPointer, Place
-from fastkcl.kinesis.checkpoints.lease_thread import LeaseThread
 from fastkcl.kinesis.exceptions import CheckpointFlushError, CheckpointOwnershipConflict, ValidationError
 
 __all__ = ["LeasedCheckPointer"]
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class _Lease:
@@ -78,8 +72,7 @@ def _order(position: str) -> tuple[float, float]:
 class LeasedCheckPointer(BaseCheckPointer, ABC):
     """A checkpointer over a backend that others write to as well.
 
-    Backends implement `_take`, `_store`, `_renew`, `_release` and `_disconnect`. Those that set `_thread` have them
-    called there, in its event loop, and connect there; others in the program's own.
+    Backends implement `_take`, `_store`, `_renew`, `_release` and `_disconnect`.
 
     Args:
         name: of the group of consumers that share a stream.
@@ -120,7 +113,6 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         self._flushing = asyncio.Lock()
         self._taking: dict[str, asyncio.Task[tuple[bool, str | None]]] = {}
         self._heart: asyncio.Task[None] | None = None
-        self._thread: LeaseThread | None = None
 
     # What a backend does.
 
@@ -159,8 +151,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             return True, lease.position
         taking = self._taking.get(shard_id)
         if taking is None:
-            hold = self._hold(shard_id, asyncio.get_running_loop())
-            taking = asyncio.create_task(self._away(hold), name=f"{self.get_ref()} takes {shard_id}")
+            taking = asyncio.create_task(self._hold(shard_id), name=f"{self.get_ref()} takes {shard_id}")
             self._taking[shard_id] = taking
             taking.add_done_callback(lambda done: self._has_taken(shard_id, done))
         # Whoever gives up waiting does not know whether it is ours: it is given back by `close` then.
@@ -178,7 +169,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         if shard_id in self._buffer:
             lease.leaving = True
             return
-        await self._away(self._give_back(shard_id, lease))
+        await self._give_back(shard_id, lease)
 
     async def checkpoint(self, shard_id: str, sequence: str) -> None:
         """Commit a position, or keep it for `manual_checkpoint`.
@@ -210,7 +201,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
                         del self._buffer[shard_id]
                         lease = self._leases.get(shard_id)
                         if lease is not None and lease.leaving:
-                            await self._away(self._give_back(shard_id, lease))
+                            await self._give_back(shard_id, lease)
                 except Exception as error:
                     errors.append((shard_id, error))
             if errors:
@@ -218,7 +209,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
 
     def get_all_checkpoints(self) -> dict[str, str | None]:
         """Positions that the backend has of the shards that are ours."""
-        return {shard_id: lease.position for shard_id, lease in list(self._leases.items())}
+        return {shard_id: lease.position for shard_id, lease in self._leases.items()}
 
     def is_allocated(self, shard_id: str) -> bool:
         """Whether the shard is ours, and nobody can have taken it."""
@@ -233,35 +224,24 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         """
         if self._taking:
             await asyncio.wait(list(self._taking.values()))
-        if self._heart is not None:
-            await self._away(self._stop_heart(self._heart))
-            self._heart = None
+        heart, self._heart = self._heart, None
+        if heart is not None:
+            heart.cancel()
+            await asyncio.wait([heart])
         if self._buffer:
             log.warning("%s: positions without manual_checkpoint are dropped: %s", self.get_ref(), self._buffer)
             self._buffer.clear()
         leases = list(self._leases.items())
         try:
-            giving = (self._away(self._give_back(*lease)) for lease in leases)
-            done = await asyncio.gather(*giving, return_exceptions=True)
+            done = await asyncio.gather(*(self._give_back(*lease) for lease in leases), return_exceptions=True)
         finally:
             self._leases.clear()
-            try:
-                if self._thread is None or self._thread.is_running:
-                    await self._away(self._disconnect())
-                else:
-                    await self._disconnect()
-            finally:
-                if self._thread is not None:
-                    await self._thread.stop()
+            await self._disconnect()
         errors = [error for error in done if isinstance(error, Exception)]
         if errors:
             raise ExceptionGroup(f"{self.get_ref()} could not give all shards back", errors)
 
     # How.
-
-    async def _away(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do what talks to the backend, in its thread if it has one."""
-        return await (work if self._thread is None else self._thread.run(work))
 
     def _lives(self, lease: _Lease) -> bool:
         return self._clock() - lease.renewed < self.session_timeout
@@ -299,14 +279,14 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             raise
         lease.renewed = started
 
-    async def _hold(self, shard_id: str, program: asyncio.AbstractEventLoop) -> tuple[bool, str | None]:
+    async def _hold(self, shard_id: str) -> tuple[bool, str | None]:
         started = self._clock()
         taken, position = await self._take(shard_id)
         if taken:
             self._buffer.pop(shard_id, None)
             self._leases[shard_id] = _Lease(position, started)
             if self._heart is None:
-                self._heart = asyncio.create_task(self._beat(program), name=f"heartbeat of {self.get_ref()}")
+                self._heart = asyncio.create_task(self._beat(), name=f"heartbeat of {self.get_ref()}")
         return taken, position
 
     def _has_taken(self, shard_id: str, taking: asyncio.Task[tuple[bool, str | None]]) -> None:
@@ -316,25 +296,19 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
 
     async def _commit(self, shard_id: str, position: str) -> None:
         try:
-            written = await self._away(self._write_position(shard_id, position))
+            lease = self._ours(shard_id)
+            async with lease.lock:
+                if self._ours(shard_id) is not lease:
+                    raise CheckpointOwnershipConflict(f"{self.get_ref()} lost {shard_id} and took it again")
+                if not is_later(position, lease.position):
+                    return
+                with self._renewal(shard_id, lease):
+                    await self._store(shard_id, position)
+                lease.position = position
         except Exception:
             self._count(shard_id, written=False)
             raise
-        if written:
-            self._count(shard_id, written=True)
-
-    async def _write_position(self, shard_id: str, position: str) -> bool:
-        """Write a position; whether it was a new one."""
-        lease = self._ours(shard_id)
-        async with lease.lock:
-            if self._ours(shard_id) is not lease:
-                raise CheckpointOwnershipConflict(f"{self.get_ref()} lost {shard_id} and took it again")
-            if not is_later(position, lease.position):
-                return False
-            with self._renewal(shard_id, lease):
-                await self._store(shard_id, position)
-            lease.position = position
-        return True
+        self._count(shard_id, written=True)
 
     async def _give_back(self, shard_id: str, lease: _Lease) -> None:
         async with lease.lock:
@@ -344,17 +318,10 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
                 finally:
                     del self._leases[shard_id]  # renewed no more, it is free after the session's timeout
 
-    async def _beat(self, program: asyncio.AbstractEventLoop) -> None:
+    async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self.heartbeat_frequency)
-            if program.is_closed():
-                log.warning("%s: the program's event loop has ended without close: no more heartbeats", self.get_ref())
-                return
             await asyncio.gather(*(self._renew_one(*lease) for lease in list(self._leases.items())))
-
-    async def _stop_heart(self, heart: asyncio.Task[None]) -> None:
-        heart.cancel()
-        await asyncio.wait([heart])
 
     async def _renew_one(self, shard_id: str, lease: _Lease) -> None:
         try:

@@ -16,7 +16,6 @@ import os
 from collections.abc import Awaitable
 from typing import Any, cast
 
-from fastkcl.kinesis.checkpoints.lease_thread import LeaseThread
 from fastkcl.kinesis.checkpoints.leased import LeasedCheckPointer
 from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, ValidationError
 
@@ -69,9 +68,7 @@ class RedisCheckPointer(LeasedCheckPointer):
         heartbeat_frequency: seconds.
         is_cluster: the server is a Redis cluster.
         auto_checkpoint: False keeps positions until `manual_checkpoint`.
-        client: of redis.asyncio, for all that these variables cannot say, e.g. TLS. It stays open. With a client of a
-            cluster or of Sentinel, heartbeats are in the program's event loop, which they need; otherwise connections
-            like its own are made in a thread.
+        client: of redis.asyncio, for all that these variables cannot say, e.g. TLS. It stays open.
 
     Raises:
         ImportError: redis is not installed.
@@ -96,11 +93,8 @@ class RedisCheckPointer(LeasedCheckPointer):
             heartbeat_frequency=heartbeat_frequency,
             auto_checkpoint=auto_checkpoint,
         )
-        twin = _connect(is_cluster) if client is None else _twin(client)
-        self._own = twin is not None
-        self._client: Any = client if twin is None else twin
-        if self._own:
-            self._thread = LeaseThread(f"leases of {self.get_ref()}")
+        self._own = client is None
+        self._client: Any = _connect(is_cluster) if client is None else client
 
     def _key(self, shard_id: str) -> str:
         return f"pyredis-{self._name}-{shard_id}"
@@ -135,16 +129,6 @@ class RedisCheckPointer(LeasedCheckPointer):
 
 def _text(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else value
-
-
-def _twin(client: Any) -> Any:  # noqa: ANN401
-    """A client with connections of its own, which are made as the other's are; None where they are made elsewhere."""
-    from redis import asyncio as redis
-
-    pool: Any = getattr(client, "connection_pool", None)
-    if type(pool) not in (redis.ConnectionPool, redis.BlockingConnectionPool):
-        return None
-    return redis.Redis.from_pool(redis.ConnectionPool(pool.connection_class, **pool.connection_kwargs))
 
 
 def _connect(is_cluster: bool) -> Any:  # noqa: ANN401
