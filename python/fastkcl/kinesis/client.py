@@ -19,7 +19,7 @@ import io
 import logging
 import re
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
@@ -36,6 +36,7 @@ from fastkcl.kinesis.exceptions import (
 from fastkcl.kinesis.topology import Shard
 
 if TYPE_CHECKING:
+    from fastkcl.kinesis.bodies import Gate
     from fastkcl.kinesis.metrics import MetricsCollector
 
 __all__ = [
@@ -355,12 +356,15 @@ class StreamClient:
         from aiobotocore.config import AioConfig
         from aiobotocore.session import get_session
 
+        from fastkcl.kinesis.bodies import GatedSession
+
         session = self._given_session or get_session()
         config = AioConfig(
             connect_timeout=CONNECT_TIMEOUT,
             read_timeout=READ_TIMEOUT,
             retries={"total_max_attempts": 1},
             max_pool_connections=MAX_CONNECTIONS,
+            **({} if _has_http_session(session) else {"http_session_cls": GatedSession}),
         )
         async with AsyncExitStack() as resources:
             client = await resources.enter_async_context(
@@ -600,6 +604,7 @@ class StreamClient:
         then: Callable[[GetRecordsAnswer], _T],
         *,
         on_outage: Callable[[BaseException], None] | None = None,
+        gate: Gate | None = None,
     ) -> _T:
         """Read from a shard; the records are decoded into Arrow columns.
 
@@ -609,16 +614,23 @@ class StreamClient:
             limit: records, 1 to 10,000.
             then: what is made of the answer, while it is in the processor's cache: in the thread that has decoded it.
             on_outage: see `call`.
+            gate: waits until there is room for a body of so many bytes, before it is read. Where the session has an
+                HTTP client of its own, the body is there already.
 
         Raises:
             DecodeError: the answer cannot be read.
-            Exception: see `call`.
+            Exception: see `call`, or what the gate has raised.
         """
+        from fastkcl.kinesis.bodies import gated
+
         request: dict[str, object] = {"ShardIterator": iterator, "Limit": limit}
         if self._arn is not None:
             request["StreamARN"] = self._arn
-        answer = await self.call("get_records", request, on_outage=on_outage)
-        body, content_type = answer[_BODY]
+        with nullcontext() if gate is None else gated(gate):
+            answer = await self.call("get_records", request, on_outage=on_outage)
+        body, content_type = answer.pop(_BODY)
+        if gate is not None:
+            await gate(len(body))
 
         def read() -> _T:
             return then(decode_get_records(body, content_type, shard_id=shard_id))
@@ -642,6 +654,12 @@ def _send_in_pieces(request: Any, **_: object) -> None:  # noqa: ANN401
     """Let a large body be sent as a file: as one piece of bytes it would block the event loop."""
     if isinstance(request.body, bytes) and len(request.body) > LARGE_BODY:
         request.body = io.BytesIO(request.body)
+
+
+def _has_http_session(session: Any) -> bool:  # noqa: ANN401 - aiobotocore's sessions have no types
+    """Whether the program has chosen the HTTP client."""
+    config = session.get_default_client_config()
+    return "http_session_cls" in getattr(config, "_user_provided_options", {})
 
 
 def check_session(session: object) -> None:

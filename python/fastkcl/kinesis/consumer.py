@@ -7,9 +7,10 @@ itself. When it asks past a batch's last record, the batch's position is written
 (`checkpoint_interval`); `close` writes what is acknowledged of a batch as well. So a record is delivered again if the
 program dies with it, and never skipped.
 
-Rules: ``async for`` ends when nothing has come for `idle_timeout` while all shards answer, or after `close`. All else
-that stops it is an exception; iterating again goes on where it was. Nothing is delivered of a shard from the moment on
-that it is known to be another consumer's.
+Rules: ``async for`` ends when nothing has come for `idle_timeout` while all shards are at their tips, or after `close`,
+and a line in the log says which. All else that stops it is an exception; iterating again goes on where it was. Nothing
+is delivered of a shard from the moment on that it is known to be another consumer's. Asking for an item lets the event
+loop run every few milliseconds, whether there is anything to wait for or not (`fastkcl.kinesis.pacing`).
 """
 
 from __future__ import annotations
@@ -27,17 +28,28 @@ from typing import Any, ClassVar, Literal, Self, Unpack
 
 from fastkcl.kinesis.aggregators import BaseAggregator
 from fastkcl.kinesis.bounds import check_count, within
+from fastkcl.kinesis.budget import MAX_QUEUE_BYTES
 from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place, check_checkpointer
 from fastkcl.kinesis.checkpoints.memory import MemoryCheckPointer
 from fastkcl.kinesis.client import StreamClient, StreamOptions
-from fastkcl.kinesis.delivery import EXHAUSTED, BatchDelivery, ConsumerRecord, Delivery, ItemDelivery, RecordError
+from fastkcl.kinesis.delivery import (
+    EXHAUSTED,
+    PASSED,
+    BatchDelivery,
+    ConsumerRecord,
+    Delivery,
+    Exhausted,
+    ItemDelivery,
+    RecordError,
+)
 from fastkcl.kinesis.exceptions import ValidationError
 from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, OnDataLoss, ShardReader
 from fastkcl.kinesis.holders import Holders
 from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
+from fastkcl.kinesis.pacing import Pace
 from fastkcl.kinesis.positions import Positions
 from fastkcl.kinesis.processors import JsonProcessor
-from fastkcl.kinesis.reading import IteratorType, ReadOptions, StreamReader
+from fastkcl.kinesis.reading import LOOK_SECONDS, IteratorType, ReadOptions, StreamReader
 from fastkcl.kinesis.record_queue import Failed, Fetched, RecordQueue, ShardEnded, ShardLost
 
 __all__ = ["Consumer", "OnRecordError", "Output"]
@@ -50,6 +62,9 @@ CLOSE_SECONDS = 20.0
 OnRecordError = Literal["raise", "skip"] | Callable[[ConsumerRecord, Exception], object]
 Output = Literal["items", "records", "batches"]
 
+MOST_WITHOUT_ITEMS = 256
+"""Records without items that are passed before the event loop may run."""
+
 
 class Consumer:
     """Consumes a stream: ``async with Consumer("orders") as consumer: async for item in consumer: ...``.
@@ -57,6 +72,9 @@ class Consumer:
     Args:
         stream_name: the stream's name, or its ARN.
         max_queue_size: records that are fetched ahead, 1 or more; fetching waits while there are so many.
+        max_queue_bytes: memory of what is fetched ahead, of all shards together and with answers under way, 1 or more;
+            64 MiB by default. Where records are large, fewer are asked for at once. An answer that takes more comes
+            alone.
         max_shard_consumers: open shards at the most; None for all.
         record_limit: records of a GetRecords call at the most, 1 to 10,000.
         sleep_time_no_records: seconds between two calls of a shard that has nothing new.
@@ -66,7 +84,8 @@ class Consumer:
         shard_fetch_rate: GetRecords calls a second of each shard, 1 to 5.
         checkpointer: where positions are kept; in memory by default.
         processor: makes items of records; `JsonProcessor` by default. Not used for batches.
-        idle_timeout: seconds without a record after which ``async for`` ends; None for never.
+        idle_timeout: seconds without a record after which ``async for`` ends, counted while every shard is at its tip;
+            None for never.
         checkpoint_interval: seconds between two writes of positions, above 0; None to write each when it is due.
         on_record_error: what to do with a record that the processor cannot read: "raise" stops in front of it,
             "skip" leaves it out with a line in the log, or a function (or coroutine function) of a `ConsumerRecord`
@@ -95,6 +114,7 @@ class Consumer:
         stream_name: str,
         *,
         max_queue_size: int = 10_000,
+        max_queue_bytes: int = MAX_QUEUE_BYTES,
         max_shard_consumers: int | None = None,
         record_limit: int = 10_000,
         sleep_time_no_records: float = 2,
@@ -165,6 +185,7 @@ class Consumer:
                 hash_range_check=hash_range_check,
                 max_batch_bytes=max_batch_bytes,
                 on_data_loss=on_data_loss,
+                max_queue_bytes=max_queue_bytes,
             ),
             make_queue=lambda: self._queue,
             on_failure=self._queue.put,
@@ -173,6 +194,7 @@ class Consumer:
         self._delivery: Delivery | None = None
         self._delivered_at = 0.0
         self._turn = asyncio.Lock()  # of the tasks that ask for an item
+        self._pace = Pace()
         self._positions = Positions()
         self._holders = Holders()
         self._capped: dict[str, Place] = {}  # positions before what tasks hold, as they were written last
@@ -251,7 +273,7 @@ class Consumer:
         """The next item, record or batch.
 
         Raises:
-            StopAsyncIteration: nothing has come for idle_timeout, or the consumer is closed.
+            StopAsyncIteration: nothing has come for idle_timeout at the tips of all shards, or the consumer is closed.
             DeserializeError: a record cannot be read, with on_record_error "raise". It stays the next one.
             AnswerTooLarge: the user records of an answer take more than max_batch_bytes.
             DataLossError: the stream has trimmed a position, with on_data_loss "raise".
@@ -259,23 +281,31 @@ class Consumer:
             ConnectionError: the service is away.
             Exception: what else has stopped the fetching, or what a checkpointer has raised.
         """
+        pause = self._pace.pause(time.perf_counter())
+        if pause is not None:
+            await self._let_loop_run(pause)
         task = asyncio.current_task()
         self._holders.ask(task)
         item = self._take_at_hand()
-        if item is EXHAUSTED:
+        if isinstance(item, Exhausted):
             async with self._turn:
                 item = await self._next()
         if self._delivery is not None:
             self._holders.give(task, self._delivery)
         return item
 
+    async def _let_loop_run(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self._pace.resumed(time.perf_counter())
+        asyncio.get_running_loop().call_soon(self._pace.loop_ran)
+
     def _take_at_hand(self) -> Any:  # noqa: ANN401
-        """The next item, if nothing has to be awaited for it, here or by another task; otherwise `EXHAUSTED`."""
+        """The next item, if nothing has to be awaited for it, here or by another task; otherwise `Exhausted`."""
         delivery = self._delivery
         if delivery is None or self._is_closed or delivery.fetched.reader.lost or self._turn.locked():
             return EXHAUSTED
         try:
-            return delivery.take()
+            return delivery.take(MOST_WITHOUT_ITEMS)
         except RecordError:
             return EXHAUSTED  # it stays the next one
 
@@ -288,17 +318,23 @@ class Consumer:
             for each in failed:
                 self._stream.resume(each)
         while not self._is_closed:
+            pause = self._pace.pause(time.perf_counter())
+            if pause is not None:
+                await self._let_loop_run(pause)
             if self._delivery is not None:
                 if self._delivery.fetched.reader.lost:
+                    self._delivery.fetched.release()
                     self._delivery = None
                     continue
                 unreadable: RecordError | None = None
                 try:
-                    item = self._delivery.take()
+                    item = self._delivery.take(MOST_WITHOUT_ITEMS)
                 except RecordError as error:
                     unreadable = error
                 if unreadable is not None:
                     await self._pass_unreadable(self._delivery, unreadable)
+                    continue
+                if item is PASSED:
                     continue
                 if item is not EXHAUSTED:
                     return item
@@ -308,6 +344,8 @@ class Consumer:
             match entry:
                 case Fetched() if not entry.reader.lost:
                     self._deliver(entry)
+                case Fetched():
+                    entry.release()
                 case ShardEnded():
                     self._ended.append(entry.reader)
                 case ShardLost():
@@ -319,7 +357,8 @@ class Consumer:
                     raise entry.error
                 case None:
                     if not await self._wait_for_entries():
-                        break
+                        raise StopAsyncIteration
+        self._log_end("the consumer is closed")
         raise StopAsyncIteration
 
     async def _start(self) -> None:
@@ -330,15 +369,22 @@ class Consumer:
         self._is_started = True
 
     async def _wait_for_entries(self) -> bool:
-        """Whether there is something in the queue; not when nothing has come for idle_timeout."""
+        """Whether there is something in the queue; not when nothing has come for idle_timeout, and nothing is left."""
+        idle = pause = self._idle_timeout
         while True:
             try:
-                async with asyncio.timeout(self._idle_timeout):
+                async with asyncio.timeout(pause):
                     await self._queue.wait_for_entries()
                     return True
             except TimeoutError:
-                if self._stream.is_quiet and self._queue.is_empty:  # something may have come just now
+                assert idle is not None
+                if self._stream.is_quiet(idle) and self._queue.is_empty:  # something may have come just now
+                    self._log_end(f"nothing has come for {idle:g} s; shards at their tips: {len(self._stream.readers)}")
                     return False
+                pause = min(idle, LOOK_SECONDS)
+
+    def _log_end(self, why: str) -> None:
+        log.info("%s: the iteration ends: %s", self.stream_name, why)
 
     def _deliver(self, fetched: Fetched) -> None:
         self._metrics.gauge(MetricType.CONSUMER_QUEUE_SIZE, self._queue.rows, self._labels)
@@ -360,6 +406,7 @@ class Consumer:
         labels = {**self._labels, "shard_id": self._delivery.fetched.reader.shard_id}
         seconds = time.perf_counter() - self._delivered_at
         self._metrics.histogram(MetricType.CONSUMER_PROCESSING_TIME, seconds, labels)
+        self._delivery.fetched.release()
         self._delivery = None
 
     def _hand_out_acknowledged(self) -> None:

@@ -7,6 +7,7 @@ before it is acknowledged.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from enum import Enum
@@ -18,16 +19,27 @@ from fastkcl.kinesis.checkpoints.base import Place
 from fastkcl.kinesis.positions import Handed
 from fastkcl.kinesis.record_queue import Fetched
 
-__all__ = ["EXHAUSTED", "BatchDelivery", "ConsumerRecord", "Delivery", "Exhausted", "ItemDelivery", "RecordError"]
+__all__ = [
+    "EXHAUSTED",
+    "PASSED",
+    "BatchDelivery",
+    "ConsumerRecord",
+    "Delivery",
+    "Exhausted",
+    "ItemDelivery",
+    "RecordError",
+]
 
 
 class Exhausted(Enum):
-    """There is nothing more in a delivery, and everything of it is acknowledged."""
+    """There is no item: nothing more is in a delivery, or nothing was in as many records as were to be looked at."""
 
     EXHAUSTED = "exhausted"
+    PASSED = "passed"
 
 
 EXHAUSTED: Final = Exhausted.EXHAUSTED
+PASSED: Final = Exhausted.PASSED
 
 
 class ConsumerRecord(NamedTuple):
@@ -75,8 +87,11 @@ class Delivery(Protocol):
     before: Handed | None
     """Up to where its shard was handed out before it."""
 
-    def take(self) -> Any:  # noqa: ANN401 - items are of any type
+    def take(self, most_records: int = sys.maxsize) -> Any:  # noqa: ANN401 - items are of any type
         """What comes next; `EXHAUSTED` at the end. It acknowledges what was taken before.
+
+        Args:
+            most_records: to look at; `PASSED` if nothing was in them.
 
         Raises:
             RecordError: the next record cannot be parsed.
@@ -110,8 +125,9 @@ class BatchDelivery:
         self._given = not fetched.batch.num_rows
         self._done = False
 
-    def take(self) -> RecordBatch | Exhausted:
+    def take(self, most_records: int = sys.maxsize) -> RecordBatch | Exhausted:
         """The batch, once."""
+        del most_records
         if self._given:
             self._done = True
             return EXHAUSTED
@@ -162,14 +178,17 @@ class ItemDelivery:
             self._parse = lambda data: [processor.deserialize(data)]
         self._as_records = output == "records"
 
-    def take(self) -> Any:  # noqa: ANN401
+    def take(self, most_records: int = sys.maxsize) -> Any:  # noqa: ANN401
         """The next item."""
+        end = self._row + most_records
         while True:
             if self._items:
                 return self._items.pop()
             self._done = self._row
             if self._row == self._rows:
                 return EXHAUSTED
+            if self._row == end:
+                return PASSED
             record = self._batch[self._row]
             try:
                 items = self._parse(record.data or b"")

@@ -4,6 +4,7 @@
                     ▲                  │                                                       │ no room for 30 s:
                     └── FetchPolicy ◀──┴── failure                                             └ the rest is let go of,
                                                                                                  and fetched again later
+    ByteBudget: room for an answer before it is asked for, for its body before it is read, and for its user records
 
 What a failure of a call leads to is a table, `FetchPolicy`, without I/O or clock:
 
@@ -29,6 +30,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from bisect import bisect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -37,8 +39,9 @@ from enum import Enum
 from typing import Any, Literal, NamedTuple
 
 from fastkcl._core import ChildShard, Deaggregated, GetRecordsAnswer, Record, RecordBatch, deaggregate
+from fastkcl.kinesis.budget import MAX_QUEUE_BYTES, ByteBudget, CallSizes, Reservation
 from fastkcl.kinesis.checkpoints.base import Place
-from fastkcl.kinesis.client import Backoff, Failure, StreamClient, error_code, failure_of
+from fastkcl.kinesis.client import LARGE_BODY, Backoff, Failure, StreamClient, error_code, failure_of
 from fastkcl.kinesis.exceptions import AnotherStream, AnswerTooLarge, DataLossError, StreamDoesNotExist
 from fastkcl.kinesis.metrics import MetricsCollector, MetricType
 from fastkcl.kinesis.record_queue import Fetched, RecordQueue, ShardEnded, ShardLost
@@ -51,10 +54,12 @@ __all__ = [
     "FetchOptions",
     "FetchPolicy",
     "Next",
+    "NoRoomError",
     "OnDataLoss",
     "ShardReader",
     "Start",
     "Step",
+    "TooManyRecordsError",
     "whole_records",
 ]
 
@@ -70,6 +75,14 @@ ABSENCE_SECONDS = 3.0  # between two looks at the list of shards
 LOOKS_FOR_OLDEST = 5  # answers
 
 OnDataLoss = Literal["continue", "raise"]
+
+
+class NoRoomError(Exception):
+    """The bytes of all shards were used up for too long: an answer is let go of, and asked for again later."""
+
+
+class TooManyRecordsError(Exception):
+    """An answer takes more than all shards together may: it is let go of, and fewer records are asked for."""
 
 
 class Next(Enum):
@@ -181,6 +194,24 @@ class FetchOptions:
     on_data_loss: OnDataLoss = "continue"
 
 
+class _Answer(NamedTuple):
+    """What is kept of an answer.
+
+    Attributes:
+        records: as they go to the program.
+        last: sequence number of the last record as it came; None if there was none.
+        held: the memory that the records take.
+        millis_behind_latest: of the answer, as the next two.
+    """
+
+    records: RecordBatch
+    last: str | None
+    held: Reservation
+    millis_behind_latest: int | None
+    next_shard_iterator: str | None
+    child_shards: tuple[ChildShard, ...]
+
+
 class ShardReader:
     """Reads one shard.
 
@@ -194,6 +225,8 @@ class ShardReader:
         is_listed: looks whether the stream still has the shard; raises `AnotherStream` or `StreamDoesNotExist`.
         metrics: what is counted, with these labels.
         labels: stream_name and shard_id.
+        budget: the memory that it shares with the other shards; its own by default.
+        sizes: of the answers of all shards.
         on_change: is called when it has its first iterator.
 
     Attributes:
@@ -220,6 +253,8 @@ class ShardReader:
         is_listed: Callable[[], Awaitable[bool]],
         metrics: MetricsCollector,
         labels: Mapping[str, str],
+        budget: ByteBudget | None = None,
+        sizes: CallSizes | None = None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.shard = shard
@@ -239,13 +274,16 @@ class ShardReader:
         self._is_listed = is_listed
         self._metrics = metrics
         self._labels = dict(labels)
+        self._budget = budget or ByteBudget(MAX_QUEUE_BYTES)
+        self._sizes = CallSizes(sizes, aggregates=options.deaggregate)
         self._on_change = on_change
         self._policy = FetchPolicy()
         self._watch = TrimWatch()
         self._iterator: str | None = None
-        self._is_calling = False
-        self._at_tip = False  # as the last answer says
-        self._next_call = 0.0  # on the clock of the event loop
+        # On the clock of the event loop.
+        self._next_call = 0.0
+        self._calling_since: float | None = None
+        self._at_tip_since: float | None = None
 
     @property
     def shard_id(self) -> str:
@@ -257,10 +295,13 @@ class ShardReader:
         """Whether it knows where to read."""
         return self._iterator is not None
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether the last call has succeeded and reached the tip, and none is under way."""
-        return self.healthy and self._at_tip and not self._is_calling
+    def is_quiet(self, seconds: float) -> bool:
+        """Whether it has been at the shard's tip for so many seconds, and no call is without an answer for as long."""
+        if self.ended:
+            return True
+        before = asyncio.get_running_loop().time() - seconds
+        at_tip = self.healthy and self._at_tip_since is not None and self._at_tip_since <= before
+        return at_tip and (self._calling_since is None or self._calling_since > before)
 
     async def run(self) -> None:
         """Read until the shard has ended or is lost. After an exception, it goes on where it was.
@@ -287,14 +328,13 @@ class ShardReader:
                 if self._iterator is None:
                     self._iterator = await self._new_iterator()
                     self._on_change()
-                await self._wait_for_turn()
-                self._is_calling = True
-                answer, result = await self._client.get_records(
-                    self.shard_id, self._iterator, self._options.record_limit, self._take_apart, on_outage=self._note
-                )
-                await self._check_position(answer)
+                answer = await self._call(self._iterator)
             except (ConnectionError, AnotherStream, DataLossError, StreamDoesNotExist):
                 raise
+            except NoRoomError as error:
+                log.warning("%s: %s", self.shard_id, error)
+            except TooManyRecordsError as error:
+                log.info("%s: %s", self.shard_id, error)
             except AnswerTooLarge as error:
                 self._note(error)
                 log.error("%s", error)
@@ -303,10 +343,12 @@ class ShardReader:
                 if await self._recover(error, of_iterator=of_iterator and self._iterator is None):
                     return
             else:
-                if await self._take(answer, result):
-                    return
-            finally:
-                self._is_calling = False
+                try:
+                    if await self._take(answer):
+                        return
+                finally:
+                    answer.held.release()
+                    del answer  # the next call must not find it in memory
 
     # Calls.
 
@@ -322,10 +364,101 @@ class ShardReader:
         iterator: str = answer["ShardIterator"]
         return iterator
 
-    async def _wait_for_turn(self) -> None:
+    async def _call(self, iterator: str) -> _Answer:
+        """Ask for records, when it is time and there is room for them."""
         clock = asyncio.get_running_loop().time
         await asyncio.sleep(max(0.0, self._next_call - clock()))
+        plan = self._sizes.plan(self._options.record_limit, self._budget.share)
+        held = await self._budget.reserve(plan.reserve)
         self._next_call = clock() + self._options.interval
+        self._calling_since = clock()
+        try:
+            return await self._get_records(iterator, plan.limit, held)
+        except BaseException:
+            held.release()
+            raise
+        finally:
+            self._calling_since = None
+
+    async def _get_records(self, iterator: str, limit: int, held: Reservation) -> _Answer:
+        length = 0  # of the body
+
+        async def wait_for_room(body: int) -> None:
+            nonlocal length
+            length = body
+            if self._sizes.is_too_many(limit, body, self._budget.max_bytes):
+                raise TooManyRecordsError(
+                    f"an answer of {body} bytes takes more than the {self._budget.max_bytes} of max_queue_bytes: it is "
+                    "let go of, and one record is asked for, to see how large they are"
+                )
+            await self._grow(held, self._sizes.memory(body), body)
+
+        def read(answer: GetRecordsAnswer) -> tuple[GetRecordsAnswer, Deaggregated | None]:
+            most = held.size - length - answer.batch.capacity_bytes
+            return answer, self._take_apart(answer.batch, min(most, LARGE_BODY) if length < LARGE_BODY else most)
+
+        answer, result = await self._client.get_records(
+            self.shard_id, iterator, limit, read, on_outage=self._note, gate=wait_for_room
+        )
+        await self._check_position(answer)
+        batch = answer.batch
+        memory = length + batch.capacity_bytes
+        if self._options.deaggregate and batch.num_rows:
+            most = max(LARGE_BODY, held.size - memory)
+            while result is None:
+                most = min(2 * most, self._options.max_batch_bytes)
+                await self._grow(held, batch.capacity_bytes + most, length)
+                result = await asyncio.to_thread(self._take_apart, batch, most)
+            self._count(result)
+            memory += result.batch.capacity_bytes
+        self._sizes.answered(batch.num_rows, length, memory)
+        if batch.num_rows:
+            self._metrics.increment(MetricType.CONSUMER_RECORDS_RECEIVED, batch.num_rows, self._labels)
+            self._metrics.increment(MetricType.CONSUMER_BYTES_RECEIVED, batch.nbytes, self._labels)
+        records = batch if result is None else result.batch
+        held.settle(records.capacity_bytes if batch.num_rows else 0)
+        return _Answer(
+            records,
+            batch[batch.num_rows - 1].sequence_number if batch.num_rows else None,
+            held,
+            answer.millis_behind_latest,
+            answer.next_shard_iterator,
+            answer.child_shards,
+        )
+
+    async def _grow(self, held: Reservation, size: int, body: int) -> None:
+        """Wait for room for an answer.
+
+        Raises:
+            NoRoomError: there was none for too long.
+        """
+        try:
+            async with asyncio.timeout(QUEUE_FULL_SECONDS):
+                await held.grow(size)
+        except TimeoutError:
+            self._sizes.refused(body)
+            raise NoRoomError(
+                f"the {self._budget.max_bytes} bytes of max_queue_bytes were used up for {QUEUE_FULL_SECONDS:g} s: an "
+                f"answer of {body} bytes is let go of, and asked for again when there is room"
+            ) from None
+
+    def _take_apart(self, batch: RecordBatch, most: int) -> Deaggregated | None:
+        """Take aggregates apart, if that is to be done, and takes no more than so many bytes."""
+        if not (self._options.deaggregate and batch.num_rows):
+            return None
+        hash_range = self.shard.hash_range if self._options.hash_range_check else None
+        allowed = self._options.max_batch_bytes
+        try:
+            return deaggregate(batch, hash_range, max_batch_bytes=max(1, min(most, allowed)))
+        except OverflowError:
+            if most < allowed:
+                return None
+            raise AnswerTooLarge(
+                f"{self.shard_id}: the {batch.num_rows} records from {batch[0].sequence_number} on hold "
+                f"KPL aggregates whose user records take more than max_batch_bytes, {allowed} bytes. None of them was "
+                f"delivered. Allow more, or take fewer records at once by record_limit (now "
+                f"{self._options.record_limit}); deaggregate=False delivers aggregates as they are"
+            ) from None
 
     def _note(self, error: BaseException) -> None:
         """Count a call that has failed."""
@@ -433,7 +566,7 @@ class ShardReader:
         request = {**self._client.address, "ShardId": self.shard_id, "ShardIteratorType": "TRIM_HORIZON"}
         iterator = (await self._client.call("get_shard_iterator", request, on_outage=self._note))["ShardIterator"]
         for _ in range(LOOKS_FOR_OLDEST):
-            await self._wait_for_turn()
+            await asyncio.sleep(self._options.interval)
             answer = await self._client.get_records(
                 self.shard_id, iterator, 1, lambda answer: answer, on_outage=self._note
             )
@@ -446,47 +579,29 @@ class ShardReader:
 
     # Answers.
 
-    def _take_apart(self, answer: GetRecordsAnswer) -> tuple[GetRecordsAnswer, Deaggregated | None]:
-        if not (self._options.deaggregate and answer.batch.num_rows):
-            return answer, None
-        hash_range = self.shard.hash_range if self._options.hash_range_check else None
-        most = self._options.max_batch_bytes
-        try:
-            return answer, deaggregate(answer.batch, hash_range, max_batch_bytes=most)
-        except OverflowError:
-            raise AnswerTooLarge(
-                f"{self.shard_id}: the {answer.batch.num_rows} records from {answer.batch[0].sequence_number} on hold "
-                f"KPL aggregates whose user records take more than max_batch_bytes, {most} bytes. None of them was "
-                f"delivered. Allow more, or take fewer records at once by record_limit (now "
-                f"{self._options.record_limit}); deaggregate=False delivers aggregates as they are"
-            ) from None
-
-    async def _take(self, answer: GetRecordsAnswer, result: Deaggregated | None) -> bool:
-        """Queue an answer; whether it was the last one of the shard.
-
-        Args:
-            answer: as it came.
-            result: its batch with the aggregates taken apart, if they are to be.
-        """
+    async def _take(self, answer: _Answer) -> bool:
+        """Queue an answer; whether it was the last one of the shard."""
         self._policy.succeeded()
         self.healthy = True
         self.successes += 1
         behind = answer.millis_behind_latest
-        self._at_tip = not behind
+        is_at_tip = not behind if behind is not None else answer.last is None
+        if not is_at_tip:
+            self._at_tip_since = None
+        elif self._at_tip_since is None:
+            self._at_tip_since = asyncio.get_running_loop().time()
         if behind is not None:
             self._metrics.gauge(MetricType.CONSUMER_ITERATOR_AGE, behind, self._labels)
-        if answer.batch.num_rows:
-            self._metrics.increment(MetricType.CONSUMER_RECORDS_RECEIVED, answer.batch.num_rows, self._labels)
-            self._metrics.increment(MetricType.CONSUMER_BYTES_RECEIVED, answer.batch.nbytes, self._labels)
-            if not await self._queue_all(answer.batch, result):
+        if answer.last is not None:
+            if not await self._queue_all(answer.records, answer.last, answer.held):
                 return False
         elif self._options.empty_answers and self.queue.is_empty:  # ticks of a slow batch do not heap up behind it
-            self.queue.put(Fetched(self, answer.batch, None, self.rows))
+            self.queue.put(Fetched(self, answer.records, None, self.rows))
         self._iterator = answer.next_shard_iterator
         if self._iterator is None:
             self._end(answer.child_shards)
             return True
-        if not answer.batch.num_rows and not behind:
+        if answer.last is None and not behind:
             pause = max(self._options.interval, self._options.sleep_time_no_records)
             self._next_call = asyncio.get_running_loop().time() + pause
         return False
@@ -496,11 +611,15 @@ class ShardReader:
         self.ended = True
         self.queue.put(ShardEnded(self))
 
-    async def _queue_all(self, batch: RecordBatch, result: Deaggregated | None) -> bool:
-        """Queue the records of an answer as there is room; False if the rest has to be fetched again."""
-        if result is not None:
-            self._count(result)
-        records = self._without_processed(batch if result is None else result.batch)
+    async def _queue_all(self, records: RecordBatch, last: str, held: Reservation) -> bool:
+        """Queue the records of an answer as there is room; False if the rest has to be fetched again.
+
+        Args:
+            records: of it, with the aggregates taken apart if that is to be.
+            last: sequence number of the last one as it came.
+            held: the memory that they take.
+        """
+        records = self._without_processed(records)
         offset = 0
         while offset < records.num_rows:
             if not await self._wait_for_room():
@@ -514,18 +633,17 @@ class ShardReader:
             end = whole_records(records, offset, self.queue.room)
             last_row = records[end - 1]
             sub = last_row.sub_sequence_number if self._options.sub_sequences else None
-            self._queue(records.slice(offset, end - offset), Place(last_row.sequence_number, sub))
+            self._queue(records.slice(offset, end - offset), Place(last_row.sequence_number, sub), held)
             offset = end
-        last = batch[batch.num_rows - 1].sequence_number
         if self.start.place is None or self.start.place.sequence_number != last:
             # The last records were aggregates that gave nothing; the shard's position still moves past them.
-            self._queue(batch.slice(0, 0), Place(last))
+            self._queue(records.slice(0, 0), Place(last), held)
         return True
 
-    def _queue(self, batch: RecordBatch, place: Place) -> None:
+    def _queue(self, batch: RecordBatch, place: Place, held: Reservation) -> None:
         self._watch.moved(_arrival(batch[batch.num_rows - 1]) if batch.num_rows else None)
         self.rows += batch.num_rows
-        self.queue.put(Fetched(self, batch, place, self.rows))
+        self.queue.put(Fetched(self, batch, place, self.rows, held.share()))
         self.start = Start(self.start.iterator_type, place=Place(place.sequence_number))
         stream = {"stream_name": self._labels["stream_name"]}
         self._metrics.gauge(MetricType.CONSUMER_QUEUE_SIZE, self.queue.rows, stream)
@@ -557,14 +675,17 @@ class ShardReader:
         place = self.start.place
         if place is None:
             return batch
-        processed, until = 0, place.sub_sequence_number
-        for record in batch:
-            sub = record.sub_sequence_number
+        sequence, until = place.sequence_number, place.sub_sequence_number
+
+        def is_left(row: int) -> bool:
+            record = batch[row]
+            if record.sequence_number != sequence:
+                return True
             # Without sub-sequence numbers nobody knows which user records are in it: then it comes again.
-            if record.sequence_number != place.sequence_number or (until is not None and (sub is None or sub > until)):
-                break
-            processed += 1
-        return batch.slice(processed)
+            sub = record.sub_sequence_number
+            return until is not None and (sub is None or sub > until)
+
+        return batch.slice(bisect(range(batch.num_rows), False, key=is_left))
 
 
 def whole_records(batch: RecordBatch, offset: int, room: int) -> int:
@@ -575,8 +696,8 @@ def whole_records(batch: RecordBatch, offset: int, room: int) -> int:
     end = min(offset + max(room, 1), batch.num_rows)
     if end < batch.num_rows and batch[end - 1].sub_sequence_number is not None:
         sequence = batch[end - 1].sequence_number
-        while end < batch.num_rows and batch[end].sequence_number == sequence:
-            end += 1
+        # Rows of one sequence number are neighbours, and there may be a hundred thousand of them.
+        end += bisect(range(end, batch.num_rows), False, key=lambda row: batch[row].sequence_number != sequence)
     return end
 
 

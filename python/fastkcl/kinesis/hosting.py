@@ -35,12 +35,13 @@ from fastkcl.kcl.errors import CheckpointError, LocalProtocolError
 from fastkcl.kcl.failures import FailurePolicy
 from fastkcl.kcl.processor import BatchProcessor, ShardContext, check_processor, refuse_deferred_result
 from fastkcl.kinesis.bounds import check_count, within
+from fastkcl.kinesis.budget import MAX_QUEUE_BYTES
 from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place, check_checkpointer
 from fastkcl.kinesis.client import StreamClient, StreamOptions
 from fastkcl.kinesis.exceptions import ValidationError
 from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, OnDataLoss, ShardReader
 from fastkcl.kinesis.metrics import get_metrics_collector
-from fastkcl.kinesis.reading import IteratorType, ReadOptions, StreamReader
+from fastkcl.kinesis.reading import LOOK_SECONDS, IteratorType, ReadOptions, StreamReader
 from fastkcl.kinesis.record_queue import Failed, Fetched, RecordQueue, ShardEnded, ShardLost
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ async def run_processors(
     stop: asyncio.Event | None = None,
     idle_timeout: float | None = None,
     max_queue_size: int = 10_000,
+    max_queue_bytes: int = MAX_QUEUE_BYTES,
     max_shard_consumers: int | None = None,
     record_limit: int = 10_000,
     sleep_time_no_records: float = 2,
@@ -98,8 +100,10 @@ async def run_processors(
         make_processor: gives a new processor for each shard.
         checkpointer: where positions are kept; it is closed at the end.
         stop: ends the run when it is set.
-        idle_timeout: ends the run when nothing has come for so many seconds; None for never.
+        idle_timeout: ends the run when nothing has come for so many seconds at the tips of all shards; None for never.
         max_queue_size: records of each shard that are fetched ahead.
+        max_queue_bytes: see `Consumer`. A batch counts until process_batch has returned; what a processor keeps of it
+            is the processor's to bound.
         max_shard_consumers: see `Consumer`, as for all that follow.
         record_limit: see there.
         sleep_time_no_records: see there; a shard without records has its tick as often.
@@ -158,6 +162,7 @@ async def run_processors(
         hash_range_check=hash_range_check,
         max_batch_bytes=max_batch_bytes,
         on_data_loss=on_data_loss,
+        max_queue_bytes=max_queue_bytes,
         empty_answers=True,
     )
     metrics = options.get("metrics_collector") or get_metrics_collector()
@@ -209,11 +214,17 @@ class _Host:
     async def run(self, stop: asyncio.Event, idle_timeout: float | None) -> None:
         """Wait until it is over."""
         waiting = [asyncio.create_task(event.wait()) for event in (stop, self._failed)]
+        pause = None if idle_timeout is None else min(idle_timeout, LOOK_SECONDS)
         try:
             while not self._failed.is_set():
-                done, _ = await asyncio.wait(waiting, timeout=idle_timeout, return_when=asyncio.FIRST_COMPLETED)
-                if done or (idle_timeout is not None and self._is_idle(idle_timeout)):
-                    break
+                done, _ = await asyncio.wait(waiting, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+                if stop.is_set():
+                    log.info("%s: the run ends: it was asked to stop", self.stream_name)
+                elif idle_timeout is not None and self._is_idle(idle_timeout):
+                    log.info("%s: the run ends: nothing has come for %g s, at the tips", self.stream_name, idle_timeout)
+                elif not done:
+                    continue
+                break
         finally:
             for task in waiting:
                 task.cancel()
@@ -221,7 +232,7 @@ class _Host:
 
     def _is_idle(self, seconds: float) -> bool:
         busy = any(shard.is_busy for shard in self._shards.values())
-        return self.stream.is_quiet and not busy and time.monotonic() - self.active_at >= seconds
+        return self.stream.is_quiet(seconds) and not busy and time.monotonic() - self.active_at >= seconds
 
     def fail(self, error: Exception) -> None:
         """End the run; the first error is what it ends with."""
@@ -248,6 +259,7 @@ class _Host:
             self.fail(error)
         finally:
             self._shards.pop(shard.reader, None)
+            shard.reader.queue.clear()
 
     async def shut_down(self) -> None:
         """Read no more, and let the processors shut down."""
@@ -362,7 +374,10 @@ class _HostedShard:
             entry = queue.take()
             match entry:
                 case Fetched():
-                    await self._process(entry, processor, checkpointer, counters)
+                    try:
+                        await self._process(entry, processor, checkpointer, counters)
+                    finally:
+                        entry.release()
                 case ShardEnded():
                     self.is_at_end = True
                     await self._call_guarded("shard_ended", lambda: processor.shard_ended(checkpointer), processor)

@@ -25,6 +25,7 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from fastkcl.kinesis.bounds import check_count
+from fastkcl.kinesis.budget import MAX_QUEUE_BYTES, ByteBudget, CallSizes
 from fastkcl.kinesis.checkpoints.base import (
     SHARD_END,
     BindsStream,
@@ -49,12 +50,14 @@ from fastkcl.kinesis.sharing import Share
 from fastkcl.kinesis.topology import Origin, Shard, Topology
 from fastkcl.kinesis.trimmed import is_of_shard
 
-__all__ = ["IteratorType", "ReadOptions", "StreamReader"]
+__all__ = ["LOOK_SECONDS", "IteratorType", "ReadOptions", "StreamReader"]
 
 log = logging.getLogger(__name__)
 
 REFRESH_SECONDS = 60.0
 ALLOCATE_SECONDS = 2.0
+LOOK_SECONDS = 0.1
+"""Between two looks whether all shards have been quiet for long enough."""
 
 IteratorType = Literal["TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"]
 
@@ -73,6 +76,7 @@ class ReadOptions:
         deaggregate: take KPL aggregates apart.
         hash_range_check: drop aggregates with keys that their shard does not own.
         max_batch_bytes: of an answer with its aggregates taken apart, 1 to 2**31 - 1.
+        max_queue_bytes: of all shards together, answers under way included, 1 or more.
         empty_answers: queue empty batches, too.
         on_data_loss: what to do about a position that the stream has trimmed.
 
@@ -90,6 +94,7 @@ class ReadOptions:
     deaggregate: bool = True
     hash_range_check: bool = True
     max_batch_bytes: int = MAX_BATCH_BYTES
+    max_queue_bytes: int = MAX_QUEUE_BYTES
     empty_answers: bool = False
     on_data_loss: OnDataLoss = "continue"
 
@@ -111,6 +116,7 @@ class ReadOptions:
         if not self.sleep_time_no_records >= 0:
             raise ValidationError(f"sleep_time_no_records must be 0 s or more, not {self.sleep_time_no_records}")
         check_count("max_batch_bytes", self.max_batch_bytes, 1, 2**31 - 1)
+        check_count("max_queue_bytes", self.max_queue_bytes, 1)
         if self.on_data_loss not in get_args(OnDataLoss):
             raise ValidationError(f'on_data_loss must be "continue" or "raise", not {self.on_data_loss!r}')
         if not 1 <= self.shard_fetch_rate <= 5:
@@ -132,6 +138,7 @@ class StreamReader:
     Attributes:
         topology: the shards that there are.
         readers: of the shards that are ours, by id.
+        budget: the memory that they share.
     """
 
     def __init__(
@@ -155,6 +162,8 @@ class StreamReader:
         self._on_failure = on_failure
         self._on_reader = on_reader
         self._metrics = metrics
+        self.budget = ByteBudget(options.max_queue_bytes, lambda: len(self.readers))
+        self._sizes = CallSizes()
         self._labels = {"stream_name": client.stream_name}
         self._sub_sequences: bool = getattr(checkpointer, "sub_sequences", False)
         self._tasks: dict[ShardReader | None, asyncio.Task[None]] = {}  # None: that looks for shards
@@ -351,6 +360,8 @@ class StreamReader:
             is_listed=lambda: self._is_listed(shard_id),
             metrics=self._metrics,
             labels={**self._labels, "shard_id": shard_id},
+            budget=self.budget,
+            sizes=self._sizes,
             on_change=self._changed.set,
         )
         log.info("%s: ours, from %s", shard_id, position or reader.start.iterator_type)
@@ -482,15 +493,14 @@ class StreamReader:
         """Whether all shards that could be allocated know where to read."""
         return self._look_is_done and all(reader.has_iterator or reader.ended for reader in self.readers.values())
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether nothing is wrong, and nothing under way: no records means that there are none.
+    def is_quiet(self, seconds: float) -> bool:
+        """Whether nothing is wrong, and all shards have been at their tips for so many seconds.
 
         Not while all shards are other consumers': theirs may become ours.
         """
         if not self._look_is_done or (not self.readers and self.topology.startable):
             return False
-        return all(reader.is_quiet for reader in self.readers.values())
+        return all(reader.is_quiet(seconds) for reader in self.readers.values())
 
     async def wait_for_change(self) -> None:
         """Wait until `is_ready` may have changed."""

@@ -23,7 +23,7 @@ import json
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 from fastkcl._core import GetRecordsAnswer, decode_get_records
 from fastkcl.kinesis.aggregators import OutputItem
@@ -34,6 +34,9 @@ from fastkcl.kinesis.exceptions import StreamDoesNotExist, ValidationError
 from fastkcl.kinesis.producer import Producer, check_key, random_key
 from fastkcl.kinesis.sent import PutResult, Sent
 from fastkcl.kinesis.shards import hash_key
+
+if TYPE_CHECKING:
+    from fastkcl.kinesis.bodies import Gate
 
 __all__ = [
     "MemoryRecord",
@@ -251,13 +254,17 @@ class _MemoryClient(StreamClient):
         then: Callable[[GetRecordsAnswer], _T],
         *,
         on_outage: Callable[[BaseException], None] | None = None,
+        gate: Gate | None = None,
     ) -> _T:
         """Read from a shard; where there is nothing new, wait a moment for it."""
         del on_outage
         index, place = map(int, iterator.split(":"))
         shard = MockKinesisBackend.get_stream(self.stream_name).shards[index]
         await shard.wait_for(place)
-        return then(decode_get_records(_answer(shard, index, place, limit), _JSON, shard_id=shard_id))
+        body = _answer(shard, index, place, limit)
+        if gate is not None:
+            await gate(len(body))
+        return then(decode_get_records(body, _JSON, shard_id=shard_id))
 
 
 def _description(shard: MemoryShard) -> dict[str, Any]:
