@@ -162,7 +162,9 @@ def test_what_is_no_hash_key(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"processor": JsonLineProcessor()}, {"processor": KPLStringProcessor()}, {"aggregate": True}], ids=str
+    "options",
+    [{"processor": JsonLineProcessor()}, {"processor": KPLStringProcessor()}, {"aggregate": True}],
+    ids=["lines", "KPL", "aggregate"],
 )
 def test_a_hash_key_for_records_of_several_items(options: dict[str, Any]) -> None:
     async def main() -> None:
