@@ -223,12 +223,20 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             Whether a shard was finished by somebody since the last look.
 
         Raises:
-            Exception: what the backend failed with.
+            Exception: what the backend failed with, where no shard is ours. Who has some goes on with them, with a line in
+                the log.
         """
         if not self.balance:
             return False
         began = self._clock()
-        leases = await self._look(shard_ids)
+        try:
+            leases = await self._look(shard_ids)
+        except Exception as error:
+            if not self._leases:
+                raise
+            log.warning("%s: no look at the group's leases, the next one tries again: %r", self.get_ref(), error)
+            self._shares = {}
+            return False
         if leases is None:
             return False
         for shard_id in self._keeper.looked(leases, began=began, ended=self._clock()):
