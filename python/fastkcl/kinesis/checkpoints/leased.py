@@ -223,7 +223,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             Whether a shard was finished by somebody since the last look.
 
         Raises:
-            Exception: what the backend failed with, if no shard is ours. Who has some goes on, and the log says what it was.
+            Exception: what the backend failed with, if no shard is ours. Who has some goes on, and the log says it.
         """
         if not self.balance:
             return False
