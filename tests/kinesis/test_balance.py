@@ -268,3 +268,23 @@ async def test_a_look_while_a_shard_is_given_back(backend: Backend) -> None:
     assert backend.stored(SHARDS[0])[0] is None
     assert places.is_allocated(SHARDS[1])
     await places.close()
+
+
+@awaited
+async def test_a_look_that_fails(backend: Backend, caplog: pytest.LogCaptureFixture) -> None:
+    """Who has shards goes on with them, and with their positions; who has none says it."""
+    one, two = [await member(backend, id) for id in "ab"]
+    await turn(one, SHARDS[:2])
+
+    async def away(shard_ids: object) -> Any:
+        raise OSError("no route")
+
+    one._look = two._look = away  # type: ignore[method-assign]
+    assert await turn(one, SHARDS[:2]) == SHARDS[:2]
+    assert "no route" in caplog.text
+    await one.checkpoint(SHARDS[0], backend.position(1))
+    assert await turn(one, SHARDS[:3]) == SHARDS[:2]
+    with pytest.raises(OSError, match="no route"):
+        await two.share(SHARDS)
+    for places in (one, two):
+        await places.close()

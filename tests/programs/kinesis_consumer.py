@@ -23,7 +23,7 @@ OPTIONS = json.loads(os.environ.get("OPTIONS", "{}"))
 async def main():
     consumer = Consumer(
         STREAM,
-        checkpointer=KINDS[KIND](STREAM, id=ID, session_timeout=FAILOVER, heartbeat_frequency=FAILOVER / 6, **OPTIONS),
+        checkpointer=KINDS[KIND](STREAM, id=ID, session_timeout=FAILOVER, heartbeat_frequency=FAILOVER / 3, **OPTIONS),
         processor=StringProcessor(),
         output="records",
         idle_timeout=None,

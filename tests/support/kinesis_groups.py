@@ -52,7 +52,7 @@ class Group:
         self.folder = folder
         path = os.pathsep.join([str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])])
         self.environment = {**os.environ, **aws.environment, **variables, "PYTHONPATH": path}
-        self.environment["FAILOVER"] = str(failover)
+        self.failover = failover
         self.stream = make_stream(aws, shards)
         self.kinesis = aws.client("kinesis")
         self.rounds = 0
@@ -60,7 +60,8 @@ class Group:
 
     def start(self, id: str, *more: str, program: str = "kinesis_consumer.py", out: str | None = None) -> None:
         command = [sys.executable, str(PROGRAMS / program), self.stream, self.kind, id, str(self.folder / (out or id))]
-        self.processes[id] = subprocess.Popen([*command, *more], env=self.environment)
+        environment = {**self.environment, "FAILOVER": str(self.failover)}
+        self.processes[id] = subprocess.Popen([*command, *more], env=environment)
 
     def lines(self, id: str) -> list[Line]:
         path = self.folder / id

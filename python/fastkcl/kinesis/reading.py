@@ -298,12 +298,12 @@ class StreamReader:
         while finished:
             finished = False
             if isinstance(self._checkpointer, SharesShards):
-                await self._balance(self._checkpointer)
+                await self._look_at_group(self._checkpointer)
             for shard in self.topology.startable:
                 if shard.shard_id not in self.readers and self._has_place_for(shard):
                     finished |= await self._take(shard)
 
-    async def _balance(self, checkpointer: SharesShards) -> None:
+    async def _look_at_group(self, checkpointer: SharesShards) -> None:
         """Let the checkpointer choose which shards it gives us; where another consumer has finished one, list anew."""
         startable = [shard.shard_id for shard in self.topology.startable]
         restartable = self._options.iterator_type != "LATEST"

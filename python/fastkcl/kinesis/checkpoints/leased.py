@@ -227,12 +227,19 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
 
         Raises:
             AnotherStream: a consumer of another stream has left leases of these shards.
-            Exception: what the backend failed with.
+            Exception: what the backend failed with, if no shard is ours. Who has some goes on, and the log says it.
         """
         if not self.balance:
             return False
         began = self._clock()
-        leases = await self._look(shard_ids)
+        try:
+            leases = await self._look(shard_ids)
+        except Exception as error:
+            if not self._leases:
+                raise
+            log.warning("%s: no look at the group's leases, the next one tries again: %r", self.get_ref(), error)
+            self._shares = {}
+            return False
         if leases is None:
             return False
         for lease in leases:
