@@ -25,7 +25,7 @@ from fastkcl.kinesis import (
     ValidationError,
     run_processors,
 )
-from fastkcl.kinesis.checkpoints import dynamodb_table
+from fastkcl.kinesis.checkpoints import dynamodb_table, table_errors
 from fastkcl.kinesis.checkpoints.table_errors import account_of_key
 from fastkcl.kinesis.topology import Shard
 from fastkcl.local_aws import Fault, LocalAws
@@ -232,6 +232,7 @@ def test_a_session_of_ones_own(aws: LocalAws, kind: type[Any], profile: AioSessi
 
 def test_a_denied_table(own_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
     """At once: the API call, the table, the region and the account."""
+    monkeypatch.setattr(table_errors, "_STS_SECONDS", 60.0)
     for name, value in own_aws.environment.items():
         monkeypatch.setenv(name, value)
     stream, group = make_stream(own_aws), new_name()

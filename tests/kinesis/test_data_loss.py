@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,10 +15,13 @@ from fastkcl.kinesis import (
     InMemoryMetricsCollector,
     KCLCheckPointer,
     MemoryCheckPointer,
+    RedisCheckPointer,
     fetch,
     run_processors,
     trimmed,
 )
+from fastkcl.kinesis.client import StreamClient
+from fastkcl.kinesis.topology import Shard
 from fastkcl.kinesis.trimmed import TrimWatch, arrival_of, is_of_shard
 from fastkcl.local_aws import Fault, LocalAws
 from kinesis_helpers import QUICK, assert_each_once, numbered, put, take, take_all
@@ -31,8 +34,8 @@ HOUR = 3600.0
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalAws]:
-    """Local AWS whose records stay for 10 s."""
-    with LocalAws(streams={STREAM: 1}, retention_seconds=10) as aws:
+    """Local AWS whose records stay for half a minute."""
+    with LocalAws(streams={STREAM: 1}, retention_seconds=30) as aws:
         for name, value in aws.environment.items():
             monkeypatch.setenv(name, value)
         yield aws
@@ -50,7 +53,7 @@ def trim_all(aws: LocalAws) -> None:
 
 async def read(count: int | None = None, **options: Any) -> list[int]:
     """The numbers of so many records, or of all."""
-    async with Consumer(STREAM, **{**QUICK, **options}) as consumer:
+    async with Consumer(STREAM, **{**QUICK, "idle_timeout": 2, **options}) as consumer:
         items = await (take_all(consumer) if count is None else take(consumer, count))
     return [item["n"] for item in items]
 
@@ -74,30 +77,24 @@ def stop_for_longer_than_the_retention(aws: LocalAws, kept: Any, **options: Any)
 
 
 def test_a_trimmed_position_is_said(short: LocalAws, caplog: pytest.LogCaptureFixture) -> None:
+    """Where it stops, nothing is delivered or written until somebody says so; then what is left is read."""
     kept, metrics = MemoryCheckPointer(), InMemoryMetricsCollector()
     stop_for_longer_than_the_retention(short, kept)
-    position = kept.get_all_checkpoints()[SHARD_0]
+    before = kept.get_all_checkpoints()
+    with pytest.raises(DataLossError) as raised:
+        asyncio.run(read(checkpointer=kept, on_data_loss="raise"))
+    assert (raised.value.shard_id, raised.value.position) == (SHARD_0, before[SHARD_0])
+    assert 'on_data_loss="continue"' in str(raised.value)
+    assert kept.get_all_checkpoints() == before
+
+    caplog.clear()
     assert asyncio.run(read(checkpointer=kept, metrics_collector=metrics)) == list(range(200, 300))
     (error,) = errors(caplog)
-    for said in (f"{STREAM}/{SHARD_0}", str(position), "came at 20", "oldest record left", "the retention 1 h"):
+    for said in (f"{STREAM}/{SHARD_0}", str(before[SHARD_0]), "came at 20", "oldest record left", "the retention 1 h"):
         assert said in error
     assert losses(metrics) == {f"consumer_data_loss_total{{shard_id={SHARD_0},stream_name={STREAM}}}": 1}
     assert asyncio.run(read(checkpointer=kept)) == []
     assert len(errors(caplog)) == 1
-
-
-def test_a_trimmed_position_stops(short: LocalAws, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is delivered or written until somebody says so; then what is left is read."""
-    kept = MemoryCheckPointer()
-    stop_for_longer_than_the_retention(short, kept)
-    before = kept.get_all_checkpoints()
-    for _ in range(2):
-        with pytest.raises(DataLossError) as raised:
-            asyncio.run(read(checkpointer=kept, on_data_loss="raise"))
-    assert (raised.value.shard_id, raised.value.position) == (SHARD_0, before[SHARD_0])
-    assert 'on_data_loss="continue"' in str(raised.value)
-    assert kept.get_all_checkpoints() == before
-    assert asyncio.run(read(checkpointer=kept)) == list(range(200, 300))
 
 
 def test_all_of_it_is_trimmed_and_more_comes_later(short: LocalAws, caplog: pytest.LogCaptureFixture) -> None:
@@ -280,6 +277,48 @@ def test_a_shard_that_is_no_longer_listed_is_finished(
     assert sorted(item["key"] for item in items if item["n"] == 20) == [0, 1, 2, 3]
     assert len(losses(metrics)) == 1
     assert any("no longer listed" in error for error in errors(caplog))
+
+
+@pytest.mark.parametrize("kind", ["memory", "redis", "dynamodb", "kcl"])
+def test_children_of_a_shard_that_is_gone_are_read_from_their_first_record(
+    own_aws: LocalAws,
+    redis: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    """Also with LATEST: while the group was stopped its shard was split, and has left the list with its last record."""
+    for name, value in {**own_aws.environment, **redis}.items():
+        monkeypatch.setenv(name, value)
+    stream, group, memory = make_stream(own_aws), new_name(), MemoryCheckPointer()
+    kinds: dict[str, Callable[[], Any]] = {
+        "memory": lambda: memory,
+        "redis": lambda: RedisCheckPointer(group),
+        "dynamodb": lambda: DynamoDBCheckPointer(group),
+        "kcl": lambda: KCLCheckPointer(group, initial_position="LATEST"),
+    }
+
+    async def before() -> None:
+        async with Consumer(stream, **QUICK, iterator_type="LATEST", checkpointer=kinds[kind]()) as consumer:
+            await consumer.wait_ready()
+            await asyncio.to_thread(put, own_aws, stream, numbered(4, 2))
+            await take(consumer, 8)
+
+    async def after() -> list[Any]:
+        async with Consumer(stream, **QUICK, iterator_type="LATEST", checkpointer=kinds[kind]()) as consumer:
+            return await take(consumer, 4)
+
+    asyncio.run(before())
+    client(own_aws).split_shard(StreamName=stream, ShardToSplit=SHARD_0, NewStartingHashKey=str(1 << 127))
+    put(own_aws, stream, numbered(4, 1, start=2))
+    listed = StreamClient.list_shards
+
+    async def without_the_parent(self: StreamClient) -> list[Shard]:
+        return [shard for shard in await listed(self) if shard.shard_id != SHARD_0]
+
+    monkeypatch.setattr(StreamClient, "list_shards", without_the_parent)
+    assert sorted(item["key"] for item in asyncio.run(after())) == [0, 1, 2, 3]
+    assert any(f"{SHARD_0} is no longer listed" in record.getMessage() for record in caplog.records)
 
 
 def test_a_stream_that_was_made_again_is_another_one(own_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:

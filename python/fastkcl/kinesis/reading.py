@@ -31,9 +31,11 @@ from fastkcl.kinesis.checkpoints.base import (
     BindsStream,
     CheckPointer,
     EndsShards,
+    KeepsPositions,
     ListsShards,
     Place,
     SharesShards,
+    was_read,
 )
 from fastkcl.kinesis.client import Failure, StreamClient, failure_of
 from fastkcl.kinesis.exceptions import (
@@ -333,6 +335,8 @@ class StreamReader:
             return True
         if not is_ours:
             return False
+        if not was_read(position):
+            await self._follow_gone_parents(shard)
         at_latest = self._options.iterator_type == "LATEST"
         origin = self.topology.begin(shard_id, has_position=position is not None, at_latest=at_latest)
         if origin is Origin.NOWHERE:
@@ -369,6 +373,25 @@ class StreamReader:
         self._run(reader, self._read(reader))
         self._on_reader(reader)
         return False
+
+    async def _follow_gone_parents(self, shard: Shard) -> None:
+        """Let a shard begin at its first record if it follows one that was read, and is no longer listed."""
+        if not isinstance(self._checkpointer, KeepsPositions):
+            return
+        for parent in shard.parents:
+            if self.topology.has(parent) or self.topology.is_finished(parent):
+                continue
+            position = await self._checkpointer.position(parent)
+            if was_read(position):
+                self.topology.finish_for_all(parent)
+                if position != SHARD_END:
+                    log.warning(
+                        "%s is no longer listed: if %s was not its last record, later ones are lost; %s, which follows "
+                        "it, is read from its first record",
+                        parent,
+                        position,
+                        shard.shard_id,
+                    )
 
     def _check_position(self, shard: Shard, position: str | None) -> None:
         """Refuse a position that cannot be in the shard.

@@ -40,10 +40,12 @@ __all__ = [
     "BindsStream",
     "CheckPointer",
     "EndsShards",
+    "KeepsPositions",
     "ListsShards",
     "Place",
     "SharesShards",
     "check_checkpointer",
+    "was_read",
 ]
 
 SHARD_END = "SHARD_END"
@@ -85,6 +87,11 @@ class Place(NamedTuple):
         if self.sub_sequence_number is None:
             return self.sequence_number
         return f"{self.sequence_number}/{self.sub_sequence_number}"
+
+
+def was_read(position: str | None) -> bool:
+    """Whether a position says that records of its shard were processed."""
+    return position is not None and (position == SHARD_END or Place.parse(position) is not None)
 
 
 def _is_decimal(text: str) -> bool:
@@ -163,6 +170,14 @@ class EndsShards(Protocol):
         Raises:
             CheckpointOwnershipConflict: it is another's by now.
         """
+
+
+@runtime_checkable
+class KeepsPositions(Protocol):
+    """A checkpointer that can be asked for the position of a shard that is not to be allocated."""
+
+    async def position(self, shard_id: str) -> str | None:
+        """The position of a shard, whoever has it; None if it has none."""
 
 
 @runtime_checkable

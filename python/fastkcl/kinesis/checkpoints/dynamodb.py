@@ -133,6 +133,11 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
         given = {f":{name}": value for name, value in values.items()}
         return await self._table.update(shard_id, expression, condition, names, given)
 
+    async def position(self, shard_id: str) -> str | None:
+        """The position of a shard, whoever has it; None if it has none."""
+        item = await self._table.read(shard_id)
+        return None if item is None else item.get("sequence", {}).get("S")
+
     async def _take(self, shard_id: str) -> tuple[bool, str | None]:
         now = int(self._now())
         # Whole seconds: more than the timeout apart, they are at least the timeout apart.

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
-from fastkcl.kinesis.checkpoints.table_errors import is_lasting, is_unreachable, table_error
+from fastkcl.kinesis.checkpoints.table_errors import account_of_arn, is_lasting, is_unreachable, table_error
 from fastkcl.kinesis.client import check_session
 from fastkcl.kinesis.exceptions import CheckpointTableError, ValidationError
 
@@ -78,6 +78,7 @@ class Table:
         self._bound_region: str | None = None
         self._given_session = session
         self._session: Any = None
+        self._account: str | None = None
         self._stack = AsyncExitStack()
         self._client: Any = None
         self._opening = asyncio.Lock()
@@ -169,7 +170,13 @@ class Table:
 
     async def _named(self, error: BaseException, operation: str) -> CheckpointTableError:
         return await table_error(
-            error, operation, self.name, self._region_of(self._session), self._session, self._endpoint_url
+            error,
+            operation,
+            self.name,
+            self._region_of(self._session),
+            self._session,
+            self._endpoint_url,
+            self._account,
         )
 
     async def _open(self) -> Any:  # noqa: ANN401 - aiobotocore's clients have no types
@@ -216,6 +223,7 @@ class Table:
             raise ValidationError(
                 f"there is no DynamoDB table {self.name} in {region}; create_table=True makes it"
             ) from None
+        self._account = account_of_arn(table.get("TableArn", ""))
         keys = [(key["AttributeName"], key["KeyType"]) for key in table["KeySchema"]]
         types = {each["AttributeName"]: each["AttributeType"] for each in table["AttributeDefinitions"]}
         if keys != [(self._key, "HASH")] or types.get(self._key) != "S":

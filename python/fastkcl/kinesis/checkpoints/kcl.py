@@ -35,7 +35,7 @@ import copy
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fastkcl.kinesis.checkpoints.base import SHARD_END, Place
+from fastkcl.kinesis.checkpoints.base import SHARD_END, Place, was_read
 from fastkcl.kinesis.checkpoints.dynamodb_table import Item, Table, number, string
 from fastkcl.kinesis.checkpoints.leased import LeasedCheckPointer
 from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, ValidationError
@@ -161,6 +161,11 @@ class KCLCheckPointer(LeasedCheckPointer):
             return False, None
         return await self._own(shard_id, item)
 
+    async def position(self, shard_id: str) -> str | None:
+        """The position of a shard, whoever has its lease; None if there is no lease."""
+        lease = await self._table.read(shard_id)
+        return None if lease is None else _position(lease)
+
     async def _take(self, shard_id: str) -> tuple[bool, str | None]:
         lease = await self._table.read(shard_id)
         if lease is None:
@@ -212,6 +217,8 @@ class KCLCheckPointer(LeasedCheckPointer):
                 "shards_listed has told its parents"
             )
         is_child = any(parent in self._shards for parent in shard.parents)
+        for parent in () if is_child else shard.parents:  # no longer listed, but perhaps read
+            is_child |= was_read(await self.position(parent))
         low, high = shard.hash_range
         lease: dict[str, Mapping[str, Any]] = {
             "leaseCounter": number(0),

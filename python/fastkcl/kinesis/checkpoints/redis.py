@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import os
 from collections.abc import Awaitable, Collection, Sequence
 from typing import Any, ClassVar, cast
@@ -129,6 +130,12 @@ class RedisCheckPointer(LeasedCheckPointer):
 
     async def _run(self, script: str, shard_id: str, *arguments: str) -> Any:  # noqa: ANN401
         return await self._eval(script, [shard_id], self.get_ref(), *arguments)
+
+    async def position(self, shard_id: str) -> str | None:
+        """The position of a shard, whoever has it; None if it has none."""
+        text = await cast(Awaitable[Any], self._client.get(self._key(shard_id)))
+        sequence: str | None = None if text is None else json.loads(text).get("sequence")
+        return sequence
 
     async def _take(self, shard_id: str) -> tuple[bool, str | None]:
         taken, position = await self._run(_TAKE, shard_id, str(self.session_timeout), self._stream or "")

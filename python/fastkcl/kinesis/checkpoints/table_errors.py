@@ -19,7 +19,7 @@ from typing import Any
 from fastkcl.kinesis.client import Failure, error_code, failure_of
 from fastkcl.kinesis.exceptions import CheckpointTableError
 
-__all__ = ["account_of_key", "is_lasting", "is_unreachable", "table_error"]
+__all__ = ["account_of_arn", "account_of_key", "is_lasting", "is_unreachable", "table_error"]
 
 _ARN = re.compile(r"arn:[^:\s]*:(?:dynamodb|kinesis|iam|sts):[^:\s]*:(\d{12}):")
 _STS_SECONDS = 2.0
@@ -42,6 +42,7 @@ async def table_error(
     region: str,
     session: Any,  # noqa: ANN401
     endpoint: str | None,
+    account: str | None = None,
 ) -> CheckpointTableError:
     """An error with all that is needed to mend it.
 
@@ -52,8 +53,9 @@ async def table_error(
         region: the client's.
         session: aiobotocore's, with the credentials.
         endpoint: another DynamoDB than AWS.
+        account: the table's, if an earlier answer has said it.
     """
-    account = await _account_of(error, session, region, endpoint)
+    account = account or await _account_of(error, session, region, endpoint)
     where = f"{region} at {endpoint}" if endpoint else region
     said = f"no answer: {error!r}" if is_unreachable(error) else str(error) or repr(error)
     return CheckpointTableError(
@@ -66,9 +68,9 @@ async def table_error(
 
 
 async def _account_of(error: BaseException, session: Any, region: str, endpoint: str | None) -> str | None:  # noqa: ANN401
-    said = _ARN.search(str(error))
-    if said:
-        return said[1]
+    said = account_of_arn(str(error))
+    if said is not None:
+        return said
     with contextlib.suppress(Exception):
         async with asyncio.timeout(_STS_SECONDS):
             credentials = await session.get_credentials()
@@ -84,6 +86,12 @@ async def _account_of(error: BaseException, session: Any, region: str, endpoint:
             async with session.create_client("sts", region_name=region, config=config) as sts:
                 return str((await sts.get_caller_identity())["Account"])
     return None
+
+
+def account_of_arn(text: str) -> str | None:
+    """The account in the first ARN of a text; None if there is none."""
+    found = _ARN.search(text)
+    return None if found is None else found[1]
 
 
 def account_of_key(access_key_id: str) -> str | None:
