@@ -111,7 +111,7 @@ class TableState:
     unknown: tuple[str, ...]
     """Files that readers see and that belong to no shard with commits."""
     damage: tuple[str, ...] = ()
-    """What is wrong with no shard alone: entries of a Delta table's log, and its checkpoints."""
+    """What is wrong with no shard alone: a Delta table's entries and checkpoints, the id of a ParquetSink's table."""
 
     @property
     def ok(self) -> bool:
@@ -145,8 +145,13 @@ def inspect_table(path: str | os.PathLike[str]) -> TableState:
 
 def _inspect_parquet(root: Path) -> TableState:
     from fastkcl.spark.sinks.folders import data_folder
-    from fastkcl.spark.sinks.parquet import shards
+    from fastkcl.spark.sinks.parquet import read_id, shards
 
+    damage = []
+    try:
+        read_id(root)
+    except SinkError as error:
+        damage.append(str(error))
     # Before the commits, so that nothing is seen here whose commit is not seen below.
     visible: dict[str, set[str]] = {}
     for name in _visible_files(root):
@@ -155,7 +160,7 @@ def _inspect_parquet(root: Path) -> TableState:
         _inspect_parquet_shard(root, shard, folders, visible.pop(data_folder(folders), set()))
         for shard, folders in shards(root).items()
     )
-    return TableState(str(root), "ParquetSink", states, tuple(sorted(set().union(*visible.values()))))
+    return TableState(str(root), "ParquetSink", states, tuple(sorted(set().union(*visible.values()))), tuple(damage))
 
 
 def _visible_files(root: Path) -> Iterator[str]:
