@@ -241,7 +241,7 @@ class TestKCL:
 
     @awaited
     async def test_a_lease_through_its_life(self, table: KCL) -> None:
-        places = KCLCheckPointer(table.group, id="ours", session_timeout=60)
+        places = KCLCheckPointer(table.group, id="ours", session_timeout=60, heartbeat_frequency=30)
         half = ALL_HASH_KEYS[1] // 2
         first = shard(A, hash_range=(0, half))
         await places.shards_listed([first])
