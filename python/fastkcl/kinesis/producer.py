@@ -656,13 +656,15 @@ def check_key(partition_key: str) -> None:
         ValidationError: it is no text of 1 to 256 bytes in UTF-8.
     """
     if not isinstance(partition_key, str):
-        raise ValidationError(f"a partition key is a text, not {type(partition_key).__name__}")
+        raise ValidationError(f"a partition key must be a string, not {type(partition_key).__name__}")
     try:
         size = len(partition_key.encode())
     except UnicodeEncodeError as error:
         raise ValidationError(f"a partition key has to be UTF-8: {error}") from None
-    if not 1 <= size <= MAX_KEY_BYTES:
-        raise ValidationError(f"a partition key has 1 to {MAX_KEY_BYTES} bytes in UTF-8, not {size}")
+    if not size:
+        raise ValidationError("a partition key cannot be empty")
+    if size > MAX_KEY_BYTES:
+        raise ValidationError(f"a partition key must be {MAX_KEY_BYTES} bytes or less in UTF-8, not {size}")
 
 
 def random_key() -> str:
