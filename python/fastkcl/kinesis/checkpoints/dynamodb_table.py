@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 Item = Mapping[str, Mapping[str, Any]]
 
 FIRST_SECONDS = 8.0
-"""Until a table that does not answer is said to be away; the caller tries again."""
+"""Until a table that does not answer is said to be away."""
 
 _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
@@ -195,8 +195,7 @@ class Table:
                             "dynamodb", endpoint_url=self._endpoint_url, region_name=region, config=config
                         )
                     )
-                    async with asyncio.timeout(FIRST_SECONDS):
-                        is_there = await self._is_there(client)
+                    is_there = await self._look(client)
                     if not is_there:
                         operation = "CreateTable"
                         await self._make(client)
@@ -207,6 +206,20 @@ class Table:
                     raise
                 self._client = client
             return self._client
+
+    async def _look(self, client: Any) -> bool:  # noqa: ANN401
+        """Whether the table is there; a service that takes its time is waited for, and said to be away meanwhile."""
+        looking = asyncio.create_task(self._is_there(client), name=f"look at table {self.name}")
+        try:
+            await asyncio.wait([looking], timeout=FIRST_SECONDS)
+            if not looking.done():
+                silence = TimeoutError(f"for {FIRST_SECONDS:g} s; it is waited for")
+                log.warning("%s", await self._named(silence, "DescribeTable"))
+            return await looking
+        finally:
+            if not looking.done():
+                looking.cancel()
+                await asyncio.wait([looking])
 
     async def _is_there(self, client: Any) -> bool:  # noqa: ANN401
         """Whether there is such a table.
