@@ -14,6 +14,7 @@ Rules: needs the extra ``kinesis``.
 """
 
 from fastkcl._core import ChildShard, Deaggregated, GetRecordsAnswer, deaggregate, decode_get_records
+from fastkcl.kinesis.acknowledging import AckRecord
 from fastkcl.kinesis.aggregate import Aggregator, Entry, UserRecord
 from fastkcl.kinesis.aggregators import (
     BaseAggregator,
@@ -49,6 +50,7 @@ from fastkcl.kinesis.exceptions import (
     StreamExists,
     StreamShardLimit,
     StreamStatusInvalid,
+    UnacknowledgedError,
     UnknownException,
     ValidationError,
 )
@@ -83,6 +85,7 @@ from fastkcl.kinesis.serializers import JsonSerializer, MsgpackSerializer, Seria
 from fastkcl.kinesis.shards import ShardMap
 
 __all__ = [
+    "AckRecord",
     "Aggregator",
     "AnotherStream",
     "AnswerTooLarge",
@@ -146,6 +149,7 @@ __all__ = [
     "StringProcessor",
     "StringSerializer",
     "Timer",
+    "UnacknowledgedError",
     "UnknownException",
     "UserRecord",
     "ValidationError",

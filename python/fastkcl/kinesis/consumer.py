@@ -5,7 +5,8 @@
 The program acknowledges what it was given by asking for more; of several tasks each acknowledges what it was given
 itself. When it asks past a batch's last record, the batch's position is written, at once or behind
 (`checkpoint_interval`); `close` writes what is acknowledged of a batch as well. So a record is delivered again if the
-program dies with it, and never skipped.
+program dies with it, and never skipped. A program that works on several records at a time acknowledges each itself
+(`acknowledge="explicit"`, `fastkcl.kinesis.acknowledging`).
 
 Rules: ``async for`` ends when nothing has come for `idle_timeout` while all shards are at their tips, or after `close`,
 and a line in the log says which. All else that stops it is an exception; iterating again goes on where it was. Nothing
@@ -26,6 +27,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self, Unpack
 
+from fastkcl.kinesis.acknowledging import AckDelivery, Acknowledgements, AckRecord
 from fastkcl.kinesis.aggregators import BaseAggregator
 from fastkcl.kinesis.bounds import check_count, within
 from fastkcl.kinesis.budget import MAX_QUEUE_BYTES
@@ -42,7 +44,7 @@ from fastkcl.kinesis.delivery import (
     ItemDelivery,
     RecordError,
 )
-from fastkcl.kinesis.exceptions import ValidationError
+from fastkcl.kinesis.exceptions import UnacknowledgedError, ValidationError
 from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, OnDataLoss, ShardReader
 from fastkcl.kinesis.holders import Holders
 from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
@@ -61,6 +63,7 @@ CLOSE_SECONDS = 20.0
 
 OnRecordError = Literal["raise", "skip"] | Callable[[ConsumerRecord, Exception], object]
 Output = Literal["items", "records", "batches"]
+Acknowledge = Literal["next", "explicit"]
 
 MOST_WITHOUT_ITEMS = 256
 """Records without items that are passed before the event loop may run."""
@@ -92,6 +95,9 @@ class Consumer:
             with its bytes and the error, after which it is left out.
         output: "items" as the processor makes them, "records" for `ConsumerRecord` with metadata, "batches" for
             `fastkcl.RecordBatch` in its five canonical columns.
+        acknowledge: "next": asking for more acknowledges what was given before. "explicit", for records: each is
+            acknowledged by its `done` or by `ack`, in any order.
+        ack_timeout: seconds after which a record that is not acknowledged stops the iteration; of "explicit".
         deaggregate: take KPL aggregates apart; None to do it for batches, where the processor does, and with positions
             in KCL's lease table.
         hash_range_check: drop aggregates with keys that their shard does not own, as KCL does.
@@ -127,6 +133,8 @@ class Consumer:
         checkpoint_interval: float | None = None,
         on_record_error: OnRecordError = "raise",
         output: Output = "items",
+        acknowledge: Acknowledge = "next",
+        ack_timeout: float = 300,
         deaggregate: bool | None = None,
         hash_range_check: bool = True,
         max_batch_bytes: int = MAX_BATCH_BYTES,
@@ -152,12 +160,21 @@ class Consumer:
                 )
         if output not in ("items", "records", "batches"):
             raise ValidationError(f'output must be "items", "records" or "batches", not {output!r}')
+        if acknowledge not in ("next", "explicit"):
+            raise ValidationError(f'acknowledge must be "next" or "explicit", not {acknowledge!r}')
+        if acknowledge == "explicit" and output != "records":
+            raise ValidationError(f'acknowledge="explicit" is for output="records", not {output!r}')
+        if not ack_timeout > 0:
+            raise ValidationError(f"ack_timeout must be above 0 s, not {ack_timeout}")
         if on_record_error not in ("raise", "skip") and not callable(on_record_error):
             raise ValidationError(f'on_record_error must be "raise", "skip" or a function, not {on_record_error!r}')
         self._idle_timeout = idle_timeout
         self._checkpoint_interval = checkpoint_interval
         self._on_record_error = on_record_error
         self._output: Output = output
+        self._is_explicit = acknowledge == "explicit"
+        self._ack_timeout = ack_timeout
+        self._acks = Acknowledgements()
         # Where positions have sub-sequence numbers, as KCL's, records are what they are to KCL: user records.
         self._deaggregated = (
             deaggregate
@@ -191,7 +208,7 @@ class Consumer:
             on_failure=self._queue.put,
             metrics=self._metrics,
         )
-        self._delivery: Delivery | None = None
+        self._delivery: Delivery | AckDelivery | None = None
         self._delivered_at = 0.0
         self._turn = asyncio.Lock()  # of the tasks that ask for an item
         self._pace = Pace()
@@ -264,6 +281,55 @@ class Consumer:
             shards = ", ".join(self._positions.pending)
             await within(CLOSE_SECONDS, f"{self._checkpointer!r}: writing the positions of {shards}", self._commit())
 
+    # Acknowledging.
+
+    def ack(self, record: ConsumerRecord) -> None:
+        """Acknowledge a record, of ``acknowledge="explicit"``. Again, nothing happens.
+
+        The position is written when all before the record are acknowledged too, and the program asks for more;
+        every `checkpoint_interval`; and by `close`. `AckRecord.done` writes it itself.
+
+        Raises:
+            TypeError: the record is no such one, or another consumer's.
+        """
+        if not isinstance(record, AckRecord) or record.consumer is not self:
+            raise TypeError(f'only a record of this consumer, with acknowledge="explicit", is acknowledged: {record!r}')
+        delivery = record.delivery
+        delivery.acknowledge(record)
+        if delivery.is_finished:
+            self._move(delivery.fetched.reader)
+            self._queue.wake()  # its shard may be finished
+
+    async def _done(self, record: AckRecord) -> None:
+        self.ack(record)
+        if self._checkpoint_interval is None:
+            await self._commit(record.shard_id)
+
+    def _move(self, reader: ShardReader) -> None:
+        """Let the position of a shard be committed up to the first record that is open."""
+        handed = self._acks.move(reader)
+        if handed is not None and not reader.lost:
+            self._positions.hand_out(reader.shard_id, handed)
+            self._positions.acknowledge()
+
+    def _check_overdue(self) -> float | None:
+        """Seconds until the oldest record that is open has been so for too long; None if there is none.
+
+        Raises:
+            UnacknowledgedError: it has.
+        """
+        oldest = self._acks.oldest
+        if oldest is None:
+            return None
+        left = oldest.since + self._ack_timeout - time.monotonic()
+        if left <= 0:
+            raise UnacknowledgedError(
+                f"{oldest.shard_id}: record {oldest.sequence_number} is not acknowledged after the "
+                f"{self._ack_timeout:g} s of ack_timeout: the position stays before it. Acknowledge each record, "
+                "also those that fail, or close the consumer: then it comes again"
+            )
+        return left
+
     # Items.
 
     def __aiter__(self) -> AsyncIterator[Any]:
@@ -279,23 +345,27 @@ class Consumer:
             DataLossError: the stream has trimmed a position, with on_data_loss "raise".
             AnotherStream: the stream was made again under its name, or the checkpointer has positions of another one.
             ConnectionError: the service is away.
+            UnacknowledgedError: a record was not acknowledged within ack_timeout, with acknowledge="explicit".
             Exception: what else has stopped the fetching, or what a checkpointer has raised.
         """
         pause = self._pace.pause(time.perf_counter())
         if pause is not None:
             await self._let_loop_run(pause)
         task = asyncio.current_task()
-        self._holders.ask(task)
+        if not self._is_explicit:
+            self._holders.ask(task)
         item = self._take_at_hand()
         if isinstance(item, Exhausted):
             async with self._turn:
                 item = await self._next()
-        if self._delivery is not None:
+        if self._delivery is not None and not isinstance(self._delivery, AckDelivery):
             self._holders.give(task, self._delivery)
         return item
 
     async def _let_loop_run(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+        if self._is_explicit:
+            self._check_overdue()
         self._pace.resumed(time.perf_counter())
         asyncio.get_running_loop().call_soon(self._pace.loop_ran)
 
@@ -323,7 +393,10 @@ class Consumer:
                 await self._let_loop_run(pause)
             if self._delivery is not None:
                 if self._delivery.fetched.reader.lost:
-                    self._delivery.fetched.release()
+                    if self._is_explicit:
+                        self._acks.drop(self._delivery.fetched.reader)
+                    else:
+                        self._delivery.fetched.release()
                     self._delivery = None
                     continue
                 unreadable: RecordError | None = None
@@ -372,12 +445,17 @@ class Consumer:
         """Whether there is something in the queue; not when nothing has come for idle_timeout, and nothing is left."""
         idle = pause = self._idle_timeout
         while True:
+            left = self._check_overdue()
+            if left is not None:
+                pause = left if pause is None else min(pause, left)
             try:
                 async with asyncio.timeout(pause):
                     await self._queue.wait_for_entries()
                     return True
             except TimeoutError:
-                assert idle is not None
+                if idle is None:
+                    pause = None
+                    continue
                 if self._stream.is_quiet(idle) and self._queue.is_empty:  # something may have come just now
                     self._log_end(f"nothing has come for {idle:g} s; shards at their tips: {len(self._stream.readers)}")
                     return False
@@ -393,7 +471,12 @@ class Consumer:
         if self._output == "batches":
             self._delivery = BatchDelivery(fetched)
         else:
-            self._delivery = ItemDelivery(fetched, self._processor, self._output, deaggregated=self._deaggregated)
+            items = ItemDelivery(fetched, self._processor, self._output, deaggregated=self._deaggregated)
+            if self._is_explicit:
+                self._delivery = explicit = AckDelivery(items, self, time.monotonic)
+                self._acks.begin(explicit)
+                return
+            self._delivery = items
         self._delivery.before = self._positions.latest(fetched.reader.shard_id)
 
     def _show_lag(self, reader: ShardReader) -> None:
@@ -406,11 +489,16 @@ class Consumer:
         labels = {**self._labels, "shard_id": self._delivery.fetched.reader.shard_id}
         seconds = time.perf_counter() - self._delivered_at
         self._metrics.histogram(MetricType.CONSUMER_PROCESSING_TIME, seconds, labels)
-        self._delivery.fetched.release()
+        if not self._is_explicit:
+            self._delivery.fetched.release()
         self._delivery = None
 
     def _hand_out_acknowledged(self) -> None:
         """Let what the program is done with be committed."""
+        if self._is_explicit:
+            for reader in self._acks.readers:
+                self._move(reader)
+            return
         if self._delivery is None or self._delivery.fetched.reader.lost:
             return
         handed = self._delivery.acknowledged
@@ -418,7 +506,7 @@ class Consumer:
             self._positions.hand_out(self._delivery.fetched.reader.shard_id, handed)
             self._positions.acknowledge()
 
-    async def _pass_unreadable(self, delivery: Delivery, error: RecordError) -> None:
+    async def _pass_unreadable(self, delivery: Delivery | AckDelivery, error: RecordError) -> None:
         record, cause = error.record, error.__cause__
         assert isinstance(cause, Exception)
         labels = {**self._labels, "shard_id": record.shard_id, "error_type": type(cause).__name__}
@@ -442,7 +530,7 @@ class Consumer:
         """Write the positions that are due, and give shards back that are finished."""
         if self._checkpoint_interval is None:
             await self._commit()
-        for reader in list(self._ended):
+        for reader in [reader for reader in self._ended if not self._acks.is_open(reader)]:
             if self._holders.holds(reader.shard_id):
                 continue  # another task is still at a record of it
             await self._commit(reader.shard_id)
@@ -489,6 +577,8 @@ class Consumer:
         """Write the newest positions now and then; what cannot be written reaches the program, and stays."""
         while True:
             await asyncio.sleep(interval)
+            if self._is_explicit:
+                self._hand_out_acknowledged()
             try:
                 await self._commit()
             except Exception as error:
@@ -499,6 +589,7 @@ class Consumer:
     def _lose(self, reader: ShardReader) -> None:
         self._stream.drop(reader)
         self._forget(reader.shard_id)
+        self._acks.drop(reader)
 
     def _forget(self, shard_id: str) -> None:
         self._positions.drop(shard_id)

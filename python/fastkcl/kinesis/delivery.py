@@ -207,6 +207,16 @@ class ItemDelivery:
         self._row += 1
 
     @property
+    def last_row(self) -> int:
+        """The row of the item that was taken last."""
+        return self._row - 1
+
+    @property
+    def rows_handed_out(self) -> int:
+        """Rows of which no item is left."""
+        return self._row - bool(self._items)
+
+    @property
     def acknowledged(self) -> Handed | None:
         """Up to the last record of which all items were taken, and more."""
         return self.done_until(self._done)

@@ -112,6 +112,10 @@ class CheckpointTableError(Exception):
         self.is_lasting = is_lasting
 
 
+class UnacknowledgedError(Exception):
+    """A record was not acknowledged within ack_timeout: the position of its shard cannot move past it."""
+
+
 class CheckpointFlushError(Exception):
     """Positions that could not be written; they stay buffered, and the others are written.
 

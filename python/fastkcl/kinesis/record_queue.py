@@ -110,9 +110,7 @@ class RecordQueue:
 
     def take(self) -> Entry | None:
         """The first entry; None if there is none."""
-        if not self._entries:
-            return None
-        entry = self._entries.popleft()
+        entry = self._entries.popleft() if self._entries else None
         if not self._entries and not self._is_closed:
             self._has_entries.clear()
         if isinstance(entry, Fetched):
@@ -127,6 +125,10 @@ class RecordQueue:
         while (entry := self.take()) is not None:
             if isinstance(entry, Fetched):
                 entry.release()
+
+    def wake(self) -> None:
+        """Let whoever waits for entries look again, once."""
+        self._has_entries.set()
 
     def close(self) -> None:
         """Let nobody wait for entries any more."""
