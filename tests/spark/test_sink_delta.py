@@ -765,6 +765,27 @@ def test_shards_that_make_the_table_at_the_same_time(tmp_path: Path, seed: int) 
     assert sum("metaData" in action for action in log) == 1
 
 
+def test_a_table_that_another_makes_between_two_looks_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """deltalake has seen no table, and then its log has its first entry."""
+    sink, _ = opened(tmp_path)
+    look = DeltaTable.is_deltatable
+
+    def look_before_it_is_made(uri: str) -> bool:
+        there = look(uri)
+        assert not there
+        monkeypatch.setattr(DeltaTable, "is_deltatable", look)
+        other, _ = opened(tmp_path, OTHER)
+        other.write(rows(1, 4), SESSION)
+        return there
+
+    monkeypatch.setattr(DeltaTable, "is_deltatable", look_before_it_is_made)
+    sink.write(rows(1, 6), SESSION)
+    assert stored(tmp_path) == [1, 2, 3, 4, 5, 6]
+    assert stored(tmp_path, OTHER) == [1, 2, 3, 4]
+
+
 # ---- deaths and zombies -----------------------------------------------------------------------------------------
 
 

@@ -510,9 +510,11 @@ def _open(root: Path) -> DeltaTable | None:
 
     if DeltaTable.is_deltatable(str(root)):
         return DeltaTable(root)
-    if versions(storage.names(log_folder(root))):  # an error is no absence
-        raise OSError(f"{log_folder(root)}: deltalake finds no table there")
-    return None
+    if not versions(storage.names(log_folder(root))):
+        return None
+    if DeltaTable.is_deltatable(str(root)):  # made by somebody else meanwhile
+        return DeltaTable(root)
+    raise OSError(f"{log_folder(root)}: deltalake finds no table there")  # an error is no absence
 
 
 def _schema(df: DataFrame) -> Schema:
