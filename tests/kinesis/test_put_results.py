@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aiobotocore.session import AioSession
 from fastkcl.kinesis import (
     Consumer,
     ExceededPutLimit,
@@ -183,6 +184,22 @@ def large_stream(aws: LocalAws) -> str:
     stream = new_name()
     client(aws).create_stream(StreamName=stream, ShardCount=1, MaxRecordSizeInKiB=10 * 1024)
     return stream
+
+
+def test_what_a_program_registers_sees_bytes(aws: LocalAws, stream: str) -> None:
+    """Large bodies are sent in pieces, and handlers like those of mocks read them before."""
+    session, seen = AioSession(), []
+    session.register("before-send.kinesis", lambda request, **_: seen.append(request.body))
+
+    async def use(producer: Producer) -> PutResult:
+        sent = await producer.put("x" * 500_000)
+        await producer.flush()
+        return await sent
+
+    result = run(stream, use, processor=StringProcessor(), session=session)
+    assert stored(aws, stream) == {result: b"x" * 500_000}
+    assert {type(body) for body in seen} == {bytes}
+    assert max(map(len, seen)) > 500_000
 
 
 def test_records_of_ten_mebibytes(aws: LocalAws) -> None:

@@ -373,7 +373,7 @@ class StreamClient:
                 )
             )
             client.meta.events.register("before-parse.kinesis.GetRecords", _take_body)
-            client.meta.events.register("before-send.kinesis.PutRecords", _send_in_pieces)
+            client.meta.events.register_last("before-send", _send_in_pieces)  # what a program registers sees bytes
             self._client = client
             try:
                 if self._create_stream:
