@@ -48,7 +48,7 @@ def left(aws: LocalAws) -> int:
 
 
 def trim_all(aws: LocalAws) -> None:
-    wait_until(lambda: not left(aws), "the end of the retention", seen=lambda: left(aws))
+    wait_until(lambda: not left(aws), "the end of the retention", seen=lambda: left(aws), step=0.5)
 
 
 async def read(count: int | None = None, **options: Any) -> list[int]:

@@ -37,9 +37,9 @@ def kinesis_client(endpoint_url: str | None, region: str | None, service: str = 
 
 async def aio_session(endpoint_url: str | None, region: str | None) -> Any:  # noqa: ANN401 - aiobotocore has no types
     """A session of aiobotocore, as `kinesis_client` has one of boto3."""
-    from aiobotocore.session import get_session
+    from fastkcl.kinesis.sessions import new_session
 
-    session = get_session()
+    session = new_session()
     if region is not None:
         session.set_config_variable("region", region)
     if _is_loopback(endpoint_url):

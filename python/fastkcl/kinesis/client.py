@@ -33,6 +33,7 @@ from fastkcl.kinesis.exceptions import (
     StreamStatusInvalid,
     ValidationError,
 )
+from fastkcl.kinesis.sessions import new_session
 from fastkcl.kinesis.topology import Shard
 
 if TYPE_CHECKING:
@@ -354,11 +355,10 @@ class StreamClient:
         if self.is_open:
             return
         from aiobotocore.config import AioConfig
-        from aiobotocore.session import get_session
 
         from fastkcl.kinesis.bodies import GatedSession
 
-        session = self._given_session or get_session()
+        session = self._given_session or new_session()
         config = AioConfig(
             connect_timeout=CONNECT_TIMEOUT,
             read_timeout=READ_TIMEOUT,

@@ -17,6 +17,7 @@ from typing import Any
 from fastkcl.kinesis.checkpoints.table_errors import account_of_arn, is_lasting, is_unreachable, table_error
 from fastkcl.kinesis.client import check_session
 from fastkcl.kinesis.exceptions import CheckpointTableError, ValidationError
+from fastkcl.kinesis.sessions import new_session
 
 __all__ = ["Item", "Table", "number", "string"]
 
@@ -183,10 +184,9 @@ class Table:
         async with self._opening:
             if self._client is None:
                 from aiobotocore.config import AioConfig
-                from aiobotocore.session import get_session
 
                 config = AioConfig(connect_timeout=5, read_timeout=10, retries={"mode": "standard", "max_attempts": 3})
-                self._session = self._session or self._given_session or get_session()
+                self._session = self._session or self._given_session or new_session()
                 region = self._region_of(self._session)
                 operation = "DescribeTable"
                 try:
