@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from demo_helpers import run_demo
 from fastkcl.cli import demo as demo_module
 from fastkcl.demo.parts import DemoError
 from fastkcl.demo.report import CountryRow, DemoReport, DemoShard, Event, ShardWork, Step
 from fastkcl.spark import SparkUnavailableError
-
-
-def run_demo(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "fastkcl", "demo", *arguments],
-        cwd=cwd,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
 
 
 def report(**changes: Any) -> DemoReport:

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from daemon_helpers import put
-from daemon_records import in_shard
+from daemon_records import in_shard, in_stream
+from fastkcl.daemon.keys import Generation
 from fastkcl.kinesis.shards import hash_key
 from fastkcl.local_aws import LocalAws
 from local_aws_helpers import make_stream
 from local_aws_helpers import shards as list_shards
 from paths import PROGRAMS, SUPPORT
+from sink_helpers import records_of
 from waiting import wait_until
 
 KINDS = ["redis", "dynamodb", "kcl"]
@@ -92,6 +94,21 @@ class Group:
             for shard in list_shards(self.kinesis, self.stream)
             for record in in_shard(self.kinesis, self.stream, shard["ShardId"])
         }
+
+    def wait_for_table(self, table: Path) -> None:
+        """Wait until a table has each record of the stream once."""
+        expected = Counter(
+            (self.stream, record.shard, record.sequence_number, record.sub_sequence_number, record.data)
+            for record in in_stream(self.kinesis, self.stream, Generation.KCL_3)
+        )
+        assert len(expected) == self.rounds * len(KEYS)
+        wait_until(
+            lambda: records_of(table) == expected,
+            "each record once",
+            seconds=PATIENCE,
+            seen=lambda: records_of(table) - expected or f"{len(expected - records_of(table))} are missing",
+            step=0.2,
+        )
 
     def is_shared(self, shards: int) -> bool:
         """Whether three rounds in a row, lately, were read by all that run: each shard by one, an even share by each.

@@ -18,17 +18,13 @@ import os
 import random
 import signal
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemon_records import in_stream
-from fastkcl.daemon.keys import Generation
 from fastkcl.local_aws import LocalAws
 from kinesis_groups import KEYS, KINDS, PATIENCE, Group, Line
 from local_aws_helpers import is_open, shards
-from sink_helpers import records_of
 from waiting import wait_until
 
 RUNS = int(os.environ.get("FASTKCL_GROUP_RUNS", "2"))
@@ -178,15 +174,4 @@ def test_chaos(group: Group, seed: int) -> None:
         numbers = [int(line.data) for line in chaos.lines() if line.partition_key == key]
         assert list(dict.fromkeys(numbers)) == list(range(group.rounds))
     if program == "table":
-        expected = Counter(
-            (group.stream, record.shard, record.sequence_number, record.sub_sequence_number, record.data)
-            for record in in_stream(group.kinesis, group.stream, Generation.KCL_3)
-        )
-        table = group.folder / "table"
-        wait_until(
-            lambda: records_of(table) == expected,
-            "each record once",
-            seconds=PATIENCE,
-            seen=lambda: records_of(table) - expected or f"{len(expected - records_of(table))} are missing",
-            step=0.2,
-        )
+        group.wait_for_table(group.folder / "table")

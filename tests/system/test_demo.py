@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from demo_helpers import run_demo
 
 
 def path_without_java(folder: Path) -> str:
@@ -19,19 +18,6 @@ def path_without_java(folder: Path) -> str:
             if program.name != "java" and not link.is_symlink():
                 link.symlink_to(program)
     return str(folder)
-
-
-def run_demo(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "fastkcl", "demo", *arguments],
-        cwd=cwd,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
 
 
 @pytest.mark.usefixtures("mortal_jvms")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
-from daemon_records import in_stream
-from fastkcl.daemon.keys import Generation
 from fastkcl.local_aws import LocalAws
 from kinesis_groups import KEYS, KINDS, PATIENCE, Group, Line
 from local_aws_helpers import is_open, shards
@@ -58,18 +55,7 @@ def test_a_table_has_each_record_once(group: Group) -> None:
     group.processes["c"].kill()
     group.put_until(more_in(after), "rows of all shards after resharding")
 
-    expected = Counter(
-        (group.stream, record.shard, record.sequence_number, record.sub_sequence_number, record.data)
-        for record in in_stream(group.kinesis, group.stream, Generation.KCL_3)
-    )
-    assert len(expected) == group.rounds * len(KEYS)
-    wait_until(
-        lambda: records_of(table) == expected,
-        "each record once",
-        seconds=PATIENCE,
-        seen=lambda: records_of(table) - expected or f"{len(expected - records_of(table))} are missing",
-        step=0.1,
-    )
+    group.wait_for_table(table)
 
 
 def read(lines: list[Line]) -> set[tuple[str, str]]:

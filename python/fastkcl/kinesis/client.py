@@ -666,7 +666,7 @@ def check_session(session: object) -> None:
     """Refuse what is no session of aiobotocore.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is not a session of aiobotocore.
     """
     if session is None:
         return

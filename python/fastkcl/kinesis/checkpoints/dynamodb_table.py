@@ -55,7 +55,7 @@ class Table:
         session: aiobotocore's; a new one by default.
 
     Raises:
-        TypeError: `session` is none of aiobotocore.
+        TypeError: `session` is not a session of aiobotocore.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class Table:
         """Whether there is such a table.
 
         Raises:
-            ValidationError: there is none, or one with another key.
+            ValidationError: the table is not there, or has another key.
         """
         try:
             table = (await client.describe_table(TableName=self.name))["Table"]

@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 2.0
 """Between two looks at the group's leases, at the most."""
 CLOSE_SECONDS = 5.0
-"""For each of the steps of `close`; what is not given back then is free after `session_timeout`."""
+"""Seconds for each step of `close`. A shard that is not given back by then is free after `session_timeout`."""
 
 
 class _Lease:

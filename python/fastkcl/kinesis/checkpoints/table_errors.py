@@ -89,7 +89,7 @@ async def _account_of(error: BaseException, session: Any, region: str, endpoint:
 
 
 def account_of_arn(text: str) -> str | None:
-    """The account in the first ARN of a text; None if there is none."""
+    """The account that the first ARN of a text names; None if the text names none."""
     found = _ARN.search(text)
     return None if found is None else found[1]
 
