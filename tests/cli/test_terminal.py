@@ -186,15 +186,17 @@ def test_a_gzip_bomb_is_not_blown_up(tmp_path: Path) -> None:
             assert not said or "a line of more than 268435456 bytes" in said[0]
 
 
+@pytest.mark.parametrize("thread", ["main", "another"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_command_that_is_ended_ends_its_children(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_command_that_is_ended_ends_its_children(tmp_path: Path, number: signal.Signals, thread: str) -> None:
     child = ["sh", "-c", f"echo $$ > {tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; exec sleep 600"]
     process = subprocess.Popen(
         [*FASTKCL, "replay", "--profile", "iot", "--records", "10", "--", *child], stderr=subprocess.PIPE, text=True
     )
     try:
         wait_until((tmp_path / "pid").exists, "the child")
-        process.send_signal(number)
+        threads = {int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir()}
+        os.kill(process.pid if thread == "main" else max(threads - {process.pid}), number)
         _, said = process.communicate(timeout=60)
     finally:
         process.kill()

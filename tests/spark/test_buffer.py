@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -354,6 +355,37 @@ class TestBehind:
         assert not eleventh.is_alive()
         assert buffer.flush(at_end=True)
         assert sink.runs == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [10]]
+
+    @pytest.mark.parametrize("at", ["add", "flush"])
+    def test_a_signal_that_another_thread_gets_ends_the_wait(self, at: str) -> None:
+        class Signalled(Exception):  # noqa: N818 - no error
+            pass
+
+        def stop(number: int, _frame: object) -> None:
+            raise Signalled(number)
+
+        def send() -> None:
+            wait_until_blocked(threading.main_thread())
+            signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+
+        sink = Sink(gate=threading.Event())
+        assert sink.gate is not None
+        buffer = sink.buffer(max_bytes=20, max_held_bytes=20)
+        buffer.add(rows(0, 1), sink.commit)
+        sender = threading.Thread(target=send)
+        release = threading.Timer(PATIENCE / 2, sink.gate.set)
+        before = signal.signal(signal.SIGUSR1, stop)
+        try:
+            sender.start()
+            release.start()
+            with pytest.raises(Signalled):
+                buffer.add(rows(2, 3), sink.commit) if at == "add" else buffer.flush(at_end=True)
+            assert not sink.gate.is_set()
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+            release.cancel()
+            sink.gate.set()
+            sender.join()
 
     def test_memory_that_is_held_counts_for_the_bound(self) -> None:
         sink = Sink(gate=threading.Event())

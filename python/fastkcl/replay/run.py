@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from fastkcl.replay.child import StderrRelay
 from fastkcl.replay.options import ReplayOptions
@@ -16,6 +17,8 @@ from fastkcl.replay.session import Hub
 from fastkcl.replay.sources import Source
 
 __all__ = ["ReplayError", "replay"]
+
+_TURN: Final = 0.25  # seconds after which the main thread looks whether a signal has come
 
 
 class ReplayError(Exception):
@@ -86,24 +89,24 @@ def _play(players: Sequence[ShardPlayer], plans: Sequence[ShardPlan], hub: Hub) 
         threading.Thread(target=player.run, args=([players[parent] for parent in plan.parents],), name=plan.label)
         for player, plan in zip(players, plans, strict=True)
     ]
-    started: list[ShardPlayer] = []
     try:
-        for player, thread in zip(players, threads, strict=True):
+        for thread in threads:
             try:
                 thread.start()
             except RuntimeError as error:
                 raise ReplayError(f"{len(players)} shards are too many: {error}") from error
-            started.append(player)
-        _wait(started)
+        _wait(players)
     except BaseException:  # Ctrl-C above all: the children are in groups of their own and did not get it
         hub.stop()
-        _wait(started)
+        _wait(player for player, thread in zip(players, threads, strict=True) if thread.ident is not None)
         raise
     for thread in threads:
         thread.join()
 
 
-def _wait(players: Sequence[ShardPlayer]) -> None:
+def _wait(players: Iterable[ShardPlayer]) -> None:
     # Not by joining threads: in Python 3.11 an interrupted join makes a running thread look ended (bpo-45274).
+    # In turns: a signal that comes right before a wait, or to another thread, does not end it.
     for player in players:
-        player.done.wait()
+        while not player.done.wait(_TURN):
+            pass

@@ -42,9 +42,11 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from typing import Generic, Protocol, Self, TypeAlias, TypeVar
+from typing import Final, Generic, Protocol, Self, TypeAlias, TypeVar
 
 __all__ = ["Batch", "BatchBuffer", "Commit", "Order", "Run", "Unordered"]
+
+_TURN: Final = 0.25  # seconds that the caller's thread waits at once
 
 
 class Batch(Protocol):
@@ -286,7 +288,7 @@ class BatchBuffer(Generic[B, P]):
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
                     return False
-                self._changed.wait(left)
+                self._wait(left)
         return True
 
     def give_up(self, batch: B | None, *, at_end: bool) -> list[B]:
@@ -388,7 +390,7 @@ class BatchBuffer(Generic[B, P]):
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
                     return
-                self._changed.wait(left)
+                self._wait(left)
         if self._stalled:
             failure, self._failure = self._failure, None
             assert failure is not None
@@ -403,8 +405,12 @@ class BatchBuffer(Generic[B, P]):
                 if self._since is None:
                     return  # a group that may go on, and nothing else: it has to be held
                 self._make_due()
-            self._changed.wait()
+            self._wait()
             self._recover()
+
+    def _wait(self, seconds: float | None = None) -> None:
+        # Not longer than a turn: a signal that comes right before a wait, or to another thread, does not end it.
+        self._changed.wait(_TURN if seconds is None else min(seconds, _TURN))
 
     def _adopt(self, batch: B) -> None:
         if not batch.num_rows:
