@@ -61,6 +61,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    # pytest hands the handler of `caplog` to each logger that does not propagate; PySpark's give it their JSON format.
+    plugin = pyfuncitem.config.pluginmanager.get_plugin("logging-plugin")
+    plugin.caplog_handler.setFormatter(plugin.formatter)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """In CI a test that is skipped has failed: what it lacks is for tools/debian.sh to install."""
     report = yield
