@@ -9,6 +9,7 @@
 //!
 //! ```text
 //! base64/
+//!   alphabet.rs       the characters and their values
 //!   portable.rs       tables, any CPU        ┐ Kernel: decode_run, and what the scanner needs for strings:
 //!   x86_64/avx2.rs    32 characters a turn   ├ plain_run, string_run, unescape
 //!   x86_64/avx512.rs  64 characters a turn   │
@@ -20,6 +21,7 @@
 
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod aarch64;
+pub(crate) mod alphabet;
 pub(crate) mod general;
 pub(crate) mod portable;
 pub(crate) mod slow;
@@ -33,26 +35,6 @@ use crate::cpu::{self, Isa};
 use crate::error::Error;
 use crate::input::{Padded, SLACK, pad};
 use crate::pool::Buf;
-
-/// The characters of RFC 4648 section 4, by value.
-pub(crate) const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-/// Not an alphabet character, in [`VALUES`].
-pub(crate) const NONE: u8 = 0xff;
-
-/// The value of each byte that is an alphabet character, else [`NONE`].
-pub(crate) static VALUES: [u8; 256] = {
-    let mut values = [NONE; 256];
-    let mut value = 0;
-    while value < 64 {
-        #[expect(clippy::cast_possible_truncation, reason = "below 64")]
-        {
-            values[ALPHABET[value] as usize] = value as u8;
-        }
-        value += 1;
-    }
-    values
-};
 
 /// The kernels of one instruction set.
 ///

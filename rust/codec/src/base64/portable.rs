@@ -2,7 +2,8 @@
 
 use std::ptr;
 
-use super::{Kernel, NONE, Routine, VALUES};
+use super::alphabet::{NONE, VALUES};
+use super::{Kernel, Routine};
 use crate::input::{Padded, SLACK};
 use crate::json::unescape::by_runs;
 use crate::pool::Buf;

@@ -3,7 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{ALPHABET, Kernel, Kernels, Routine, bytes_of};
+use super::alphabet::ALPHABET;
+use super::{Kernel, Kernels, Routine, bytes_of};
 use crate::cpu;
 use crate::guard::Pages;
 use crate::input::SLACK;

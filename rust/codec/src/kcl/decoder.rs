@@ -23,7 +23,7 @@ use crate::cpu::Isa;
 use crate::error::{Error, Result};
 use crate::framing::{READ_BYTES, is_blank};
 use crate::input::{Padded, SLACK, pad};
-use crate::json::is_cut_character;
+use crate::json::error::is_cut_character;
 use crate::pool::{Room, memory};
 
 const PAGE: usize = 4096;

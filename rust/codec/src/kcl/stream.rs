@@ -28,7 +28,8 @@ use crate::columns::Columns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::framing::{LineEnd, is_blank};
 use crate::input::Padded;
-use crate::json::{self, Cursor, End, Nesting, is_cut_value};
+use crate::json::error::is_cut_character;
+use crate::json::{Cursor, End, Nesting, is_cut_value};
 use crate::record::Shape;
 use crate::record::fast::{Members, Records, Stop};
 use crate::record::general::{Fields, record};
@@ -200,7 +201,7 @@ impl Stream {
     /// Whether the error is only that the end of `input` cuts a character.
     fn is_cut_character(&self, error: &Error, input: Padded<'_>) -> bool {
         let index = error.offset().unwrap_or_default().wrapping_sub(self.base);
-        input.input().get(index..).is_some_and(|rest| json::is_cut_character(error, rest))
+        input.input().get(index..).is_some_and(|rest| is_cut_character(error, rest))
     }
 
     fn cursor<'a>(&self, input: Padded<'a>, at: usize) -> Cursor<'a> {

@@ -20,7 +20,8 @@ use std::arch::aarch64::*;
 
 use simdutf8::basic::imp::aarch64::neon::validate_utf8;
 
-use super::super::{Kernel, Routine, VALUES};
+use super::super::alphabet::VALUES;
+use super::super::{Kernel, Routine};
 use crate::cpu::Isa;
 use crate::input::{Padded, SLACK};
 use crate::json::unescape::by_runs;

@@ -18,7 +18,8 @@
 #[allow(clippy::wildcard_imports, reason = "the intrinsics' names are their own namespace")]
 use std::arch::x86_64::*;
 
-use super::super::{Kernel, Routine, VALUES};
+use super::super::alphabet::VALUES;
+use super::super::{Kernel, Routine};
 use super::avx2::Avx2;
 use crate::cpu::Isa;
 use crate::input::{Padded, SLACK};

@@ -12,7 +12,7 @@ pub(crate) mod avx512;
 #[cfg(test)]
 mod tests;
 
-use super::{escaped_character, simple_escape};
+use super::escape::{escaped_character, simple_escape};
 use crate::base64::{Kernel, string_run};
 use crate::input::Padded;
 use crate::pool::Buf;
