@@ -13,7 +13,7 @@
 //!      │                   kcl::general (json::Cursor over the whole line)
 //!      ▼                       │
 //!  kcl::stream                 │
-//!   record ── base64 kernel ───┤   (one kernel, chosen once: base64/<instruction set>)
+//!   record ── base64 kernel ───┤   (one kernel, chosen once: kernel/<instruction set>)
 //!                              ▼
 //!                          columns ─▶ RecordBatch (Arrow; buffers from pool, back when let go)
 //! ```
@@ -21,7 +21,8 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`framing`] | where a message ends: lines, markers, frames |
-//! | [`base64`] | encoding; decoding by instruction set; the exact slow path |
+//! | `kernel` | what each instruction set offers to the two rooms below; it uses their `alphabet` and `escape` |
+//! | [`base64`] | encoding; decoding by kernels; the exact slow path |
 //! | `json` | a cursor over strict RFC 8259, and nothing like a value tree |
 //! | [`kcl`] | messages, the incremental decoder, what a child and a daemon write |
 //! | [`processv1`] | frames and messages of CrossStitch ProcessV1 |
@@ -39,7 +40,6 @@
 pub mod base64;
 pub mod batch;
 mod columns;
-pub mod cpu;
 pub mod dkb;
 mod error;
 pub mod framing;
@@ -50,6 +50,7 @@ mod input;
 pub mod ipc;
 mod json;
 pub mod kcl;
+mod kernel;
 pub mod kinesis;
 pub mod messages;
 pub mod payload;
@@ -59,4 +60,5 @@ mod record;
 
 pub use batch::{Position, RecordBatch};
 pub use error::{Base64Reason, Error, ErrorKind};
+pub use kernel::cpu;
 pub use messages::MessageBatch;

@@ -2,11 +2,12 @@
 
 use super::alphabet::{NONE, VALUES};
 use super::slow::Slow;
-use super::{Kernel, Kernels, Routine, decode_run};
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::Padded;
 use crate::json::error::{BadUtf8, RAW_CONTROL, utf8_error, utf8_sequence};
 use crate::json::escape::{Escape, escape};
+use crate::kernel::Kernels;
+use crate::kernel::traits::{Kernel, Routine, decode_run};
 use crate::pool::Buf;
 
 /// At most this much input is decoded before the output's room is looked at again.
@@ -157,9 +158,8 @@ impl Text {
 #[cfg(test)]
 mod tests {
     use super::{Progress, Text};
-    use crate::base64::Kernels;
-    use crate::cpu;
     use crate::input::{Padded, pad};
+    use crate::kernel::{Kernels, cpu};
     use crate::pool::Buf;
 
     /// What a daemon writes is decoded by the kernels alone, on each level.

@@ -5,14 +5,14 @@
 
 pub(crate) mod error;
 pub(crate) mod escape;
-pub(crate) mod unescape;
 pub(crate) mod write;
 
 use self::error::{RAW_CONTROL, bad_byte, utf8_error};
 use self::escape::{Escape, escape, escaped_character};
-use crate::base64::{Kernels, StringRun};
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::Padded;
+use crate::kernel::Kernels;
+use crate::kernel::traits::{Kernel, Routine, string_run};
 use crate::pool::Buf;
 
 /// Levels of nesting that are accepted; the root counts as 1.
@@ -81,6 +81,21 @@ pub(crate) fn is_cut_value(bytes: &[u8]) -> bool {
         [b'-'] => true,
         [first, ..] => literal_of(*first).is_some_and(|word| word.len() > bytes.len() && word.starts_with(bytes)),
         [] => false,
+    }
+}
+
+/// [`string_run`] as a routine of its own.
+struct StringRun<'a> {
+    input: Padded<'a>,
+    from: usize,
+}
+
+impl Routine for StringRun<'_> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> usize {
+        string_run(kernel, self.input, self.from)
     }
 }
 

@@ -17,13 +17,13 @@ use std::sync::Mutex;
 use super::line;
 use super::message::Message;
 use super::stream::{Stream, too_long};
-use crate::base64::Kernels;
 use crate::columns::Columns;
-use crate::cpu::Isa;
 use crate::error::{Error, Result};
 use crate::framing::{READ_BYTES, is_blank};
 use crate::input::{Padded, SLACK, pad};
 use crate::json::error::is_cut_character;
+use crate::kernel::Kernels;
+use crate::kernel::cpu::Isa;
 use crate::pool::{Room, memory};
 
 const PAGE: usize = 4096;

@@ -7,11 +7,11 @@
 
 use super::message::{Checkpoint, Dialect, Initialize, ShutdownReason};
 use super::record::Kcl;
-use crate::base64::Kernels;
 use crate::columns::Columns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::Padded;
 use crate::json::Cursor;
+use crate::kernel::Kernels;
 use crate::record::fast::{Records, Stop};
 use crate::record::general::record;
 

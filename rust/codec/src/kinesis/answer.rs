@@ -5,11 +5,11 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use super::cbor::{self, TimeUnit};
 use super::get_records;
-use crate::base64::Kernels;
 use crate::batch::RecordBatch;
 use crate::columns::Columns;
-use crate::cpu::Isa;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::Kernels;
+use crate::kernel::cpu::Isa;
 use crate::pool::Pool;
 
 /// The largest body: 32-bit offsets cannot overflow below it, as no value is longer decoded than encoded.

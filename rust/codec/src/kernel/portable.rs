@@ -2,10 +2,10 @@
 
 use std::ptr;
 
-use super::alphabet::{NONE, VALUES};
-use super::{Kernel, Routine};
+use super::traits::{Kernel, Routine};
+use super::unescape::by_runs;
+use crate::base64::alphabet::{NONE, VALUES};
 use crate::input::{Padded, SLACK};
-use crate::json::unescape::by_runs;
 use crate::pool::Buf;
 
 /// Any CPU.

@@ -20,11 +20,11 @@ use std::arch::aarch64::*;
 
 use simdutf8::basic::imp::aarch64::neon::validate_utf8;
 
-use super::super::alphabet::VALUES;
-use super::super::{Kernel, Routine};
-use crate::cpu::Isa;
+use crate::base64::alphabet::VALUES;
 use crate::input::{Padded, SLACK};
-use crate::json::unescape::by_runs;
+use crate::kernel::cpu::Isa;
+use crate::kernel::traits::{Kernel, Routine};
+use crate::kernel::unescape::by_runs;
 use crate::pool::Buf;
 
 /// Proof that this CPU has NEON, and that its lanes are in memory's order.

@@ -3,9 +3,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::alphabet::ALPHABET;
-use super::{Kernel, Kernels, Routine, bytes_of};
-use crate::cpu;
+use super::traits::{Kernel, Routine, bytes_of};
+use super::{Kernels, cpu};
+use crate::base64::alphabet::ALPHABET;
 use crate::guard::Pages;
 use crate::input::SLACK;
 

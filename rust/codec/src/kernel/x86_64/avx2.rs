@@ -14,10 +14,10 @@ use std::arch::x86_64::*;
 
 use simdutf8::basic::imp::x86::avx2::validate_utf8;
 
-use super::super::{Kernel, Routine};
-use crate::cpu::Isa;
 use crate::input::{Padded, SLACK};
-use crate::json::unescape::by_runs;
+use crate::kernel::cpu::Isa;
+use crate::kernel::traits::{Kernel, Routine};
+use crate::kernel::unescape::by_runs;
 use crate::pool::Buf;
 
 /// Proof that this CPU has AVX2, BMI and LZCNT.

@@ -15,32 +15,18 @@
 //! The block with the first bad byte goes the same way, with the values from there on set to 0, so there is no scalar
 //! tail. Stores are masked to the 48 bytes of a block.
 
+mod proof;
+mod unescape;
+
 #[allow(clippy::wildcard_imports, reason = "the intrinsics' names are their own namespace")]
 use std::arch::x86_64::*;
 
-use super::super::alphabet::VALUES;
-use super::super::{Kernel, Routine};
-use super::avx2::Avx2;
-use crate::cpu::Isa;
+pub(in crate::kernel) use self::proof::Avx512;
+use self::proof::Block;
+use crate::base64::alphabet::VALUES;
 use crate::input::{Padded, SLACK};
-use crate::json::unescape::avx512;
+use crate::kernel::traits::{Kernel, Routine};
 use crate::pool::Buf;
-
-/// Proof that this CPU has AVX-512 F, BW, VL, VBMI and VBMI2, AVX2, BMI, LZCNT and POPCNT.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Avx512 {
-    avx2: Avx2,
-}
-
-impl Avx512 {
-    pub(crate) fn detect() -> Option<Self> {
-        Avx2::detect().filter(|_| Isa::Avx512.is_supported()).map(|avx2| Self { avx2 })
-    }
-}
-
-/// A register's bytes in memory.
-#[repr(align(64))]
-pub(crate) struct Block(pub(crate) [u8; 64]);
 
 /// The values of the first and second 64 ASCII characters; the top bit is set where there is none.
 static LOW: Block = Block(*VALUES.first_chunk().expect("256 entries"));
@@ -113,17 +99,17 @@ impl Kernel for Avx512 {
 
     #[inline(always)]
     fn plain_run(self, block: &[u8; SLACK]) -> usize {
-        self.avx2.plain_run(block)
+        self.avx2().plain_run(block)
     }
 
     #[inline(always)]
     unsafe fn string_run(self, source: *const u8, limit: usize) -> usize {
         // SAFETY: the caller's promises are the callee's.
-        unsafe { self.avx2.string_run(source, limit) }
+        unsafe { self.avx2().string_run(source, limit) }
     }
 
     #[inline(always)]
     fn unescape(self, input: Padded<'_>, at: usize, out: &mut Buf) -> Option<usize> {
-        avx512::unescape(self, input, at, out)
+        unescape::unescape(self, input, at, out)
     }
 }

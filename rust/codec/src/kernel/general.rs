@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use super::{Kernel, Routine};
+use super::traits::{Kernel, Routine};
 use crate::input::{Padded, SLACK};
 use crate::pool::Buf;
 
