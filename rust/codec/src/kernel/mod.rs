@@ -9,6 +9,7 @@
 //!   x86_64/avx512/      64 characters a turn   ├ the kernels
 //!   aarch64/neon.rs     64 characters a turn   │
 //!   general.rs          none of all that       ┘
+//!   scan.rs             where a run ends, for kernels with vectors
 //!   unescape/           a JSON string with its escapes replaced, for kernels without instructions of their own for it
 //! ```
 
@@ -17,6 +18,8 @@ mod aarch64;
 pub mod cpu;
 mod general;
 mod portable;
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
+mod scan;
 #[cfg(test)]
 mod tests;
 pub(crate) mod traits;
