@@ -9,7 +9,7 @@
 //! takes no lock and calls nothing but the allocator: a lane is a few atomic slots, a buffer moves in and out by one
 //! exchange, and a buffer that finds no empty slot is freed.
 
-use std::mem;
+use std::mem::{self, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -106,6 +106,14 @@ impl Buf {
     pub(crate) fn spare(&mut self) -> *mut u8 {
         // SAFETY: `len <= capacity`, so the result is inside the allocation or one past its end.
         unsafe { self.pointer.as_ptr().add(self.len) }
+    }
+
+    /// Room for `len` bytes behind the content.
+    #[inline]
+    pub(crate) fn room(&mut self, len: usize) -> &mut [MaybeUninit<u8>] {
+        self.reserve(len);
+        // SAFETY: `reserve` made room for `len` bytes there, in memory that `self` owns alone; they need no values.
+        unsafe { std::slice::from_raw_parts_mut(self.spare().cast(), len) }
     }
 
     /// # Safety

@@ -12,7 +12,7 @@ use self::escape::{Escape, escape, escaped_character};
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::Padded;
 use crate::kernel::Kernels;
-use crate::kernel::traits::{Kernel, Routine, string_run};
+use crate::kernel::traits::{Kernel, Routine};
 use crate::pool::Buf;
 
 /// Levels of nesting that are accepted; the root counts as 1.
@@ -84,7 +84,7 @@ pub(crate) fn is_cut_value(bytes: &[u8]) -> bool {
     }
 }
 
-/// [`string_run`] as a routine of its own.
+/// [`Kernel::string_run`] as a routine of its own.
 struct StringRun<'a> {
     input: Padded<'a>,
     from: usize,
@@ -95,7 +95,7 @@ impl Routine for StringRun<'_> {
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> usize {
-        string_run(kernel, self.input, self.from)
+        kernel.string_run(self.input.from(self.from))
     }
 }
 

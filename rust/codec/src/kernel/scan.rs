@@ -1,6 +1,6 @@
 //! Where a plain run, or the text of a JSON string, ends: one search for every instruction set with vectors.
 
-use crate::input::SLACK;
+use crate::input::{Padded, SLACK};
 
 /// An instruction set that compares a register of bytes at once. A value is the proof that this CPU has it.
 pub(super) trait Vector: Copy {
@@ -25,14 +25,11 @@ pub(super) fn plain_run<V: Vector>(vector: V, block: &[u8; SLACK]) -> usize {
     unsafe { run::<true, V>(vector, block.as_ptr(), SLACK) }
 }
 
-/// How many of the first `limit` bytes at `source` come before the first `"`, `\` or control character.
-///
-/// # Safety
-/// `source` is readable for `limit + SLACK` bytes.
+/// How many bytes of the input come before its first `"`, `\` or control character.
 #[inline(always)]
-pub(super) unsafe fn string_run<V: Vector>(vector: V, source: *const u8, limit: usize) -> usize {
-    // SAFETY: a register is no longer than SLACK.
-    unsafe { run::<false, V>(vector, source, limit) }
+pub(super) fn string_run<V: Vector>(vector: V, source: Padded<'_>) -> usize {
+    // SAFETY: `Padded` has SLACK readable bytes behind its end, and a register is no longer.
+    unsafe { run::<false, V>(vector, source.readable().as_ptr(), source.end()) }
 }
 
 /// # Safety

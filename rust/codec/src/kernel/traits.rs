@@ -1,5 +1,7 @@
 //! The kernels that an instruction set offers, and the code that runs on them.
 
+use std::mem::MaybeUninit;
+
 use crate::input::{Padded, SLACK};
 use crate::pool::Buf;
 
@@ -7,6 +9,7 @@ use crate::pool::Buf;
 ///
 /// A value of an implementing type is the proof that this CPU has the instructions: types that need any are made by
 /// their `detect` only. Callers are generic over this trait and entered by [`Kernels::run`](super::Kernels::run).
+/// Unsafe code relies on what each function promises.
 pub(crate) trait Kernel: Copy {
     /// Whether records are scanned; otherwise the general parser takes all of them.
     const SCANS: bool = true;
@@ -15,22 +18,18 @@ pub(crate) trait Kernel: Copy {
     /// this keeps what is seldom needed out of a hot loop, and out of its registers.
     fn run<R: Routine>(self, routine: R) -> R::Output;
 
-    /// Decodes the run of alphabet characters at `source`, of which there may be `limit` at most. Returns its length;
-    /// that of its whole bytes, [`bytes_of`] the run, is what was written.
+    /// Decodes the run of alphabet characters at the start of `source` into `destination` and returns its length. The
+    /// run's whole bytes, [`bytes_of`] it, are initialised afterwards; the kernel may write more.
     ///
-    /// # Safety
-    /// `source` is readable for `limit + SLACK` bytes; `destination` is writable for `limit / 4 * 3 + SLACK` bytes and
-    /// does not overlap `source`.
-    unsafe fn decode_run(self, source: *const u8, limit: usize, destination: *mut u8) -> usize;
+    /// # Panics
+    /// `destination` is shorter than [`room_for`] the input.
+    fn decode_run(self, source: Padded<'_>, destination: &mut [MaybeUninit<u8>]) -> usize;
 
     /// How many bytes of the block come before its first `"`, `\`, control character or non-ASCII byte.
     fn plain_run(self, block: &[u8; SLACK]) -> usize;
 
-    /// How many of the first `limit` bytes at `source` come before the first `"`, `\` or control character.
-    ///
-    /// # Safety
-    /// `source` is readable for `limit + SLACK` bytes.
-    unsafe fn string_run(self, source: *const u8, limit: usize) -> usize;
+    /// How many bytes of the input come before its first `"`, `\` or control character.
+    fn string_run(self, source: Padded<'_>) -> usize;
 
     /// Takes the rest of a JSON string from `at`, its escapes replaced, appended to `out`: the index behind its
     /// closing quote. None if it is not all there, or has an error; what `out` then has behind its length before is
@@ -52,26 +51,17 @@ pub(crate) const fn bytes_of(run: usize) -> usize {
     run * 3 / 4
 }
 
-/// [`Kernel::decode_run`] on checked memory: the run at `input[from..to]`, its whole bytes appended to `out`.
-#[inline(always)]
-pub(crate) fn decode_run<K: Kernel>(kernel: K, input: Padded<'_>, from: usize, to: usize, out: &mut Buf) -> usize {
-    assert!(from <= to && to <= input.end());
-    let limit = to - from;
-    out.reserve(limit / 4 * 3 + SLACK);
-    // SAFETY: `Padded` has SLACK readable bytes behind `end`, and `to <= end`; `reserve` made the room behind `spare`,
-    // in memory that `out` owns alone; the kernel has initialised `bytes_of(run)` bytes of it.
-    unsafe {
-        let run = kernel.decode_run(input.readable().as_ptr().add(from), limit, out.spare());
-        out.set_len(out.len() + bytes_of(run));
-        run
-    }
+/// How many bytes a kernel may write when it decodes `limit` characters.
+pub(crate) const fn room_for(limit: usize) -> usize {
+    limit / 4 * 3 + SLACK
 }
 
-/// [`Kernel::string_run`] on checked memory: the length of the run without quote, backslash or control character at
-/// `input[from..]`.
+/// [`Kernel::decode_run`] of `input[from..to]`, its whole bytes appended to `out`.
 #[inline(always)]
-pub(crate) fn string_run<K: Kernel>(kernel: K, input: Padded<'_>, from: usize) -> usize {
-    assert!(from <= input.end());
-    // SAFETY: SLACK readable bytes follow `end`.
-    unsafe { kernel.string_run(input.readable().as_ptr().add(from), input.end() - from) }
+pub(crate) fn decode_run<K: Kernel>(kernel: K, input: Padded<'_>, from: usize, to: usize, out: &mut Buf) -> usize {
+    let source = input.until(to).from(from);
+    let run = kernel.decode_run(source, out.room(room_for(source.end())));
+    // SAFETY: the kernel has initialised `bytes_of(run)` bytes of the room.
+    unsafe { out.set_len(out.len() + bytes_of(run)) };
+    run
 }

@@ -17,6 +17,7 @@
 
 #[allow(clippy::wildcard_imports, reason = "the intrinsics' names are their own namespace")]
 use std::arch::aarch64::*;
+use std::mem::MaybeUninit;
 
 use simdutf8::basic::imp::aarch64::neon::validate_utf8;
 
@@ -24,7 +25,7 @@ use crate::base64::alphabet::VALUES;
 use crate::input::{Padded, SLACK};
 use crate::kernel::cpu::Isa;
 use crate::kernel::scan::{self, Vector};
-use crate::kernel::traits::{Kernel, Routine};
+use crate::kernel::traits::{Kernel, Routine, room_for};
 use crate::kernel::unescape::by_runs;
 use crate::pool::Buf;
 
@@ -45,10 +46,13 @@ impl Kernel for Neon {
     }
 
     #[inline(always)]
-    unsafe fn decode_run(self, source: *const u8, limit: usize, destination: *mut u8) -> usize {
+    fn decode_run(self, source: Padded<'_>, destination: &mut [MaybeUninit<u8>]) -> usize {
+        let limit = source.end();
+        assert!(destination.len() >= room_for(limit));
+        let (source, destination) = (source.readable().as_ptr(), destination.as_mut_ptr().cast::<u8>());
         // SAFETY: `self` proves the instructions. Tables are the first 128 bytes of VALUES. Loads: `read < limit`, 64 bytes
-        // each, and SLACK bytes behind `limit` are readable. Stores: 48 bytes at `read / 4 * 3`, of which the room of
-        // `limit / 4 * 3 + SLACK` has at least SLACK left.
+        // each, and `Padded` has SLACK readable bytes behind `limit`. Stores: 48 bytes at `read / 4 * 3`, where the room
+        // of `limit / 4 * 3 + SLACK` has at least SLACK left.
         unsafe {
             let lower = vld1q_u8_x4(VALUES.as_ptr());
             let upper = vld1q_u8_x4(VALUES.as_ptr().add(64));
@@ -80,9 +84,8 @@ impl Kernel for Neon {
     }
 
     #[inline(always)]
-    unsafe fn string_run(self, source: *const u8, limit: usize) -> usize {
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { scan::string_run(self, source, limit) }
+    fn string_run(self, source: Padded<'_>) -> usize {
+        scan::string_run(self, source)
     }
 
     #[inline(always)]

@@ -10,7 +10,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::traits::{Kernel, string_run};
+use super::traits::Kernel;
 use crate::input::Padded;
 use crate::json::escape::{escaped_character, simple_escape};
 use crate::pool::Buf;
@@ -26,7 +26,7 @@ pub(super) fn by_runs<K: Kernel>(
 ) -> Option<usize> {
     let mut at = start;
     loop {
-        let end = at + string_run(kernel, input, at);
+        let end = at + kernel.string_run(input.from(at));
         out.extend_from_input(input, at, end);
         let rest = &input.input()[end..];
         if rest.first() == Some(&b'"') {

@@ -11,13 +11,14 @@
 
 #[allow(clippy::wildcard_imports, reason = "the intrinsics' names are their own namespace")]
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
 
 use simdutf8::basic::imp::x86::avx2::validate_utf8;
 
 use crate::input::{Padded, SLACK};
 use crate::kernel::cpu::Isa;
 use crate::kernel::scan::{self, Vector};
-use crate::kernel::traits::{Kernel, Routine};
+use crate::kernel::traits::{Kernel, Routine, room_for};
 use crate::kernel::unescape::by_runs;
 use crate::pool::Buf;
 
@@ -49,10 +50,13 @@ impl Kernel for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn decode_run(self, source: *const u8, limit: usize, destination: *mut u8) -> usize {
-        // SAFETY: `self` proves the instructions. Loads: `read < limit`, 32 bytes each, and SLACK bytes behind `limit`
-        // are readable. Stores: 32 bytes at `read / 4 * 3`, of which the room of `limit / 4 * 3 + SLACK` has
-        // at least SLACK left.
+    fn decode_run(self, source: Padded<'_>, destination: &mut [MaybeUninit<u8>]) -> usize {
+        let limit = source.end();
+        assert!(destination.len() >= room_for(limit));
+        let (source, destination) = (source.readable().as_ptr(), destination.as_mut_ptr().cast::<u8>());
+        // SAFETY: `self` proves the instructions. Loads: `read < limit`, 32 bytes each, and `Padded` has SLACK readable
+        // bytes behind `limit`. Stores: 32 bytes at `read / 4 * 3`, where the room of `limit / 4 * 3 + SLACK` has at
+        // least SLACK left.
         unsafe {
             let low_table =
                 table!(0x15, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x13, 0x1a, 0x1b, 0x1b, 0x1b, 0x1a);
@@ -97,9 +101,8 @@ impl Kernel for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn string_run(self, source: *const u8, limit: usize) -> usize {
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { scan::string_run(self, source, limit) }
+    fn string_run(self, source: Padded<'_>) -> usize {
+        scan::string_run(self, source)
     }
 
     #[inline(always)]

@@ -20,12 +20,13 @@ mod unescape;
 
 #[allow(clippy::wildcard_imports, reason = "the intrinsics' names are their own namespace")]
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
 
 pub(in crate::kernel) use self::proof::Avx512;
 use self::proof::Block;
 use crate::base64::alphabet::VALUES;
 use crate::input::{Padded, SLACK};
-use crate::kernel::traits::{Kernel, Routine};
+use crate::kernel::traits::{Kernel, Routine, room_for};
 use crate::pool::Buf;
 
 /// The values of the first and second 64 ASCII characters; the top bit is set where there is none.
@@ -63,10 +64,13 @@ impl Kernel for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn decode_run(self, source: *const u8, limit: usize, destination: *mut u8) -> usize {
-        // SAFETY: `self` proves the instructions. Tables are 64 bytes, aligned. Loads: `read < limit`, 64 bytes each
-        // (128 only where `read + 128 <= limit`), and SLACK bytes behind `limit` are readable. Stores: 48 bytes at
-        // `read / 4 * 3`, of which the room of `limit / 4 * 3 + SLACK` has at least SLACK left.
+    fn decode_run(self, source: Padded<'_>, destination: &mut [MaybeUninit<u8>]) -> usize {
+        let limit = source.end();
+        assert!(destination.len() >= room_for(limit));
+        let (source, destination) = (source.readable().as_ptr(), destination.as_mut_ptr().cast::<u8>());
+        // SAFETY: `self` proves the instructions. Tables are 64 bytes, aligned. Loads: `read < limit`, 64 bytes each,
+        // and `Padded` has SLACK readable bytes behind `limit`. Stores: 48 bytes at `read / 4 * 3`, where the room of
+        // `limit / 4 * 3 + SLACK` has at least SLACK left.
         unsafe {
             let low = _mm512_load_si512(LOW.0.as_ptr().cast());
             let high = _mm512_load_si512(HIGH.0.as_ptr().cast());
@@ -103,9 +107,8 @@ impl Kernel for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn string_run(self, source: *const u8, limit: usize) -> usize {
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { self.avx2().string_run(source, limit) }
+    fn string_run(self, source: Padded<'_>) -> usize {
+        self.avx2().string_run(source)
     }
 
     #[inline(always)]
