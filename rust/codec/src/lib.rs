@@ -29,6 +29,7 @@
 //! | [`dkb`] | messages between markers, as they come or as columns |
 //! | [`kinesis`] | answers of the Kinesis service, KPL aggregates |
 //! | `record` | one record's JSON into the columns, for the protocols that have records |
+//! | [`schema`] | the columns of record batches, each defined once |
 //! | `columns`, [`batch`] | column builders, the finished batch, positions |
 //! | [`messages`] | a finished batch of messages without positions |
 //! | [`payload`] | payloads opened: gzip, JSON objects to typed columns |
@@ -57,6 +58,7 @@ pub mod payload;
 pub mod pool;
 pub mod processv1;
 mod record;
+pub mod schema;
 
 pub use batch::{Position, RecordBatch};
 pub use error::{Base64Reason, Error, ErrorKind};
