@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar, fina
 from typing_extensions import Buffer, disjoint_base  # typing only; the runtime module imports nothing
 
 __all__ = [
+    "CANONICAL_COLUMNS",
     "DEFAULT_MAX_FRAME_BYTES",
     "DEFAULT_MAX_LINE_BYTES",
     "DEFAULT_MAX_MESSAGE_BYTES",
@@ -73,6 +74,8 @@ MarkerEventKind: TypeAlias = Literal["message", "collected", "end_of_process", "
 ShutdownReason: TypeAlias = Literal["TERMINATE", "ZOMBIE"]
 
 __version__: Final[str]
+CANONICAL_COLUMNS: Final[dict[str, str]]
+"""The columns that every `RecordBatch` has, in their order: name, and Arrow type as pyarrow writes it."""
 DEFAULT_MAX_FRAME_BYTES: Final[int]
 """16 MiB, the default bound of one frame of ProcessV1."""
 DEFAULT_MAX_LINE_BYTES: Final[int]

@@ -45,6 +45,7 @@ mod reader;
 mod source;
 mod write;
 
+use fastkcl_codec::schema::RecordSchema;
 use fastkcl_codec::{cpu, pool};
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
@@ -71,6 +72,15 @@ fn pool_stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     result.set_item("buffers", stats.buffers)?;
     result.set_item("bytes", stats.bytes)?;
     Ok(result)
+}
+
+/// The name and Arrow type of each canonical column, in their order.
+fn canonical_columns(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let columns = PyDict::new(py);
+    for column in RecordSchema::Canonical.columns() {
+        columns.set_item(column.name(), column.type_name())?;
+    }
+    Ok(columns)
 }
 
 /// The Rust extension: bytes and file descriptors in, frozen objects and Arrow capsules out.
@@ -126,6 +136,7 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::isa()?;
+        module.add("CANONICAL_COLUMNS", crate::canonical_columns(module.py())?)?;
         module.add("DecodeError", crate::errors::decode_error_type(module.py())?)
     }
 }
