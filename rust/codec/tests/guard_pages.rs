@@ -2,8 +2,8 @@
 
 mod guard;
 
-use fastkcl_codec::kcl::write::{LineDialect, RecordToWrite, process_records};
-use fastkcl_codec::kcl::{self, Decoder, Message};
+use fastkcl_codec::kcl::write::{RecordToWrite, process_records};
+use fastkcl_codec::kcl::{self, Decoder, LineDialect, Message};
 use fastkcl_codec::kinesis::{Encoding, decode_get_records_with_isa};
 use fastkcl_codec::{base64, cpu};
 use guard::Pages;

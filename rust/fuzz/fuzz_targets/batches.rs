@@ -7,7 +7,8 @@
 #[path = "../../codec/tests/grammar/mod.rs"]
 mod grammar;
 
-use fastkcl_codec::kcl::write::{LineDialect, RecordToWrite, process_records};
+use fastkcl_codec::kcl::LineDialect;
+use fastkcl_codec::kcl::write::{RecordToWrite, process_records};
 use fastkcl_codec::kcl::{Decoder, Message};
 use fastkcl_codec::kinesis::kpl::deaggregate;
 use fastkcl_codec::kinesis::{Encoding, decode_get_records};

@@ -5,7 +5,8 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use fastkcl_codec::base64;
-use fastkcl_codec::kcl::write::{self, LineDialect, RecordToWrite};
+use fastkcl_codec::kcl::LineDialect;
+use fastkcl_codec::kcl::write::{self, RecordToWrite};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;

@@ -2,7 +2,8 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | `message` | the messages, dialects |
+//! | `dialect` | the dialects |
+//! | `message` | the messages |
 //! | `decoder` | [`Decoder`]: input of any cut, [`decode_line`] |
 //! | `stream` | the state machine: which line is this, where in it are we, what is missing |
 //! | `record` | how a daemon writes a record, for the parsers of [`crate::record`] |
@@ -19,6 +20,7 @@
 //! ```
 
 mod decoder;
+mod dialect;
 mod line;
 mod message;
 mod record;
@@ -26,7 +28,8 @@ mod stream;
 pub mod write;
 
 pub use decoder::{Decoder, decode_line};
-pub use message::{Checkpoint, Dialect, Initialize, Message, ShutdownReason};
+pub use dialect::{Dialect, LineDialect};
+pub use message::{Checkpoint, Initialize, Message, ShutdownReason};
 
 /// Default bound of a line: 256 MiB.
 pub const DEFAULT_MAX_LINE_BYTES: usize = 256 << 20;

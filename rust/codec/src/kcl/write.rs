@@ -7,7 +7,7 @@
 use std::fmt;
 use std::io::Write as _;
 
-use super::message::Dialect;
+use super::dialect::{Dialect, LineDialect};
 use crate::base64;
 use crate::json::write::{ascii_escape, integer_or_null, string, string_or_null};
 
@@ -74,17 +74,6 @@ pub fn checkpoint(
     }
     out.extend_from_slice(b"}\n");
     Ok(out)
-}
-
-/// Which daemon writes a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LineDialect {
-    /// KCL up to 1.7.1.
-    Legacy,
-    /// KCL 1.7.2 to 1.15: records as modern ones.
-    Transitional,
-    /// KCL 2 and 3.
-    Modern,
 }
 
 /// A record to be written as a daemon does.
