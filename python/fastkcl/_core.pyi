@@ -15,7 +15,9 @@ __all__ = [
     "DEFAULT_MAX_FRAME_BYTES",
     "DEFAULT_MAX_LINE_BYTES",
     "DEFAULT_MAX_MESSAGE_BYTES",
+    "DIALECTS",
     "Aggregate",
+    "Capabilities",
     "Checkpoint",
     "ChildShard",
     "Deaggregated",
@@ -82,6 +84,9 @@ DEFAULT_MAX_LINE_BYTES: Final[int]
 """256 MiB, the default bound of one line."""
 DEFAULT_MAX_MESSAGE_BYTES: Final[int]
 """64 MiB, the default bound of one message between markers."""
+
+DIALECTS: Final[dict[str, Capabilities]]
+"""What each dialect has, by its name: legacy (KCL up to 1.7.1), transitional (1.7.2 to 1.15), modern (2 and 3)."""
 
 class DecodeError(ValueError):
     """A line or frame that is no valid message, or an answer that is none. Nothing of it has been handed out.
@@ -264,6 +269,20 @@ class OpenedPayloads:
         """Number of records with something in _unparsed."""
     def __arrow_c_schema__(self) -> object: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+
+@final
+class Capabilities:
+    """What a dialect has."""
+
+    @property
+    def sub_sequence_numbers(self) -> bool:
+        """Sub-sequence numbers, in initialize, records and checkpoints; and millisBehindLatest."""
+    @property
+    def shutdown_requested(self) -> bool:
+        """The message shutdownRequested, before a worker stops."""
+    @property
+    def named_ends(self) -> bool:
+        """The messages leaseLost and shardEnded; without them shutdown, with a reason, which allows a checkpoint."""
 
 @final
 class Initialize:

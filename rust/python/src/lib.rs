@@ -8,6 +8,7 @@
 //! | `decoder` | `decode_line`, `Decoder` |
 //! | `source` | waiting on a descriptor, signals, deadlines |
 //! | `reader` | `Reader`: a KCL daemon's messages from one |
+//! | `dialect` | what each dialect has |
 //! | `message` | a class for each message |
 //! | `batch`, `arrow` | `RecordBatch`, `Record`, `Position`; Arrow PyCapsules |
 //! | `message_batch` | `MessageBatch`: messages without positions as columns |
@@ -32,6 +33,7 @@ mod batch;
 mod bytes;
 mod decoder;
 mod descriptor;
+mod dialect;
 mod dkb;
 mod errors;
 mod ipc;
@@ -93,6 +95,8 @@ mod _core {
     #[pymodule_export]
     use crate::decoder::{Decoder, decode_line};
     #[pymodule_export]
+    use crate::dialect::Capabilities;
+    #[pymodule_export]
     use crate::dkb::{MarkerDecoder, MarkerEvent, MarkerReader, message_batch};
     #[pymodule_export]
     use crate::ipc::write_ipc_file;
@@ -137,6 +141,7 @@ mod _core {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::isa()?;
         module.add("CANONICAL_COLUMNS", crate::canonical_columns(module.py())?)?;
+        module.add("DIALECTS", crate::dialect::dialects(module.py())?)?;
         module.add("DecodeError", crate::errors::decode_error_type(module.py())?)
     }
 }

@@ -32,7 +32,7 @@ pub struct Initialize {
     pub sequence_number: Option<String>,
     /// Where the last checkpoint stands inside an aggregate.
     pub sub_sequence_number: Option<i64>,
-    /// Modern if the message has either key, whatever its value.
+    /// One of [`Dialect::OF_CHILDREN`]: modern if the message has either key, whatever its value.
     pub dialect: Dialect,
 }
 

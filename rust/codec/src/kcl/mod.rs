@@ -2,7 +2,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | `dialect` | the dialects |
+//! | `dialect` | the dialects, and what each of them has |
 //! | `message` | the messages |
 //! | `decoder` | [`Decoder`]: input of any cut, [`decode_line`] |
 //! | `stream` | the state machine: which line is this, where in it are we, what is missing |
@@ -28,7 +28,7 @@ mod stream;
 pub mod write;
 
 pub use decoder::{Decoder, decode_line};
-pub use dialect::{Dialect, LineDialect};
+pub use dialect::{Capabilities, Dialect};
 pub use message::{Checkpoint, Initialize, Message, ShutdownReason};
 
 /// Default bound of a line: 256 MiB.
