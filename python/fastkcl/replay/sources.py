@@ -361,7 +361,7 @@ def _read_capture(path: Path) -> Shard:
     if "\0" in initialize.shard_id:
         raise SourceError(f"{path}:1: {initialize.shard_id!r} cannot be put into a child's environment")
     dialect: ReplayDialect = initialize.dialect
-    if dialect == "modern" and reader.old_ends:
+    if _core.DIALECTS[dialect].named_ends and reader.old_ends:
         dialect = "transitional"
     start = TRIM_HORIZON
     if initialize.sequence_number is not None:
