@@ -31,7 +31,7 @@
 //! | `record` | one record's JSON into the columns, for the protocols that have records |
 //! | [`schema`] | the columns of record batches, each defined once |
 //! | `columns`, [`batch`] | column builders, the finished batch, positions |
-//! | [`messages`] | a finished batch of messages without positions |
+//! | [`message_batch`] | a finished batch of messages without positions |
 //! | [`payload`] | payloads opened: gzip, JSON objects to typed columns |
 //! | [`pool`] | where column buffers rest between batches |
 //! | [`ipc`] | Arrow IPC files, for dead letters |
@@ -53,7 +53,7 @@ mod json;
 pub mod kcl;
 mod kernel;
 pub mod kinesis;
-pub mod messages;
+pub mod message_batch;
 pub mod payload;
 pub mod pool;
 pub mod processv1;
@@ -63,4 +63,4 @@ pub mod schema;
 pub use batch::{Position, RecordBatch};
 pub use error::{Base64Reason, Error, ErrorKind};
 pub use kernel::cpu;
-pub use messages::MessageBatch;
+pub use message_batch::MessageBatch;

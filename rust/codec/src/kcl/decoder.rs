@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use super::line;
+use super::general;
 use super::message::Message;
 use super::stream::{Stream, too_long};
 use crate::columns::Columns;
@@ -239,7 +239,7 @@ pub fn decode_line(line: &[u8], max_line_bytes: usize) -> Result<Option<Message>
     let padded = pad(line);
     let end = line.len().min(max_line_bytes);
     let mut columns = Columns::new();
-    let parsed = line::whole(Kernels::active(), Padded::new(&padded, end), 0, 0, &mut columns);
+    let parsed = general::whole(Kernels::active(), Padded::new(&padded, end), 0, 0, &mut columns);
     let message = match parsed {
         Ok(_) if line.len() > end => Err(too_long(max_line_bytes)),
         Err(error) if line.len() > end && is_cut(&error, &line[..end]) => Err(too_long(max_line_bytes)),

@@ -6,8 +6,8 @@
 //! | `message` | the messages |
 //! | `decoder` | [`Decoder`]: input of any cut, [`decode_line`] |
 //! | `stream` | the state machine: which line is this, where in it are we, what is missing |
-//! | `record` | how a daemon writes a record, for the parsers of [`crate::record`] |
-//! | `line` | any valid line, and the rest of a daemon's line behind its records |
+//! | `shape` | how a daemon writes a record, for the parsers of [`crate::record`] |
+//! | `general` | any valid line, and the rest of a daemon's line behind its records |
 //! | [`write`] | statuses, checkpoints, and lines as a daemon writes them |
 //!
 //! There are two ways through, and they give the same result, errors and their places included:
@@ -21,9 +21,9 @@
 
 mod decoder;
 mod dialect;
-mod line;
+mod general;
 mod message;
-mod record;
+mod shape;
 mod stream;
 pub mod write;
 

@@ -18,9 +18,9 @@
 use std::sync::Arc;
 
 use super::LARGEST_MAX_LINE_BYTES;
-use super::line::{self, Parsed};
+use super::general::{self, Parsed};
 use super::message::Message;
-use super::record::Kcl;
+use super::shape::Kcl;
 use crate::base64::text::{Progress, Text};
 use crate::batch::RecordBatch;
 use crate::columns::Columns;
@@ -211,8 +211,10 @@ impl Stream {
     /// The line ends where `input` does.
     fn end_of_line(&mut self, input: Padded<'_>, at: usize) -> Result<Parsed> {
         match self.state {
-            State::LineStart | State::Collect(_) => line::whole(self.kernels, input, self.base, at, &mut self.columns),
-            State::Tail(_) => line::tail(self.kernels, input, self.base, at, &mut self.columns),
+            State::LineStart | State::Collect(_) => {
+                general::whole(self.kernels, input, self.base, at, &mut self.columns)
+            }
+            State::Tail(_) => general::tail(self.kernels, input, self.base, at, &mut self.columns),
             State::Members(_) => {
                 let mut cursor = self.cursor(input, at);
                 Fields::with_data(Kcl).members(&mut cursor, &mut self.columns, true)?;

@@ -15,7 +15,7 @@ use std::ops::RangeInclusive;
 
 use super::answer::{ChildShard, Parts};
 use super::hash_key::parse_hash_key;
-use super::record::Answered;
+use super::shape::Answered;
 use crate::columns::Columns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::{Padded, SLACK, pad};

@@ -13,7 +13,7 @@
 //! | `cbor` | a CBOR answer |
 //! | [`kpl`] | aggregates: taken apart, and made |
 //! | [`netstring`] | items of any bytes in one record |
-//! | `record`, `time` | how the service writes a record and a time in JSON |
+//! | `shape`, `time` | how the service writes a record and a time in JSON |
 
 mod answer;
 mod cbor;
@@ -21,7 +21,7 @@ mod get_records;
 mod hash_key;
 pub mod kpl;
 pub mod netstring;
-mod record;
+mod shape;
 mod time;
 
 pub use answer::{Answer, ChildShard, Encoding, LARGEST_BODY_BYTES, decode_get_records, decode_get_records_with_isa};

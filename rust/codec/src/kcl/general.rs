@@ -7,7 +7,7 @@
 
 use super::dialect::Dialect;
 use super::message::{Checkpoint, Initialize, ShutdownReason};
-use super::record::Kcl;
+use super::shape::Kcl;
 use crate::columns::Columns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::Padded;
