@@ -1,10 +1,11 @@
 //! A GetRecords answer, and the way to it from any encoding.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use super::cbor::{self, TimeUnit};
 use super::get_records;
+use super::parts::ChildShard;
 use crate::batch::RecordBatch;
 use crate::columns::Columns;
 use crate::error::{Error, ErrorKind, Result};
@@ -45,17 +46,6 @@ impl Encoding {
     }
 }
 
-/// A shard that follows the one that was read to its end.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ChildShard {
-    /// E.g. `shardId-000000000002`.
-    pub shard_id: String,
-    /// One after a split, two after a merge.
-    pub parent_shards: Vec<String>,
-    /// The hash keys that it owns.
-    pub hash_range: RangeInclusive<u128>,
-}
-
 /// What GetRecords answered.
 #[derive(Clone, Debug)]
 pub struct Answer {
@@ -67,15 +57,6 @@ pub struct Answer {
     pub child_shards: Vec<ChildShard>,
     /// Where the value of `Records` stands in the body.
     pub records_span: Range<usize>,
-}
-
-/// What an answer holds besides its records; what is not there is none.
-#[derive(Debug, Default)]
-pub(super) struct Parts {
-    pub(super) next_shard_iterator: Option<String>,
-    pub(super) millis_behind_latest: Option<i64>,
-    pub(super) child_shards: Vec<ChildShard>,
-    pub(super) records_span: Option<Range<usize>>,
 }
 
 /// Decodes the body of a GetRecords answer. `shard_id` is noted in the batch.

@@ -13,8 +13,8 @@
 
 use std::ops::RangeInclusive;
 
-use super::answer::{ChildShard, Parts};
 use super::hash_key::parse_hash_key;
+use super::parts::{ChildShard, Parts};
 use super::shape::Answered;
 use crate::columns::Columns;
 use crate::error::{Error, ErrorKind, Result};

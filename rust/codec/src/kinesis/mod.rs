@@ -9,6 +9,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `answer` | [`decode_get_records`], [`Answer`], which encoding a content type means |
+//! | `parts` | what an answer holds besides its records |
 //! | `get_records` | a JSON answer |
 //! | `cbor` | a CBOR answer |
 //! | [`kpl`] | aggregates: taken apart, and made |
@@ -21,7 +22,9 @@ mod get_records;
 mod hash_key;
 pub mod kpl;
 pub mod netstring;
+mod parts;
 mod shape;
 mod time;
 
-pub use answer::{Answer, ChildShard, Encoding, LARGEST_BODY_BYTES, decode_get_records, decode_get_records_with_isa};
+pub use answer::{Answer, Encoding, LARGEST_BODY_BYTES, decode_get_records, decode_get_records_with_isa};
+pub use parts::ChildShard;
