@@ -13,29 +13,15 @@ pub(crate) enum BadUtf8 {
     Invalid,
 }
 
-/// Length of the UTF-8 sequence at the start of `bytes` (Unicode 16, table 3-7), which is not empty.
+/// Length of the UTF-8 sequence at the start of `bytes`, which is not empty.
 #[inline]
 pub(crate) fn utf8_sequence(bytes: &[u8]) -> std::result::Result<usize, BadUtf8> {
-    let (length, second) = match bytes[0] {
-        0x00..=0x7f => return Ok(1),
-        0xc2..=0xdf => (2, 0x80..=0xbf),
-        0xe0 => (3, 0xa0..=0xbf),
-        0xe1..=0xec | 0xee..=0xef => (3, 0x80..=0xbf),
-        0xed => (3, 0x80..=0x9f),
-        0xf0 => (4, 0x90..=0xbf),
-        0xf1..=0xf3 => (4, 0x80..=0xbf),
-        0xf4 => (4, 0x80..=0x8f),
-        _ => return Err(BadUtf8::Invalid),
-    };
-    for at in 1..length {
-        match bytes.get(at) {
-            None => return Err(BadUtf8::Incomplete),
-            Some(byte) if at == 1 && !second.contains(byte) => return Err(BadUtf8::Invalid),
-            Some(0x80..=0xbf) => {}
-            Some(_) => return Err(BadUtf8::Invalid),
-        }
+    let length = bytes[0].leading_ones().max(1) as usize;
+    match str::from_utf8(&bytes[..length.min(bytes.len())]) {
+        Ok(_) => Ok(length),
+        Err(error) if error.error_len().is_none() => Err(BadUtf8::Incomplete),
+        Err(_) => Err(BadUtf8::Invalid),
     }
-    Ok(length)
 }
 
 /// Whether the error is only that the bytes from its place on, `rest`, end inside of a character.
