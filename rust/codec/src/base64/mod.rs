@@ -52,6 +52,15 @@ pub fn encode_to(data: &[u8], text: &mut Vec<u8>) {
 
 /// Decodes a whole value, as it stands in a JSON string after unescaping: text, without quotes or escapes.
 ///
+/// ```
+/// use fastkcl_codec::{Base64Reason, base64};
+///
+/// assert_eq!(base64::decode(b"aGVsbG8=")?, b"hello");
+/// let error = base64::decode(b"aGVs*G8=").unwrap_err();
+/// assert_eq!((error.reason(), error.offset()), (Some(Base64Reason::InvalidCharacter), Some(4)));
+/// # Ok::<(), fastkcl_codec::Error>(())
+/// ```
+///
 /// # Errors
 /// [`ErrorKind::Base64`](crate::ErrorKind::Base64) with the reason, at the offset from the start of `text`.
 pub fn decode(text: &[u8]) -> Result<Vec<u8>, Error> {

@@ -35,6 +35,18 @@ const FRONT: usize = PAGE;
 const IN_PLACE: usize = 1024;
 
 /// An incremental decoder of a daemon's lines.
+///
+/// ```
+/// use fastkcl_codec::kcl::{DEFAULT_MAX_LINE_BYTES, Decoder, Message};
+///
+/// let mut decoder = Decoder::new(DEFAULT_MAX_LINE_BYTES);
+/// decoder.feed(br#"{"action":"processRecords","records":[{"data":"aGVsbG8=","partitionKey":"k","#);
+/// assert!(decoder.next_message().is_none());
+/// decoder.feed(b"\"sequenceNumber\":\"4959\"}]}\n");
+/// let Some(Ok(Message::ProcessRecords(batch))) = decoder.next_message() else { panic!("a complete line") };
+/// assert_eq!(batch.data(0), Some(&b"hello"[..]));
+/// assert_eq!(batch.sequence_number(0), "4959");
+/// ```
 #[derive(Debug)]
 pub struct Decoder {
     stream: Stream,

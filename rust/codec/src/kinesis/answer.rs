@@ -61,6 +61,18 @@ pub struct Answer {
 
 /// Decodes the body of a GetRecords answer. `shard_id` is noted in the batch.
 ///
+/// ```
+/// use fastkcl_codec::kinesis::{Encoding, decode_get_records};
+///
+/// let body = br#"{"Records":[{"Data":"aGVsbG8=","PartitionKey":"k","SequenceNumber":"4959"}],"MillisBehindLatest":0}"#;
+/// let encoding = Encoding::of_content_type("application/x-amz-json-1.1").expect("a content type of answers");
+/// let answer = decode_get_records(body, encoding, None)?;
+/// assert_eq!(answer.batch.data(0), Some(&b"hello"[..]));
+/// assert_eq!(answer.batch.millis_behind_latest(), Some(0));
+/// assert_eq!(answer.next_shard_iterator, None);
+/// # Ok::<(), fastkcl_codec::Error>(())
+/// ```
+///
 /// # Errors
 /// `body` is no such answer.
 pub fn decode_get_records(body: &[u8], encoding: Encoding, shard_id: Option<Arc<str>>) -> Result<Answer> {
