@@ -11,10 +11,13 @@ from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar, fina
 from typing_extensions import Buffer, disjoint_base  # typing only; the runtime module imports nothing
 
 __all__ = [
+    "CANONICAL_COLUMNS",
     "DEFAULT_MAX_FRAME_BYTES",
     "DEFAULT_MAX_LINE_BYTES",
     "DEFAULT_MAX_MESSAGE_BYTES",
+    "DIALECTS",
     "Aggregate",
+    "Capabilities",
     "Checkpoint",
     "ChildShard",
     "Deaggregated",
@@ -73,12 +76,18 @@ MarkerEventKind: TypeAlias = Literal["message", "collected", "end_of_process", "
 ShutdownReason: TypeAlias = Literal["TERMINATE", "ZOMBIE"]
 
 __version__: Final[str]
+CANONICAL_COLUMNS: Final[dict[str, str]]
+"""The columns that every `RecordBatch` has, in their order: name, and Arrow type as pyarrow writes it."""
 DEFAULT_MAX_FRAME_BYTES: Final[int]
 """16 MiB, the default bound of one frame of ProcessV1."""
 DEFAULT_MAX_LINE_BYTES: Final[int]
 """256 MiB, the default bound of one line."""
 DEFAULT_MAX_MESSAGE_BYTES: Final[int]
 """64 MiB, the default bound of one message between markers."""
+DIALECTS: Final[dict[str, Capabilities]]
+"""What each dialect has, by its name: legacy (KCL up to 1.7.1), transitional (1.7.2 to 1.15), modern (2 and 3)."""
+
+# Records
 
 class DecodeError(ValueError):
     """A line or frame that is no valid message, or an answer that is none. Nothing of it has been handed out.
@@ -208,59 +217,30 @@ class RecordBatch:
     def __arrow_c_schema__(self) -> object: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
 
-@final
-class PayloadReader:
-    """Opens the payloads of record batches: unpacks gzip, parses JSON objects into typed columns. Immutable.
+def write_ipc_file(path: str, batches: Sequence[RecordBatch], metadata: Mapping[str, str]) -> None:
+    """Write an Arrow IPC file with schema metadata, synced to disk with its folder, under `path` exclusively.
 
-    A payload that cannot be unpacked, or is no JSON object, is in the column _corrupt as it came. A JSON object with a
-    value that its column does not take as it is (no integer in range, no string…) is left, unpacked, in the column
-    _unparsed, and as it came in _packed if it was unpacked. Is there something in it of which Spark's from_json loses a
-    part without a word, then it is in _corrupt instead of _packed, in any case. The other columns are null then.
-
-    Args:
-        json: payloads are JSON objects.
-        schema: the columns that they have, as an Arrow IPC message (pyarrow.Schema.serialize()); with a type that is
-            not parsed here every object is left, and without one as well, whatever is lost of it.
-        compression: "none", "gzip" (what is no gzip is corrupt) or "auto" (what begins with its magic number is
-            unpacked).
-        max_payload_bytes: a payload that is larger when unpacked is corrupt.
+    It is written to a temporary name beside it first, so `path` is whole or absent.
 
     Raises:
-        ValueError: no such compression, a bound out of range, or a schema that is no Arrow schema.
+        FileExistsError, OSError: it could not be written.
     """
 
-    def __new__(
-        cls, *, json: bool, schema: bytes | None = None, compression: Compression = "none", max_payload_bytes: int
-    ) -> PayloadReader: ...
-    @property
-    def typed(self) -> bool:
-        """Whether JSON is parsed here; otherwise a type of the schema is not, and every object is left unparsed."""
-    def open(self, batch: RecordBatch, offset: int, max_bytes: int) -> OpenedPayloads:
-        """Open the payloads from row offset on: as many as make no more than max_bytes, and at least one.
-
-        Raises:
-            IndexError: offset is outside of the batch.
-            ValueError: max_bytes out of range.
-        """
+# The protocol of KCL
 
 @final
-class OpenedPayloads:
-    """Records whose payloads are opened, as Arrow columns. Immutable.
-
-    Columns: data, or the schema's; partitionKey, sequenceNumber, subSequenceNumber, approximateArrivalTimestamp;
-    _corrupt, _unparsed, _packed.
-    """
+class Capabilities:
+    """What a dialect has."""
 
     @property
-    def num_rows(self) -> int: ...
+    def sub_sequence_numbers(self) -> bool:
+        """Sub-sequence numbers, in initialize, records and checkpoints; and millisBehindLatest."""
     @property
-    def nbytes(self) -> int:
-        """Bytes of the columns."""
+    def shutdown_requested(self) -> bool:
+        """The message shutdownRequested, before a worker stops."""
     @property
-    def unparsed(self) -> int:
-        """Number of records with something in _unparsed."""
-    def __arrow_c_schema__(self) -> object: ...
-    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+    def named_ends(self) -> bool:
+        """The messages leaseLost and shardEnded; without them shutdown, with a reason, which allows a checkpoint."""
 
 @final
 class Initialize:
@@ -462,6 +442,38 @@ class Reader:
     @property
     def bytes_read(self) -> int: ...
 
+def encode_status(response_for: str) -> bytes:
+    """A status line, with a line feed before and after; compact ASCII JSON."""
+
+def encode_checkpoint(sequence_number: str | None, sub_sequence_number: int | None, dialect: Dialect) -> bytes:
+    """A checkpoint request in the dialect given, with a line feed before and after.
+
+    Raises:
+        ValueError: a sub-sequence number without a sequence number; one above 0 in the legacy dialect
+            (it has no word for it); an unknown dialect.
+    """
+
+def encode_process_records(
+    data: Sequence[Buffer | None],
+    partition_keys: Sequence[str],
+    sequence_numbers: Sequence[str],
+    sub_sequence_numbers: Sequence[int | None] | None,
+    timestamps_millis: Sequence[int | None] | None,
+    *,
+    millis_behind_latest: int | None = None,
+    dialect: Literal["legacy", "transitional", "modern"] = "modern",
+) -> bytes:
+    """A processRecords line byte for byte as a daemon of that dialect writes it, LF at the end.
+
+    Legacy lines have no subSequenceNumber, action or millisBehindLatest. None for a whole column writes null
+    (modern) in each record.
+
+    Raises:
+        ValueError: columns of unequal length; an unknown dialect.
+    """
+
+# Messages between markers
+
 @final
 class MessageBatch:
     """Messages in a row as Arrow columns, of a protocol without positions. Immutable.
@@ -487,6 +499,13 @@ class MessageBatch:
         """
     def __arrow_c_schema__(self) -> object: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+
+def message_batch(messages: Sequence[Buffer], *, first_number: int = 0) -> MessageBatch:
+    """Messages that are at hand as Arrow columns, numbered from `first_number` on.
+
+    Raises:
+        ValueError: they have more than 2 GiB together, or one's number more than 64 bits.
+    """
 
 @final
 class MarkerEvent:
@@ -593,73 +612,161 @@ class MarkerReader:
     def set_deadline(self, seconds: float | None) -> None:
         """As `Reader.set_deadline`."""
 
-@disjoint_base
-class KclpyRecordBase:
-    """What a record of amazon_kclpy knows; `fastkcl.kclpy.messages.Record` is made of it.
+# ProcessV1
 
-    Takes any arguments, for the sake of classes that derive from it.
-    """
+@final
+class ToStitchMessage:
+    """A ProcessV1 message from a core to a stitch. Equal when all members are."""
 
-    def __new__(cls, *_args: object, **_kwargs: object) -> Self: ...
-    @property
-    def binary_data(self) -> bytes | None:
-        """The payload: new bytes at each access. None when the daemon sent null.
+    __match_args__: ClassVar[tuple[str, str, str, str, str]] = (
+        "id",
+        "channel_name",
+        "data",
+        "from_stitch_instance_id",
+        "node_id",
+    )
 
-        Raises:
-            binascii.Error: a record that was made from a dict, and its data is no base64.
-        """
+    def __new__(
+        cls,
+        *,
+        id: int = 0,
+        channel_name: str | None = None,
+        data: str | None = None,
+        from_stitch_instance_id: str | None = None,
+        node_id: str | None = None,
+    ) -> ToStitchMessage: ...
     @property
-    def data(self) -> str | None:
-        """The payload as base64 text. None when the daemon sent null."""
+    def id(self) -> int:
+        """Of a heartbeat its number, of an exit the exit code, of data the message's id; 0 of data to a group."""
     @property
-    def partition_key(self) -> str: ...
+    def channel_name(self) -> str | None:
+        """_heartbeat, _exit, _error, or any name of data; None of data to a group."""
     @property
-    def sequence_number(self) -> str:
-        """Decimal digits. User records of one aggregate share it."""
+    def data(self) -> str | None: ...
     @property
-    def sub_sequence_number(self) -> int | None:
-        """Place inside an aggregate, 0 for plain records. None where the daemon sent none."""
+    def from_stitch_instance_id(self) -> str | None:
+        """Who sent it."""
     @property
-    def timestamp_millis(self) -> int | None:
-        """Approximate time of arrival, in milliseconds since the epoch. None when the daemon sent null."""
-    def _get(self, field: str) -> str | int | None:
-        """A value by its name on the wire, e.g. ``data`` or ``partitionKey``.
+    def node_id(self) -> str | None:
+        """The sender's node."""
+    def to_frame(self) -> bytes:
+        """The frame: ASCII JSON on one line, and the line ``end``."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
 
-        Raises:
-            KeyError: there is no such field.
-        """
-    def _is_received(self) -> bool:
-        """Whether the values came from a daemon; otherwise they are attributes."""
-    def _set_attributes(self) -> None:
-        """From now on the values are attributes, which the caller sets."""
-    def _set_received(
-        self,
-        data: bytes | None,
-        partition_key: str,
-        sequence_number: str,
-        sub_sequence_number: int | None,
-        timestamp_millis: int | None,
-    ) -> None:
-        """Gives a new record the values of another one that was received, for copy and pickle."""
+@final
+class FromStitchMessage:
+    """A ProcessV1 message from a stitch to its core. Equal when all members are."""
 
-def kclpy_records(batch: RecordBatch, cls: type[_KclpyRecord]) -> list[_KclpyRecord]:
-    """A new list with an instance of `cls` for each record of a batch. ``__init__`` is not called.
+    __match_args__: ClassVar[tuple[str, ...]] = (
+        "command",
+        "id",
+        "data",
+        "data_channel",
+        "logs",
+        "to_group_name",
+        "to_stitch_instance_id",
+    )
 
-    Each keeps the batch until it is detached.
+    def __new__(
+        cls,
+        *,
+        command: str | None = None,
+        id: int = 0,
+        data: str | None = None,
+        data_channel: str | None = None,
+        logs: Sequence[str] | None = None,
+        to_group_name: str | None = None,
+        to_stitch_instance_id: str | None = None,
+    ) -> FromStitchMessage: ...
+    @property
+    def command(self) -> str | None:
+        """sync, ack, fail, logs or data; a core drops everything else without a word."""
+    @property
+    def id(self) -> int:
+        """Of what it answers."""
+    @property
+    def data(self) -> str | None: ...
+    @property
+    def data_channel(self) -> str | None:
+        """The channel that data is sent in."""
+    @property
+    def logs(self) -> tuple[str, ...] | None:
+        """Lines for the core's log."""
+    @property
+    def to_group_name(self) -> str | None:
+        """To all stitches of a group."""
+    @property
+    def to_stitch_instance_id(self) -> str | None:
+        """To one stitch."""
+    def to_frame(self) -> bytes:
+        """The frame: ASCII JSON on one line, and the line ``end``. Members that are None are left out."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class StitchDecoder:
+    """Incremental decoder of ProcessV1 frames: feed bytes cut anywhere, iterate over the complete messages.
+
+    Not for several threads at once. A DecodeError is of one frame; iterating goes on with the next. Blank frames and
+    null are no messages.
 
     Raises:
-        TypeError: `cls` is no class that derives from `KclpyRecordBase`.
+        ValueError: no such direction, or `max_frame_bytes` out of range.
     """
 
-def kclpy_detach(records: tuple[KclpyRecordBase, ...]) -> int:
-    """Ends a batch: each of its records that anybody but the tuple holds gets its own values.
+    def __new__(
+        cls, *, direction: Literal["to_stitch", "from_stitch"] = "to_stitch", max_frame_bytes: int = ...
+    ) -> StitchDecoder: ...
+    def feed(self, data: Buffer) -> None: ...
+    def __iter__(self) -> StitchDecoder: ...
+    def __next__(self) -> ToStitchMessage | FromStitchMessage:
+        """The next message; StopIteration when more bytes are needed.
 
-    Args:
-        records: all records of the batch, as `kclpy_records` made them, held by nobody else who does not count.
+        Raises:
+            DecodeError: a frame that is no message.
+        """
+    def finish(self) -> ToStitchMessage | FromStitchMessage | None:
+        """End of input: a message whose frame has no line ``end`` is returned, None if nothing is open.
 
-    Returns:
-        How many are held.
+        Raises:
+            DecodeError: the input ended inside a frame (kind truncated_frame).
+            RuntimeError: messages wait; iterate over them first. They are still there.
+        """
+
+@final
+class EndLineFramer:
+    """The framer of ProcessV1 alone: feed bytes cut anywhere, iterate over (text, terminated) of the complete frames.
+
+    The text's lines are joined with a line feed. Not for several threads at once.
     """
+
+    def __new__(cls, *, max_frame_bytes: int = ...) -> EndLineFramer: ...
+    def feed(self, data: Buffer) -> None: ...
+    def __iter__(self) -> EndLineFramer: ...
+    def __next__(self) -> tuple[bytes, bool]:
+        """The next frame; StopIteration when more bytes are needed.
+
+        Raises:
+            DecodeError: a frame that is too long (kind frame_too_long).
+        """
+    def finish(self) -> tuple[bytes, bool] | None:
+        """End of input: the frame that is open, None if there is none or it is blank.
+
+        Raises:
+            DecodeError: it is too long (kind frame_too_long).
+            RuntimeError: frames wait; iterate over them first. They are still there.
+        """
+
+def stitch_batch(messages: Sequence[ToStitchMessage], *, data: Literal["base64", "text"] = "base64") -> MessageBatch:
+    """A run of messages as Arrow columns: id, channel, sender, node, data (binary of base64, or string of text).
+
+    Raises:
+        DecodeError: data that is no base64 (kind base64); `record` is the index of its message.
+        ValueError: `data` is neither "base64" nor "text".
+    """
+
+# Kinesis
 
 @final
 class ChildShard:
@@ -817,187 +924,133 @@ def split_netstrings(data: Buffer) -> list[bytes]:
         ValueError: anything else, leading zeros included; the message names item and byte.
     """
 
-@final
-class ToStitchMessage:
-    """A ProcessV1 message from a core to a stitch. Equal when all members are."""
-
-    __match_args__: ClassVar[tuple[str, str, str, str, str]] = (
-        "id",
-        "channel_name",
-        "data",
-        "from_stitch_instance_id",
-        "node_id",
-    )
-
-    def __new__(
-        cls,
-        *,
-        id: int = 0,
-        channel_name: str | None = None,
-        data: str | None = None,
-        from_stitch_instance_id: str | None = None,
-        node_id: str | None = None,
-    ) -> ToStitchMessage: ...
-    @property
-    def id(self) -> int:
-        """Of a heartbeat its number, of an exit the exit code, of data the message's id; 0 of data to a group."""
-    @property
-    def channel_name(self) -> str | None:
-        """_heartbeat, _exit, _error, or any name of data; None of data to a group."""
-    @property
-    def data(self) -> str | None: ...
-    @property
-    def from_stitch_instance_id(self) -> str | None:
-        """Who sent it."""
-    @property
-    def node_id(self) -> str | None:
-        """The sender's node."""
-    def to_frame(self) -> bytes:
-        """The frame: ASCII JSON on one line, and the line ``end``."""
-    def __eq__(self, other: object, /) -> bool: ...
-    def __hash__(self) -> int: ...
+# Payloads
 
 @final
-class FromStitchMessage:
-    """A ProcessV1 message from a stitch to its core. Equal when all members are."""
+class PayloadReader:
+    """Opens the payloads of record batches: unpacks gzip, parses JSON objects into typed columns. Immutable.
 
-    __match_args__: ClassVar[tuple[str, ...]] = (
-        "command",
-        "id",
-        "data",
-        "data_channel",
-        "logs",
-        "to_group_name",
-        "to_stitch_instance_id",
-    )
+    A payload that cannot be unpacked, or is no JSON object, is in the column _corrupt as it came. A JSON object with a
+    value that its column does not take as it is (no integer in range, no string…) is left, unpacked, in the column
+    _unparsed, and as it came in _packed if it was unpacked. Is there something in it of which Spark's from_json loses a
+    part without a word, then it is in _corrupt instead of _packed, in any case. The other columns are null then.
 
-    def __new__(
-        cls,
-        *,
-        command: str | None = None,
-        id: int = 0,
-        data: str | None = None,
-        data_channel: str | None = None,
-        logs: Sequence[str] | None = None,
-        to_group_name: str | None = None,
-        to_stitch_instance_id: str | None = None,
-    ) -> FromStitchMessage: ...
-    @property
-    def command(self) -> str | None:
-        """sync, ack, fail, logs or data; a core drops everything else without a word."""
-    @property
-    def id(self) -> int:
-        """Of what it answers."""
-    @property
-    def data(self) -> str | None: ...
-    @property
-    def data_channel(self) -> str | None:
-        """The channel that data is sent in."""
-    @property
-    def logs(self) -> tuple[str, ...] | None:
-        """Lines for the core's log."""
-    @property
-    def to_group_name(self) -> str | None:
-        """To all stitches of a group."""
-    @property
-    def to_stitch_instance_id(self) -> str | None:
-        """To one stitch."""
-    def to_frame(self) -> bytes:
-        """The frame: ASCII JSON on one line, and the line ``end``. Members that are None are left out."""
-    def __eq__(self, other: object, /) -> bool: ...
-    def __hash__(self) -> int: ...
-
-@final
-class StitchDecoder:
-    """Incremental decoder of ProcessV1 frames: feed bytes cut anywhere, iterate over the complete messages.
-
-    Not for several threads at once. A DecodeError is of one frame; iterating goes on with the next. Blank frames and
-    null are no messages.
+    Args:
+        json: payloads are JSON objects.
+        schema: the columns that they have, as an Arrow IPC message (pyarrow.Schema.serialize()); with a type that is
+            not parsed here every object is left, and without one as well, whatever is lost of it.
+        compression: "none", "gzip" (what is no gzip is corrupt) or "auto" (what begins with its magic number is
+            unpacked).
+        max_payload_bytes: a payload that is larger when unpacked is corrupt.
 
     Raises:
-        ValueError: no such direction, or `max_frame_bytes` out of range.
+        ValueError: no such compression, a bound out of range, or a schema that is no Arrow schema.
     """
 
     def __new__(
-        cls, *, direction: Literal["to_stitch", "from_stitch"] = "to_stitch", max_frame_bytes: int = ...
-    ) -> StitchDecoder: ...
-    def feed(self, data: Buffer) -> None: ...
-    def __iter__(self) -> StitchDecoder: ...
-    def __next__(self) -> ToStitchMessage | FromStitchMessage:
-        """The next message; StopIteration when more bytes are needed.
+        cls, *, json: bool, schema: bytes | None = None, compression: Compression = "none", max_payload_bytes: int
+    ) -> PayloadReader: ...
+    @property
+    def typed(self) -> bool:
+        """Whether JSON is parsed here; otherwise a type of the schema is not, and every object is left unparsed."""
+    def open(self, batch: RecordBatch, offset: int, max_bytes: int) -> OpenedPayloads:
+        """Open the payloads from row offset on: as many as make no more than max_bytes, and at least one.
 
         Raises:
-            DecodeError: a frame that is no message.
-        """
-    def finish(self) -> ToStitchMessage | FromStitchMessage | None:
-        """End of input: a message whose frame has no line ``end`` is returned, None if nothing is open.
-
-        Raises:
-            DecodeError: the input ended inside a frame (kind truncated_frame).
-            RuntimeError: messages wait; iterate over them first. They are still there.
+            IndexError: offset is outside of the batch.
+            ValueError: max_bytes out of range.
         """
 
 @final
-class EndLineFramer:
-    """The framer of ProcessV1 alone: feed bytes cut anywhere, iterate over (text, terminated) of the complete frames.
+class OpenedPayloads:
+    """Records whose payloads are opened, as Arrow columns. Immutable.
 
-    The text's lines are joined with a line feed. Not for several threads at once.
+    Columns: data, or the schema's; partitionKey, sequenceNumber, subSequenceNumber, approximateArrivalTimestamp;
+    _corrupt, _unparsed, _packed.
     """
 
-    def __new__(cls, *, max_frame_bytes: int = ...) -> EndLineFramer: ...
-    def feed(self, data: Buffer) -> None: ...
-    def __iter__(self) -> EndLineFramer: ...
-    def __next__(self) -> tuple[bytes, bool]:
-        """The next frame; StopIteration when more bytes are needed.
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the columns."""
+    @property
+    def unparsed(self) -> int:
+        """Number of records with something in _unparsed."""
+    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+
+# amazon_kclpy
+
+@disjoint_base
+class KclpyRecordBase:
+    """What a record of amazon_kclpy knows; `fastkcl.kclpy.messages.Record` is made of it.
+
+    Takes any arguments, for the sake of classes that derive from it.
+    """
+
+    def __new__(cls, *_args: object, **_kwargs: object) -> Self: ...
+    @property
+    def binary_data(self) -> bytes | None:
+        """The payload: new bytes at each access. None when the daemon sent null.
 
         Raises:
-            DecodeError: a frame that is too long (kind frame_too_long).
+            binascii.Error: a record that was made from a dict, and its data is no base64.
         """
-    def finish(self) -> tuple[bytes, bool] | None:
-        """End of input: the frame that is open, None if there is none or it is blank.
+    @property
+    def data(self) -> str | None:
+        """The payload as base64 text. None when the daemon sent null."""
+    @property
+    def partition_key(self) -> str: ...
+    @property
+    def sequence_number(self) -> str:
+        """Decimal digits. User records of one aggregate share it."""
+    @property
+    def sub_sequence_number(self) -> int | None:
+        """Place inside an aggregate, 0 for plain records. None where the daemon sent none."""
+    @property
+    def timestamp_millis(self) -> int | None:
+        """Approximate time of arrival, in milliseconds since the epoch. None when the daemon sent null."""
+    def _get(self, field: str) -> str | int | None:
+        """A value by its name on the wire, e.g. ``data`` or ``partitionKey``.
 
         Raises:
-            DecodeError: it is too long (kind frame_too_long).
-            RuntimeError: frames wait; iterate over them first. They are still there.
+            KeyError: there is no such field.
         """
+    def _is_received(self) -> bool:
+        """Whether the values came from a daemon; otherwise they are attributes."""
+    def _set_attributes(self) -> None:
+        """From now on the values are attributes, which the caller sets."""
+    def _set_received(
+        self,
+        data: bytes | None,
+        partition_key: str,
+        sequence_number: str,
+        sub_sequence_number: int | None,
+        timestamp_millis: int | None,
+    ) -> None:
+        """Gives a new record the values of another one that was received, for copy and pickle."""
 
-def stitch_batch(messages: Sequence[ToStitchMessage], *, data: Literal["base64", "text"] = "base64") -> MessageBatch:
-    """A run of messages as Arrow columns: id, channel, sender, node, data (binary of base64, or string of text).
+def kclpy_records(batch: RecordBatch, cls: type[_KclpyRecord]) -> list[_KclpyRecord]:
+    """A new list with an instance of `cls` for each record of a batch. ``__init__`` is not called.
 
-    Raises:
-        DecodeError: data that is no base64 (kind base64); `record` is the index of its message.
-        ValueError: `data` is neither "base64" nor "text".
-    """
-
-def encode_status(response_for: str) -> bytes:
-    """A status line, with a line feed before and after; compact ASCII JSON."""
-
-def encode_checkpoint(sequence_number: str | None, sub_sequence_number: int | None, dialect: Dialect) -> bytes:
-    """A checkpoint request in the dialect given, with a line feed before and after.
-
-    Raises:
-        ValueError: a sub-sequence number without a sequence number; one above 0 in the legacy dialect
-            (it has no word for it); an unknown dialect.
-    """
-
-def encode_process_records(
-    data: Sequence[Buffer | None],
-    partition_keys: Sequence[str],
-    sequence_numbers: Sequence[str],
-    sub_sequence_numbers: Sequence[int | None] | None,
-    timestamps_millis: Sequence[int | None] | None,
-    *,
-    millis_behind_latest: int | None = None,
-    dialect: Literal["legacy", "transitional", "modern"] = "modern",
-) -> bytes:
-    """A processRecords line byte for byte as a daemon of that dialect writes it, LF at the end.
-
-    Legacy lines have no subSequenceNumber, action or millisBehindLatest. None for a whole column writes null
-    (modern) in each record.
+    Each keeps the batch until it is detached.
 
     Raises:
-        ValueError: columns of unequal length; an unknown dialect.
+        TypeError: `cls` is no class that derives from `KclpyRecordBase`.
     """
+
+def kclpy_detach(records: tuple[KclpyRecordBase, ...]) -> int:
+    """Ends a batch: each of its records that anybody but the tuple holds gets its own values.
+
+    Args:
+        records: all records of the batch, as `kclpy_records` made them, held by nobody else who does not count.
+
+    Returns:
+        How many are held.
+    """
+
+# Bytes, descriptors and this process
 
 def encode_base64(data: Buffer) -> bytes: ...
 def decode_base64(text: Buffer) -> bytes:
@@ -1015,27 +1068,11 @@ def write_all(fd: int, data: Buffer, *, write_size: int = ..., pause: float = 0.
         ValueError: `write_size` below 1, or a `pause` that is negative or not finite.
     """
 
-def write_ipc_file(path: str, batches: Sequence[RecordBatch], metadata: Mapping[str, str]) -> None:
-    """Write an Arrow IPC file with schema metadata, synced to disk with its folder, under `path` exclusively.
-
-    It is written to a temporary name beside it first, so `path` is whole or absent.
-
-    Raises:
-        FileExistsError, OSError: it could not be written.
-    """
-
 def isa() -> str:
     """The instruction set chosen for this process: avx512, avx2, neon or portable (FASTKCL_FORCE_ISA forces one)."""
 
 def supported_isas() -> list[str]:
     """The ones that this build has and this CPU can run, best first."""
-
-def message_batch(messages: Sequence[Buffer], *, first_number: int = 0) -> MessageBatch:
-    """Messages that are at hand as Arrow columns, numbered from `first_number` on.
-
-    Raises:
-        ValueError: they have more than 2 GiB together, or one's number more than 64 bits.
-    """
 
 def pool_stats() -> dict[str, int]:
     """Column buffers at rest in the pools of this process: {"buffers": …, "bytes": …}; for tests and monitoring."""

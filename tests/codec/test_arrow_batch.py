@@ -35,6 +35,8 @@ def batch() -> _core.RecordBatch:
 def test_schema_is_the_canonical_one(batch: _core.RecordBatch) -> None:
     assert pa.schema(batch).equals(reference.SCHEMA, check_metadata=True)
     assert pa.record_batch(codec_helpers.batch_of(EMPTY)).schema.equals(reference.SCHEMA, check_metadata=True)
+    named = [(field.name, str(field.type)) for field in pa.schema(batch)]
+    assert list(_core.CANONICAL_COLUMNS.items()) == named
 
 
 def test_columns_equal_reference(batch: _core.RecordBatch) -> None:

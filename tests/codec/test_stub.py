@@ -116,6 +116,7 @@ SAMPLES = {
     "Deaggregated": lambda: [_core.deaggregate(answer(full=True).batch)],
     "Aggregate": lambda: [_core.Aggregate(), an_aggregate()],
     "RecordBatch": lambda: [batch_in_a_shard(), decoded(FULL_LINE).batch, decoded(EMPTY_LINE).batch],
+    "Capabilities": lambda: [*_core.DIALECTS.values()],
     "Initialize": lambda: [
         _core.Initialize(shard_id="s", dialect="legacy"),
         _core.Initialize(shard_id="s", sequence_number="1", sub_sequence_number=2),
@@ -255,6 +256,7 @@ def test_docstrings(value):
 @pytest.mark.parametrize(
     "name",
     [
+        "Capabilities",
         "ChildShard",
         "Deaggregated",
         "GetRecordsAnswer",

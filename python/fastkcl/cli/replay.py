@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fastkcl._core import DIALECTS
 from fastkcl.replay import (
     CATALOG,
     Fault,
@@ -187,7 +188,7 @@ def _form(name: str) -> str:
 @click.option("--rate", type=click.FloatRange(RATE), help="Records per second of each shard.  [default: no limit]")
 @click.option(
     "--dialect",
-    type=click.Choice(["legacy", "transitional", "modern"]),
+    type=click.Choice(list(DIALECTS)),
     help="KCL up to 1.7.1, 1.7.2 to 1.15, or 2.x and 3.x.  [default: modern, or the capture's]",
 )
 @click.option(

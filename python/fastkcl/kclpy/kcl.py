@@ -233,7 +233,8 @@ class Checkpointer:
                 " and checkpoint everything delivered"
             )
         response: dict[str, Any] = {"action": "checkpoint"}
-        if getattr(handler, "dialect", None) == "legacy":
+        modern = _core.DIALECTS["modern"]
+        if not _core.DIALECTS.get(getattr(handler, "dialect", "modern"), modern).sub_sequence_numbers:
             if sub_sequence_number:
                 raise ValueError(
                     f"a sub-sequence number ({sub_sequence_number}) cannot be said to KCL 1.7 and older: give none"

@@ -26,6 +26,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from fastkcl import _core
+
 __all__ = ["ChildLine", "ReplayDialect", "Verdict", "read_child_line"]
 
 ReplayDialect: TypeAlias = Literal["legacy", "transitional", "modern"]
@@ -79,39 +81,30 @@ _NULL = re.compile(r"null(?![\w$])")
 
 _STRING, _LONG, _RECORDS = "string", "long", "records"
 
-_ENDS_OF_LEASE: dict[str, dict[str, str]] = {"shutdown": {"reason": _STRING}}
-_CHECKPOINT_MODERN = {"sequenceNumber": _STRING, "subSequenceNumber": _LONG, "error": _STRING}
-_COMMON: dict[str, dict[str, str]] = {"status": {"responseFor": _STRING}}
-_INITIALIZE = {"shardId": _STRING, "sequenceNumber": _STRING, "subSequenceNumber": _LONG}
-_PROCESS_RECORDS = {"records": _RECORDS, "millisBehindLatest": _LONG}
 
-_CLASSES: dict[ReplayDialect, dict[str, dict[str, str]]] = {
-    "legacy": {
-        **_COMMON,
-        **_ENDS_OF_LEASE,
-        "checkpoint": {"checkpoint": _STRING, "error": _STRING},
-        "initialize": {"shardId": _STRING},
-        "processRecords": {"records": _RECORDS},
-    },
-    "transitional": {
-        **_COMMON,
-        **_ENDS_OF_LEASE,
-        "checkpoint": _CHECKPOINT_MODERN,
-        "initialize": _INITIALIZE,
-        "processRecords": _PROCESS_RECORDS,
-        "shutdownRequested": {},
-    },
-    "modern": {
-        **_COMMON,
-        **_ENDS_OF_LEASE,
-        "checkpoint": _CHECKPOINT_MODERN,
-        "initialize": _INITIALIZE,
-        "processRecords": _PROCESS_RECORDS,
-        "leaseLost": {},
-        "shardEnded": {},
-        "shutdownRequested": {},
-    },
-}
+def _classes_of(dialect: _core.Capabilities) -> dict[str, dict[str, str]]:
+    start = {"shardId": _STRING}
+    batch = {"records": _RECORDS}
+    checkpoint = {"checkpoint": _STRING, "error": _STRING}
+    if dialect.sub_sequence_numbers:
+        start |= {"sequenceNumber": _STRING, "subSequenceNumber": _LONG}
+        batch |= {"millisBehindLatest": _LONG}
+        checkpoint = {"sequenceNumber": _STRING, "subSequenceNumber": _LONG, "error": _STRING}
+    classes: dict[str, dict[str, str]] = {
+        "status": {"responseFor": _STRING},
+        "shutdown": {"reason": _STRING},
+        "checkpoint": checkpoint,
+        "initialize": start,
+        "processRecords": batch,
+    }
+    if dialect.named_ends:
+        classes |= {"leaseLost": {}, "shardEnded": {}}
+    if dialect.shutdown_requested:
+        classes |= {"shutdownRequested": {}}
+    return classes
+
+
+_CLASSES = {name: _classes_of(dialect) for name, dialect in _core.DIALECTS.items()}
 """Fields of each message class, by dialect and action."""
 
 

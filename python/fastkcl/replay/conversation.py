@@ -31,6 +31,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from fastkcl import _core
 from fastkcl.replay.child_lines import ReplayDialect, read_child_line
 from fastkcl.replay.positions import SHARD_END, TRIM_HORIZON, Place, is_decimal
 
@@ -170,6 +171,7 @@ class Conversation:
     def __init__(self, lease: Lease, dialect: ReplayDialect = "modern") -> None:
         self.lease = lease
         self.dialect: ReplayDialect = dialect
+        self._has = _core.DIALECTS[dialect]
         self.open: RequestName | None = None
         self.owns_lease = True
         self.intervene: Callable[[CheckpointRequest], str | None] = lambda _request: None
@@ -184,7 +186,7 @@ class Conversation:
         """The first request: the shard, and (from KCL 1.7.2) where its last checkpoint stands."""
         self.open = "initialize"
         message: dict[str, object] = {"action": "initialize", "shardId": self.lease.shard_id}
-        if self.dialect != "legacy":
+        if self._has.sub_sequence_numbers:
             message["sequenceNumber"], message["subSequenceNumber"] = self.lease.checkpoint
         return _encode(message)
 
@@ -215,14 +217,14 @@ class Conversation:
 
     def _end(self, request: Literal["leaseLost", "shardEnded"]) -> bytes:
         self.open = request
-        if self.dialect == "modern":
+        if self._has.named_ends:
             return _encode({"action": request})
         return _encode({"action": "shutdown", "reason": _SHUTDOWN_REASONS[request]})
 
     @property
     def awaited_status(self) -> str | None:
         """What `responseFor` of the status has to say; None between requests."""
-        if self.open in _SHUTDOWN_REASONS and self.dialect != "modern":
+        if self.open in _SHUTDOWN_REASONS and not self._has.named_ends:
             return "shutdown"
         return self.open
 
@@ -239,7 +241,7 @@ class Conversation:
             case "status":
                 return self._status(line, read.message["responseFor"])
             case "checkpoint":
-                if self.dialect == "legacy":
+                if not self._has.sub_sequence_numbers:
                     return self._checkpoint(CheckpointRequest(read.message["checkpoint"], None))
                 return self._checkpoint(
                     CheckpointRequest(read.message["sequenceNumber"], read.message["subSequenceNumber"])
@@ -275,7 +277,7 @@ class Conversation:
         """Error and fault of the asker by the rules above, or the place to store."""
         if self.open is None:
             return "InvalidStateException", "checkpoint while no request is open", None
-        no_checkpointer = self.open == "initialize" or (self.open == "leaseLost" and self.dialect == "modern")
+        no_checkpointer = self.open == "initialize" or (self.open == "leaseLost" and self._has.named_ends)
         if no_checkpointer:
             return "InvalidStateException", f"checkpoint in {self.open}, which has no checkpointer", None
         wrong = "checkpoint after the lease was lost" if self.open == "leaseLost" else None
@@ -304,7 +306,7 @@ class Conversation:
         return None, wrong, place
 
     def _reply(self, request: CheckpointRequest, error: str | None) -> bytes:
-        if self.dialect == "legacy":
+        if not self._has.sub_sequence_numbers:
             return _encode({"action": "checkpoint", "checkpoint": request.sequence_number, "error": error})
         return _encode(
             {

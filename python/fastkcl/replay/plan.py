@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from fastkcl import _core
 from fastkcl.replay.child_lines import ReplayDialect
 from fastkcl.replay.columns import PickedRecords, RecordSequence, RepeatedRecords
 from fastkcl.replay.options import End, ReplayOptions
@@ -100,7 +101,7 @@ def _plan(index: int, shard: Shard, options: ReplayOptions) -> ShardPlan:
         records = RepeatedRecords(records, options.repeat)
     if end is not None:
         asks = _end(end, dialect)
-    elif dialect == "legacy":
+    elif not _core.DIALECTS[dialect].shutdown_requested:
         asks = tuple(step for step in asks if step != Ask("shutdownRequested"))
     steps: tuple[Step, ...] = (*_with_empty_batches(batches, options.empty_batches), *asks)
     return ShardPlan(
@@ -136,9 +137,9 @@ def _end(end: End, dialect: ReplayDialect) -> tuple[Ask, ...]:
             return (Ask("shardEnded"),)
         case "lease-lost":
             return (Ask("leaseLost"),)
-        case "shutdown" if dialect != "legacy":
+        case "shutdown" if _core.DIALECTS[dialect].shutdown_requested:
             return (Ask("shutdownRequested"), Ask("leaseLost"))
-        case _:  # the end of input, which is all that a legacy worker's stop is
+        case _:  # the end of input, which is all that the stop of other workers is
             return ()
 
 

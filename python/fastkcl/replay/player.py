@@ -380,7 +380,7 @@ class ShardPlayer:
             raise session.end()
         if "shutdown" in faults:
             self._note(session, faults["shutdown"])
-            if conversation.dialect != "legacy":
+            if _core.DIALECTS[conversation.dialect].shutdown_requested:
                 self._ask(session, Ask("shutdownRequested"))
                 self._ask(session, Ask("leaseLost"))
             raise session.end()

@@ -361,7 +361,7 @@ def _read_capture(path: Path) -> Shard:
     if "\0" in initialize.shard_id:
         raise SourceError(f"{path}:1: {initialize.shard_id!r} cannot be put into a child's environment")
     dialect: ReplayDialect = initialize.dialect
-    if dialect == "modern" and reader.old_ends:
+    if _core.DIALECTS[dialect].named_ends and reader.old_ends:
         dialect = "transitional"
     start = TRIM_HORIZON
     if initialize.sequence_number is not None:
@@ -398,7 +398,7 @@ def _sub_numbers(sequence_numbers_: Sequence[str], given: Sequence[int | None]) 
 # Files of records.
 
 _PARQUET_MAGIC = b"PAR1"
-_COLUMN_NAMES = ("data", "partitionKey", "sequenceNumber", "subSequenceNumber", "approximateArrivalTimestamp")
+_COLUMN_NAMES = tuple(_core.CANONICAL_COLUMNS)
 
 
 _MOST_MILLIS = (2**63 - 1) // 1000  # a child keeps microseconds in 64 bits
@@ -593,8 +593,7 @@ def _table_column(table: pa.Table, name: str) -> list[Any]:
         if pa.types.is_timestamp(column.type):
             column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
         return list(column.cast(pa.int64()).to_pylist())
-    wanted = {"data": pa.binary(), "subSequenceNumber": pa.int64()}.get(name, pa.string())
-    return list(column.cast(wanted).to_pylist())
+    return list(column.cast(pa.type_for_alias(_core.CANONICAL_COLUMNS[name])).to_pylist())
 
 
 # Dead letters.

@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from fastkcl import ConfigurationError, RecordBatch
-from fastkcl._core import PayloadReader
+from fastkcl._core import CANONICAL_COLUMNS, PayloadReader
 from fastkcl.spark.frame import data_frame
 from fastkcl.spark.settings import without_frames
 
@@ -51,7 +51,7 @@ Compression: TypeAlias = Literal["none", "gzip", "auto"]
 DEFAULT_MAX_PAYLOAD_BYTES: Final = 32 * 1024 * 1024
 """Of one unpacked payload. The service takes records of up to 10 MiB, packed."""
 
-_OWN_COLUMNS: Final = ("partitionKey", "sequenceNumber", "subSequenceNumber", "approximateArrivalTimestamp", "_corrupt")
+_OWN_COLUMNS: Final = (*(name for name in CANONICAL_COLUMNS if name != "data"), "_corrupt")
 _UNPARSED: Final = "_unparsed"
 _PACKED: Final = "_packed"  # what was unparsed, as it came, if it was unpacked
 _PARSED: Final = "_parsed"  # a struct, between from_json and the columns

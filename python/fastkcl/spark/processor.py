@@ -53,6 +53,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, cast
 
 from fastkcl import BatchProcessor, CheckpointError, ConfigurationError, Position, RecordBatch
+from fastkcl._core import DIALECTS
 from fastkcl.kcl.function import DEFAULT_CHECKPOINT_INTERVAL
 from fastkcl.kcl.processor import refuse_deferred, refuse_deferred_result
 from fastkcl.monitoring import DEFAULT_REPORT_INTERVAL, Monitor
@@ -269,7 +270,7 @@ class SparkProcessor(BatchProcessor):
                 " Set FASTKCL_STREAM in the daemon's environment, or give stream="
             )
         self._shard_id = context.shard_id
-        self._order.legacy = context.dialect == "legacy"
+        self._order.legacy = not DIALECTS[context.dialect].sub_sequence_numbers
         self._progress = WriteProgress(self._shard_id, self.monitor.metrics, self._buffer)
         session = self._session.get()
         if self._payloads is not None:

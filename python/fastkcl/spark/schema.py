@@ -11,15 +11,16 @@ from typing import Final
 
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
+from fastkcl import _core
+
 __all__ = ["SCHEMA"]
 
-SCHEMA: Final = StructType(
-    [
-        StructField("data", BinaryType()),
-        StructField("partitionKey", StringType()),
-        StructField("sequenceNumber", StringType()),
-        StructField("subSequenceNumber", LongType()),
-        StructField("approximateArrivalTimestamp", TimestampType()),
-    ]
-)
+_TYPES: Final = {
+    "binary": BinaryType(),
+    "string": StringType(),
+    "int64": LongType(),
+    "timestamp[us, tz=UTC]": TimestampType(),
+}
+
+SCHEMA: Final = StructType([StructField(name, _TYPES[kind]) for name, kind in _core.CANONICAL_COLUMNS.items()])
 """Columns of the DataFrame that `SparkProcessor` hands to `write`, all nullable."""

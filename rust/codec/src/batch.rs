@@ -9,7 +9,8 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, ArrayRef, RecordBatch as ArrowBatch};
 
-use crate::columns::{ANSWERED, CANONICAL, Columns, DEAGGREGATED, schema};
+use crate::columns::Columns;
+use crate::schema::{Column, RecordSchema};
 
 /// The records of one `processRecords` line in the canonical schema, or of one GetRecords answer, with the columns that
 /// only the service or aggregates have behind it. Clones share the columns.
@@ -19,6 +20,7 @@ use crate::columns::{ANSWERED, CANONICAL, Columns, DEAGGREGATED, schema};
 #[derive(Clone, Debug)]
 pub struct RecordBatch {
     arrow: ArrowBatch,
+    schema: RecordSchema,
     capacity: usize,
     shard_id: Option<Arc<str>>,
     millis_behind_latest: Option<i64>,
@@ -31,31 +33,44 @@ impl RecordBatch {
         millis_behind_latest: Option<i64>,
     ) -> Self {
         let finished = columns.finish();
-        let arrow = Self::arrow(finished.columns);
-        Self { arrow, capacity: finished.capacity, shard_id, millis_behind_latest }
+        let (schema, capacity) = (finished.schema, finished.capacity);
+        Self { arrow: Self::arrow(schema, finished.columns), schema, capacity, shard_id, millis_behind_latest }
     }
 
-    fn arrow(columns: Vec<ArrayRef>) -> ArrowBatch {
-        ArrowBatch::try_new(schema(columns.len()).clone(), columns)
+    fn arrow(schema: RecordSchema, columns: Vec<ArrayRef>) -> ArrowBatch {
+        ArrowBatch::try_new(schema.arrow().clone(), columns)
             .expect("the builders' columns are of the schema's types and equal length")
     }
 
     /// Other columns for a batch of the same shard, which hold `capacity` bytes.
-    pub(crate) fn with_columns(&self, columns: Vec<ArrayRef>, capacity: usize) -> Self {
-        Self { arrow: Self::arrow(columns), capacity, ..self.clone() }
+    pub(crate) fn with_columns(&self, schema: RecordSchema, columns: Vec<ArrayRef>, capacity: usize) -> Self {
+        Self { arrow: Self::arrow(schema, columns), schema, capacity, ..self.clone() }
     }
 
     /// Without the columns that the canonical schema does not have. Nothing is copied.
     #[must_use]
     pub fn canonical(&self) -> Self {
-        Self { arrow: Self::arrow(self.arrow.columns()[..CANONICAL].to_vec()), ..self.clone() }
+        let schema = RecordSchema::Canonical;
+        let columns = self.arrow.columns()[..schema.columns().len()].to_vec();
+        Self { arrow: Self::arrow(schema, columns), schema, ..self.clone() }
     }
 
-    /// The columns data, partitionKey, sequenceNumber, subSequenceNumber, approximateArrivalTimestamp; then, of a
-    /// GetRecords answer, encryptionType; then, with its aggregates taken apart, explicitHashKey and aggregated.
+    /// The columns of its schema.
     #[must_use]
     pub fn as_arrow(&self) -> &ArrowBatch {
         &self.arrow
+    }
+
+    /// Which columns it has.
+    #[must_use]
+    pub const fn schema(&self) -> RecordSchema {
+        self.schema
+    }
+
+    /// The column, if the batch has it.
+    #[must_use]
+    pub fn column(&self, column: Column) -> Option<&ArrayRef> {
+        self.arrow.columns().get(column as usize)
     }
 
     /// Records.
@@ -109,57 +124,58 @@ impl RecordBatch {
     /// As all accessors of a row: there is no such row.
     #[must_use]
     pub fn data(&self, row: usize) -> Option<&[u8]> {
-        let column = self.arrow.column(0).as_binary::<i32>();
+        let column = self.arrow.column(Column::Data as usize).as_binary::<i32>();
         column.is_valid(row).then(|| column.value(row))
     }
 
     /// The partition key of row `row`.
     #[must_use]
     pub fn partition_key(&self, row: usize) -> &str {
-        self.arrow.column(1).as_string::<i32>().value(row)
+        self.arrow.column(Column::PartitionKey as usize).as_string::<i32>().value(row)
     }
 
     /// The sequence number of row `row`, as the daemon wrote it.
     #[must_use]
     pub fn sequence_number(&self, row: usize) -> &str {
-        self.arrow.column(2).as_string::<i32>().value(row)
+        self.arrow.column(Column::SequenceNumber as usize).as_string::<i32>().value(row)
     }
 
     /// The sub-sequence number of row `row`.
     #[must_use]
     pub fn sub_sequence_number(&self, row: usize) -> Option<i64> {
-        let column = self.arrow.column(3).as_primitive::<Int64Type>();
+        let column = self.arrow.column(Column::SubSequenceNumber as usize).as_primitive::<Int64Type>();
         column.is_valid(row).then(|| column.value(row))
     }
 
     /// The arrival time of row `row` in microseconds since the epoch.
     #[must_use]
     pub fn timestamp_micros(&self, row: usize) -> Option<i64> {
-        let column = self.arrow.column(4).as_primitive::<TimestampMicrosecondType>();
+        let column =
+            self.arrow.column(Column::ApproximateArrivalTimestamp as usize).as_primitive::<TimestampMicrosecondType>();
         column.is_valid(row).then(|| column.value(row))
     }
 
     /// How row `row` was encrypted; `None` where that was not said.
     #[must_use]
     pub fn encryption_type(&self, row: usize) -> Option<&str> {
-        self.text(ANSWERED - 1, row)
+        self.text(Column::EncryptionType, row)
     }
 
     /// The explicit hash key of row `row`, a user record of an aggregate.
     #[must_use]
     pub fn explicit_hash_key(&self, row: usize) -> Option<&str> {
-        self.text(DEAGGREGATED - 2, row)
+        self.text(Column::ExplicitHashKey, row)
     }
 
     /// Whether row `row` comes out of an aggregate; `None` in a batch that may still hold aggregates.
     #[must_use]
     pub fn aggregated(&self, row: usize) -> Option<bool> {
-        let column = self.arrow.columns().get(DEAGGREGATED - 1)?.as_boolean();
+        let column = self.column(Column::Aggregated)?.as_boolean();
         Some(column.value(row))
     }
 
-    fn text(&self, column: usize, row: usize) -> Option<&str> {
-        let column = self.arrow.columns().get(column)?.as_string::<i32>();
+    fn text(&self, column: Column, row: usize) -> Option<&str> {
+        let column = self.column(column)?.as_string::<i32>();
         column.is_valid(row).then(|| column.value(row))
     }
 }

@@ -13,43 +13,14 @@
 //! pool later; of the others a copy goes out, in buffers that it fills, so that holding a small batch holds little
 //! memory.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
 use arrow_array::{ArrayRef, BinaryArray, PrimitiveArray, StringArray};
 use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
-use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 
 use crate::pool::{Buf, Lane, Pool, lend};
-
-/// Columns of the canonical record schema.
-pub(crate) const CANONICAL: usize = 5;
-/// The same with encryptionType, as the service answers GetRecords.
-pub(crate) const ANSWERED: usize = 6;
-/// The same with explicitHashKey and aggregated, once aggregates are taken apart.
-pub(crate) const DEAGGREGATED: usize = 8;
-
-/// The record schema of each number of columns: each begins with those before it. All fields are nullable: Spark
-/// compares schemas literally.
-static SCHEMAS: LazyLock<[SchemaRef; DEAGGREGATED + 1]> = LazyLock::new(|| {
-    let utc = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
-    let fields = [
-        Field::new("data", DataType::Binary, true),
-        Field::new("partitionKey", DataType::Utf8, true),
-        Field::new("sequenceNumber", DataType::Utf8, true),
-        Field::new("subSequenceNumber", DataType::Int64, true),
-        Field::new("approximateArrivalTimestamp", utc, true),
-        Field::new("encryptionType", DataType::Utf8, true),
-        Field::new("explicitHashKey", DataType::Utf8, true),
-        Field::new("aggregated", DataType::Boolean, true),
-    ];
-    std::array::from_fn(|columns| Arc::new(Schema::new(fields[..columns].to_vec())))
-});
-
-/// The record schema of `columns` columns: [`CANONICAL`], [`ANSWERED`] or [`DEAGGREGATED`].
-pub(crate) fn schema(columns: usize) -> &'static SchemaRef {
-    &SCHEMAS[columns]
-}
+use crate::schema::{Column, RecordSchema};
 
 /// A column of values of any length.
 #[derive(Debug)]
@@ -107,6 +78,12 @@ impl Variable {
         // SAFETY: the caller's promise.
         unsafe { self.offsets.write_at((row + 1) * OFFSET, end.to_ne_bytes()) };
     }
+
+    /// Takes the offsets and values of the committed records out.
+    fn seal(&mut self, column: Column, pool: &Arc<Pool>, capacity: &mut usize) -> (OffsetBuffer<i32>, Buffer) {
+        let ends = offsets(seal(&mut self.offsets, Lane::Offsets(column), pool, capacity));
+        (ends, seal(&mut self.values, Lane::Values(column), pool, capacity))
+    }
 }
 
 /// A column of texts of which some, or all, are null.
@@ -154,6 +131,7 @@ pub(crate) struct Fixed {
 
 /// A batch's arrays, and what holding them holds.
 pub(crate) struct Finished {
+    pub(crate) schema: RecordSchema,
     pub(crate) columns: Vec<ArrayRef>,
     pub(crate) capacity: usize,
 }
@@ -182,6 +160,10 @@ impl Columns {
         Self { encryption_types: Some(encryption_types), pool: Arc::clone(pool), ..Self::new() }
     }
 
+    const fn schema(&self) -> RecordSchema {
+        if self.encryption_types.is_some() { RecordSchema::Answered } else { RecordSchema::Canonical }
+    }
+
     /// Where the open record's encryption type is written, if there is a column for it.
     #[inline]
     pub(crate) fn encryption_type(&mut self) -> Option<&mut Variable> {
@@ -196,25 +178,28 @@ impl Columns {
     /// A batch begins: in buffers that the batch before has given back by now, if it has.
     pub(crate) fn begin(&mut self) {
         self.clear();
-        for (buf, lane) in [
-            (&mut self.data.values, Lane::Data),
-            (&mut self.data.offsets, Lane::DataOffsets),
-            (&mut self.keys.values, Lane::Keys),
-            (&mut self.keys.offsets, Lane::KeyOffsets),
-            (&mut self.sequences.values, Lane::Sequences),
-            (&mut self.sequences.offsets, Lane::SequenceOffsets),
-            (&mut self.subs, Lane::SubSequences),
-            (&mut self.timestamps, Lane::Timestamps),
-        ] {
-            if buf.capacity() == 0 {
-                *buf = self.pool.take(lane);
+        let encryption_types = self.encryption_types.as_mut().map(|types| (&mut types.text, Column::EncryptionType));
+        for (variable, column) in [
+            (&mut self.data, Column::Data),
+            (&mut self.keys, Column::PartitionKey),
+            (&mut self.sequences, Column::SequenceNumber),
+        ]
+        .into_iter()
+        .chain(encryption_types)
+        {
+            if variable.values.capacity() == 0 {
+                variable.values = self.pool.take(Lane::Values(column));
+            }
+            if variable.offsets.capacity() == 0 {
+                variable.offsets = self.pool.take(Lane::Offsets(column));
             }
         }
-        if let Some(Nullable { text, .. }) = &mut self.encryption_types
-            && text.values.capacity() == 0
+        for (buf, column) in
+            [(&mut self.subs, Column::SubSequenceNumber), (&mut self.timestamps, Column::ApproximateArrivalTimestamp)]
         {
-            text.values = self.pool.take(Lane::EncryptionTypes);
-            text.offsets = self.pool.take(Lane::EncryptionTypeOffsets);
+            if buf.capacity() == 0 {
+                *buf = self.pool.take(Lane::Values(column));
+            }
         }
     }
 
@@ -327,20 +312,18 @@ impl Columns {
         self.pool.wake();
         self.reopen();
         self.settle();
+        let schema = self.schema();
         let mut capacity = 0;
-        let mut seal = |buf: &mut Buf, lane: Lane| seal(buf, lane, &self.pool, &mut capacity);
-        let data = (offsets(seal(&mut self.data.offsets, Lane::DataOffsets)), seal(&mut self.data.values, Lane::Data));
-        let keys = (offsets(seal(&mut self.keys.offsets, Lane::KeyOffsets)), seal(&mut self.keys.values, Lane::Keys));
-        let sequences = (
-            offsets(seal(&mut self.sequences.offsets, Lane::SequenceOffsets)),
-            seal(&mut self.sequences.values, Lane::Sequences),
-        );
-        let subs = ScalarBuffer::new(seal(&mut self.subs, Lane::SubSequences), 0, self.rows);
-        let timestamps = ScalarBuffer::new(seal(&mut self.timestamps, Lane::Timestamps), 0, self.rows);
-        let encryption_types = self.encryption_types.as_mut().map(|types| {
-            let ends = offsets(seal(&mut types.text.offsets, Lane::EncryptionTypeOffsets));
-            (ends, seal(&mut types.text.values, Lane::EncryptionTypes))
-        });
+        let mut fixed = |buf: &mut Buf, column| seal(buf, Lane::Values(column), &self.pool, &mut capacity);
+        let subs = ScalarBuffer::new(fixed(&mut self.subs, Column::SubSequenceNumber), 0, self.rows);
+        let timestamps = fixed(&mut self.timestamps, Column::ApproximateArrivalTimestamp);
+        let timestamps = ScalarBuffer::new(timestamps, 0, self.rows);
+        let mut variable = |variable: &mut Variable, column| variable.seal(column, &self.pool, &mut capacity);
+        let data = variable(&mut self.data, Column::Data);
+        let keys = variable(&mut self.keys, Column::PartitionKey);
+        let sequences = variable(&mut self.sequences, Column::SequenceNumber);
+        let encryption_types =
+            self.encryption_types.as_mut().map(|types| variable(&mut types.text, Column::EncryptionType));
         let encryption_type_nulls = self.encryption_types.as_mut().and_then(|types| types.nulls.finish());
         let [data_nulls, sub_nulls, timestamp_nulls] =
             [&mut self.data_nulls, &mut self.sub_nulls, &mut self.timestamp_nulls].map(|nulls| {
@@ -349,8 +332,7 @@ impl Columns {
             });
         if self.rows == 0 {
             // Arrow's one offset of each column without rows.
-            let variable = 3 + usize::from(encryption_types.is_some());
-            capacity += variable * OFFSET;
+            capacity += schema.columns().iter().filter(|column| column.has_offsets()).count() * OFFSET;
         }
         let nulls = [&data_nulls, &sub_nulls, &timestamp_nulls, &encryption_type_nulls];
         capacity += nulls.into_iter().flatten().map(|nulls| nulls.buffer().capacity()).sum::<usize>();
@@ -367,7 +349,7 @@ impl Columns {
             columns.push(Arc::new(strings(ends, values, encryption_type_nulls)));
         }
         self.clear();
-        Finished { columns, capacity }
+        Finished { schema, columns, capacity }
     }
 
     /// Gives all memory back, also what comes back later, until the next batch.

@@ -1,6 +1,6 @@
 //! Input that kernels may read past the end of: a slice, and how much of it is input.
 //!
-//! One unsafe block lives here, on the one invariant: SLACK bytes behind `end` can be read.
+//! Two unsafe blocks live here, on the one invariant: SLACK bytes behind `end` can be read.
 //!
 //! Vector loads take whole blocks. Instead of checking bounds for every load, the scanners work on bytes that are
 //! followed by [`SLACK`] readable ones. What those hold never matters: no result depends on a byte at or after `end`.
@@ -43,7 +43,8 @@ impl<'a> Padded<'a> {
         if at > self.end {
             return None;
         }
-        // SAFETY: SLACK bytes behind `end` are in `bytes`: `new` makes sure, and `until` only brings `end` forward.
+        // SAFETY: SLACK bytes behind `end` are in `bytes`: `new` makes sure, `until` only brings `end` forward, and
+        // `from` takes bytes away before `end` only.
         Some(unsafe { &*self.bytes.as_ptr().add(at).cast() })
     }
 
@@ -64,6 +65,14 @@ impl<'a> Padded<'a> {
     pub(crate) fn until(self, end: usize) -> Self {
         assert!(end <= self.end);
         Self { end, ..self }
+    }
+
+    /// The bytes from `at` on, with the same end.
+    #[inline(always)]
+    pub(crate) fn from(self, at: usize) -> Self {
+        assert!(at <= self.end);
+        // SAFETY: `at <= end`, which is inside of `bytes`. The bytes behind `end` are still there.
+        Self { bytes: unsafe { self.bytes.get_unchecked(at..) }, end: self.end - at }
     }
 }
 

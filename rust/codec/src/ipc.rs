@@ -8,7 +8,7 @@ use arrow_ipc::writer::FileWriter;
 use arrow_schema::{Metadata, Schema};
 
 use crate::batch::RecordBatch;
-use crate::columns::{CANONICAL, schema};
+use crate::schema::RecordSchema;
 
 /// A file could not be written.
 pub use arrow_schema::ArrowError as IpcError;
@@ -20,14 +20,15 @@ pub use arrow_schema::ArrowError as IpcError;
 /// `out` failed.
 pub fn write<W: Write>(out: W, batches: &[RecordBatch], metadata: &[(String, String)]) -> Result<(), IpcError> {
     let metadata: Metadata = metadata.iter().cloned().collect();
-    let columns = batches.iter().map(|batch| batch.as_arrow().num_columns()).max().unwrap_or(CANONICAL);
-    let schema = Arc::new(Schema::new_with_metadata(schema(columns).fields().clone(), metadata));
+    let largest = batches.iter().map(RecordBatch::schema).max().unwrap_or(RecordSchema::Canonical);
+    let schema = Arc::new(Schema::new_with_metadata(largest.arrow().fields().clone(), metadata));
     let mut writer = FileWriter::try_new(out, &schema)?;
     for batch in batches {
-        let mut columns = batch.as_arrow().columns().to_vec();
-        let absent = &schema.fields()[columns.len()..];
-        columns.extend(absent.iter().map(|field| new_null_array(field.data_type(), batch.len())));
-        writer.write(&ArrowBatch::try_new(Arc::clone(&schema), columns)?)?;
+        let columns = largest.columns().iter().map(|column| {
+            let absent = || new_null_array(&column.data_type(), batch.len());
+            batch.column(*column).cloned().unwrap_or_else(absent)
+        });
+        writer.write(&ArrowBatch::try_new(Arc::clone(&schema), columns.collect())?)?;
     }
     writer.finish()
 }

@@ -13,7 +13,7 @@
 //!      │                   kcl::general (json::Cursor over the whole line)
 //!      ▼                       │
 //!  kcl::stream                 │
-//!   record ── base64 kernel ───┤   (one kernel, chosen once: base64/<instruction set>)
+//!   record ── base64 kernel ───┤   (one kernel, chosen once: kernel/<instruction set>)
 //!                              ▼
 //!                          columns ─▶ RecordBatch (Arrow; buffers from pool, back when let go)
 //! ```
@@ -21,15 +21,17 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`framing`] | where a message ends: lines, markers, frames |
-//! | [`base64`] | encoding; decoding by instruction set; the exact slow path |
+//! | `kernel` | what each instruction set offers to the two rooms below; it uses their `alphabet` and `escape` |
+//! | [`base64`] | encoding; decoding by kernels; the exact slow path |
 //! | `json` | a cursor over strict RFC 8259, and nothing like a value tree |
 //! | [`kcl`] | messages, the incremental decoder, what a child and a daemon write |
 //! | [`processv1`] | frames and messages of CrossStitch ProcessV1 |
 //! | [`dkb`] | messages between markers, as they come or as columns |
 //! | [`kinesis`] | answers of the Kinesis service, KPL aggregates |
 //! | `record` | one record's JSON into the columns, for the protocols that have records |
+//! | [`schema`] | the columns of record batches, each defined once |
 //! | `columns`, [`batch`] | column builders, the finished batch, positions |
-//! | [`messages`] | a finished batch of messages without positions |
+//! | [`message_batch`] | a finished batch of messages without positions |
 //! | [`payload`] | payloads opened: gzip, JSON objects to typed columns |
 //! | [`pool`] | where column buffers rest between batches |
 //! | [`ipc`] | Arrow IPC files, for dead letters |
@@ -39,7 +41,6 @@
 pub mod base64;
 pub mod batch;
 mod columns;
-pub mod cpu;
 pub mod dkb;
 mod error;
 pub mod framing;
@@ -50,13 +51,16 @@ mod input;
 pub mod ipc;
 mod json;
 pub mod kcl;
+mod kernel;
 pub mod kinesis;
-pub mod messages;
+pub mod message_batch;
 pub mod payload;
 pub mod pool;
 pub mod processv1;
 mod record;
+pub mod schema;
 
 pub use batch::{Position, RecordBatch};
 pub use error::{Base64Reason, Error, ErrorKind};
-pub use messages::MessageBatch;
+pub use kernel::cpu;
+pub use message_batch::MessageBatch;

@@ -9,7 +9,7 @@
 //! takes no lock and calls nothing but the allocator: a lane is a few atomic slots, a buffer moves in and out by one
 //! exchange, and a buffer that finds no empty slot is freed.
 
-use std::mem;
+use std::mem::{self, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use arrow_buffer::Buffer;
 
 use crate::input::{Padded, SLACK};
+use crate::schema::Column;
 
 /// Alignment of every buffer: a cache line, and what Arrow recommends.
 const ALIGNMENT: usize = 64;
@@ -106,6 +107,14 @@ impl Buf {
     pub(crate) fn spare(&mut self) -> *mut u8 {
         // SAFETY: `len <= capacity`, so the result is inside the allocation or one past its end.
         unsafe { self.pointer.as_ptr().add(self.len) }
+    }
+
+    /// Room for `len` bytes behind the content.
+    #[inline]
+    pub(crate) fn room(&mut self, len: usize) -> &mut [MaybeUninit<u8>] {
+        self.reserve(len);
+        // SAFETY: `reserve` made room for `len` bytes there, in memory that `self` owns alone; they need no values.
+        unsafe { std::slice::from_raw_parts_mut(self.spare().cast(), len) }
     }
 
     /// # Safety
@@ -341,19 +350,21 @@ pub(crate) mod memory {
 /// The columns' buffers, each with a lane of its own: what comes back is of the right size for the next batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lane {
-    Data,
-    DataOffsets,
-    Keys,
-    KeyOffsets,
-    Sequences,
-    SequenceOffsets,
-    SubSequences,
-    Timestamps,
-    EncryptionTypes,
-    EncryptionTypeOffsets,
+    Values(Column),
+    Offsets(Column),
 }
 
-const LANES: usize = 10;
+impl Lane {
+    const COUNT: usize = 2 * Column::ALL.len();
+
+    const fn index(self) -> usize {
+        match self {
+            Self::Values(column) => 2 * column as usize,
+            Self::Offsets(column) => 2 * column as usize + 1,
+        }
+    }
+}
+
 /// Batches whose buffers can rest at the same time: one at work, one on its way, two with a slow consumer.
 const SLOTS: usize = 4;
 
@@ -385,14 +396,14 @@ pub fn stats() -> Stats {
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     /// Each slot is null or owns a boxed `Buf`. Whoever swaps a pointer out owns it.
-    slots: [[AtomicPtr<Buf>; SLOTS]; LANES],
+    slots: [[AtomicPtr<Buf>; SLOTS]; Lane::COUNT],
     closed: AtomicBool,
 }
 
 impl Pool {
     /// A buffer that has rested here, emptied, or a new one without memory.
     pub(crate) fn take(&self, lane: Lane) -> Buf {
-        let mut buf = self.slots[lane as usize].iter().find_map(Self::take_slot).unwrap_or_else(Buf::new);
+        let mut buf = self.slots[lane.index()].iter().find_map(Self::take_slot).unwrap_or_else(Buf::new);
         buf.truncate(0);
         buf
     }
@@ -402,7 +413,7 @@ impl Pool {
     pub(crate) fn take_fitting(&self, lane: Lane, len: usize) -> Buf {
         let mut fitting = Buf::new();
         let mut others: [Option<Buf>; SLOTS] = Default::default();
-        for (slot, other) in self.slots[lane as usize].iter().zip(&mut others) {
+        for (slot, other) in self.slots[lane.index()].iter().zip(&mut others) {
             match Self::take_slot(slot) {
                 Some(buf) if buf.capacity() <= 2 * len => {
                     fitting = buf;
@@ -443,7 +454,7 @@ impl Pool {
         // Before anybody can take it out, and count it so.
         RESTING_BUFFERS.fetch_add(1, Ordering::Relaxed);
         RESTING_BYTES.fetch_add(bytes, Ordering::Relaxed);
-        for slot in &self.slots[lane as usize] {
+        for slot in &self.slots[lane.index()] {
             if slot.compare_exchange(ptr::null_mut(), boxed, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
                 if self.closed.load(Ordering::SeqCst) {
                     // `rest` may have looked at this slot before the buffer was in it.
@@ -507,34 +518,38 @@ pub(crate) fn lend(buf: Buf, lane: Lane, pool: &Arc<Pool>) -> Buffer {
 #[cfg(test)]
 mod tests {
     use super::{AtomicBool, Buf, Lane, Ordering, Pool, Room, lend};
+    use crate::schema::Column;
     use std::sync::Arc;
+
+    const DATA: Lane = Lane::Values(Column::Data);
+    const KEYS: Lane = Lane::Values(Column::PartitionKey);
 
     #[test]
     fn a_buffer_comes_back_when_the_last_holder_lets_go_on_any_thread() {
         let pool = Arc::new(Pool::default());
-        let mut buf = pool.take(Lane::Data);
+        let mut buf = pool.take(DATA);
         buf.extend_from_slice(&[7; 5000]);
         let address = buf.as_slice().as_ptr();
-        let first = lend(buf, Lane::Data, &pool);
+        let first = lend(buf, DATA, &pool);
         let second = first.clone();
         drop(first);
-        assert_eq!(pool.take(Lane::Data).capacity(), 0, "still held");
+        assert_eq!(pool.take(DATA).capacity(), 0, "still held");
         std::thread::spawn(move || drop(second)).join().unwrap();
-        let again = pool.take(Lane::Data);
+        let again = pool.take(DATA);
         assert_eq!((again.as_slice().as_ptr(), again.len()), (address, 0));
     }
 
     #[test]
     fn a_resting_pool_keeps_nothing() {
         let pool = Arc::new(Pool::default());
-        let lent = lend(Buf::exact(&[1; 100]), Lane::Keys, &pool);
-        pool.put(Lane::Keys, Buf::exact(&[2; 100]));
+        let lent = lend(Buf::exact(&[1; 100]), KEYS, &pool);
+        pool.put(KEYS, Buf::exact(&[2; 100]));
         pool.rest();
         drop(lent);
-        assert_eq!(pool.take(Lane::Keys).capacity(), 0);
+        assert_eq!(pool.take(KEYS).capacity(), 0);
         pool.wake();
-        pool.put(Lane::Keys, Buf::exact(&[3; 100]));
-        assert_eq!(pool.take(Lane::Keys).capacity(), 100);
+        pool.put(KEYS, Buf::exact(&[3; 100]));
+        assert_eq!(pool.take(KEYS).capacity(), 100);
     }
 
     /// Buffers come back on one thread while another takes them, and closes the pool: what is counted is never below 0.
@@ -547,14 +562,14 @@ mod tests {
             move || {
                 let mut most = 0;
                 while !done.load(Ordering::Relaxed) {
-                    drop(pool.take(Lane::Keys));
+                    drop(pool.take(KEYS));
                     most = most.max(super::stats().buffers).max(super::stats().bytes);
                 }
                 most
             }
         });
         for turn in 0..200_000 {
-            pool.put(Lane::Keys, Buf::exact(&[1; 8]));
+            pool.put(KEYS, Buf::exact(&[1; 8]));
             if turn % 64 == 0 {
                 pool.rest();
                 pool.wake();
@@ -564,7 +579,7 @@ mod tests {
         let most = taker.join().unwrap();
         assert!(most < 1 << 40, "{most} buffers or bytes at rest");
         pool.rest();
-        assert_eq!(pool.take(Lane::Keys).capacity(), 0);
+        assert_eq!(pool.take(KEYS).capacity(), 0);
     }
 
     #[test]
@@ -586,10 +601,10 @@ mod tests {
     fn a_full_lane_frees_the_rest() {
         let pool = Pool::default();
         for _ in 0..2 * super::SLOTS {
-            pool.put(Lane::Keys, Buf::exact(&[1; 8]));
+            pool.put(KEYS, Buf::exact(&[1; 8]));
         }
         let mut kept = 0;
-        while pool.take(Lane::Keys).capacity() > 0 {
+        while pool.take(KEYS).capacity() > 0 {
             kept += 1;
         }
         assert_eq!(kept, super::SLOTS);
@@ -599,15 +614,15 @@ mod tests {
     fn a_fitting_buffer_is_one_that_rested_and_at_most_twice_as_large() {
         let pool = Pool::default();
         for size in [1000, 300, 100] {
-            pool.put(Lane::Keys, Buf::exact(&vec![1; size]));
+            pool.put(KEYS, Buf::exact(&vec![1; size]));
         }
         let capacities = [150, 150, 400, 501].map(|len| {
-            let buf = pool.take_fitting(Lane::Keys, len);
+            let buf = pool.take_fitting(KEYS, len);
             assert_eq!(buf.len(), 0);
             buf.capacity()
         });
         assert_eq!(capacities, [300, 150, 400, 1000], "found; grown from 100; new; found");
-        assert_eq!(pool.take(Lane::Keys).capacity(), 0);
+        assert_eq!(pool.take(KEYS).capacity(), 0);
     }
 
     #[test]

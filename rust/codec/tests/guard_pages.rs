@@ -2,8 +2,8 @@
 
 mod guard;
 
-use fastkcl_codec::kcl::write::{LineDialect, RecordToWrite, process_records};
-use fastkcl_codec::kcl::{self, Decoder, Message};
+use fastkcl_codec::kcl::write::{RecordToWrite, process_records};
+use fastkcl_codec::kcl::{self, Decoder, Dialect, Message};
 use fastkcl_codec::kinesis::{Encoding, decode_get_records_with_isa};
 use fastkcl_codec::{base64, cpu};
 use guard::Pages;
@@ -49,7 +49,7 @@ fn lines_of_every_length() {
                 sub_sequence_number: Some(0),
                 timestamp_millis: Some(1_700_000_000_123),
             };
-            let line = process_records([record].into_iter(), Some(7), LineDialect::Modern);
+            let line = process_records([record].into_iter(), Some(7), Dialect::Modern);
             for place in [at_the_end, at_the_start] {
                 let mut decoder = Decoder::with_isa(isa, kcl::DEFAULT_MAX_LINE_BYTES);
                 decoder.feed(place(&mut page, &line));
@@ -64,7 +64,7 @@ fn lines_of_every_length() {
             sub_sequence_number: None,
             timestamp_millis: None,
         };
-        let line = process_records([record].into_iter(), None, LineDialect::Modern);
+        let line = process_records([record].into_iter(), None, Dialect::Modern);
         for cut in 1..line.len() {
             let mut decoder = Decoder::with_isa(isa, kcl::DEFAULT_MAX_LINE_BYTES);
             decoder.feed(at_the_end(&mut page, &line[..cut]));

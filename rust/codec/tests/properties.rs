@@ -10,8 +10,8 @@ use base64::engine::general_purpose::STANDARD;
 use fastkcl_codec::cpu::{self, Isa};
 use fastkcl_codec::dkb;
 use fastkcl_codec::framing::markers::Markers;
-use fastkcl_codec::kcl::write::{LineDialect, RecordToWrite, process_records};
-use fastkcl_codec::kcl::{self, Decoder, Message};
+use fastkcl_codec::kcl::write::{RecordToWrite, process_records};
+use fastkcl_codec::kcl::{self, Decoder, Dialect, Message};
 use fastkcl_codec::{Base64Reason, Error, RecordBatch};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -168,7 +168,7 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![any::<u8>().prop_map(|byte| vec![byte]), pieces]
 }
 
-fn line(records: &[Record], dialect: LineDialect) -> Vec<u8> {
+fn line(records: &[Record], dialect: Dialect) -> Vec<u8> {
     let records = records.iter().map(|record| RecordToWrite {
         data: record.data.as_deref(),
         partition_key: &record.key,
@@ -179,8 +179,8 @@ fn line(records: &[Record], dialect: LineDialect) -> Vec<u8> {
     process_records(records, Some(7), dialect)
 }
 
-fn dialect() -> impl Strategy<Value = LineDialect> {
-    prop_oneof![Just(LineDialect::Modern), Just(LineDialect::Legacy)]
+fn dialect() -> impl Strategy<Value = Dialect> {
+    prop_oneof![Just(Dialect::Modern), Just(Dialect::Legacy)]
 }
 
 /// Writes a JSON value with white space and escapes wherever `coins` say so.
@@ -296,7 +296,7 @@ proptest! {
     #[test]
     fn records_come_back(records in vec(record(), 0..12), dialect in dialect(), cuts in vec(1..200_usize, 1..20)) {
         let line = line(&records, dialect);
-        let modern = dialect == LineDialect::Modern;
+        let modern = dialect == Dialect::Modern;
         let expected: Value = records.iter().map(|record| json!([
             record.data, record.key, record.sequence, record.sub.filter(|_| modern), record.millis.map(|millis| millis * 1000),
         ])).collect();
@@ -309,7 +309,7 @@ proptest! {
     fn the_general_way_agrees(
         records in vec(record(), 0..6), coins in vec(any::<u8>(), 4000), shuffles in vec(any::<u64>(), 7), cuts in vec(1..99_usize, 1..9),
     ) {
-        let plain = line(&records, LineDialect::Modern);
+        let plain = line(&records, Dialect::Modern);
         let mut value: Value = serde_json::from_slice(&plain).unwrap();
         value["later"] = json!({"version": [4, null, "é\u{1f600}"]});
         for record in value["records"].as_array_mut().unwrap() {

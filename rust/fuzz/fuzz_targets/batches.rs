@@ -7,8 +7,8 @@
 #[path = "../../codec/tests/grammar/mod.rs"]
 mod grammar;
 
-use fastkcl_codec::kcl::write::{LineDialect, RecordToWrite, process_records};
-use fastkcl_codec::kcl::{Decoder, Message};
+use fastkcl_codec::kcl::write::{RecordToWrite, process_records};
+use fastkcl_codec::kcl::{Decoder, Dialect, Message};
 use fastkcl_codec::kinesis::kpl::deaggregate;
 use fastkcl_codec::kinesis::{Encoding, decode_get_records};
 use fastkcl_codec::{RecordBatch, pool};
@@ -29,7 +29,7 @@ fn line(choices: &mut Choices<'_>) -> Vec<u8> {
         sub_sequence_number: (row % 3 != 2).then_some(1),
         timestamp_millis: (row % 7 != 6).then_some(1_748_736_000_000),
     };
-    process_records((0..rows).map(record), None, LineDialect::Modern)
+    process_records((0..rows).map(record), None, Dialect::Modern)
 }
 
 fn check(batch: &RecordBatch) {

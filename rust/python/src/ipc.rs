@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fastkcl_codec as codec;
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
+use rustix::io::Errno;
 
 use crate::batch::RecordBatch;
 use crate::errors::os_error;
@@ -56,7 +57,7 @@ fn io_error(error: codec::ipc::IpcError) -> io::Error {
 }
 
 fn write_file(path: &Path, batches: &[codec::RecordBatch], metadata: &[(String, String)]) -> io::Result<()> {
-    let name = path.file_name().ok_or_else(|| io::Error::from_raw_os_error(libc::EISDIR))?;
+    let name = path.file_name().ok_or_else(|| io::Error::from(Errno::ISDIR))?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let temporary = Temporary::beside(folder, name)?;
     let mut out = BufWriter::new(&temporary.file);

@@ -8,6 +8,7 @@
 //! | `decoder` | `decode_line`, `Decoder` |
 //! | `source` | waiting on a descriptor, signals, deadlines |
 //! | `reader` | `Reader`: a KCL daemon's messages from one |
+//! | `dialect` | what each dialect has |
 //! | `message` | a class for each message |
 //! | `batch`, `arrow` | `RecordBatch`, `Record`, `Position`; Arrow PyCapsules |
 //! | `message_batch` | `MessageBatch`: messages without positions as columns |
@@ -32,6 +33,7 @@ mod batch;
 mod bytes;
 mod decoder;
 mod descriptor;
+mod dialect;
 mod dkb;
 mod errors;
 mod ipc;
@@ -45,6 +47,7 @@ mod reader;
 mod source;
 mod write;
 
+use fastkcl_codec::schema::RecordSchema;
 use fastkcl_codec::{cpu, pool};
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
@@ -73,6 +76,15 @@ fn pool_stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(result)
 }
 
+/// The name and Arrow type of each canonical column, in their order.
+fn canonical_columns(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let columns = PyDict::new(py);
+    for column in RecordSchema::Canonical.columns() {
+        columns.set_item(column.name(), column.type_name())?;
+    }
+    Ok(columns)
+}
+
 /// The Rust extension: bytes and file descriptors in, frozen objects and Arrow capsules out.
 #[pymodule(gil_used = false)]
 mod _core {
@@ -82,6 +94,8 @@ mod _core {
     use crate::batch::{Position, Record, RecordBatch};
     #[pymodule_export]
     use crate::decoder::{Decoder, decode_line};
+    #[pymodule_export]
+    use crate::dialect::Capabilities;
     #[pymodule_export]
     use crate::dkb::{MarkerDecoder, MarkerEvent, MarkerReader, message_batch};
     #[pymodule_export]
@@ -126,6 +140,8 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::isa()?;
+        module.add("CANONICAL_COLUMNS", crate::canonical_columns(module.py())?)?;
+        module.add("DIALECTS", crate::dialect::dialects(module.py())?)?;
         module.add("DecodeError", crate::errors::decode_error_type(module.py())?)
     }
 }

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::batch::RecordBatch;
+use crate::dialect::dialect_named;
 
 /// `message` as the Python object of its class.
 pub(crate) fn to_python(py: Python<'_>, message: kcl::Message) -> PyResult<Bound<'_, PyAny>> {
@@ -25,14 +26,6 @@ pub(crate) fn to_python(py: Python<'_>, message: kcl::Message) -> PyResult<Bound
         M::Shutdown(reason) => Bound::new(py, Shutdown { reason: reason.name() })?.into_any(),
         M::Checkpoint(message) => Bound::new(py, Checkpoint::from(message))?.into_any(),
     })
-}
-
-/// The dialect of that name.
-pub(crate) fn dialect_named(name: &str) -> PyResult<kcl::Dialect> {
-    [kcl::Dialect::Legacy, kcl::Dialect::Modern]
-        .into_iter()
-        .find(|dialect| dialect.name() == name)
-        .ok_or_else(|| PyValueError::new_err(format!("dialect must be 'legacy' or 'modern', not {name:?}")))
 }
 
 /// `Class(name=value, …)` from what the class names in `__match_args__`.
@@ -87,7 +80,7 @@ impl Initialize {
         sub_sequence_number: Option<i64>,
         dialect: &str,
     ) -> PyResult<Self> {
-        let dialect = dialect_named(dialect)?.name();
+        let dialect = dialect_named(dialect, &kcl::Dialect::OF_CHILDREN)?.name();
         Ok(Self { shard_id, sequence_number, sub_sequence_number, dialect })
     }
 

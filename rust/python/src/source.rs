@@ -36,7 +36,7 @@ use crate::errors::os_error;
 
 /// Room for 32 of a daemon's 8 KiB writes. With the usual 64 KiB a reader gets half as much through; 1 MiB gains
 /// little and makes the last bytes of a line wait longer.
-const PIPE_BYTES: i32 = 256 << 10;
+const PIPE_BYTES: usize = 256 << 10;
 
 /// Seconds of silence after which a decoder gives its memory back, where the caller does not say. Fresh memory for a
 /// batch costs more than decoding it, and most daemons write at least once in this time.

@@ -5,7 +5,8 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use fastkcl_codec::base64;
-use fastkcl_codec::kcl::write::{self, LineDialect, RecordToWrite};
+use fastkcl_codec::kcl::Dialect;
+use fastkcl_codec::kcl::write::{self, RecordToWrite};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
@@ -13,8 +14,8 @@ use pyo3::types::PyBytes;
 
 use crate::bytes::{Bytes, detach_for};
 use crate::descriptor;
+use crate::dialect::dialect_named;
 use crate::errors::{decode_error, os_error};
-use crate::message::dialect_named;
 
 /// A status line, with a line feed before and after; compact ASCII JSON.
 #[pyfunction]
@@ -34,7 +35,7 @@ pub(crate) fn encode_checkpoint<'py>(
     sub_sequence_number: Option<i64>,
     dialect: &str,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    write::checkpoint(sequence_number, sub_sequence_number, dialect_named(dialect)?)
+    write::checkpoint(sequence_number, sub_sequence_number, dialect_named(dialect, &Dialect::OF_CHILDREN)?)
         .map(|line| PyBytes::new(py, &line))
         .map_err(|error| PyValueError::new_err(error.to_string()))
 }
@@ -62,15 +63,7 @@ pub(crate) fn encode_process_records<'py>(
     millis_behind_latest: Option<i64>,
     dialect: &str,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let dialect = match dialect {
-        "legacy" => LineDialect::Legacy,
-        "transitional" => LineDialect::Transitional,
-        "modern" => LineDialect::Modern,
-        _ => {
-            let message = format!("dialect must be 'legacy', 'transitional' or 'modern', not {dialect:?}");
-            return Err(PyValueError::new_err(message));
-        }
-    };
+    let dialect = dialect_named(dialect, &Dialect::ALL)?;
     let lengths = [
         ("partition_keys", Some(partition_keys.len())),
         ("sequence_numbers", Some(sequence_numbers.len())),

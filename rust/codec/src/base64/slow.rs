@@ -16,7 +16,7 @@
 //!
 //! Unused bits are not checked. Reading goes on after padding: `QQ==QQ==` is two bytes.
 
-use super::{NONE, VALUES};
+use super::alphabet::{NONE, VALUES};
 use crate::error::Base64Reason;
 use crate::pool::Buf;
 

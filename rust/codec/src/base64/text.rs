@@ -1,10 +1,13 @@
 //! The content of a base64 JSON string, from behind its opening quote to its closing one, over any number of calls.
 
+use super::alphabet::{NONE, VALUES};
 use super::slow::Slow;
-use super::{Kernel, Kernels, NONE, Routine, VALUES, decode_run};
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::Padded;
-use crate::json::{self, Escape};
+use crate::json::error::{BadUtf8, RAW_CONTROL, utf8_error, utf8_sequence};
+use crate::json::escape::{Escape, escape};
+use crate::kernel::Kernels;
+use crate::kernel::traits::{Kernel, Routine, decode_run};
 use crate::pool::Buf;
 
 /// At most this much input is decoded before the output's room is looked at again.
@@ -91,9 +94,9 @@ impl Text {
         let Progress::Open(open) = self.advance(kernels, input, base, from, &mut Buf::new())? else { return Ok(()) };
         let (rest, offset) = (&input.input()[open..], base.wrapping_add(open));
         match rest {
-            [0x80..=0xff, ..] => Err(json::utf8_error(offset)),
-            [b'\\', ..] => match json::escape(rest, offset)? {
-                Escape::CutCharacter(at) => Err(json::utf8_error(offset.wrapping_add(at))),
+            [0x80..=0xff, ..] => Err(utf8_error(offset)),
+            [b'\\', ..] => match escape(rest, offset)? {
+                Escape::CutCharacter(at) => Err(utf8_error(offset.wrapping_add(at))),
                 _ => Ok(()),
             },
             _ => Ok(()),
@@ -132,17 +135,17 @@ impl Text {
                     slow.finish().map_err(|reason| Error::base64(reason, offset))?;
                     return Ok(Progress::Closed(from + 1));
                 }
-                b'\\' => match json::escape(&bytes[from..], offset)? {
+                b'\\' => match escape(&bytes[from..], offset)? {
                     Escape::Unit { unit, length } => (unit, length),
                     Escape::Incomplete | Escape::CutCharacter(_) => return Ok(Progress::Open(from)),
                 },
                 b'\n' => return Err(Error::at_end(offset)),
-                0..=0x1f => return Err(Error::new(ErrorKind::Json, offset, json::RAW_CONTROL)),
+                0..=0x1f => return Err(Error::new(ErrorKind::Json, offset, RAW_CONTROL)),
                 0x20..=0x7f => (u32::from(byte), 1),
-                0x80.. => match json::utf8_sequence(&bytes[from..]) {
+                0x80.. => match utf8_sequence(&bytes[from..]) {
                     Ok(length) => (0x80, length),
-                    Err(json::BadUtf8::Incomplete) => return Ok(Progress::Open(from)),
-                    Err(json::BadUtf8::Invalid) => return Err(json::utf8_error(offset)),
+                    Err(BadUtf8::Incomplete) => return Ok(Progress::Open(from)),
+                    Err(BadUtf8::Invalid) => return Err(utf8_error(offset)),
                 },
             };
             slow.push(character, out).map_err(|reason| Error::base64(reason, offset))?;
@@ -155,9 +158,8 @@ impl Text {
 #[cfg(test)]
 mod tests {
     use super::{Progress, Text};
-    use crate::base64::Kernels;
-    use crate::cpu;
     use crate::input::{Padded, pad};
+    use crate::kernel::{Kernels, cpu};
     use crate::pool::Buf;
 
     /// What a daemon writes is decoded by the kernels alone, on each level.

@@ -7,7 +7,7 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch as ArrowBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use super::LARGEST_MAX_MESSAGE_BYTES;
-use crate::messages::MessageBatch;
+use crate::message_batch::MessageBatch;
 
 /// All fields are nullable: Spark compares schemas literally.
 pub static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {

@@ -4,7 +4,7 @@ use super::columns::RunColumns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::framing::markers::{self, MarkerFramer, Markers, MarkersError};
 use crate::framing::{Buffer, READ_BYTES};
-use crate::messages::MessageBatch;
+use crate::message_batch::MessageBatch;
 
 /// What has come, with its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,136 +3,20 @@
 //! Bytes are looked at in order and the first error stops, so the error reported is the first in byte order. What a
 //! value is shows at its first byte, and so does a value of the wrong type.
 
-pub(crate) mod unescape;
+pub(crate) mod error;
+pub(crate) mod escape;
 pub(crate) mod write;
 
-use crate::base64::{Kernels, StringRun};
+use self::error::{RAW_CONTROL, bad_byte, utf8_error};
+use self::escape::{Escape, escape, escaped_character};
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::Padded;
+use crate::kernel::Kernels;
+use crate::kernel::traits::{Kernel, Routine};
 use crate::pool::Buf;
 
 /// Levels of nesting that are accepted; the root counts as 1.
 pub(crate) const MAX_DEPTH: usize = 128;
-
-pub(crate) const RAW_CONTROL: &str = "raw control character in a string";
-
-/// One escape sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Escape {
-    /// The UTF-16 code unit it stands for, and its length in bytes.
-    Unit { unit: u32, length: usize },
-    /// The bytes end inside of it.
-    Incomplete,
-    /// No escape, but the bytes end inside of the character that makes it none; the character's index.
-    CutCharacter(usize),
-}
-
-/// The character that a backslash and `letter` stand for, if that is all of the escape.
-#[inline]
-pub(crate) const fn simple_escape(letter: u8) -> Option<u8> {
-    match letter {
-        b'"' | b'\\' | b'/' => Some(letter),
-        b'b' => Some(0x08),
-        b'f' => Some(0x0c),
-        b'n' => Some(b'\n'),
-        b'r' => Some(b'\r'),
-        b't' => Some(b'\t'),
-        _ => None,
-    }
-}
-
-/// Reads the escape at the start of `bytes`, a backslash at `offset` of the line.
-pub(crate) fn escape(bytes: &[u8], offset: usize) -> Result<Escape> {
-    let Some(&letter) = bytes.get(1) else { return Ok(Escape::Incomplete) };
-    if let Some(character) = simple_escape(letter) {
-        return Ok(Escape::Unit { unit: u32::from(character), length: 2 });
-    }
-    match letter {
-        b'u' => {
-            let mut unit = 0;
-            for at in 2..6 {
-                let Some(&byte) = bytes.get(at) else { return Ok(Escape::Incomplete) };
-                let Some(digit) = char::from(byte).to_digit(16) else {
-                    return no_escape(bytes, at, offset, "four hexadecimal digits");
-                };
-                unit = unit << 4 | digit;
-            }
-            Ok(Escape::Unit { unit, length: 6 })
-        }
-        _ => no_escape(bytes, 1, offset, "an escape character"),
-    }
-}
-
-#[cold]
-fn no_escape(bytes: &[u8], at: usize, offset: usize, wanted: &'static str) -> Result<Escape> {
-    if utf8_sequence(&bytes[at..]) == Err(BadUtf8::Incomplete) {
-        return Ok(Escape::CutCharacter(at));
-    }
-    Err(bad_byte(&bytes[at..], offset + at, wanted))
-}
-
-/// Why bytes are no UTF-8 sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BadUtf8 {
-    /// What is there begins one, but the bytes end inside of it.
-    Incomplete,
-    /// No continuation makes it one.
-    Invalid,
-}
-
-/// Length of the UTF-8 sequence at the start of `bytes` (Unicode 16, table 3-7), which is not empty.
-#[inline]
-pub(crate) fn utf8_sequence(bytes: &[u8]) -> std::result::Result<usize, BadUtf8> {
-    let (length, second) = match bytes[0] {
-        0x00..=0x7f => return Ok(1),
-        0xc2..=0xdf => (2, 0x80..=0xbf),
-        0xe0 => (3, 0xa0..=0xbf),
-        0xe1..=0xec | 0xee..=0xef => (3, 0x80..=0xbf),
-        0xed => (3, 0x80..=0x9f),
-        0xf0 => (4, 0x90..=0xbf),
-        0xf1..=0xf3 => (4, 0x80..=0xbf),
-        0xf4 => (4, 0x80..=0x8f),
-        _ => return Err(BadUtf8::Invalid),
-    };
-    for at in 1..length {
-        match bytes.get(at) {
-            None => return Err(BadUtf8::Incomplete),
-            Some(byte) if at == 1 && !second.contains(byte) => return Err(BadUtf8::Invalid),
-            Some(0x80..=0xbf) => {}
-            Some(_) => return Err(BadUtf8::Invalid),
-        }
-    }
-    Ok(length)
-}
-
-/// Whether the error is only that the bytes from its place on, `rest`, end inside of a character.
-pub(crate) fn is_cut_character(error: &Error, rest: &[u8]) -> bool {
-    error.kind() == ErrorKind::Utf8 && utf8_sequence(rest) == Err(BadUtf8::Incomplete)
-}
-
-#[cold]
-pub(crate) fn utf8_error(offset: usize) -> Error {
-    Error::new(
-        ErrorKind::Utf8,
-        offset,
-        "bytes that are no UTF-8; a Java daemon before 18 needs -Dfile.encoding=UTF-8 to write partition keys right",
-    )
-}
-
-/// The error for the first of `bytes`, which stands where `wanted` must; no bytes mean the line has ended.
-#[cold]
-pub(crate) fn bad_byte(bytes: &[u8], offset: usize, wanted: &'static str) -> Error {
-    match bytes {
-        [] | [b'\n', ..] => Error::at_end(offset),
-        _ if utf8_sequence(bytes).is_err() => utf8_error(offset),
-        [0xef, 0xbb, 0xbf, ..] if offset == 0 => Error::new(ErrorKind::Json, offset, "byte order mark"),
-        [byte, ..] => {
-            let shown =
-                if byte.is_ascii_graphic() { char::from(*byte).to_string() } else { format!("byte {byte:#04x}") };
-            Error::new(ErrorKind::Json, offset, format!("no JSON: found {shown} where {wanted} must be"))
-        }
-    }
-}
 
 /// A string's content as it stands in the line.
 #[derive(Clone, Copy, Debug)]
@@ -181,27 +65,6 @@ impl Text<'_> {
     }
 }
 
-/// The character of the escape at the start of `bytes`, with the other half of its pair, and its length; none if it is
-/// no whole one, or stands for half a pair only.
-pub(crate) fn escaped_character(bytes: &[u8]) -> Option<(char, usize)> {
-    let unit_at = |at: usize| match escape(bytes.get(at..)?, 0) {
-        Ok(Escape::Unit { unit, length }) if bytes[at] == b'\\' => Some((unit, length)),
-        _ => None,
-    };
-    let (unit, length) = unit_at(0)?;
-    match (unit, char::from_u32(unit)) {
-        (_, Some(character)) => Some((character, length)),
-        (0xd800..=0xdbff, None) => match unit_at(length)? {
-            (low @ 0xdc00..=0xdfff, low_length) => {
-                let character = char::from_u32(0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00))?;
-                Some((character, length + low_length))
-            }
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
 /// The literal that begins with `byte`.
 const fn literal_of(byte: u8) -> Option<&'static [u8]> {
     match byte {
@@ -218,6 +81,21 @@ pub(crate) fn is_cut_value(bytes: &[u8]) -> bool {
         [b'-'] => true,
         [first, ..] => literal_of(*first).is_some_and(|word| word.len() > bytes.len() && word.starts_with(bytes)),
         [] => false,
+    }
+}
+
+/// [`Kernel::string_run`] as a routine of its own.
+struct StringRun<'a> {
+    input: Padded<'a>,
+    from: usize,
+}
+
+impl Routine for StringRun<'_> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> usize {
+        kernel.string_run(self.input.from(self.from))
     }
 }
 

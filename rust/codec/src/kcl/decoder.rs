@@ -14,16 +14,16 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use super::line;
+use super::general;
 use super::message::Message;
 use super::stream::{Stream, too_long};
-use crate::base64::Kernels;
 use crate::columns::Columns;
-use crate::cpu::Isa;
 use crate::error::{Error, Result};
 use crate::framing::{READ_BYTES, is_blank};
 use crate::input::{Padded, SLACK, pad};
-use crate::json::is_cut_character;
+use crate::json::error::is_cut_character;
+use crate::kernel::Kernels;
+use crate::kernel::cpu::Isa;
 use crate::pool::{Room, memory};
 
 const PAGE: usize = 4096;
@@ -35,6 +35,18 @@ const FRONT: usize = PAGE;
 const IN_PLACE: usize = 1024;
 
 /// An incremental decoder of a daemon's lines.
+///
+/// ```
+/// use fastkcl_codec::kcl::{DEFAULT_MAX_LINE_BYTES, Decoder, Message};
+///
+/// let mut decoder = Decoder::new(DEFAULT_MAX_LINE_BYTES);
+/// decoder.feed(br#"{"action":"processRecords","records":[{"data":"aGVsbG8=","partitionKey":"k","#);
+/// assert!(decoder.next_message().is_none());
+/// decoder.feed(b"\"sequenceNumber\":\"4959\"}]}\n");
+/// let Some(Ok(Message::ProcessRecords(batch))) = decoder.next_message() else { panic!("a complete line") };
+/// assert_eq!(batch.data(0), Some(&b"hello"[..]));
+/// assert_eq!(batch.sequence_number(0), "4959");
+/// ```
 #[derive(Debug)]
 pub struct Decoder {
     stream: Stream,
@@ -239,7 +251,7 @@ pub fn decode_line(line: &[u8], max_line_bytes: usize) -> Result<Option<Message>
     let padded = pad(line);
     let end = line.len().min(max_line_bytes);
     let mut columns = Columns::new();
-    let parsed = line::whole(Kernels::active(), Padded::new(&padded, end), 0, 0, &mut columns);
+    let parsed = general::whole(Kernels::active(), Padded::new(&padded, end), 0, 0, &mut columns);
     let message = match parsed {
         Ok(_) if line.len() > end => Err(too_long(max_line_bytes)),
         Err(error) if line.len() > end && is_cut(&error, &line[..end]) => Err(too_long(max_line_bytes)),

@@ -1,26 +1,7 @@
 //! The messages of all three dialects, typed.
 
+use super::dialect::Dialect;
 use crate::batch::RecordBatch;
-
-/// How checkpoints are spelled. Found from `initialize`; transitional daemons (1.7.2 to 1.15) count as modern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Dialect {
-    /// KCL up to 1.7.1: `checkpoint`, no sub-sequence numbers.
-    Legacy,
-    /// KCL from 1.7.2: `sequenceNumber` and `subSequenceNumber`.
-    Modern,
-}
-
-impl Dialect {
-    /// `legacy` or `modern`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Legacy => "legacy",
-            Self::Modern => "modern",
-        }
-    }
-}
 
 /// Why a KCL 1.x daemon sends `shutdown`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,7 +32,7 @@ pub struct Initialize {
     pub sequence_number: Option<String>,
     /// Where the last checkpoint stands inside an aggregate.
     pub sub_sequence_number: Option<i64>,
-    /// Modern if the message has either key, whatever its value.
+    /// One of [`Dialect::OF_CHILDREN`]: modern if the message has either key, whatever its value.
     pub dialect: Dialect,
 }
 

@@ -2,11 +2,12 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | `message` | the messages, dialects |
+//! | `dialect` | the dialects, and what each of them has |
+//! | `message` | the messages |
 //! | `decoder` | [`Decoder`]: input of any cut, [`decode_line`] |
 //! | `stream` | the state machine: which line is this, where in it are we, what is missing |
-//! | `record` | how a daemon writes a record, for the parsers of [`crate::record`] |
-//! | `line` | any valid line, and the rest of a daemon's line behind its records |
+//! | `shape` | how a daemon writes a record, for the parsers of [`crate::record`] |
+//! | `general` | any valid line, and the rest of a daemon's line behind its records |
 //! | [`write`] | statuses, checkpoints, and lines as a daemon writes them |
 //!
 //! There are two ways through, and they give the same result, errors and their places included:
@@ -19,14 +20,16 @@
 //! ```
 
 mod decoder;
-mod line;
+mod dialect;
+mod general;
 mod message;
-mod record;
+mod shape;
 mod stream;
 pub mod write;
 
 pub use decoder::{Decoder, decode_line};
-pub use message::{Checkpoint, Dialect, Initialize, Message, ShutdownReason};
+pub use dialect::{Capabilities, Dialect};
+pub use message::{Checkpoint, Initialize, Message, ShutdownReason};
 
 /// Default bound of a line: 256 MiB.
 pub const DEFAULT_MAX_LINE_BYTES: usize = 256 << 20;

@@ -18,17 +18,18 @@
 use std::sync::Arc;
 
 use super::LARGEST_MAX_LINE_BYTES;
-use super::line::{self, Parsed};
+use super::general::{self, Parsed};
 use super::message::Message;
-use super::record::Kcl;
-use crate::base64::Kernels;
+use super::shape::Kcl;
 use crate::base64::text::{Progress, Text};
 use crate::batch::RecordBatch;
 use crate::columns::Columns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::framing::{LineEnd, is_blank};
 use crate::input::Padded;
-use crate::json::{self, Cursor, End, Nesting, is_cut_value};
+use crate::json::error::is_cut_character;
+use crate::json::{Cursor, End, Nesting, is_cut_value};
+use crate::kernel::Kernels;
 use crate::record::Shape;
 use crate::record::fast::{Members, Records, Stop};
 use crate::record::general::{Fields, record};
@@ -200,7 +201,7 @@ impl Stream {
     /// Whether the error is only that the end of `input` cuts a character.
     fn is_cut_character(&self, error: &Error, input: Padded<'_>) -> bool {
         let index = error.offset().unwrap_or_default().wrapping_sub(self.base);
-        input.input().get(index..).is_some_and(|rest| json::is_cut_character(error, rest))
+        input.input().get(index..).is_some_and(|rest| is_cut_character(error, rest))
     }
 
     fn cursor<'a>(&self, input: Padded<'a>, at: usize) -> Cursor<'a> {
@@ -210,8 +211,10 @@ impl Stream {
     /// The line ends where `input` does.
     fn end_of_line(&mut self, input: Padded<'_>, at: usize) -> Result<Parsed> {
         match self.state {
-            State::LineStart | State::Collect(_) => line::whole(self.kernels, input, self.base, at, &mut self.columns),
-            State::Tail(_) => line::tail(self.kernels, input, self.base, at, &mut self.columns),
+            State::LineStart | State::Collect(_) => {
+                general::whole(self.kernels, input, self.base, at, &mut self.columns)
+            }
+            State::Tail(_) => general::tail(self.kernels, input, self.base, at, &mut self.columns),
             State::Members(_) => {
                 let mut cursor = self.cursor(input, at);
                 Fields::with_data(Kcl).members(&mut cursor, &mut self.columns, true)?;

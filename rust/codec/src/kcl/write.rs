@@ -7,7 +7,7 @@
 use std::fmt;
 use std::io::Write as _;
 
-use super::message::Dialect;
+use super::dialect::Dialect;
 use crate::base64;
 use crate::json::write::{ascii_escape, integer_or_null, string, string_or_null};
 
@@ -59,32 +59,21 @@ pub fn checkpoint(
         return Err(WriteError::SubWithoutSequence);
     }
     let mut out = b"\n{\"action\":\"checkpoint\",".to_vec();
-    match (dialect, sub_sequence_number) {
-        (Dialect::Legacy, Some(sub)) if sub != 0 => return Err(WriteError::SubInLegacy(sub)),
-        (Dialect::Legacy, _) => {
-            out.extend_from_slice(b"\"checkpoint\":");
-            string_or_null(sequence_number, &mut out);
-        }
-        (Dialect::Modern, sub) => {
+    match (dialect.capabilities().sub_sequence_numbers, sub_sequence_number) {
+        (true, sub) => {
             out.extend_from_slice(b"\"sequenceNumber\":");
             string_or_null(sequence_number, &mut out);
             out.extend_from_slice(b",\"subSequenceNumber\":");
             integer_or_null(sub, &mut out);
         }
+        (false, Some(sub)) if sub != 0 => return Err(WriteError::SubInLegacy(sub)),
+        (false, _) => {
+            out.extend_from_slice(b"\"checkpoint\":");
+            string_or_null(sequence_number, &mut out);
+        }
     }
     out.extend_from_slice(b"}\n");
     Ok(out)
-}
-
-/// Which daemon writes a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LineDialect {
-    /// KCL up to 1.7.1.
-    Legacy,
-    /// KCL 1.7.2 to 1.15: records as modern ones.
-    Transitional,
-    /// KCL 2 and 3.
-    Modern,
 }
 
 /// A record to be written as a daemon does.
@@ -122,9 +111,9 @@ fn jackson_string(text: &str, out: &mut Vec<u8>) {
 pub fn process_records<'a>(
     records: impl Iterator<Item = RecordToWrite<'a>>,
     millis_behind_latest: Option<i64>,
-    dialect: LineDialect,
+    dialect: Dialect,
 ) -> Vec<u8> {
-    let modern = dialect != LineDialect::Legacy;
+    let has_sub_sequence_numbers = dialect.capabilities().sub_sequence_numbers;
     let mut out = b"{\"action\":\"processRecords\",\"records\":[".to_vec();
     for (index, record) in records.enumerate() {
         if index > 0 {
@@ -145,7 +134,7 @@ pub fn process_records<'a>(
         jackson_string(record.sequence_number, &mut out);
         out.extend_from_slice(b",\"approximateArrivalTimestamp\":");
         integer_or_null(record.timestamp_millis, &mut out);
-        if modern {
+        if has_sub_sequence_numbers {
             out.extend_from_slice(b",\"subSequenceNumber\":");
             integer_or_null(record.sub_sequence_number, &mut out);
             out.extend_from_slice(b",\"action\":\"record\"");
@@ -153,7 +142,7 @@ pub fn process_records<'a>(
         out.push(b'}');
     }
     out.push(b']');
-    if modern {
+    if has_sub_sequence_numbers {
         out.extend_from_slice(b",\"millisBehindLatest\":");
         integer_or_null(millis_behind_latest, &mut out);
     }

@@ -1,15 +1,16 @@
 //! A GetRecords answer, and the way to it from any encoding.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use super::cbor::{self, TimeUnit};
 use super::get_records;
-use crate::base64::Kernels;
+use super::parts::ChildShard;
 use crate::batch::RecordBatch;
 use crate::columns::Columns;
-use crate::cpu::Isa;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::Kernels;
+use crate::kernel::cpu::Isa;
 use crate::pool::Pool;
 
 /// The largest body: 32-bit offsets cannot overflow below it, as no value is longer decoded than encoded.
@@ -45,17 +46,6 @@ impl Encoding {
     }
 }
 
-/// A shard that follows the one that was read to its end.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ChildShard {
-    /// E.g. `shardId-000000000002`.
-    pub shard_id: String,
-    /// One after a split, two after a merge.
-    pub parent_shards: Vec<String>,
-    /// The hash keys that it owns.
-    pub hash_range: RangeInclusive<u128>,
-}
-
 /// What GetRecords answered.
 #[derive(Clone, Debug)]
 pub struct Answer {
@@ -69,16 +59,19 @@ pub struct Answer {
     pub records_span: Range<usize>,
 }
 
-/// What an answer holds besides its records; what is not there is none.
-#[derive(Debug, Default)]
-pub(super) struct Parts {
-    pub(super) next_shard_iterator: Option<String>,
-    pub(super) millis_behind_latest: Option<i64>,
-    pub(super) child_shards: Vec<ChildShard>,
-    pub(super) records_span: Option<Range<usize>>,
-}
-
 /// Decodes the body of a GetRecords answer. `shard_id` is noted in the batch.
+///
+/// ```
+/// use fastkcl_codec::kinesis::{Encoding, decode_get_records};
+///
+/// let body = br#"{"Records":[{"Data":"aGVsbG8=","PartitionKey":"k","SequenceNumber":"4959"}],"MillisBehindLatest":0}"#;
+/// let encoding = Encoding::of_content_type("application/x-amz-json-1.1").expect("a content type of answers");
+/// let answer = decode_get_records(body, encoding, None)?;
+/// assert_eq!(answer.batch.data(0), Some(&b"hello"[..]));
+/// assert_eq!(answer.batch.millis_behind_latest(), Some(0));
+/// assert_eq!(answer.next_shard_iterator, None);
+/// # Ok::<(), fastkcl_codec::Error>(())
+/// ```
 ///
 /// # Errors
 /// `body` is no such answer.

@@ -11,8 +11,8 @@
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
-use super::answer::{ChildShard, Parts};
 use super::hash_key::parse_hash_key;
+use super::parts::{ChildShard, Parts};
 use super::time::micros_of_double;
 use crate::columns::{Columns, Fixed};
 use crate::error::{Error, ErrorKind, Result};

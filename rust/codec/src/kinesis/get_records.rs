@@ -13,14 +13,14 @@
 
 use std::ops::RangeInclusive;
 
-use super::answer::{ChildShard, Parts};
 use super::hash_key::parse_hash_key;
-use super::record::Answered;
-use crate::base64::Kernels;
+use super::parts::{ChildShard, Parts};
+use super::shape::Answered;
 use crate::columns::Columns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::{Padded, SLACK, pad};
 use crate::json::{Cursor, Text};
+use crate::kernel::Kernels;
 use crate::record::fast::{Records, Stop};
 use crate::record::general::record;
 

@@ -9,11 +9,12 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `answer` | [`decode_get_records`], [`Answer`], which encoding a content type means |
+//! | `parts` | what an answer holds besides its records |
 //! | `get_records` | a JSON answer |
 //! | `cbor` | a CBOR answer |
 //! | [`kpl`] | aggregates: taken apart, and made |
 //! | [`netstring`] | items of any bytes in one record |
-//! | `record`, `time` | how the service writes a record and a time in JSON |
+//! | `shape`, `time` | how the service writes a record and a time in JSON |
 
 mod answer;
 mod cbor;
@@ -21,7 +22,9 @@ mod get_records;
 mod hash_key;
 pub mod kpl;
 pub mod netstring;
-mod record;
+mod parts;
+mod shape;
 mod time;
 
-pub use answer::{Answer, ChildShard, Encoding, LARGEST_BODY_BYTES, decode_get_records, decode_get_records_with_isa};
+pub use answer::{Answer, Encoding, LARGEST_BODY_BYTES, decode_get_records, decode_get_records_with_isa};
+pub use parts::ChildShard;

@@ -30,6 +30,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch as ArrowBatch};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema};
 
 use crate::batch::RecordBatch;
+use crate::schema::{Column as RecordColumn, RecordSchema};
 use columns::Column;
 use json::Outcome;
 use loss::Kind;
@@ -148,9 +149,9 @@ impl Payloads {
     }
 }
 
-/// Bytes of the columns that a record keeps, in row `row`: two strings, a number and a time.
+/// Bytes of the columns that a record keeps, in row `row`: all of the canonical ones but data, and a byte of validity.
 fn own_bytes(batch: &RecordBatch, row: usize) -> usize {
-    const FIXED: usize = 2 * size_of::<i32>() + 2 * size_of::<i64>() + 1;
+    const FIXED: usize = RecordSchema::Canonical.row_bytes() - RecordColumn::Data.row_bytes() + 1;
     batch.partition_key(row).len() + batch.sequence_number(row).len() + FIXED
 }
 
@@ -169,7 +170,10 @@ struct Columns {
 impl Columns {
     fn new(format: &Format) -> Self {
         let (opened, fields) = match format {
-            Format::Binary => (Some(Column::binary()), Fields::from(vec![Field::new("data", DataType::Binary, true)])),
+            Format::Binary => (
+                Some(Column::binary()),
+                Fields::from(vec![Field::new(RecordColumn::Data.name(), RecordColumn::Data.data_type(), true)]),
+            ),
             Format::Json(fields) => match Column::of_json(&DataType::Struct(fields.clone())) {
                 Some(column) => (Some(column), fields.clone()),
                 None => (None, Fields::empty()),
@@ -223,9 +227,12 @@ impl Columns {
             Some(column) => vec![column.finish()],
             None => Vec::new(),
         };
-        let schema = records.schema_ref();
-        fields.extend(schema.fields().iter().skip(1).cloned());
-        arrays.extend(records.columns().iter().skip(1).cloned());
+        let (record_fields, record_columns) = (records.schema_ref().fields(), records.columns());
+        let kept = (0..record_columns.len()).filter(|index| *index != RecordColumn::Data as usize);
+        for index in kept {
+            fields.push(Arc::clone(&record_fields[index]));
+            arrays.push(Arc::clone(&record_columns[index]));
+        }
         let unparsed = self.unparsed.finish();
         let left = unparsed.len() - unparsed.null_count();
         for (name, array) in

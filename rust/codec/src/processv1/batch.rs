@@ -9,7 +9,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use super::message::ToStitch;
 use crate::base64;
 use crate::error::{Error, ErrorKind, Result};
-use crate::messages::MessageBatch;
+use crate::message_batch::MessageBatch;
 
 /// What the data of messages is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

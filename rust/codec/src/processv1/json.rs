@@ -9,7 +9,9 @@ use std::num::IntErrorKind;
 
 use super::message::{Message, Value};
 use crate::error::{Error, ErrorKind, Result};
-use crate::json::{Escape, MAX_DEPTH, RAW_CONTROL, escape, escaped_character};
+use crate::json::MAX_DEPTH;
+use crate::json::error::RAW_CONTROL;
+use crate::json::escape::{Escape, escape, escaped_character};
 
 /// Reads a frame's message; none if the frame is null, white space or comments only. Offsets count from its start.
 pub(super) fn message<M: Message>(raw: &[u8]) -> Result<Option<M>> {

@@ -8,9 +8,9 @@
 //! general record parser goes on from there with the same columns.
 
 use crate::base64::text::{Progress, canonical};
-use crate::base64::{Kernel, Routine};
 use crate::columns::{Columns, Fixed, Variable};
 use crate::input::Padded;
+use crate::kernel::traits::{Kernel, Routine};
 use crate::record::Shape;
 
 /// Why the scanner stopped, and at which index.

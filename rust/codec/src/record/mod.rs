@@ -11,11 +11,11 @@
 pub(crate) mod fast;
 pub(crate) mod general;
 
-use crate::base64::Kernel;
 use crate::columns::{Columns, Fixed};
 use crate::error::Result;
 use crate::input::Padded;
 use crate::json::{Cursor, Text};
+use crate::kernel::traits::Kernel;
 use fast::Seen;
 
 /// How a protocol writes a record. Names stand with their quotes.

@@ -8,14 +8,15 @@ use std::sync::Arc;
 use arrow_array::builder::{ArrayBuilder, BooleanBuilder, StringBuilder};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, StringArray};
+use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, new_null_array};
 use arrow_buffer::BooleanBuffer;
 
 use super::LARGEST_COLUMN_BYTES;
 use super::message::{Fallback, Message, body};
 use crate::batch::RecordBatch;
-use crate::columns::{ANSWERED, Columns, DEAGGREGATED, Fixed};
+use crate::columns::{Columns, Fixed};
 use crate::kinesis::answer::Spare;
+use crate::schema::{Column, RecordSchema};
 
 /// User records, and what became of the records that they were in.
 #[derive(Clone, Debug)]
@@ -50,8 +51,8 @@ impl std::error::Error for TooLarge {}
 /// of 36 characters takes 7 bytes of an aggregate, and 133 here. So are those of any aggregate of 1 MiB.
 pub const MAX_BATCH_BYTES: usize = 256 << 20;
 
-/// What a user record takes beside its values: five offsets, sub-sequence number and time.
-const ROW_BYTES: usize = 5 * size_of::<i32>() + 2 * size_of::<i64>();
+/// What a user record takes beside its values.
+const ROW_BYTES: usize = RecordSchema::Deaggregated.row_bytes();
 
 /// Takes the aggregates of `batch` apart. `owned` is what the shard owns of the hash keys. A batch that was taken apart
 /// stays as it is, and so does one without aggregates.
@@ -63,7 +64,6 @@ pub fn deaggregate(
     owned: &RangeInclusive<u128>,
     max_bytes: usize,
 ) -> Result<Deaggregated, TooLarge> {
-    let columns = batch.as_arrow().num_columns();
     let mut result = Deaggregated {
         batch: batch.clone(),
         aggregates: 0,
@@ -71,7 +71,7 @@ pub fn deaggregate(
         dropped_records: 0,
         fallbacks: [0; Fallback::ALL.len()],
     };
-    if columns == DEAGGREGATED {
+    if batch.schema() == RecordSchema::Deaggregated {
         return Ok(result);
     }
     result.batch = match first_aggregate(batch) {
@@ -84,22 +84,29 @@ pub fn deaggregate(
 /// The first row that begins as an aggregate.
 fn first_aggregate(batch: &RecordBatch) -> Option<usize> {
     // Nearly all batches have none, so this is most of the work: the column is looked up once.
-    let data = batch.as_arrow().column(0).as_binary::<i32>();
+    let data = batch.as_arrow().column(Column::Data as usize).as_binary::<i32>();
     (0..data.len()).find(|row| body(data.value(*row)).is_some() && data.is_valid(*row))
 }
 
 /// A batch without aggregates: its own columns.
 fn plain(batch: &RecordBatch) -> RecordBatch {
     let rows = batch.len();
-    let mut columns = batch.as_arrow().columns().to_vec();
-    let subs = columns[3].as_primitive::<Int64Type>();
-    columns[3] = Arc::new(Int64Array::from_iter_values(subs.iter().map(Option::unwrap_or_default)));
-    let absent: ArrayRef = Arc::new(StringArray::new_null(rows));
-    columns.resize(DEAGGREGATED - 1, absent);
-    columns.push(Arc::new(BooleanArray::new(BooleanBuffer::new_unset(rows), None)));
-    let added = [&columns[3]].into_iter().chain(&columns[batch.as_arrow().num_columns()..]);
-    let held = added.map(Array::get_buffer_memory_size).sum::<usize>();
-    batch.with_columns(columns, batch.capacity_bytes() + held)
+    let mut held = 0;
+    let columns = RecordSchema::Deaggregated.columns().iter().map(|column| {
+        let made: ArrayRef = match (column, batch.column(*column)) {
+            (Column::SubSequenceNumber, Some(subs)) => {
+                let subs = subs.as_primitive::<Int64Type>().iter();
+                Arc::new(Int64Array::from_iter_values(subs.map(Option::unwrap_or_default)))
+            }
+            (_, Some(own)) => return Arc::clone(own),
+            (Column::Aggregated, None) => Arc::new(BooleanArray::new(BooleanBuffer::new_unset(rows), None)),
+            (_, None) => new_null_array(&column.data_type(), rows),
+        };
+        held += made.get_buffer_memory_size();
+        made
+    });
+    let columns = columns.collect();
+    batch.with_columns(RecordSchema::Deaggregated, columns, batch.capacity_bytes() + held)
 }
 
 /// The rows of a batch of which row `first` is the first that begins as an aggregate.
@@ -208,11 +215,11 @@ impl Users {
     fn finish(mut self, batch: &RecordBatch) -> RecordBatch {
         let finished = self.columns.finish();
         let mut columns = finished.columns;
-        debug_assert_eq!(columns.len(), ANSWERED);
+        debug_assert_eq!(finished.schema, RecordSchema::Answered);
         let added: [ArrayRef; 2] = [Arc::new(self.hash_keys.finish()), Arc::new(self.aggregated.finish())];
         let held = added.iter().map(Array::get_buffer_memory_size).sum::<usize>();
         columns.extend(added);
         Spare::put(self.columns, finished.capacity);
-        batch.with_columns(columns, finished.capacity + held)
+        batch.with_columns(RecordSchema::Deaggregated, columns, finished.capacity + held)
     }
 }

@@ -15,31 +15,19 @@
 //! The block with the first bad byte goes the same way, with the values from there on set to 0, so there is no scalar
 //! tail. Stores are masked to the 48 bytes of a block.
 
+mod proof;
+mod unescape;
+
 #[allow(clippy::wildcard_imports, reason = "the intrinsics' names are their own namespace")]
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
 
-use super::super::{Kernel, Routine, VALUES};
-use super::avx2::Avx2;
-use crate::cpu::Isa;
+pub(in crate::kernel) use self::proof::Avx512;
+use self::proof::Block;
+use crate::base64::alphabet::VALUES;
 use crate::input::{Padded, SLACK};
-use crate::json::unescape::avx512;
+use crate::kernel::traits::{Kernel, Routine, room_for};
 use crate::pool::Buf;
-
-/// Proof that this CPU has AVX-512 F, BW, VL, VBMI and VBMI2, AVX2, BMI, LZCNT and POPCNT.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Avx512 {
-    avx2: Avx2,
-}
-
-impl Avx512 {
-    pub(crate) fn detect() -> Option<Self> {
-        Avx2::detect().filter(|_| Isa::Avx512.is_supported()).map(|avx2| Self { avx2 })
-    }
-}
-
-/// A register's bytes in memory.
-#[repr(align(64))]
-pub(crate) struct Block(pub(crate) [u8; 64]);
 
 /// The values of the first and second 64 ASCII characters; the top bit is set where there is none.
 static LOW: Block = Block(*VALUES.first_chunk().expect("256 entries"));
@@ -76,10 +64,13 @@ impl Kernel for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn decode_run(self, source: *const u8, limit: usize, destination: *mut u8) -> usize {
-        // SAFETY: `self` proves the instructions. Tables are 64 bytes, aligned. Loads: `read < limit`, 64 bytes each
-        // (128 only where `read + 128 <= limit`), and SLACK bytes behind `limit` are readable. Stores: 48 bytes at
-        // `read / 4 * 3`, of which the room of `limit / 4 * 3 + SLACK` has at least SLACK left.
+    fn decode_run(self, source: Padded<'_>, destination: &mut [MaybeUninit<u8>]) -> usize {
+        let limit = source.end();
+        assert!(destination.len() >= room_for(limit));
+        let (source, destination) = (source.readable().as_ptr(), destination.as_mut_ptr().cast::<u8>());
+        // SAFETY: `self` proves the instructions. Tables are 64 bytes, aligned. Loads: `read < limit`, 64 bytes each,
+        // and `Padded` has SLACK readable bytes behind `limit`. Stores: 48 bytes at `read / 4 * 3`, where the room of
+        // `limit / 4 * 3 + SLACK` has at least SLACK left.
         unsafe {
             let low = _mm512_load_si512(LOW.0.as_ptr().cast());
             let high = _mm512_load_si512(HIGH.0.as_ptr().cast());
@@ -112,17 +103,16 @@ impl Kernel for Avx512 {
 
     #[inline(always)]
     fn plain_run(self, block: &[u8; SLACK]) -> usize {
-        self.avx2.plain_run(block)
+        self.avx2().plain_run(block)
     }
 
     #[inline(always)]
-    unsafe fn string_run(self, source: *const u8, limit: usize) -> usize {
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { self.avx2.string_run(source, limit) }
+    fn string_run(self, source: Padded<'_>) -> usize {
+        self.avx2().string_run(source)
     }
 
     #[inline(always)]
     fn unescape(self, input: Padded<'_>, at: usize, out: &mut Buf) -> Option<usize> {
-        avx512::unescape(self, input, at, out)
+        unescape::unescape(self, input, at, out)
     }
 }

@@ -1,11 +1,11 @@
 //! A record as the service writes it in JSON.
 
 use super::time;
-use crate::base64::Kernel;
 use crate::columns::{Columns, Fixed};
 use crate::error::Result;
 use crate::input::Padded;
 use crate::json::{Cursor, Text};
+use crate::kernel::traits::Kernel;
 use crate::record::fast::{Seen, named, seconds_with_millis, take_once, text};
 use crate::record::{Shape, unquoted};
 

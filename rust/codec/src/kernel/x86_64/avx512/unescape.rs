@@ -25,9 +25,10 @@
 #[allow(clippy::wildcard_imports, reason = "the intrinsics' names are their own namespace")]
 use std::arch::x86_64::*;
 
-use super::{append_escape, simple_escape};
-use crate::base64::x86_64::avx512::{Avx512, Block};
+use super::proof::{Avx512, Block};
 use crate::input::{Padded, SLACK};
+use crate::json::escape::simple_escape;
+use crate::kernel::unescape::append_escape;
 use crate::pool::Buf;
 
 /// How many bytes before a block are read with it.

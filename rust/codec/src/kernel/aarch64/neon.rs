@@ -17,13 +17,16 @@
 
 #[allow(clippy::wildcard_imports, reason = "the intrinsics' names are their own namespace")]
 use std::arch::aarch64::*;
+use std::mem::MaybeUninit;
 
 use simdutf8::basic::imp::aarch64::neon::validate_utf8;
 
-use super::super::{Kernel, Routine, VALUES};
-use crate::cpu::Isa;
+use crate::base64::alphabet::VALUES;
 use crate::input::{Padded, SLACK};
-use crate::json::unescape::by_runs;
+use crate::kernel::cpu::Isa;
+use crate::kernel::scan::{self, Vector};
+use crate::kernel::traits::{Kernel, Routine, room_for};
+use crate::kernel::unescape::by_runs;
 use crate::pool::Buf;
 
 /// Proof that this CPU has NEON, and that its lanes are in memory's order.
@@ -43,10 +46,13 @@ impl Kernel for Neon {
     }
 
     #[inline(always)]
-    unsafe fn decode_run(self, source: *const u8, limit: usize, destination: *mut u8) -> usize {
+    fn decode_run(self, source: Padded<'_>, destination: &mut [MaybeUninit<u8>]) -> usize {
+        let limit = source.end();
+        assert!(destination.len() >= room_for(limit));
+        let (source, destination) = (source.readable().as_ptr(), destination.as_mut_ptr().cast::<u8>());
         // SAFETY: `self` proves the instructions. Tables are the first 128 bytes of VALUES. Loads: `read < limit`, 64 bytes
-        // each, and SLACK bytes behind `limit` are readable. Stores: 48 bytes at `read / 4 * 3`, of which the room of
-        // `limit / 4 * 3 + SLACK` has at least SLACK left.
+        // each, and `Padded` has SLACK readable bytes behind `limit`. Stores: 48 bytes at `read / 4 * 3`, where the room
+        // of `limit / 4 * 3 + SLACK` has at least SLACK left.
         unsafe {
             let lower = vld1q_u8_x4(VALUES.as_ptr());
             let upper = vld1q_u8_x4(VALUES.as_ptr().add(64));
@@ -74,14 +80,12 @@ impl Kernel for Neon {
 
     #[inline(always)]
     fn plain_run(self, block: &[u8; SLACK]) -> usize {
-        // SAFETY: a block is SLACK bytes, and that is whole loads.
-        unsafe { run::<true>(self, block.as_ptr(), SLACK) }
+        scan::plain_run(self, block)
     }
 
     #[inline(always)]
-    unsafe fn string_run(self, source: *const u8, limit: usize) -> usize {
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { run::<false>(self, source, limit) }
+    fn string_run(self, source: Padded<'_>) -> usize {
+        scan::string_run(self, source)
     }
 
     #[inline(always)]
@@ -90,6 +94,34 @@ impl Kernel for Neon {
             // SAFETY: `self` proves the instructions.
             unsafe { validate_utf8(text) }.is_ok()
         })
+    }
+}
+
+impl Vector for Neon {
+    type Register = uint8x16_t;
+    /// NEON narrows lanes of 16 bits to 8, so four bits of each byte are left.
+    const MASK_BITS: u32 = 4;
+
+    #[inline(always)]
+    unsafe fn load(self, source: *const u8) -> uint8x16_t {
+        // SAFETY: `self` proves the instructions; 16 bytes are readable, as the caller promises.
+        unsafe { vld1q_u8(source) }
+    }
+
+    #[inline(always)]
+    fn stops<const ASCII: bool>(self, text: uint8x16_t) -> u64 {
+        // SAFETY: `self` proves the instructions.
+        unsafe {
+            let other = if ASCII {
+                // As signed bytes, control characters and non-ASCII are all below U+0020.
+                vcltq_s8(vreinterpretq_s8_u8(text), vdupq_n_s8(0x20))
+            } else {
+                vcltq_u8(text, vdupq_n_u8(0x20))
+            };
+            let special = vorrq_u8(vceqq_u8(text, vdupq_n_u8(0x22)), vceqq_u8(text, vdupq_n_u8(0x5c)));
+            let stops = vshrn_n_u16::<4>(vreinterpretq_u16_u8(vorrq_u8(other, special)));
+            vget_lane_u64::<0>(vreinterpret_u64_u8(stops))
+        }
     }
 }
 
@@ -106,34 +138,5 @@ fn first_flagged(flags: [uint8x16_t; 4]) -> usize {
         let pairs = vreinterpretq_u16_u8(lanes);
         let joined = vmovn_u16(vorrq_u16(pairs, vshrq_n_u16::<4>(pairs)));
         vget_lane_u64::<0>(vreinterpret_u64_u8(joined)).trailing_zeros() as usize
-    }
-}
-
-/// # Safety
-/// `source` is readable for `limit` bytes, rounded up to whole loads.
-#[inline(always)]
-unsafe fn run<const ASCII: bool>(_proof: Neon, source: *const u8, limit: usize) -> usize {
-    // SAFETY: `_proof` proves the instructions. Loads: `read < limit`, 16 bytes each: the caller's
-    // promise.
-    unsafe {
-        let mut read = 0;
-        while read < limit {
-            let text = vld1q_u8(source.add(read));
-            let other = if ASCII {
-                // As signed bytes, control characters and non-ASCII are all below U+0020.
-                vcltq_s8(vreinterpretq_s8_u8(text), vdupq_n_s8(0x20))
-            } else {
-                vcltq_u8(text, vdupq_n_u8(0x20))
-            };
-            let special = vorrq_u8(vceqq_u8(text, vdupq_n_u8(0x22)), vceqq_u8(text, vdupq_n_u8(0x5c)));
-            // Four bits of each byte are left.
-            let stops = vshrn_n_u16::<4>(vreinterpretq_u16_u8(vorrq_u8(other, special)));
-            let stops = vget_lane_u64::<0>(vreinterpret_u64_u8(stops));
-            if stops != 0 {
-                return limit.min(read + stops.trailing_zeros() as usize / 4);
-            }
-            read += 16;
-        }
-        limit
     }
 }

@@ -1,9 +1,9 @@
 //! Each instruction set against `serde_json`, in memory that ends where it may.
 
-use crate::base64::{Kernel, Kernels, Routine};
-use crate::cpu;
 use crate::guard::Pages;
 use crate::input::{Padded, SLACK};
+use crate::kernel::traits::{Kernel, Routine};
+use crate::kernel::{Kernels, cpu};
 use crate::pool::Buf;
 
 /// What stands before a key in a line.

@@ -1,19 +1,22 @@
 //! The kernels of each instruction set against the `base64` crate and naive scans, in memory that ends where it may.
 
+use std::slice;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{ALPHABET, Kernel, Kernels, Routine, bytes_of};
-use crate::cpu;
+use super::traits::{Kernel, Routine, bytes_of};
+use super::{Kernels, cpu};
+use crate::base64::alphabet::ALPHABET;
 use crate::guard::Pages;
-use crate::input::SLACK;
+use crate::input::{Padded, SLACK};
 
 /// One call of a kernel on memory between guard pages.
 struct Call<'a> {
     /// With SLACK bytes behind `limit`.
     source: &'a [u8],
     limit: usize,
-    /// Room for `limit / 4 * 3 + SLACK` bytes.
+    /// [`room_for`](super::traits::room_for) the limit, at least.
     destination: &'a mut [u8],
 }
 
@@ -23,16 +26,11 @@ impl Routine for Call<'_> {
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> [usize; 3] {
-        assert!(self.limit + SLACK <= self.source.len() && self.limit / 4 * 3 + SLACK <= self.destination.len());
-        let source = self.source.as_ptr();
-        // SAFETY: the assertion.
-        unsafe {
-            [
-                kernel.decode_run(source, self.limit, self.destination.as_mut_ptr()),
-                plain_run(kernel, self.source, self.limit),
-                kernel.string_run(source, self.limit),
-            ]
-        }
+        let source = Padded::new(self.source, self.limit);
+        let (pointer, len) = (self.destination.as_mut_ptr(), self.destination.len());
+        // SAFETY: the slice's own memory; a kernel leaves no byte of it uninitialised.
+        let destination = unsafe { slice::from_raw_parts_mut(pointer.cast(), len) };
+        [kernel.decode_run(source, destination), plain_run(kernel, self.source, self.limit), kernel.string_run(source)]
     }
 }
 

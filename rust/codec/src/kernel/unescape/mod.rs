@@ -5,21 +5,19 @@
 //! and no character of several bytes reaches over one.
 //!
 //! [`by_runs`] copies what stands between escapes. With AVX-512 a block of 64 characters is copied and its escapes
-//! closed up in a few instructions ([`avx512`]), however many there are.
+//! closed up in a few instructions (`x86_64/avx512/unescape.rs`), however many there are.
 
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod avx512;
 #[cfg(test)]
 mod tests;
 
-use super::{escaped_character, simple_escape};
-use crate::base64::{Kernel, string_run};
+use super::traits::Kernel;
 use crate::input::Padded;
+use crate::json::escape::{escaped_character, simple_escape};
 use crate::pool::Buf;
 
 /// Takes the rest of a string from `start`, appended to `out`: the index behind its closing quote.
 #[inline(always)]
-pub(crate) fn by_runs<K: Kernel>(
+pub(super) fn by_runs<K: Kernel>(
     kernel: K,
     input: Padded<'_>,
     start: usize,
@@ -28,7 +26,7 @@ pub(crate) fn by_runs<K: Kernel>(
 ) -> Option<usize> {
     let mut at = start;
     loop {
-        let end = at + string_run(kernel, input, at);
+        let end = at + kernel.string_run(input.from(at));
         out.extend_from_input(input, at, end);
         let rest = &input.input()[end..];
         if rest.first() == Some(&b'"') {
@@ -40,7 +38,7 @@ pub(crate) fn by_runs<K: Kernel>(
 
 /// Appends the character of the escape at the start of `bytes`, which may be two for a pair of surrogates: its length.
 #[inline(always)]
-fn append_escape(bytes: &[u8], out: &mut Buf) -> Option<usize> {
+pub(super) fn append_escape(bytes: &[u8], out: &mut Buf) -> Option<usize> {
     let letter = *bytes.get(1).filter(|_| bytes[0] == b'\\')?;
     if let Some(character) = simple_escape(letter) {
         out.extend_from_slice(&[character]);

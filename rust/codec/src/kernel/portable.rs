@@ -1,10 +1,11 @@
 //! The kernels in plain Rust: one table look-up a character, eight bytes a turn for plain runs.
 
-use std::ptr;
+use std::mem::MaybeUninit;
 
-use super::{Kernel, NONE, Routine, VALUES};
+use super::traits::{Kernel, Routine, room_for};
+use super::unescape::by_runs;
+use crate::base64::alphabet::{NONE, VALUES};
 use crate::input::{Padded, SLACK};
-use crate::json::unescape::by_runs;
 use crate::pool::Buf;
 
 /// Any CPU.
@@ -38,23 +39,22 @@ impl Kernel for Portable {
     }
 
     #[inline(always)]
-    unsafe fn decode_run(self, source: *const u8, limit: usize, destination: *mut u8) -> usize {
+    fn decode_run(self, source: Padded<'_>, destination: &mut [MaybeUninit<u8>]) -> usize {
+        let limit = source.end();
+        assert!(destination.len() >= room_for(limit));
+        let (units, _) = source.readable()[..limit.next_multiple_of(4)].as_chunks::<4>();
+        let (rooms, _) = destination.as_chunks_mut::<3>();
         let mut read = 0;
-        while read < limit {
-            // SAFETY: `read < limit`, and SLACK bytes behind `limit` are readable.
-            let unit = unsafe { ptr::read_unaligned(source.add(read).cast::<[u8; 4]>()) };
-            let mut bits = SHIFTED[0][usize::from(unit[0])]
-                | SHIFTED[1][usize::from(unit[1])]
-                | SHIFTED[2][usize::from(unit[2])]
-                | SHIFTED[3][usize::from(unit[3])];
+        for (unit, room) in units.iter().zip(rooms) {
+            let [first, second, third, fourth] = unit.map(usize::from);
+            let mut bits = SHIFTED[0][first] | SHIFTED[1][second] | SHIFTED[2][third] | SHIFTED[3][fourth];
             let mut run = 4;
             if bits >= BAD {
                 run = unit.iter().take_while(|byte| VALUES[usize::from(**byte)] != NONE).count();
                 bits = (0..run).fold(0, |bits, place| bits | SHIFTED[place][usize::from(unit[place])]);
             }
-            // The fourth byte is written too and then overwritten or left beyond the length.
-            // SAFETY: `read / 4 * 3 + 4 <= limit / 4 * 3 + SLACK`, which is the room of `destination`.
-            unsafe { ptr::write_unaligned(destination.add(read / 4 * 3).cast(), (bits << 8).to_be_bytes()) };
+            let [_, bytes @ ..] = bits.to_be_bytes();
+            *room = bytes.map(MaybeUninit::new);
             read += run;
             if run < 4 {
                 break;
@@ -65,14 +65,13 @@ impl Kernel for Portable {
 
     #[inline(always)]
     fn plain_run(self, block: &[u8; SLACK]) -> usize {
-        // SAFETY: a block is SLACK bytes, and that is whole loads.
-        unsafe { run::<true>(block.as_ptr(), SLACK) }
+        run::<true>(block)
     }
 
     #[inline(always)]
-    unsafe fn string_run(self, source: *const u8, limit: usize) -> usize {
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { run::<false>(source, limit) }
+    fn string_run(self, source: Padded<'_>) -> usize {
+        let limit = source.end();
+        run::<false>(&source.readable()[..limit.next_multiple_of(8)]).min(limit)
     }
 
     #[inline(always)]
@@ -81,27 +80,24 @@ impl Kernel for Portable {
     }
 }
 
-/// # Safety
-/// `source` is readable for `limit` bytes, rounded up to whole loads.
+/// How many bytes of `text`, which is whole words, come before the first that ends a run.
 #[inline(always)]
-unsafe fn run<const ASCII: bool>(source: *const u8, limit: usize) -> usize {
+fn run<const ASCII: bool>(text: &[u8]) -> usize {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const HIGHS: u64 = u64::from_ne_bytes([0x80; 8]);
-    let mut read = 0;
-    while read < limit {
-        // SAFETY: the caller's promise.
-        let block = u64::from_le_bytes(unsafe { ptr::read_unaligned(source.add(read).cast()) });
+    let (words, _) = text.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
         // The lowest flagged byte is right; a borrow can only flag bytes above it (Bit Twiddling Hacks, "haszero").
         let zero = |word: u64| word.wrapping_sub(ONES) & !word;
-        let quote = zero(block ^ (ONES * 0x22));
-        let backslash = zero(block ^ (ONES * 0x5c));
-        let control = block.wrapping_sub(ONES * 0x20) & !block;
-        let other = if ASCII { block } else { 0 };
+        let quote = zero(word ^ (ONES * 0x22));
+        let backslash = zero(word ^ (ONES * 0x5c));
+        let control = word.wrapping_sub(ONES * 0x20) & !word;
+        let other = if ASCII { word } else { 0 };
         let flags = (quote | backslash | control | other) & HIGHS;
         if flags != 0 {
-            return (read + flags.trailing_zeros() as usize / 8).min(limit);
+            return index * size_of::<u64>() + flags.trailing_zeros() as usize / 8;
         }
-        read += 8;
     }
-    limit
+    text.len()
 }

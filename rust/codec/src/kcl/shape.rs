@@ -1,10 +1,10 @@
 //! A record as a daemon writes it.
 
-use crate::base64::Kernel;
 use crate::columns::{Columns, Fixed};
 use crate::error::Result;
 use crate::input::Padded;
 use crate::json::{Cursor, Text};
+use crate::kernel::traits::Kernel;
 use crate::record::Shape;
 use crate::record::fast::{Seen, digits, digits_or_null, named, take_once, text};
 

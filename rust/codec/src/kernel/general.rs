@@ -1,8 +1,8 @@
 //! No kernels: what a scanner and blocks would take is left to the general parsers and the exact path.
 
-use std::slice;
+use std::mem::MaybeUninit;
 
-use super::{Kernel, Routine};
+use super::traits::{Kernel, Routine};
 use crate::input::{Padded, SLACK};
 use crate::pool::Buf;
 
@@ -18,7 +18,7 @@ impl Kernel for General {
         routine.run(self)
     }
 
-    unsafe fn decode_run(self, _source: *const u8, _limit: usize, _destination: *mut u8) -> usize {
+    fn decode_run(self, _source: Padded<'_>, _destination: &mut [MaybeUninit<u8>]) -> usize {
         0
     }
 
@@ -26,10 +26,9 @@ impl Kernel for General {
         0
     }
 
-    unsafe fn string_run(self, source: *const u8, limit: usize) -> usize {
-        // SAFETY: the caller's promise.
-        let bytes = unsafe { slice::from_raw_parts(source, limit) };
-        bytes.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f)).unwrap_or(limit)
+    fn string_run(self, source: Padded<'_>) -> usize {
+        let ends = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..=0x1f);
+        source.input().iter().position(ends).unwrap_or(source.end())
     }
 
     fn unescape(self, _input: Padded<'_>, _at: usize, _out: &mut Buf) -> Option<usize> {

@@ -11,13 +11,15 @@
 
 #[allow(clippy::wildcard_imports, reason = "the intrinsics' names are their own namespace")]
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
 
 use simdutf8::basic::imp::x86::avx2::validate_utf8;
 
-use super::super::{Kernel, Routine};
-use crate::cpu::Isa;
 use crate::input::{Padded, SLACK};
-use crate::json::unescape::by_runs;
+use crate::kernel::cpu::Isa;
+use crate::kernel::scan::{self, Vector};
+use crate::kernel::traits::{Kernel, Routine, room_for};
+use crate::kernel::unescape::by_runs;
 use crate::pool::Buf;
 
 /// Proof that this CPU has AVX2, BMI and LZCNT.
@@ -48,10 +50,13 @@ impl Kernel for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn decode_run(self, source: *const u8, limit: usize, destination: *mut u8) -> usize {
-        // SAFETY: `self` proves the instructions. Loads: `read < limit`, 32 bytes each, and SLACK bytes behind `limit`
-        // are readable. Stores: 32 bytes at `read / 4 * 3`, of which the room of `limit / 4 * 3 + SLACK` has
-        // at least SLACK left.
+    fn decode_run(self, source: Padded<'_>, destination: &mut [MaybeUninit<u8>]) -> usize {
+        let limit = source.end();
+        assert!(destination.len() >= room_for(limit));
+        let (source, destination) = (source.readable().as_ptr(), destination.as_mut_ptr().cast::<u8>());
+        // SAFETY: `self` proves the instructions. Loads: `read < limit`, 32 bytes each, and `Padded` has SLACK readable
+        // bytes behind `limit`. Stores: 32 bytes at `read / 4 * 3`, where the room of `limit / 4 * 3 + SLACK` has at
+        // least SLACK left.
         unsafe {
             let low_table =
                 table!(0x15, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x13, 0x1a, 0x1b, 0x1b, 0x1b, 0x1a);
@@ -92,14 +97,12 @@ impl Kernel for Avx2 {
 
     #[inline(always)]
     fn plain_run(self, block: &[u8; SLACK]) -> usize {
-        // SAFETY: a block is SLACK bytes, and that is whole loads.
-        unsafe { run::<true>(self, block.as_ptr(), SLACK) }
+        scan::plain_run(self, block)
     }
 
     #[inline(always)]
-    unsafe fn string_run(self, source: *const u8, limit: usize) -> usize {
-        // SAFETY: the caller's promises are the callee's.
-        unsafe { run::<false>(self, source, limit) }
+    fn string_run(self, source: Padded<'_>) -> usize {
+        scan::string_run(self, source)
     }
 
     #[inline(always)]
@@ -111,31 +114,30 @@ impl Kernel for Avx2 {
     }
 }
 
-/// # Safety
-/// `source` is readable for `limit` bytes, rounded up to whole loads.
-#[inline(always)]
-unsafe fn run<const ASCII: bool>(_proof: Avx2, source: *const u8, limit: usize) -> usize {
-    // SAFETY: `_proof` proves the instructions. Loads: `read < limit`, 32 bytes each: the caller's
-    // promise.
-    unsafe {
-        let quote = _mm256_set1_epi8(0x22);
-        let backslash = _mm256_set1_epi8(0x5c);
-        let mut read = 0;
-        while read < limit {
-            let text = _mm256_loadu_si256(source.add(read).cast());
+impl Vector for Avx2 {
+    type Register = __m256i;
+    const MASK_BITS: u32 = 1;
+
+    #[inline(always)]
+    unsafe fn load(self, source: *const u8) -> __m256i {
+        // SAFETY: `self` proves the instructions; 32 bytes are readable, as the caller promises.
+        unsafe { _mm256_loadu_si256(source.cast()) }
+    }
+
+    #[inline(always)]
+    fn stops<const ASCII: bool>(self, text: __m256i) -> u64 {
+        // SAFETY: `self` proves the instructions.
+        unsafe {
             let other = if ASCII {
                 // As signed bytes, control characters and non-ASCII are all below U+0020.
                 _mm256_cmpgt_epi8(_mm256_set1_epi8(0x20), text)
             } else {
                 _mm256_cmpeq_epi8(_mm256_min_epu8(text, _mm256_set1_epi8(0x1f)), text)
             };
-            let special = _mm256_or_si256(_mm256_cmpeq_epi8(text, quote), _mm256_cmpeq_epi8(text, backslash));
-            let stops = _mm256_movemask_epi8(_mm256_or_si256(other, special)).cast_unsigned();
-            if stops != 0 {
-                return (read + stops.trailing_zeros() as usize).min(limit);
-            }
-            read += 32;
+            let quote = _mm256_cmpeq_epi8(text, _mm256_set1_epi8(0x22));
+            let backslash = _mm256_cmpeq_epi8(text, _mm256_set1_epi8(0x5c));
+            let stops = _mm256_or_si256(other, _mm256_or_si256(quote, backslash));
+            u64::from(_mm256_movemask_epi8(stops).cast_unsigned())
         }
-        limit
     }
 }

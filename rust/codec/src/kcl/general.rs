@@ -5,13 +5,14 @@
 //! order of their bytes as far as one reader who goes from left to right can know them, and an error in a value that a
 //! later duplicate would replace is an error all the same. The last duplicate wins.
 
-use super::message::{Checkpoint, Dialect, Initialize, ShutdownReason};
-use super::record::Kcl;
-use crate::base64::Kernels;
+use super::dialect::Dialect;
+use super::message::{Checkpoint, Initialize, ShutdownReason};
+use super::shape::Kcl;
 use crate::columns::Columns;
 use crate::error::{Error, ErrorKind, Result};
 use crate::input::Padded;
 use crate::json::Cursor;
+use crate::kernel::Kernels;
 use crate::record::fast::{Records, Stop};
 use crate::record::general::record;
 
