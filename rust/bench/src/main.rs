@@ -28,7 +28,7 @@ const ROTATING_BYTES: usize = 256 << 20;
 const ROUND_BYTES: usize = 16 << 20;
 const ROUNDS: usize = 25;
 
-/// A line, with [`PADDING`] bytes behind it that belong to nobody.
+/// A line, with [`PADDING`] bytes after it that belong to nobody.
 #[derive(Clone)]
 struct Line(Vec<u8>);
 

@@ -10,7 +10,7 @@ use fastkcl_codec::RecordBatch;
 use simdjson_sys as _;
 use simdutf as _;
 
-/// Bytes behind a line that simdjson wants to read.
+/// Bytes after a line that simdjson wants to read.
 pub const PADDING: usize = 64;
 
 /// `Columns` of the C++.

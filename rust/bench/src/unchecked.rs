@@ -85,7 +85,7 @@ pub fn is_supported() -> bool {
 ///
 /// # Safety
 /// The CPU has the instructions ([`is_supported`]); `line` is a modern daemon's line of plain records with at least one
-/// record, and 64 bytes behind it are readable.
+/// record, and 64 bytes after it are readable.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx2,bmi1,bmi2,lzcnt")]
 pub unsafe fn scan(line: &[u8], columns: &mut Columns) {
     let Columns { data, data_ends, keys, key_ends, sequences, sequence_ends, subs, millis } = columns;
@@ -131,7 +131,7 @@ pub unsafe fn scan(line: &[u8], columns: &mut Columns) {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx2,bmi1,bmi2,lzcnt")]
 unsafe fn decode(mut at: *const u8, out: &mut Vec<u8>) -> *const u8 {
-    // SAFETY: the caller's promises: a value ends at a quote inside of the line, and 64 bytes behind that are readable.
+    // SAFETY: the caller's promises: a value ends at a quote inside of the line, and 64 bytes after that are readable.
     unsafe {
         let low = _mm512_load_si512(LOW.0.as_ptr().cast());
         let high = _mm512_load_si512(HIGH.0.as_ptr().cast());
@@ -169,7 +169,7 @@ fn pack(values: __m512i, order: __m512i) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx2,bmi1,bmi2,lzcnt")]
 unsafe fn text(mut at: *const u8, out: &mut Vec<u8>) -> *const u8 {
-    // SAFETY: the caller's promises: a value ends at a quote inside of the line, and 64 bytes behind that are readable.
+    // SAFETY: the caller's promises: a value ends at a quote inside of the line, and 64 bytes after that are readable.
     unsafe {
         loop {
             let text = _mm512_loadu_si512(at.cast());

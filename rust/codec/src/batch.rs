@@ -13,7 +13,7 @@ use crate::columns::Columns;
 use crate::schema::{Column, RecordSchema};
 
 /// The records of one `processRecords` line in the canonical schema, or of one GetRecords answer, with the columns that
-/// only the service or aggregates have behind it. Clones share the columns.
+/// only the service or aggregates have after it. Clones share the columns.
 ///
 /// The columns' memory stays valid while anyone holds it, also an Arrow consumer that imported it, and returns to the
 /// decoder's pool when the last one lets go.

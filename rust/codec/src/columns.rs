@@ -1,6 +1,6 @@
 //! Column builders: where a record's values are written, and how a batch leaves.
 //!
-//! Values go straight behind the committed part of their column. A record that turns out invalid, or whose key comes a
+//! Values go straight after the committed part of their column. A record that turns out invalid, or whose key comes a
 //! second time, is cut off again; one that is complete is committed by its offsets. So a column never holds half a
 //! record, and nothing is copied on the way.
 //!
@@ -50,7 +50,7 @@ impl Variable {
         self.values.truncate(self.committed);
     }
 
-    /// Room for `room` more offsets behind those of `rows` records.
+    /// Room for `room` more offsets after those of `rows` records.
     fn make_room(&mut self, rows: usize, room: usize) {
         self.settle(rows);
         if rows == 0 {
@@ -62,11 +62,11 @@ impl Variable {
     /// Makes the offsets as long as those of `rows` records, all of which have been committed.
     fn settle(&mut self, rows: usize) {
         let offsets = if rows == 0 { 0 } else { rows + 1 };
-        // SAFETY: `make_room` wrote the first offset, and made room for those behind it, which `commit` wrote.
+        // SAFETY: `make_room` wrote the first offset, and made room for those after it, which `commit` wrote.
         unsafe { self.offsets.set_len(offsets * OFFSET) };
     }
 
-    /// Writes the offset behind the record of `row`.
+    /// Writes the offset after the record of `row`.
     ///
     /// # Safety
     /// There is room for it.
@@ -120,7 +120,7 @@ pub(crate) struct Columns {
     pool: Arc<Pool>,
 }
 
-/// A record's values that are not written behind their columns.
+/// A record's values that are not written after their columns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fixed {
     pub(crate) data_is_null: bool,
@@ -241,7 +241,7 @@ impl Columns {
         }
     }
 
-    /// Commits the open record, whose data, key and sequence number are behind their columns.
+    /// Commits the open record, whose data, key and sequence number are after their columns.
     #[inline(always)]
     pub(crate) fn commit(&mut self, fixed: Fixed) {
         if self.rows == self.room {

@@ -80,7 +80,7 @@ impl Buf {
         unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
     }
 
-    /// Room for `additional` bytes behind `len`.
+    /// Room for `additional` bytes after `len`.
     #[inline]
     pub(crate) fn reserve(&mut self, additional: usize) {
         if self.capacity - self.len < additional {
@@ -109,7 +109,7 @@ impl Buf {
         unsafe { self.pointer.as_ptr().add(self.len) }
     }
 
-    /// Room for `len` bytes behind the content.
+    /// Room for `len` bytes after the content.
     #[inline]
     pub(crate) fn room(&mut self, len: usize) -> &mut [MaybeUninit<u8>] {
         self.reserve(len);
@@ -144,7 +144,7 @@ impl Buf {
     #[inline]
     pub(crate) fn extend_from_slice(&mut self, bytes: &[u8]) {
         self.reserve(bytes.len());
-        // SAFETY: `reserve` made room for `bytes.len()` bytes behind `len`; `bytes` cannot overlap memory that `self`
+        // SAFETY: `reserve` made room for `bytes.len()` bytes after `len`; `bytes` cannot overlap memory that `self`
         // owns alone. Afterwards `len + bytes.len()` bytes are initialised.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), self.spare(), bytes.len());

@@ -155,8 +155,8 @@ fn in_pieces(isa: Isa, line: &[u8], max: usize, mut cut: impl FnMut() -> usize) 
     input.extend_from_slice(b"\n{}\n");
     let (mut rest, mut results) = (&input[..], Vec::new());
     while !rest.is_empty() {
-        let (piece, behind) = rest.split_at(cut().clamp(1, rest.len()));
-        rest = behind;
+        let (piece, after) = rest.split_at(cut().clamp(1, rest.len()));
+        rest = after;
         decoder.feed(piece);
         while let Some(result) = decoder.next_message() {
             results.push(outcome(Some(result)));
@@ -351,8 +351,8 @@ fn json_grammar_cases() {
     for kind in ["accept", "reject", "either"] {
         for case in cases("json-grammar", kind) {
             let text = grammar_text(&case);
-            let outcomes = wrappings.map(|[before, behind]| {
-                let line = [before, &text, behind].concat();
+            let outcomes = wrappings.map(|[before, after]| {
+                let line = [before, &text, after].concat();
                 if line.len() > 10_000 {
                     return outcome(kcl::decode_line(&line, MAX).transpose());
                 }

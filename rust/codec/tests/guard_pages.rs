@@ -16,7 +16,7 @@ fn at_the_end<'a>(pages: &'a mut Pages, bytes: &[u8]) -> &'a [u8] {
     &all[from..]
 }
 
-/// `bytes`, the first of them behind the guard.
+/// `bytes`, the first of them after the guard.
 fn at_the_start<'a>(pages: &'a mut Pages, bytes: &[u8]) -> &'a [u8] {
     let place = &mut pages.bytes()[..bytes.len()];
     place.copy_from_slice(bytes);

@@ -182,7 +182,7 @@ fn more_messages() {
     assert_eq!(id("// nothing\n"), Ok(Value::Null));
     assert_eq!(id(" null /* nothing */"), Ok(Value::Null));
     assert_eq!(id("nul"), Err(ErrorKind::Json));
-    assert_eq!(id("{Id:7}\u{a0}// behind"), Ok(json!(7)));
+    assert_eq!(id("{Id:7}\u{a0}// after"), Ok(json!(7)));
     assert_eq!(id("{Id:7} /* open"), Err(ErrorKind::Json));
     assert_eq!(id("{\u{3000}'x y':[1,{a:'}',},],größe_1$:null,Id:7,}"), Ok(json!(7)));
     assert_eq!(id(&format!("{{a:{}{}}}", "[".repeat(127), "]".repeat(127))), Ok(json!(0)));

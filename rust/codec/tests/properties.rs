@@ -87,8 +87,8 @@ fn results(isa: Isa, input: &[u8], cuts: &[usize], max: usize) -> Vec<Comparable
     let mut decoder = Decoder::with_isa(isa, max);
     let (mut rest, mut results, mut cuts) = (input, Vec::new(), cuts.iter().cycle());
     while !rest.is_empty() {
-        let (piece, behind) = rest.split_at((*cuts.next().unwrap()).clamp(1, rest.len()));
-        rest = behind;
+        let (piece, after) = rest.split_at((*cuts.next().unwrap()).clamp(1, rest.len()));
+        rest = after;
         decoder.feed(piece);
         while let Some(result) = decoder.next_message() {
             results.push(comparable(result));

@@ -1,6 +1,6 @@
 //! Base64 against the `base64` crate: what it takes is taken with the same bytes, and what is encoded comes back.
 //!
-//! What the crate refuses may be taken (a Java daemon's reader skips white space between units and goes on behind
+//! What the crate refuses may be taken (a Java daemon's reader skips white space between units and goes on after
 //! padding), but then its units, one by one, are what the crate takes; and a refusal names a place in the text.
 
 #![no_main]

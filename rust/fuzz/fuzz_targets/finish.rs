@@ -89,8 +89,8 @@ impl Ending for dkb::Decoder {
 fn found(decoder: &mut dyn Ending, input: &[u8], pieces: &[(usize, usize)]) -> Vec<String> {
     let (mut rest, mut results) = (input, Vec::new());
     for (piece, looks) in pieces.iter().cycle() {
-        let (piece, behind) = rest.split_at((*piece).clamp(1, rest.len().max(1)).min(rest.len()));
-        rest = behind;
+        let (piece, after) = rest.split_at((*piece).clamp(1, rest.len().max(1)).min(rest.len()));
+        rest = after;
         decoder.feed(piece);
         results.extend((0..*looks).map_while(|_| decoder.next()));
         if rest.is_empty() {

@@ -53,7 +53,7 @@ fn reference(body: &[u8]) -> Option<Vec<Value>> {
 }
 
 fuzz_target!(|input: &[u8]| {
-    // The encoding, then the body: so a case's answer, behind one byte, is a seed.
+    // The encoding, then the body: so a case's answer, after one byte, is a seed.
     let Some((&encoding, body)) = input.split_first() else { return };
     let encoding = match encoding {
         b'a' => Encoding::AmzCbor,
@@ -73,7 +73,7 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(found, portable, "{}", isa.name());
     }
     if portable[0] == "answer" {
-        // Space behind it moves the part that is parsed in place.
+        // Space after it moves the part that is parsed in place.
         let longer = [body, &[b' '; 70]].concat();
         assert_eq!(comparable(decode_get_records(&longer, encoding, None)), portable);
         if let Some(expected) = reference(body) {

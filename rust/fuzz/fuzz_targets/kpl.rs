@@ -1,4 +1,4 @@
-//! Any message behind the magic number and before its digest is delivered, dropped or plain; what was delivered is the
+//! Any message after the magic number and before its digest is delivered, dropped or plain; what was delivered is the
 //! same after it has been packed again. Netstrings that are read are those that are written.
 
 #![no_main]

@@ -44,8 +44,8 @@ fn results(isa: Isa, bytes: &[u8], max_line_bytes: usize, pieces: &[u8]) -> Vec<
     let mut pieces = pieces.iter().map(|piece| usize::from(*piece) + 1).cycle();
     let (mut rest, mut results) = (bytes, Vec::new());
     while !rest.is_empty() {
-        let (piece, behind) = rest.split_at(pieces.next().unwrap_or(usize::MAX).min(rest.len()));
-        rest = behind;
+        let (piece, after) = rest.split_at(pieces.next().unwrap_or(usize::MAX).min(rest.len()));
+        rest = after;
         decoder.feed(piece);
         results.extend(std::iter::from_fn(|| decoder.next_message()).map(comparable));
     }
@@ -72,7 +72,7 @@ fn reference(line: &[u8]) -> Option<Vec<Value>> {
 }
 
 fuzz_target!(|input: &[u8]| {
-    // The limit, how the input is cut, the input: so a case's line, behind six bytes, is a seed.
+    // The limit, how the input is cut, the input: so a case's line, after six bytes, is a seed.
     let Some((&[low, high, ref pieces @ ..], bytes)) = input.split_first_chunk::<6>() else { return };
     let max_line_bytes = usize::from(u16::from_le_bytes([low, high])) + 1;
     let whole = results(Isa::Portable, bytes, max_line_bytes, &[]);

@@ -79,7 +79,7 @@ impl GetRecordsAnswer {
         PyTuple::new(py, self.0.child_shards.iter().cloned().map(ChildShard))
     }
 
-    /// Where the value of Records stands in the body: its first byte, and the one behind it.
+    /// Where the value of Records stands in the body: its first byte, and the one after it.
     #[getter]
     fn records_span(&self) -> (usize, usize) {
         (self.0.records_span.start, self.0.records_span.end)

@@ -36,7 +36,7 @@ fn end_lines() -> Vec<u8> {
     input
 }
 
-/// Messages of DKB, each with this marker behind it.
+/// Messages of DKB, each with this marker after it.
 fn marked(end_of_message: &[u8]) -> Vec<u8> {
     let text = (b'a'..=b'z').cycle().take(MESSAGE_BYTES - end_of_message.len());
     let message: Vec<u8> = text.chain(end_of_message.iter().copied()).collect();

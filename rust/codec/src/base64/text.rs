@@ -1,4 +1,4 @@
-//! The content of a base64 JSON string, from behind its opening quote to its closing one, over any number of calls.
+//! The content of a base64 JSON string, from after its opening quote to its closing one, over any number of calls.
 
 use super::alphabet::{NONE, VALUES};
 use super::slow::Slow;
@@ -13,7 +13,7 @@ use crate::pool::Buf;
 /// At most this much input is decoded before the output's room is looked at again.
 const CHUNK: usize = 256 * 1024;
 
-/// An open value: its decoded bytes are behind the output's committed part.
+/// An open value: its decoded bytes are after the output's committed part.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Text {
     /// Set once the value has shown anything that is not canonical.
@@ -23,7 +23,7 @@ pub(crate) struct Text {
 /// How far a value has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// The index behind the closing quote.
+    /// The index after the closing quote.
     Closed(usize),
     /// All is taken but for what begins at this index: a unit's edge, or an escape that is not all there.
     Open(usize),
@@ -53,7 +53,7 @@ pub(crate) fn canonical<K: Kernel>(kernel: K, input: Padded<'_>, from: usize, to
     let run = decode_run(kernel, input, from, to, out);
     let next = input.block(from + run).and_then(|block| block.first_chunk()).expect("a run is input");
     let (word, mask) = WORDS[run % 4];
-    // As long as ENDS says, without a look-up that everything behind it would wait for.
+    // As long as ENDS says, without a look-up that everything after it would wait for.
     let end = from + run + 1 + run.wrapping_neg() % 4;
     if u32::from_le_bytes(*next) & mask == word && end <= input.end() {
         return Progress::Closed(end);

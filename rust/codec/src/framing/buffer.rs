@@ -1,6 +1,6 @@
 //! Input on its way to a framer: read into at the end, taken from the front.
 //!
-//! What is not taken, seldom more than one open message, is moved to the front when the room behind it runs out; the
+//! What is not taken, seldom more than one open message, is moved to the front when the room after it runs out; the
 //! buffer then doubles, so that the copies of a message that arrives in pieces stay linear.
 //!
 //! ```text

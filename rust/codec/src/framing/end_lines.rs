@@ -41,7 +41,7 @@ pub struct End {
     pub line: usize,
     /// Bytes up to the next frame.
     pub next: usize,
-    /// The input ended behind a CR: an LF that comes next belongs to it.
+    /// The input ended after a CR: an LF that comes next belongs to it.
     pub half: bool,
 }
 
@@ -323,12 +323,12 @@ impl Framer {
         let rest = &bytes[line.unwrap_or(0)..];
         let rest = &rest[leading_space(rest)..];
         let word = &rest[..rest.len().min(WORD.len())];
-        let behind = &rest[word.len()..];
-        let behind = &behind[leading_space(behind)..];
-        let possible = !inside && ((WORD.starts_with(word) && is_cut_space(behind)) || is_cut_space(rest));
+        let after = &rest[word.len()..];
+        let after = &after[leading_space(after)..];
+        let possible = !inside && ((WORD.starts_with(word) && is_cut_space(after)) || is_cut_space(rest));
         // White space around the word tells nothing; without it the line stays short.
         if possible {
-            self.buffer.feed(&[word, behind].concat());
+            self.buffer.feed(&[word, after].concat());
         }
         self.search = EndLine { inside: !possible, ..EndLine::default() };
     }

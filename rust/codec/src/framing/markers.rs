@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Rules:
-//! - A boundary is the start of input and the place behind a message or marker. A marker there is an event as soon as
+//! - A boundary is the start of input and the place after a message or marker. A marker there is an event as soon as
 //!   its last byte is in; while the input is a proper prefix of it, more is needed; inside a message it is data.
 //! - Of EOM and EOP the one that begins first is taken, and input cut anywhere gives what it gives in one piece. So
 //!   where one of them stands inside the other ("b" in "abc"), it waits until that other one is ruled out.
@@ -29,7 +29,7 @@ pub const LARGEST_MARKER_BYTES: usize = 16;
 /// Byte strings between messages. An absent one is not looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Markers {
-    /// EOM, behind each message.
+    /// EOM, after each message.
     pub end_of_message: Vec<u8>,
     /// EOP, wherever it stands.
     pub end_of_process: Option<Vec<u8>>,
@@ -119,7 +119,7 @@ impl Search {
         self.searched = if self.found.is_some() { 0 } else { self.searched.saturating_sub(count) };
     }
 
-    /// Whether the marker may begin before `end` and go on behind the open input.
+    /// Whether the marker may begin before `end` and go on after the open input.
     fn may_begin_before(&self, end: usize, open: &[u8]) -> bool {
         let first = (open.len() + 1).saturating_sub(self.marker().len());
         (first..end).any(|at| self.marker().starts_with(&open[at..]))
@@ -136,7 +136,7 @@ pub struct MarkerFramer {
     every_message_ends_process: bool,
     /// An EOM that is an EOP as well was taken, and the latter is not told yet.
     owes_end_of_process: bool,
-    /// One of EOM and EOP stands inside the other, behind its start.
+    /// One of EOM and EOP stands inside the other, after its start.
     nested: bool,
     max_message_bytes: usize,
 }

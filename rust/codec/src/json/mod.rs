@@ -105,7 +105,7 @@ pub(crate) struct Cursor<'a> {
     pub(crate) kernels: Kernels,
     pub(crate) input: Padded<'a>,
     pub(crate) at: usize,
-    /// Line offset of `input[0]`, modulo 2^64: the line may begin behind it.
+    /// Line offset of `input[0]`, modulo 2^64: the line may begin after it.
     pub(crate) base: usize,
 }
 

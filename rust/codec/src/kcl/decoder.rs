@@ -9,7 +9,7 @@
 //!  0     start          end = read_at                  len
 //! ```
 //!
-//! Where more than a page is not taken yet (a line that is collected whole), reads go behind it, and the buffer grows.
+//! Where more than a page is not taken yet (a line that is collected whole), reads go after it, and the buffer grows.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;

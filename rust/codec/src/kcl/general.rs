@@ -177,7 +177,7 @@ pub(crate) fn tail(
 }
 
 impl Line<'_> {
-    /// Takes everything from behind a member's value, or from an empty object's brace, to the end.
+    /// Takes everything from after a member's value, or from an empty object's brace, to the end.
     fn rest(mut self, mut cursor: Cursor<'_>) -> Result<Parsed> {
         loop {
             cursor.skip_space();

@@ -53,11 +53,11 @@ impl Opening {
     fn of(line: &[u8]) -> Self {
         let mut rest = line;
         for token in OPENING_TOKENS {
-            while let [b' ' | b'\t' | b'\r', behind @ ..] = rest {
-                rest = behind;
+            while let [b' ' | b'\t' | b'\r', after @ ..] = rest {
+                rest = after;
             }
             rest = match rest.strip_prefix(token) {
-                Some(behind) => behind,
+                Some(after) => after,
                 None if token.starts_with(rest) && line.len() < LONGEST_OPENING => return Self::Cut,
                 None => return Self::Other,
             };
@@ -369,7 +369,7 @@ impl Stream {
                     return Ok(Step::Wait);
                 }
                 match rest[0] {
-                    // Begins as a daemon's behind white space, or at the edge of the window: the scanner takes it.
+                    // Begins as a daemon's after white space, or at the edge of the window: the scanner takes it.
                     b'{' if rest.starts_with(Kcl::OPENING) => self.state = State::Element { first: false },
                     b'{' => {
                         self.columns.reopen();

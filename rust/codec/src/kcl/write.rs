@@ -1,6 +1,6 @@
 //! What a child writes, in both checkpoint dialects; and lines as a daemon writes them, for replaying and benches.
 //!
-//! A child's line is compact ASCII JSON with a line feed before it and behind it: the daemon ignores blank lines, and
+//! A child's line is compact ASCII JSON with a line feed before it and after it: the daemon ignores blank lines, and
 //! the one before ends whatever stray text may stand on the line. A key that the daemon does not know would make it skip
 //! the message without an answer, so each dialect has exactly its keys.
 

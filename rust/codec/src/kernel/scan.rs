@@ -28,7 +28,7 @@ pub(super) fn plain_run<V: Vector>(vector: V, block: &[u8; SLACK]) -> usize {
 /// How many bytes of the input come before its first `"`, `\` or control character.
 #[inline(always)]
 pub(super) fn string_run<V: Vector>(vector: V, source: Padded<'_>) -> usize {
-    // SAFETY: `Padded` has SLACK readable bytes behind its end, and a register is no longer.
+    // SAFETY: `Padded` has SLACK readable bytes after its end, and a register is no longer.
     unsafe { run::<false, V>(vector, source.readable().as_ptr(), source.end()) }
 }
 

@@ -13,7 +13,7 @@ use crate::input::{Padded, SLACK};
 
 /// One call of a kernel on memory between guard pages.
 struct Call<'a> {
-    /// With SLACK bytes behind `limit`.
+    /// With SLACK bytes after `limit`.
     source: &'a [u8],
     limit: usize,
     /// [`room_for`](super::traits::room_for) the limit, at least.
@@ -74,7 +74,7 @@ fn every_length_at_every_alignment() {
             let mut check = |from: usize, to: usize| {
                 let source = &mut source.bytes()[from..][..readable];
                 source[..length].copy_from_slice(&text[..length]);
-                // More of the alphabet behind the end: it must not count.
+                // More of the alphabet after the end: it must not count.
                 source[length..].fill(b'A');
                 let destination = &mut destination.bytes()[to..][..writable];
                 destination.fill(0x55);

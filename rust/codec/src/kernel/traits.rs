@@ -31,8 +31,8 @@ pub(crate) trait Kernel: Copy {
     /// How many bytes of the input come before its first `"`, `\` or control character.
     fn string_run(self, source: Padded<'_>) -> usize;
 
-    /// Takes the rest of a JSON string from `at`, its escapes replaced, appended to `out`: the index behind its
-    /// closing quote. None if it is not all there, or has an error; what `out` then has behind its length before is
+    /// Takes the rest of a JSON string from `at`, its escapes replaced, appended to `out`: the index after its
+    /// closing quote. None if it is not all there, or has an error; what `out` then has after its length before is
     /// the caller's to cut off.
     fn unescape(self, input: Padded<'_>, at: usize, out: &mut Buf) -> Option<usize>;
 }

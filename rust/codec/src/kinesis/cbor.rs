@@ -85,7 +85,7 @@ pub(super) fn parse(body: &[u8], unit: TimeUnit, columns: &mut Columns) -> Resul
         return Err(missing(reader.at, "Records"));
     }
     if reader.at < body.len() {
-        return Err(Error::new(ErrorKind::Cbor, reader.at, "bytes behind the answer"));
+        return Err(Error::new(ErrorKind::Cbor, reader.at, "bytes after the answer"));
     }
     Ok(parts)
 }

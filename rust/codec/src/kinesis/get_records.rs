@@ -1,6 +1,6 @@
 //! A GetRecords answer in JSON: one pass, resumable where the body's end comes near.
 //!
-//! Kernels read whole blocks, past the end of what they look at, so the last bytes of a body need a copy with room behind
+//! Kernels read whole blocks, past the end of what they look at, so the last bytes of a body need a copy with room after
 //! it. All before them is parsed where it stands:
 //!
 //! ```text
@@ -63,7 +63,7 @@ impl Parser<'_> {
     fn in_place(&mut self, input: Padded<'_>) {
         while self.place != Place::End {
             let mut cursor = Cursor { kernels: self.kernels, input, at: self.at, base: 0 };
-            // What ends a record, and what follows it, ends by itself; a number, or space, may go on behind the end.
+            // What ends a record, and what follows it, ends by itself; a number, or space, may go on after the end.
             let ends = matches!(self.place, Place::Record | Place::AfterRecord | Place::AfterMember);
             match self.step(&mut cursor) {
                 Ok(place) if ends || cursor.at < input.end() => (self.place, self.at) = (place, cursor.at),

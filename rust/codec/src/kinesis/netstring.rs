@@ -49,7 +49,7 @@ impl<'a> Netstrings<'a> {
         match self.data.get(at) {
             Some(b':') if at > self.at => at += 1,
             None => return error(at, "the data ended inside a length"),
-            Some(_) => return error(at, "neither a digit nor, behind one, a colon"),
+            Some(_) => return error(at, "neither a digit nor, after one, a colon"),
         }
         let Some(item) = self.data.get(at..at + length) else { return error(self.at, "a length beyond the data") };
         at += length;

@@ -68,7 +68,7 @@ pub(super) fn is_exact(micros: i64) -> bool {
     (0..EXACT_SECONDS * 1_000_000).contains(&micros)
 }
 
-/// Goes on with `value` by the digits from `at` on, at least one and 18 altogether: the value, and the index behind them.
+/// Goes on with `value` by the digits from `at` on, at least one and 18 altogether: the value, and the index after them.
 #[inline(always)]
 fn digits(bytes: &[u8], at: usize, mut value: u64) -> Option<(u64, usize)> {
     let mut end = at;

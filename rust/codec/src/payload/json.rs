@@ -2,7 +2,7 @@
 //!
 //! `serde_json` walks over the text and calls the visitor of the column that a key belongs to; a value that the column
 //! does not take as it is ends the walk. Then a second, rarer one finds out whether the text is an object at all. Text
-//! that is not valid UTF-8, has something behind the object, or an array at its top, is none (RFC 8259).
+//! that is not valid UTF-8, has something after the object, or an array at its top, is none (RFC 8259).
 
 use std::fmt;
 
@@ -211,7 +211,7 @@ fn days(text: &str) -> Option<i32> {
     Some(date.to_epoch_days())
 }
 
-/// Microseconds since the epoch of `2025-06-01T12:34:56.789Z`, with up to six digits behind the point or none.
+/// Microseconds since the epoch of `2025-06-01T12:34:56.789Z`, with up to six digits after the point or none.
 fn micros(text: &str) -> Option<i64> {
     let (date, time) = text.strip_suffix('Z')?.split_at_checked(10)?;
     let (time, fraction) = time.split_once('.').map_or((time, None), |(time, fraction)| (time, Some(fraction)));

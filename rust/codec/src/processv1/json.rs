@@ -152,7 +152,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Takes the comma behind a value; false if `close` stands there.
+    /// Takes the comma after a value; false if `close` stands there.
     fn comma(&mut self, close: u8, wanted: &str) -> Result<bool> {
         self.skip_space()?;
         match self.peek() {

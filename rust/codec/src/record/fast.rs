@@ -37,7 +37,7 @@ pub(crate) struct Records<'a, S> {
 /// What was scanned.
 pub(crate) struct Scanned {
     pub(crate) stop: Stop,
-    /// Where the record begins in which, or behind which, the scanner stopped, or white space before it.
+    /// Where the record begins in which, or after which, the scanner stopped, or white space before it.
     pub(crate) record: usize,
 }
 
@@ -60,7 +60,7 @@ impl<S: Shape> Routine for Records<'_, S> {
         loop {
             let window = self.input.until(self.input.end().min(record + WINDOW));
             let stop = scan(kernel, self.shape, window, &mut record, self.columns);
-            // What stands behind the last record of a window may be the window's end only.
+            // What stands after the last record of a window may be the window's end only.
             let cut = window.end() < self.input.end() && !matches!(stop, Stop::After(_));
             if !cut || window.end() - record > TAKEN_AGAIN {
                 return Scanned { stop, record };
@@ -69,8 +69,8 @@ impl<S: Shape> Routine for Records<'_, S> {
     }
 }
 
-/// Takes everything behind `data` of a record of known members, its closing brace included, and commits the record: the
-/// index behind it.
+/// Takes everything after `data` of a record of known members, its closing brace included, and commits the record: the
+/// index after it.
 pub(crate) struct Members<'a, S> {
     pub(crate) shape: S,
     pub(crate) input: Padded<'a>,
@@ -112,12 +112,12 @@ fn scan<K: Kernel, S: Shape>(
             Err(stop) => return stop,
         };
         let comma = if input.input().get(next) == Some(&b',') { next } else { skip_space(input, next) };
-        let Some(behind) = input.literal(comma, b",") else { return Stop::After(next) };
-        *record = behind;
+        let Some(after) = input.literal(comma, b",") else { return Stop::After(next) };
+        *record = after;
     }
 }
 
-/// Takes and commits what is behind `data`. If it returns none, nothing is left of it in the columns.
+/// Takes and commits what is after `data`. If it returns none, nothing is left of it in the columns.
 #[inline(always)]
 fn members<K: Kernel, S: Shape>(
     kernel: K,
@@ -174,7 +174,7 @@ impl<S: Shape> Routine for OtherRecord<'_, S> {
     }
 }
 
-/// Takes and commits what is behind `data` where that is not as usual.
+/// Takes and commits what is after `data` where that is not as usual.
 struct OtherMembers<'a, S> {
     shape: S,
     input: Padded<'a>,
@@ -251,14 +251,14 @@ fn known_members<K: Kernel, S: Shape>(
     })
 }
 
-/// The index of the value behind `name`, if that stands at `at`.
+/// The index of the value after `name`, if that stands at `at`.
 #[inline(always)]
 pub(crate) fn named<const N: usize>(input: Padded<'_>, at: usize, name: &[u8; N]) -> Option<usize> {
     let colon = input.literal(skip_space(input, input.literal(at, name)?), b":")?;
     Some(skip_space(input, colon))
 }
 
-/// The index behind white space that cannot end a line.
+/// The index after white space that cannot end a line.
 #[inline(always)]
 fn skip_space(input: Padded<'_>, mut at: usize) -> usize {
     while matches!(input.input().get(at), Some(b' ' | b'\t' | b'\r')) {
@@ -275,23 +275,23 @@ pub(crate) fn digits_or_null(input: Padded<'_>, at: usize) -> Option<(Option<i64
     digits(input, at).map(|(value, end)| (Some(value), end))
 }
 
-/// Takes a string's content into its column, and `behind`, which begins with the closing quote.
+/// Takes a string's content into its column, and `after`, which begins with the closing quote.
 #[inline(always)]
 pub(crate) fn text<K: Kernel, const N: usize>(
     kernel: K,
     input: Padded<'_>,
     at: usize,
     column: &mut Variable,
-    behind: &[u8; N],
+    after: &[u8; N],
 ) -> Option<usize> {
     let block = input.block(at)?;
     let run = kernel.plain_run(block);
-    if let Some(next) = input.literal(at + run, behind) {
+    if let Some(next) = input.literal(at + run, after) {
         column.values.extend_from_block(block, run);
         return Some(next);
     }
     let closed = kernel.run(SpecialText { input, at, column })?;
-    input.literal(closed - 1, behind)
+    input.literal(closed - 1, after)
 }
 
 /// Takes a string that is long, or has escapes or non-ASCII characters, valid ones only.
@@ -313,7 +313,7 @@ impl Routine for SpecialText<'_> {
 /// Takes a natural number of up to 15 digits, without leading zeros, that ends before the input does.
 ///
 /// A sub-sequence number nearly always has one digit, a time 13. Where the number ends must be known before anything
-/// behind it is looked at, so these two are guessed: a branch that is predicted costs no wait, a count does.
+/// after it is looked at, so these two are guessed: a branch that is predicted costs no wait, a count does.
 #[inline(always)]
 pub(crate) fn digits(input: Padded<'_>, at: usize) -> Option<(i64, usize)> {
     let (words, _) = input.block(at)?.first_chunk::<16>()?.as_chunks::<8>();
@@ -400,14 +400,14 @@ mod tests {
     use super::{digits, seconds_with_millis};
     use crate::input::{Padded, pad};
 
-    /// Every length, every byte behind it, wherever the input ends; the oracle is the standard library.
+    /// Every length, every byte after it, wherever the input ends; the oracle is the standard library.
     #[test]
     fn numbers_of_every_length() {
         for number in ["0", "9", "00", "01", "123456789012345", "1234567890123456", "1748736000000", "07", "99999999"] {
             for length in 0..=number.len() {
-                for behind in 0..=u8::MAX {
+                for after in 0..=u8::MAX {
                     let mut text = number.as_bytes()[..length].to_vec();
-                    text.extend([behind, b'0', b'}', b'7', 0xff, 0xb0]);
+                    text.extend([after, b'0', b'}', b'7', 0xff, 0xb0]);
                     let count = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
                     let value: Option<i64> = str::from_utf8(&text[..count]).unwrap().parse().ok();
                     let padded = pad(&text);
@@ -422,16 +422,16 @@ mod tests {
         }
     }
 
-    /// As many digits as can be on either side, every byte behind them, wherever the input ends.
+    /// As many digits as can be on either side, every byte after them, wherever the input ends.
     #[test]
     fn seconds_of_every_length() {
-        for (number, behind) in ["174873600", "1748736000", "17487360001", "0748736000", "9999999999", "17487x6000"]
+        for (number, after) in ["174873600", "1748736000", "17487360001", "0748736000", "9999999999", "17487x6000"]
             .into_iter()
-            .flat_map(|number| (0..=u8::MAX).map(move |behind| (number, behind)))
+            .flat_map(|number| (0..=u8::MAX).map(move |after| (number, after)))
         {
             for fraction in ["", "1", "12", "120", "1234", "12345", "123456", "1234567"] {
                 let mut text = format!("{number}.{fraction}").into_bytes();
-                text.extend([behind, b'0', b'}', b'7', 0xff]);
+                text.extend([after, b'0', b'}', b'7', 0xff]);
                 let count = text[number.len() + 1..].iter().take_while(|byte| byte.is_ascii_digit()).count();
                 let (end, padded) = (number.len() + 1 + count, pad(&text));
                 let usual = number.len() == 10 && number.bytes().all(|byte| byte.is_ascii_digit());

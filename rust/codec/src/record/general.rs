@@ -11,7 +11,7 @@ use crate::record::{Shape, unquoted};
 /// Containers open around a record's members: the root, the array of records, the record.
 const DEPTH: usize = 3;
 
-/// What of a record has been read. Its texts are behind their columns.
+/// What of a record has been read. Its texts are after their columns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<S> {
     shape: PhantomData<S>,
@@ -103,7 +103,7 @@ impl<S: Shape> Fields<S> {
     }
 }
 
-/// Takes a comma and the space behind it; false at a closing brace.
+/// Takes a comma and the space after it; false at a closing brace.
 fn comma(cursor: &mut Cursor<'_>) -> Result<bool> {
     cursor.skip_space();
     match cursor.peek() {

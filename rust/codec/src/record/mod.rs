@@ -27,7 +27,7 @@ pub(crate) trait Shape: Copy {
     const SEQUENCE_NUMBER: &'static [u8; 16];
     const TIMESTAMP: &'static [u8; 29];
 
-    /// Takes what usually stands behind `data`, the closing brace included: the index behind it. What it leaves in the
+    /// Takes what usually stands after `data`, the closing brace included: the index after it. What it leaves in the
     /// columns when it returns none is cut off.
     fn usual_members<K: Kernel>(
         kernel: K,
@@ -36,7 +36,7 @@ pub(crate) trait Shape: Copy {
         columns: &mut Columns,
     ) -> Option<(usize, Fixed)>;
 
-    /// Takes a member that other protocols do not have, name and value: the index behind it.
+    /// Takes a member that other protocols do not have, name and value: the index after it.
     fn own_member<K: Kernel>(
         kernel: K,
         input: Padded<'_>,
@@ -46,7 +46,7 @@ pub(crate) trait Shape: Copy {
         seen: &mut Seen,
     ) -> Option<usize>;
 
-    /// Takes a time in microseconds since the epoch, or null, and gives the index behind it.
+    /// Takes a time in microseconds since the epoch, or null, and gives the index after it.
     fn time(input: Padded<'_>, at: usize) -> Option<(Option<i64>, usize)>;
 
     /// The same as [`Shape::own_member`] for any value; false if the protocol does not know the name.

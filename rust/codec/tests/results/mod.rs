@@ -64,8 +64,8 @@ pub(crate) fn found(input: &[u8], how: How<'_>) -> Vec<Found> {
     let (mut rest, mut results) = (input, Vec::new());
     let mut pieces = how.pieces.iter().cycle();
     while !rest.is_empty() {
-        let (piece, behind) = rest.split_at((*pieces.next().unwrap_or(&usize::MAX)).clamp(1, rest.len()));
-        rest = behind;
+        let (piece, after) = rest.split_at((*pieces.next().unwrap_or(&usize::MAX)).clamp(1, rest.len()));
+        rest = after;
         if how.reads {
             for part in piece.chunks(1 << 16) {
                 decoder.space()[..part.len()].copy_from_slice(part);

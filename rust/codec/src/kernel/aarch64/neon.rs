@@ -11,7 +11,7 @@
 //!  bytes     aaaaaabb  bbbbcccc  ccdddddd
 //! ```
 //!
-//! A byte of a unit depends on no place behind it, so the block with the first bad character goes the same way, and there
+//! A byte of a unit depends on no place after it, so the block with the first bad character goes the same way, and there
 //! is no scalar tail. NEON has no instruction that gathers bits: for its place, four bits a lane are narrowed to one
 //! 64-bit number.
 
@@ -51,7 +51,7 @@ impl Kernel for Neon {
         assert!(destination.len() >= room_for(limit));
         let (source, destination) = (source.readable().as_ptr(), destination.as_mut_ptr().cast::<u8>());
         // SAFETY: `self` proves the instructions. Tables are the first 128 bytes of VALUES. Loads: `read < limit`, 64 bytes
-        // each, and `Padded` has SLACK readable bytes behind `limit`. Stores: 48 bytes at `read / 4 * 3`, where the room
+        // each, and `Padded` has SLACK readable bytes after `limit`. Stores: 48 bytes at `read / 4 * 3`, where the room
         // of `limit / 4 * 3 + SLACK` has at least SLACK left.
         unsafe {
             let lower = vld1q_u8_x4(VALUES.as_ptr());

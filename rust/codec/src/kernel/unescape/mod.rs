@@ -15,7 +15,7 @@ use crate::input::Padded;
 use crate::json::escape::{escaped_character, simple_escape};
 use crate::pool::Buf;
 
-/// Takes the rest of a string from `start`, appended to `out`: the index behind its closing quote.
+/// Takes the rest of a string from `start`, appended to `out`: the index after its closing quote.
 #[inline(always)]
 pub(super) fn by_runs<K: Kernel>(
     kernel: K,

@@ -31,7 +31,7 @@ fn reference(text: &[u8]) -> Option<(String, usize)> {
     Some((value, values.byte_offset() - 1))
 }
 
-/// Compares all instruction sets on texts; what was readable behind one of them must not matter.
+/// Compares all instruction sets on texts; what was readable after one of them must not matter.
 struct Check {
     pages: Pages,
     out: Buf,
@@ -50,8 +50,8 @@ impl Check {
         let memory = &mut memory[from..];
         memory[..BEFORE.len()].copy_from_slice(BEFORE);
         memory[BEFORE.len()..end].copy_from_slice(text);
-        for behind in [b'"', b'0'] {
-            memory[end..].fill(behind);
+        for after in [b'"', b'0'] {
+            memory[end..].fill(after);
             for isa in cpu::supported() {
                 self.out.truncate(0);
                 let input = Padded::new(memory, end);
@@ -122,9 +122,9 @@ fn pieces_at_every_place() {
     let plain: Vec<u8> = (b'a'..=b'z').cycle().take(140).collect();
     for place in 0..plain.len() {
         for piece in PIECES {
-            for behind in [&b""[..], b"\"", b"0\"", b"\\n\"", b"\\u0007 \"", "\u{e9}\"".as_bytes(), &plain[..70], b"\\"]
+            for after in [&b""[..], b"\"", b"0\"", b"\\n\"", b"\\u0007 \"", "\u{e9}\"".as_bytes(), &plain[..70], b"\\"]
             {
-                check.all(&[&plain[..place], piece, behind].concat());
+                check.all(&[&plain[..place], piece, after].concat());
             }
             check.all(&[&plain[..place], piece, &plain[..70], b"\""].concat());
         }

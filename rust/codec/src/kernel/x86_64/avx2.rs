@@ -55,7 +55,7 @@ impl Kernel for Avx2 {
         assert!(destination.len() >= room_for(limit));
         let (source, destination) = (source.readable().as_ptr(), destination.as_mut_ptr().cast::<u8>());
         // SAFETY: `self` proves the instructions. Loads: `read < limit`, 32 bytes each, and `Padded` has SLACK readable
-        // bytes behind `limit`. Stores: 32 bytes at `read / 4 * 3`, where the room of `limit / 4 * 3 + SLACK` has at
+        // bytes after `limit`. Stores: 32 bytes at `read / 4 * 3`, where the room of `limit / 4 * 3 + SLACK` has at
         // least SLACK left.
         unsafe {
             let low_table =

@@ -54,7 +54,7 @@ impl Fallback {
     }
 }
 
-/// The body of a record that is long enough for an aggregate and begins as one, and the digest behind it.
+/// The body of a record that is long enough for an aggregate and begins as one, and the digest after it.
 pub(super) fn body(data: &[u8]) -> Option<(&[u8], &[u8; DIGEST])> {
     let (body, digest) = data.strip_prefix(&MAGIC)?.split_last_chunk::<DIGEST>()?;
     (!body.is_empty()).then_some((body, digest))

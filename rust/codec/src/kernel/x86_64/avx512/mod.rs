@@ -69,7 +69,7 @@ impl Kernel for Avx512 {
         assert!(destination.len() >= room_for(limit));
         let (source, destination) = (source.readable().as_ptr(), destination.as_mut_ptr().cast::<u8>());
         // SAFETY: `self` proves the instructions. Tables are 64 bytes, aligned. Loads: `read < limit`, 64 bytes each,
-        // and `Padded` has SLACK readable bytes behind `limit`. Stores: 48 bytes at `read / 4 * 3`, where the room of
+        // and `Padded` has SLACK readable bytes after `limit`. Stores: 48 bytes at `read / 4 * 3`, where the room of
         // `limit / 4 * 3 + SLACK` has at least SLACK left.
         unsafe {
             let low = _mm512_load_si512(LOW.0.as_ptr().cast());

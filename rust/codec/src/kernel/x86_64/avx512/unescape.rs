@@ -2,7 +2,7 @@
 //!
 //! **Escapes.** In a run of backslashes every second one is escaped by the one before it. `runs + starts`, with the
 //! starts of runs at even places only, carries those runs away, which tells them from the others: the characters
-//! behind their backslashes are escaped at odd places, the others' at even ones. `vpermi2b` looks up what each letter
+//! after their backslashes are escaped at odd places, the others' at even ones. `vpermi2b` looks up what each letter
 //! stands for, as the base64 kernel looks up its characters. `\u00XX` below U+0080 is one byte too: two permutes bring
 //! its hexadecimal values to the place of the `u`. `vpcompressb` then closes the gaps that backslashes and digits
 //! leave.
@@ -36,13 +36,13 @@ const BEFORE: usize = 3;
 
 /// What of a block has been taken.
 struct Taken {
-    /// Whether what was taken, and the byte behind it, goes on with what is before it as UTF-8.
+    /// Whether what was taken, and the byte after it, goes on with what is before it as UTF-8.
     is_utf8: bool,
     read: usize,
     written: usize,
 }
 
-/// Takes the rest of a string from `at`, appended to `out`: the index behind its closing quote. What stands before
+/// Takes the rest of a string from `at`, appended to `out`: the index after its closing quote. What stands before
 /// `at` is text of the same line.
 #[inline(always)]
 pub(crate) fn unescape(proof: Avx512, input: Padded<'_>, mut at: usize, out: &mut Buf) -> Option<usize> {
@@ -51,7 +51,7 @@ pub(crate) fn unescape(proof: Avx512, input: Padded<'_>, mut at: usize, out: &mu
     }
     while at < input.end() {
         out.reserve(SLACK);
-        // SAFETY: `BEFORE <= at < end`, and SLACK bytes behind `end` are readable; `reserve` made room for SLACK
+        // SAFETY: `BEFORE <= at < end`, and SLACK bytes after `end` are readable; `reserve` made room for SLACK
         // bytes, in memory that `out` owns alone, and `block` has initialised as many as it says.
         let taken = unsafe {
             let taken = block(proof, input.readable().as_ptr().add(at), out.spare());
@@ -174,11 +174,11 @@ static FOUR_BEHIND: Block = places_behind(4);
 #[inline(always)]
 const fn escaped(backslashes: u64) -> u64 {
     const EVEN: u64 = 0x5555_5555_5555_5555;
-    let behind = backslashes << 1;
-    let even_starts = backslashes & !behind & EVEN;
-    // Runs that start at even places, and one place behind each.
+    let after = backslashes << 1;
+    let even_starts = backslashes & !after & EVEN;
+    // Runs that start at even places, and one place after each.
     let even_runs = backslashes ^ backslashes.wrapping_add(even_starts);
-    behind & (even_runs ^ EVEN)
+    after & (even_runs ^ EVEN)
 }
 
 /// # Safety
@@ -232,7 +232,7 @@ unsafe fn block(_proof: Avx512, source: *const u8, destination: *mut u8) -> Take
         let ascii = (byte(const { sets(0, false) }), byte(const { sets(0, true) }));
         let first = _mm512_mask_mov_epi8(ascii.0, _mm512_movepi8_mask(one), look_up(&FIRST, one));
         let second = _mm512_mask_mov_epi8(ascii.1, _mm512_movepi8_mask(text), look_up(&SECOND, text));
-        // The top bit is set behind lead bytes of three and four, and of four.
+        // The top bit is set after lead bytes of three and four, and of four.
         let wanted =
             _mm512_or_si512(_mm512_subs_epu8(two, byte(0xe0 - 0x80)), _mm512_subs_epu8(three, byte(0xf0 - 0x80)));
         let wanted = _mm512_and_si512(wanted, byte(0x80));
