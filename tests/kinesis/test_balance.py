@@ -175,14 +175,17 @@ async def test_without_balance_a_member_takes_what_is_free_and_no_more(backend: 
 
 @awaited
 async def test_a_busy_event_loop_keeps_its_leases(backend: Backend) -> None:
-    places = await member(backend, "a", session_timeout=4, heartbeat_frequency=1)
+    places = await member(backend, "a", session_timeout=10, heartbeat_frequency=1)
     for shard_id in SHARDS[:2]:
         await places.allocate(shard_id)
-    end = time.monotonic() + 6
-    while time.monotonic() < end:
-        pass
+    end = time.monotonic() + 12
+    while time.monotonic() < end:  # never awaits; half of the time it leaves the processor to others
+        time.sleep(0.01)
+        turn_ends = time.monotonic() + 0.01
+        while time.monotonic() < turn_ends:
+            pass
     assert [places.is_allocated(shard_id) for shard_id in SHARDS[:2]] == [True, True]
-    other = await member(backend, "b", session_timeout=4, heartbeat_frequency=1)
+    other = await member(backend, "b", session_timeout=10, heartbeat_frequency=1)
     assert await other.allocate(SHARDS[0]) == (False, None)
     await places.checkpoint(SHARDS[0], backend.position(1))
     for each in (places, other):
