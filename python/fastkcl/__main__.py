@@ -37,6 +37,8 @@ def main() -> None:
 def _end_in_order() -> list[int]:
     """Have SIGTERM and SIGHUP end a command as Ctrl-C does, its children too, unless it takes care of them itself.
 
+    The first ends it. A terminal that is closed sends SIGHUP more than once, which must not end what ends the children.
+
     Returns:
         The numbers of those that have come.
     """
@@ -46,7 +48,8 @@ def _end_in_order() -> list[int]:
 
     def end(number: int, _frame: object) -> None:
         noted.append(number)
-        raise KeyboardInterrupt
+        if len(noted) == 1:
+            raise KeyboardInterrupt
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # not ignored, as by nohup

@@ -186,15 +186,17 @@ def test_a_gzip_bomb_is_not_blown_up(tmp_path: Path) -> None:
             assert not said or "a line of more than 268435456 bytes" in said[0]
 
 
+@pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_command_that_is_ended_ends_its_children(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_command_that_is_ended_ends_its_children(tmp_path: Path, number: signal.Signals, times: int) -> None:
     child = ["sh", "-c", f"echo $$ > {tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; exec sleep 600"]
     process = subprocess.Popen(
         [*FASTKCL, "replay", "--profile", "iot", "--records", "10", "--", *child], stderr=subprocess.PIPE, text=True
     )
     try:
         wait_until((tmp_path / "pid").exists, "the child")
-        process.send_signal(number)
+        for _ in range(times):
+            process.send_signal(number)
         _, said = process.communicate(timeout=60)
     finally:
         process.kill()
