@@ -186,20 +186,28 @@ def test_a_gzip_bomb_is_not_blown_up(tmp_path: Path) -> None:
             assert not said or "a line of more than 268435456 bytes" in said[0]
 
 
-@pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_command_that_is_ended_ends_its_children(tmp_path: Path, number: signal.Signals, times: int) -> None:
-    child = ["sh", "-c", f"echo $$ > {tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; exec sleep 600"]
+def test_a_command_that_is_ended_ends_its_children(tmp_path: Path, number: signal.Signals) -> None:
+    is_ended_with_its_children(tmp_path, [number])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_comes_again_ends_nothing_else(tmp_path: Path, number: signal.Signals) -> None:
+    is_ended_with_its_children(tmp_path, [number] * 3)
+
+
+def is_ended_with_its_children(folder: Path, signals: list[signal.Signals]) -> None:
+    child = ["sh", "-c", f"echo $$ > {folder}/pid.new; mv {folder}/pid.new {folder}/pid; exec sleep 600"]
     process = subprocess.Popen(
         [*FASTKCL, "replay", "--profile", "iot", "--records", "10", "--", *child], stderr=subprocess.PIPE, text=True
     )
     try:
-        wait_until((tmp_path / "pid").exists, "the child")
-        for _ in range(times):
+        wait_until((folder / "pid").exists, "the child")
+        for number in signals:
             process.send_signal(number)
         _, said = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == 128 + number
+    assert process.returncode == 128 + signals[0]
     assert "interrupted; the children have been ended" in said
-    wait_until_gone(int((tmp_path / "pid").read_text()))
+    wait_until_gone(int((folder / "pid").read_text()))
