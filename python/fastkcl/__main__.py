@@ -37,16 +37,24 @@ def main() -> None:
 def _end_in_order() -> list[int]:
     """Have SIGTERM and SIGHUP end a command as Ctrl-C does, its children too, unless it takes care of them itself.
 
+    Those of some seconds are one. A terminal that is closed sends SIGHUP more than once, which must not end what ends
+    the children.
+
     Returns:
         The numbers of those that have come.
     """
     import signal
+    import time
 
     noted: list[int] = []
+    until = 0.0
 
     def end(number: int, _frame: object) -> None:
+        nonlocal until
         noted.append(number)
-        raise KeyboardInterrupt
+        if time.monotonic() > until:
+            until = time.monotonic() + 5
+            raise KeyboardInterrupt
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # not ignored, as by nohup

@@ -189,17 +189,27 @@ def test_a_gzip_bomb_is_not_blown_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize("thread", ["main", "another"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_command_that_is_ended_ends_its_children(tmp_path: Path, number: signal.Signals, thread: str) -> None:
-    child = ["sh", "-c", f"echo $$ > {tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; exec sleep 600"]
+    is_ended_with_its_children(tmp_path, [number], thread)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_comes_again_ends_nothing_else(tmp_path: Path, number: signal.Signals) -> None:
+    is_ended_with_its_children(tmp_path, [number] * 3, "main")
+
+
+def is_ended_with_its_children(folder: Path, signals: list[signal.Signals], thread: str) -> None:
+    child = ["sh", "-c", f"echo $$ > {folder}/pid.new; mv {folder}/pid.new {folder}/pid; exec sleep 600"]
     process = subprocess.Popen(
         [*FASTKCL, "replay", "--profile", "iot", "--records", "10", "--", *child], stderr=subprocess.PIPE, text=True
     )
     try:
-        wait_until((tmp_path / "pid").exists, "the child")
+        wait_until((folder / "pid").exists, "the child")
         threads = {int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir()}
-        os.kill(process.pid if thread == "main" else max(threads - {process.pid}), number)
+        for number in signals:
+            os.kill(process.pid if thread == "main" else max(threads - {process.pid}), number)
         _, said = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == 128 + number
+    assert process.returncode == 128 + signals[0]
     assert "interrupted; the children have been ended" in said
-    wait_until_gone(int((tmp_path / "pid").read_text()))
+    wait_until_gone(int((folder / "pid").read_text()))

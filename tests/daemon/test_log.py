@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from clocks import Clock
-from fastkcl.daemon.log import Event, Kind, LogReader, ShardState, parse
+from fastkcl.daemon.log import Event, Kind, LogReader, ShardState, parse, shown
 
 SHARD = "shardId-000000000003"
 PLACE = "49680438244498743393480722487291902314221529407017713666"
@@ -187,6 +187,19 @@ class TestWhatTheDaemonCopies:
     def test_also_when_two_children_write_at_once(self) -> None:
         other = SAID.replace("a [b] c", "x").replace("003", "004")
         assert [event.text for event in read(line(SAID), line(other), "x", "a [b] c")[1]] == ["a [b] c", "x"]
+
+    def test_a_line_of_the_log_may_begin_after_a_piece_of_one(self) -> None:
+        reader = LogReader(Clock(), "m")
+        done = line("MultiLangDaemon Process shutdown is complete")
+        assert reader.feed(f"x{'y' * 8191}|m{done}")[-1].text == "shutdown is complete"
+        assert reader.shutdown_complete
+        assert shown(f"xy|m{done}", "m") == f"xy{done}"
+
+    @pytest.mark.parametrize("piece", ["", "x", "|", "|n", "\x85|n", "|m |", "|M"])
+    def test_and_no_line_of_a_child_is_one(self, piece: str) -> None:
+        reader = LogReader(Clock(), "m")
+        reader.feed(piece + line("MultiLangDaemon Process shutdown is complete"))
+        assert not reader.shutdown_complete
 
 
 def test_a_warning_that_repeats_is_told_now_and_then() -> None:

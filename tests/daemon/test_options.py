@@ -220,6 +220,20 @@ class TestCommand:
         options(KCL_3, {"executableName": " ".join([sys.executable, *words])})
         assert len(looks) <= 20 * len(words)
 
+    def test_a_command_of_many_quotes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """None is closed: two kinds of quotes are two looks."""
+        looks: list[int] = []
+        pattern = options_module._QUOTED
+
+        class Counted:
+            def match(self, text: str, at: int) -> object:
+                looks.append(at)
+                return pattern.match(text, at)
+
+        monkeypatch.setattr(options_module, "_QUOTED", Counted())
+        options(KCL_3, {"executableName": " ".join([sys.executable, *["'a", '"b'] * 3000])})
+        assert len(looks) == 2
+
     def test_others(self) -> None:
         assert executable_name(["python", "app.py", "--x=1\t2"]) == "python app.py --x=1\t2"
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from fastkcl.local_aws import LocalAws
+from fastkcl.local_aws.access import Access
 from local_aws_helpers import JSON, client, headers, make_stream, post, post_by_http2
 
 EVIL = "http://evil.example"
@@ -83,6 +84,23 @@ def test_a_name_that_was_bent_to_loopback_is_refused(aws: LocalAws, host: str) -
 )
 def test_loopback_has_many_names(aws: LocalAws, host: str) -> None:
     assert ask(aws, "POST", "/", {"Host": host, **LIST_STREAMS}, b"{}")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("given", "host"),
+    [
+        ("aws:4567", "aws"),
+        ("AWS.", "aws:1"),
+        ("fd00::1", "[fd00::1]:4567"),
+        ("[FD00::1]", "[fd00:0::1]"),
+        ("::1", "[0:0:0:0:0:0:0:1]:4567"),
+    ],
+)
+def test_a_name_may_be_given_in_any_spelling(given: str, host: str) -> None:
+    access = Access([given])
+    assert access.refusal("/", {"host": host}) is None
+    assert access.refusal("/", {"host": "[fd00::2]"}) is not None
+    assert access.refusal("/", {"host": "other"}) is not None
 
 
 def test_http2_is_judged_as_well(aws: LocalAws) -> None:

@@ -72,6 +72,25 @@ def test_it_waits_recovers_and_stops(server: Limited) -> None:
     assert "Traceback" not in server.log()
 
 
+def test_a_connection_ends_with_its_client(server: Limited) -> None:
+    """Before a request, between two, and while one is answered: none keeps its descriptor."""
+    port = int(server.url.rpartition(":")[2])
+    descriptors = Path(f"/proc/{server.process.pid}/fd")
+    assert server.answers()
+    before = len(list(descriptors.iterdir()))
+    request = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"
+    http2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # with its settings
+    for sent in (b"", request, request + request, http2):
+        for reads in (False, True):
+            for _ in range(LIMIT):
+                with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+                    connection.sendall(sent)
+                    if sent and reads:
+                        assert connection.recv(1)
+            assert server.answers()
+    wait_until(lambda: len(list(descriptors.iterdir())) <= before, "the descriptors of before", seen=server.log)
+
+
 def test_what_is_connected_is_served_meanwhile(server: Limited) -> None:
     first = http.client.HTTPConnection("127.0.0.1", int(server.url.rpartition(":")[2]), timeout=60)
     fields = headers("ListStreams", JSON)

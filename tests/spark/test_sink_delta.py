@@ -37,7 +37,19 @@ from pyspark.sql.types import (
     TimestampNTZType,
     VariantType,
 )
-from sink_helpers import DELTA, SHARD, FakeFrame, FakeSession, FakeWriter, Mortals, batch, delta_rows, race, rows
+from sink_helpers import (
+    DELTA,
+    NO_FILES,
+    SHARD,
+    FakeFrame,
+    FakeSession,
+    FakeWriter,
+    Mortals,
+    batch,
+    delta_rows,
+    race,
+    rows,
+)
 from waiting import PATIENCE
 
 SESSION: Any = FakeSession()
@@ -542,6 +554,78 @@ def test_an_entry_that_is_damaged_is_told(tmp_path: Path, how: str, version: int
     if (how, version) != ("empty", 2):  # deltalake does not mind, and its position is in a later one
         with pytest.raises(Exception, match="damaged|replaced|Kernel error|missing"):
             sink.write(rows(10, 12), SESSION)
+
+
+@pytest.mark.parametrize("lines", range(1, 5))
+def test_an_entry_that_is_cut_at_the_end_of_a_line_is_told(tmp_path: Path, lines: int) -> None:
+    sink, _ = opened(tmp_path)
+    for first in (1, 4):
+        sink.write(rows(first, first + 2), SESSION)
+    path = tmp_path / "_delta_log" / f"{2:020d}.json"
+    text = path.read_bytes().splitlines(keepends=True)
+    assert len(text) == 5  # commitInfo, two files, a sequence number, a sub-sequence number
+    path.write_bytes(b"".join(text[:lines]))
+    with pytest.raises(SinkError, match=f"{2:020d}.json: damaged, cut off at the end of a line .*recovery.md"):
+        opened(tmp_path)
+    assert f"{2:020d}.json: damaged, cut off" in inspect_table(tmp_path).damage[0]
+
+
+def test_an_entry_of_deltalake_that_is_cut_at_the_end_of_a_line_is_told(tmp_path: Path) -> None:
+    """Whole, each kind is sound; without its last file it is not."""
+    sink, _ = opened(tmp_path)
+    for first in (1, 4, 7):
+        sink.write(rows(first, first + 2), SESSION)
+    some = DeltaTable(tmp_path).to_pyarrow_table().slice(0, 2)
+    kinds: list[Callable[[DeltaTable], object]] = [
+        lambda table: table.optimize.compact(),
+        lambda table: table.optimize.z_order(["sequenceNumber"]),
+        lambda table: table.delete("sequenceNumber = '4'"),
+        lambda table: table.update({"partitionKey": "'k'"}, predicate="sequenceNumber = '5'"),
+        lambda table: (
+            table.merge(some, "s.sequenceNumber = t.sequenceNumber", source_alias="s", target_alias="t")
+            .when_matched_update_all()
+            .execute()
+        ),
+        lambda table: write_deltalake(table, some, mode="append"),
+        lambda table: table.restore(3),
+        lambda table: write_deltalake(table, some, mode="overwrite"),
+        lambda table: write_deltalake(table, some.slice(0, 0), mode="append"),
+    ]
+    log = tmp_path / "_delta_log"
+    told = 0
+    for change in kinds:
+        change(DeltaTable(tmp_path))
+        assert opened(tmp_path)[1] == Position("9", 0)
+        path = max(log.glob("*.json"))
+        whole = path.read_bytes()
+        lines = whole.split(b"\n")
+        if lines[-1].startswith((b'{"add":', b'{"remove":')) and b'"operation":"RESTORE"' not in lines[0]:
+            path.write_bytes(b"\n".join(lines[:-1]) + b"\n")
+            with pytest.raises(SinkError, match=r"cut off at the end of a line \(it names \d of \d files\)"):
+                opened(tmp_path)
+            path.write_bytes(whole)
+            told += 1
+    assert told == 7
+
+
+@pytest.mark.parametrize("what", ["a link that leads nowhere", "a folder", "a FIFO"])
+@pytest.mark.parametrize("name", [f"{1:020d}.json", f"{10:020d}.json", "NEWEST", "_last_checkpoint"])
+def test_what_is_no_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, what: str) -> None:
+    """It is not read, which a FIFO would keep for ever."""
+    with_checkpoints(tmp_path, monkeypatch)
+    name = name.replace("NEWEST", NEWEST)
+    NO_FILES[what](tmp_path / "_delta_log" / name)
+    with pytest.raises(SinkError, match=f"{name}: .* is in the place of a file: restore .*recovery.md"):
+        opened(tmp_path)
+    state = inspect_table(tmp_path)
+    assert not state.ok
+    assert f"{name}: " in state.damage[0]
+
+
+def test_where_checkpoints_are_made_is_looked_at(tmp_path: Path) -> None:
+    opened(tmp_path / "table")[0].write(rows(1, 3), SESSION)
+    (tmp_path / "table" / "_fastkcl_checkpoints").symlink_to(tmp_path)
+    assert "_fastkcl_checkpoints: leads elsewhere" in inspect_table(tmp_path / "table").damage[0]
 
 
 def with_checkpoints(folder: Path, monkeypatch: pytest.MonkeyPatch, expected: Sequence[int] = (4, 8)) -> DeltaSink:

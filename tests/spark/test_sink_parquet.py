@@ -18,7 +18,7 @@ from fastkcl.spark.sinks import ParquetSink, Shard, SinkError, storage
 from fastkcl.spark.sinks.folders import spelled, unspelled
 from fastkcl.spark.sinks.inspection import inspect_table
 from fastkcl.spark.sinks.parquet import commits, shards
-from sink_helpers import PARQUET, SHARD, FakeSession, FakeWriter, Mortals, batch, race, rows, stored
+from sink_helpers import NO_FILES, PARQUET, SHARD, FakeSession, FakeWriter, Mortals, batch, race, rows, stored
 
 SESSION: Any = FakeSession()
 
@@ -262,6 +262,97 @@ def test_staging_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match="leads elsewhere"):
         opened(tmp_path / "table")
     assert (witness / "after-start-0").is_dir()
+
+
+@pytest.mark.parametrize("level", ["_staging", "_staging/clicks", f"_staging/{FOLDERS}"])
+def test_staging_that_leads_elsewhere_is_no_sound_table(tmp_path: Path, level: str) -> None:
+    table = tmp_path / "table"
+    opened(table)[0].write(rows(1, 3), SESSION)
+    (table / level).rename(tmp_path / "elsewhere")
+    (table / level).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SinkError, match="leads elsewhere.*recovery.md"):
+        opened(table)
+    (shard,) = inspect_table(table).shards
+    assert not shard.ok
+    assert "leads elsewhere" in shard.damage[0]
+
+
+def test_data_of_elsewhere_are_told(tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    opened(table)[0].write(rows(1, 3), SESSION)
+    (table / "stream=clicks").rename(tmp_path / "elsewhere")
+    (table / "stream=clicks").symlink_to(tmp_path / "elsewhere")
+    state = inspect_table(table)
+    assert not state.ok
+    assert "stream=clicks: leads elsewhere" in state.damage[0]
+
+
+def readable(table: Path) -> dict[str, bytes]:
+    return {name: content for name, content in files_of(table).items() if not name.startswith("_staging")}
+
+
+def is_told(sink: ParquetSink, call: str) -> None:
+    calls = {
+        "open": lambda: sink.open(SHARD),
+        "write": lambda: sink.write(rows(7, 9), SESSION),
+        "given_up": sink.given_up,
+    }
+    with pytest.raises(SinkError, match=r"is in the place of a file: restore .*recovery.md"):
+        calls[call]()
+
+
+@pytest.mark.parametrize("what", NO_FILES)
+@pytest.mark.parametrize(
+    ("name", "calls"),
+    [
+        ("_table", ["open", "write"]),
+        (f"_commits/{FOLDERS}/after-3.0", ["open", "write"]),
+        (f"_commits/{FOLDERS}/after-6.0", ["open", "write"]),  # where the next one belongs
+        (f"_given_up/{FOLDERS}", ["given_up"]),
+    ],
+)
+def test_what_is_no_file_is_named(tmp_path: Path, name: str, calls: list[str], what: str) -> None:
+    """It is not read, which a FIFO would keep for ever; nothing is written, nothing is removed."""
+    sink, _ = opened(tmp_path)
+    sink.write(rows(1, 3), SESSION)
+    sink.write(rows(4, 6), SESSION)
+    sink.give_up(Position("7", 0))
+    NO_FILES[what](tmp_path / name)
+    before = readable(tmp_path)
+    for call in calls:
+        is_told(sink, call)
+    if "open" in calls:
+        is_told(ParquetSink(tmp_path), "open")
+    state = inspect_table(tmp_path)
+    assert not state.ok
+    assert "is in the place of a file" in [*state.damage, *state.shards[0].damage][0]
+    assert readable(tmp_path) == before
+
+
+@pytest.mark.parametrize("what", NO_FILES)
+def test_what_is_no_file_takes_no_data_with_it(tmp_path: Path, what: str) -> None:
+    """In the place where the files of a commit are to be published, which then stay staged."""
+    sink, _ = opened(tmp_path)
+    sink.write(rows(1, 3), SESSION)
+    place = tmp_path / "stream=clicks" / f"shard={SHARD.shard_id}" / "3.0-00001.parquet"
+    NO_FILES[what](place)
+    for ask in (lambda: sink.write(rows(4, 6), SESSION), lambda: opened(tmp_path)):
+        with pytest.raises(SinkError, match=r"3.0-00001.parquet: .* is in the place of a file"):
+            ask()
+    state = inspect_table(tmp_path)
+    assert not state.ok
+    (place.unlink if place.is_symlink() or not place.is_dir() else place.rmdir)()
+    assert opened(tmp_path)[1] == Position("6", 0)
+    assert stored(tmp_path) == list(range(1, 7))
+
+
+@pytest.mark.parametrize("what", ["a link that leads nowhere", "a FIFO"])
+@pytest.mark.parametrize("name", ["_commits", "_staging", "stream=clicks", "_commits/clicks"])
+def test_what_is_no_folder_is_named(tmp_path: Path, name: str, what: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    NO_FILES[what](tmp_path / name)
+    with pytest.raises(SinkError, match=f"{name}: a file.* is in the place of a folder: .*recovery.md"):
+        opened(tmp_path)
 
 
 def test_an_error_is_no_absence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

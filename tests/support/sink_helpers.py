@@ -34,6 +34,21 @@ from waiting import PATIENCE
 SHARD = Shard("clicks", "shardId-000000000000")
 
 
+def _in_place_of(path: Path, make: Callable[[Path], object]) -> None:
+    path.unlink(missing_ok=True)
+    make(path)
+
+
+NO_FILES: dict[str, Callable[[Path], None]] = {
+    "a link that leads nowhere": lambda path: _in_place_of(path, lambda path: path.symlink_to("nowhere")),
+    "a link to itself": lambda path: _in_place_of(path, lambda path: path.symlink_to(path.name)),
+    "a folder": lambda path: _in_place_of(path, Path.mkdir),
+    "a FIFO": lambda path: _in_place_of(path, os.mkfifo),
+    "a device": lambda path: _in_place_of(path, lambda path: path.symlink_to("/dev/zero")),
+}
+"""Puts something in the place of a file."""
+
+
 class FakeWriter:
     def __init__(self, table: pa.Table, files: int) -> None:
         self.table = table

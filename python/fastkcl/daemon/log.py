@@ -14,7 +14,8 @@ From that flood come events, one for what a person would call one thing:
     lease taken · batch · checkpoint · lease lost · shard ended · what a child wrote · warnings and errors
 
 Standard error is in the same stream, because the daemon copies each line of a child there right after it has logged
-it. The copy is dropped here. What else has no head belongs to the line before: a stack trace.
+it. The copy is dropped here. What else has no head belongs to the line before: a stack trace. A copy of more than 8 KiB
+comes in pieces, and a line of the log may begin after one: the mark tells where.
 
 A checkpoint's outcome is in no line of the log. But the answer's size is, and the answer only echoes the request: it
 has one size if it says ``"error":null``, and another for each error.
@@ -173,8 +174,9 @@ def parse(line: str, mark: str = "") -> LogLine | None:
 
 def shown(line: str, mark: str) -> str:
     """A line for people: the daemon's without the mark, and one that only looks like the daemon's as what it is."""
-    if line.startswith(f"|{mark}|"):
-        return line[len(mark) + 1 :]
+    before, found, rest = line.partition(f"|{mark}|") if mark else (line, "", "")
+    if found:
+        return f"{before}|{rest}"
     return f"(not of the daemon) {line}" if parse(line) is not None else line
 
 
@@ -206,6 +208,8 @@ class LogReader:
 
     def feed(self, line: str) -> list[Event]:
         """Take one line, without its end. The events that it makes, mostly none or one."""
+        if self.mark and (at := line.find(f"|{self.mark}|")) > 0:
+            return [*self.feed(line[:at]), *self.feed(line[at:])]
         parsed = parse(line, self.mark)
         if parsed is not None:
             self._last = parsed

@@ -45,7 +45,8 @@ _WORDS_OF_A_PATH = 20
 """Looked for: a path with more spaces is not one that somebody forgot to think of."""
 """The key of the child's command."""
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
-_QUOTED = re.compile(r"""(?<!\S)(["'])\S* .*?\1(?!\S)""")
+_OPENING_QUOTE = re.compile(r"""(?<!\S)["']""")
+_QUOTED = re.compile(r"""(["'])\S* .*?\1(?!\S)""")
 _LONG_NAME = 8  # letters: the shorter a name is, the more are like it
 _SLIP = 0.9  # how like a key a variable has to be, as there are many that have nothing to do with a daemon
 
@@ -309,7 +310,7 @@ def _check_values(options: Options, problems: list[str]) -> None:
         program = executable.strip(" ").partition(" ")[0]
         if not program:
             problems.append(f"{options.settings[EXECUTABLE].origin}: {EXECUTABLE} is empty")
-        elif quoted := _QUOTED.search(executable):
+        elif quoted := _quoted(executable):
             problems.append(
                 f"{options.settings[EXECUTABLE].origin}: {quoted[0]} in {EXECUTABLE}: the daemon splits the command at"
                 " spaces and knows no quotes, so the child would get it in pieces, quotes and all. Put the command into"
@@ -330,6 +331,15 @@ def _no_program(command: str, program: str, origin: str) -> str:
     text += "it is not on PATH" if "/" not in program else "there is no such program"
     split = _split_path(command.split(" "))
     return f"{text}. {split}" if split else text
+
+
+def _quoted(command: str) -> re.Match[str] | None:
+    """The first words of a command that quotes put together.
+
+    Where the first quote of a kind is not closed, none of its kind is: so it takes two looks, however many there are.
+    """
+    first = {match[0]: match.start() for match in reversed(list(_OPENING_QUOTE.finditer(command)))}
+    return next((match for at in sorted(first.values()) if (match := _QUOTED.match(command, at))), None)
 
 
 def _split_path(words: list[str], *, after: int = 0) -> str | None:

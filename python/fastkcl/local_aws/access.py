@@ -14,6 +14,7 @@ Rules: no I/O. Nothing of a refused request is looked at but its path and header
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 from collections.abc import Collection, Mapping
 
@@ -33,7 +34,7 @@ class Access:
     """
 
     def __init__(self, names: Collection[str] = ()) -> None:
-        self._names = frozenset(name.lower().rstrip(".") for name in names)
+        self._names = frozenset(_bare(name) if name.count(":") > 1 else _name_in(name) for name in names)
 
     def refusal(self, path: str, headers: Mapping[str, str]) -> str | None:
         """Why a request is refused, and what to do about it; None if it is not.
@@ -57,9 +58,16 @@ class Access:
 
 def _name_in(host: str) -> str:
     """The name or address in a ``Host`` header, without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].lower().rstrip(".")
+    name = host.partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    return _bare(name)
+
+
+def _bare(name: str) -> str:
+    """A name or an address in one spelling; an IPv6 address may be in brackets."""
+    name = name.lower().removeprefix("[").removesuffix("]").rstrip(".")
+    with contextlib.suppress(ValueError):
+        return str(ipaddress.ip_address(name))
+    return name
 
 
 def _is_loopback(name: str) -> bool:

@@ -21,6 +21,7 @@ from hypercorn.asyncio import serve as serve_hypercorn
 from hypercorn.config import Config, Sockets
 
 from fastkcl.local_aws.app import LocalAwsApp
+from fastkcl.local_aws.connection import use_connections
 from fastkcl.local_aws.errors import ServiceError
 from fastkcl.local_aws.listener import Listener, is_out_of_resources
 from fastkcl.local_aws.streams import KinesisOptions
@@ -123,6 +124,7 @@ async def _serve(
     config.h2_max_inbound_frame_size = 2**20
     config.graceful_timeout = _GRACE
     config.shutdown_timeout = _GRACE
+    use_connections()
     on_ready()
     await serve_hypercorn(app, config, shutdown_trigger=app.ending.wait)
 

@@ -47,6 +47,7 @@ from fastkcl._core import __version__
 from fastkcl.spark.sinks import storage
 from fastkcl.spark.sinks.base import RECOVERY, Rows, Shard, SinkError, Transform
 from fastkcl.spark.sinks.delta_log import (
+    ASIDE,
     LAST_CHECKPOINT,
     entry,
     entry_damage,
@@ -81,7 +82,6 @@ _ENGINE = f"fastkcl:{__version__}"
 # A commit that lost against one of another shard, or of another kind, is tried again behind it.
 _ATTEMPTS = 100
 _PAUSE = 0.05  # seconds, at the most, before that
-_ASIDE = "_fastkcl_checkpoints"  # where they are made
 _RANDOM = re.compile(r"[0-9a-f]{16}")  # names there
 _ASIDE_SECONDS = 3600  # after which what is there is of one that has died
 _CHECKPOINT_INTERVAL = 100  # delta.checkpointInterval, where the table has none
@@ -362,7 +362,7 @@ class DeltaSink:
         before, files = newest_checkpoint(log, storage.names(log))
         if not all(name.endswith(".checkpoint.parquet") for name in files):
             return  # in parts or by another scheme: the engine that does so goes on with it
-        aside = self._root / _ASIDE
+        aside = self._root / ASIDE
         if aside.is_symlink():
             raise SinkError(f"{aside}: leads elsewhere, and a sink removes folders there: make it a folder")
         for name in storage.names(aside):

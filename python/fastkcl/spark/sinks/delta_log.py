@@ -3,12 +3,17 @@
 A power cut can leave an entry of 0 bytes of a writer that does not sync. deltalake takes it for a commit of nothing,
 and the position in it would be gone without a word. A damaged checkpoint keeps deltalake from opening the table, also
 where an older one and the log have everything.
+
+An entry that is cut off at the end of a line is an entry as well. It shows where the first line says how much there is:
+entries of a DeltaSink end with the position, and deltalake counts the files that it adds and removes. Nothing tells of
+others.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from fastkcl.spark.sinks import storage
@@ -16,6 +21,7 @@ from fastkcl.spark.sinks.base import RECOVERY, SinkError, parse_json
 from fastkcl.stdio.log import logger
 
 __all__ = [
+    "ASIDE",
     "LAST_CHECKPOINT",
     "checkpoint_damage",
     "entry",
@@ -24,13 +30,21 @@ __all__ = [
     "log_damage",
     "log_folder",
     "newest_checkpoint",
+    "no_files",
     "set_damage_aside",
     "versions",
 ]
 
+ASIDE = "_fastkcl_checkpoints"
+"""Folder of a table, where checkpoints are made."""
 LAST_CHECKPOINT = "_last_checkpoint"
 _CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\..*(?:parquet|json)", re.ASCII)
 _ENTRY = re.compile(r"([0-9]{20})\.json", re.ASCII)
+# In commitInfo's operationMetrics of deltalake, by operation.
+_COUNTS = {
+    b'{"add":': ("num_added_files", "numFilesAdded", "num_target_files_added"),
+    b'{"remove":': ("num_removed_files", "numFilesRemoved", "num_target_files_removed"),
+}
 
 
 def log_folder(root: Path) -> Path:
@@ -51,14 +65,15 @@ def versions(names: Sequence[str]) -> list[int]:
 def newest_checkpoint(log: Path, names: Sequence[str]) -> tuple[int, list[str]]:
     """The newest checkpoint's version and the names of its files, of the names that a log has; -1 if there is none.
 
-    A file of 0 bytes is none, as for deltalake.
+    A file of 0 bytes is none, as for deltalake, nor is what is no file.
     """
     found: dict[int, list[str]] = {}
     for name in names:
         if match := _CHECKPOINT.fullmatch(name):
-            status = storage.status(log / name)
-            if status is not None and status.st_size:
-                found.setdefault(int(match[1]), []).append(name)
+            with suppress(SinkError):
+                status = storage.file_status(log / name)
+                if status is not None and status.st_size:
+                    found.setdefault(int(match[1]), []).append(name)
     newest = max(found, default=-1)
     return newest, found.get(newest, [])
 
@@ -67,12 +82,31 @@ def last_checkpoint(log: Path) -> int:
     """The version of the checkpoint that `_last_checkpoint` names; -1 if it names none."""
     try:
         return int(parse_json(storage.read(log / LAST_CHECKPOINT) or b"")["version"])
-    except (ValueError, KeyError, TypeError, OverflowError):
+    except (SinkError, ValueError, KeyError, TypeError, OverflowError):
         return -1
 
 
+def no_files(log: Path) -> dict[Path, str]:
+    """What is in the place of entries and checkpoints and is no file, and what is wrong with it.
+
+    deltalake would read a FIFO for ever, and take other things for nothing.
+    """
+    found = {}
+    for name in storage.names(log):
+        if _ENTRY.fullmatch(name) or _CHECKPOINT.fullmatch(name) or name == LAST_CHECKPOINT:
+            try:
+                storage.file_status(log / name)
+            except SinkError as error:
+                found[log / name] = str(error).removesuffix(f"; {RECOVERY}")
+    return found
+
+
 def entry_damage(log: Path, version: int) -> str | None:
-    """What is wrong with a version's entry; None if nothing is, or it is not there."""
+    """What is wrong with a version's entry; None if nothing is, or it is not there.
+
+    Raises:
+        SinkError: it is no file.
+    """
     path = entry(log, version)
     text = storage.read(path)
     if text is None:
@@ -81,31 +115,65 @@ def entry_damage(log: Path, version: int) -> str | None:
         return f"{path}: damaged, 0 bytes: what it committed is lost"
     if not text.startswith(b"{") or not text.rstrip().endswith(b"}"):
         return f"{path}: damaged, its JSON is cut off or overwritten: what it committed is lost"
+    if why := _lack(text):
+        return f"{path}: damaged, cut off at the end of a line ({why}): what it committed is lost"
+    return None
+
+
+def _lack(text: bytes) -> str | None:
+    """What an entry lacks of that which it says itself that it has."""
+    lines = text.rstrip().split(b"\n")
+    if not lines[0].startswith(b'{"commitInfo":'):
+        return None
+    try:
+        info = parse_json(lines[0])["commitInfo"]
+        writer, operation, counts = info.get("engineInfo"), info.get("operation"), info.get("operationMetrics")
+    except (ValueError, AttributeError):
+        return "its first line is no JSON"
+    if not isinstance(writer, str):
+        return None
+    if writer.startswith("fastkcl:"):
+        end = b'{"metaData":' if operation == "CREATE TABLE" else b'/sub-sequence-number"'
+        return None if end in lines[-1] else "its end is missing"
+    if writer.startswith("delta-rs:") and isinstance(counts, dict):
+        for action, names in _COUNTS.items():
+            there = sum(line.startswith(action) for line in lines)
+            told = [count for name in names if type(count := counts.get(name)) is int and count > there]
+            if told:
+                return f"it names {there} of {told[0]} files"
     return None
 
 
 def log_damage(log: Path) -> list[str]:
-    """What is wrong with the entries behind the newest checkpoint, or with those from the beginning on."""
-    names = storage.names(log)
+    """What is wrong with the entries behind the newest checkpoint, or with those from the beginning on.
+
+    Also what is no file, whichever entry or checkpoint it is in the place of.
+    """
+    names, others = storage.names(log), no_files(log)
     first = newest_checkpoint(log, names)[0] + 1
     there = [version for version in versions(names) if version >= first]
     if not there:
-        return []
+        return list(others.values())
     missing = sorted(set(range(first, there[-1] + 1)) - set(there))
     return [
+        *others.values(),
         *(f"{entry(log, version)}: missing, and there are later ones" for version in missing),
-        *(damage for version in there if (damage := entry_damage(log, version))),
+        *(damage for version in there if entry(log, version) not in others and (damage := entry_damage(log, version))),
     ]
 
 
 def checkpoint_damage(log: Path) -> list[tuple[Path, str]]:
-    """Which checkpoints of those that are there cannot be read, and why; also if `_last_checkpoint` cannot."""
+    """Which checkpoints of those that are there cannot be read, and why; also if `_last_checkpoint` cannot.
+
+    Of files only: `no_files` has the others.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     found = []
+    others = no_files(log)
     for name in storage.names(log):
-        if _CHECKPOINT.fullmatch(name) and name.endswith(".parquet"):
+        if log / name not in others and _CHECKPOINT.fullmatch(name) and name.endswith(".parquet"):
             try:
                 with pq.ParquetFile(log / name) as file:
                     for _ in file.iter_batches():
@@ -114,7 +182,7 @@ def checkpoint_damage(log: Path) -> list[tuple[Path, str]]:
                 continue
             except (pa.ArrowException, OSError, ValueError) as error:
                 found.append((log / name, str(error).partition("\n")[0]))
-    text = storage.read(log / LAST_CHECKPOINT)
+    text = None if log / LAST_CHECKPOINT in others else storage.read(log / LAST_CHECKPOINT)
     if text is not None:
         damaged = {path.name for path, _ in found}
         try:

@@ -24,7 +24,7 @@ def give_up(root: Path, folders: str, upto: Position) -> None:
     """Note it, for the shard with these folders, unless it is noted already.
 
     Raises:
-        SinkError: the note that is there is damaged.
+        SinkError: the note that is there is damaged, or no file.
         OSError: it cannot be written.
     """
     before = given_up(root, folders)
@@ -39,7 +39,7 @@ def given_up(root: Path, folders: str) -> Position | None:
     """Up to where records have been given up, None if none have.
 
     Raises:
-        SinkError: the note is damaged.
+        SinkError: the note is damaged, or no file.
     """
     path = root / _FOLDER / folders
     text = storage.read(path)

@@ -28,8 +28,17 @@ from urllib.parse import unquote
 from fastkcl import Position
 from fastkcl.spark.sinks import storage
 from fastkcl.spark.sinks.base import Shard, SinkError, parse_json, place
-from fastkcl.spark.sinks.delta_log import checkpoint_damage, entry, log_damage, log_folder, newest_checkpoint
-from fastkcl.spark.sinks.folders import parse_position
+from fastkcl.spark.sinks.delta_log import (
+    ASIDE,
+    checkpoint_damage,
+    entry,
+    log_damage,
+    log_folder,
+    newest_checkpoint,
+    no_files,
+)
+from fastkcl.spark.sinks.folders import parse_position, shard_folders
+from fastkcl.spark.sinks.given_up import given_up
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -147,7 +156,7 @@ def _inspect_parquet(root: Path) -> TableState:
     from fastkcl.spark.sinks.folders import data_folder
     from fastkcl.spark.sinks.parquet import read_id, shards
 
-    damage = []
+    damage = list(_linked_folders(root))
     try:
         read_id(root)
     except SinkError as error:
@@ -174,10 +183,25 @@ def _visible_files(root: Path) -> Iterator[str]:
         yield from (str(Path(folder, name).relative_to(root)) for name in files if name[0] not in "_.")
 
 
+def _linked_folders(root: Path) -> Iterator[str]:
+    """What is wrong with links to folders, which Spark and Arrow follow, and `_visible_files` does not."""
+    for folder, folders, _ in os.walk(root):
+        folders[:] = [name for name in folders if name[0] not in "_."]
+        for path in (Path(folder, name) for name in folders):
+            if path.is_symlink():
+                yield f"{path}: leads elsewhere, which readers follow and this does not: make it a folder"
+
+
 def _inspect_parquet_shard(root: Path, shard: Shard, folders: str, visible: set[str]) -> ShardState:
+    from fastkcl.spark.sinks.parquet import check_staging
     from fastkcl.spark.sinks.parquet import commits as commits_of
 
     state = ShardState(shard.stream, shard.shard_id)
+    _check_beside(root, folders, state)
+    try:
+        check_staging(root, folders)
+    except SinkError as error:
+        state.damage.append(str(error))
     try:
         commits = commits_of(root, folders)
     except SinkError as error:
@@ -202,6 +226,14 @@ def _inspect_parquet_shard(root: Path, shard: Shard, folders: str, visible: set[
     return state
 
 
+def _check_beside(root: Path, folders: str, state: ShardState) -> None:
+    """See that the note of what was given up can be read, which the next writer may need."""
+    try:
+        given_up(root, folders)
+    except (SinkError, OSError) as error:
+        state.damage.append(str(error))
+
+
 def _check_chain(commits: Sequence[tuple[Position | None, Position]], state: ShardState) -> None:
     ends = {upto for _, upto in commits}
     befores: set[Position | None] = set()
@@ -220,14 +252,17 @@ def _check_files(root: Path, commit: Commit, published: Sequence[str], state: Sh
     """The files of a commit that readers see."""
     seen, waiting = [], False
     for name, target in zip(commit.files, published, strict=True):
-        if storage.status(root / target) is not None:
-            seen.append(target)
-        elif storage.status(root / commit.staging / name) is not None:
-            waiting = True
-        elif storage.status(root / target) is not None:  # published since the first look
-            seen.append(target)
-        else:
-            state.missing.append(target)
+        try:
+            if storage.file_status(root / target) is not None:
+                seen.append(target)
+            elif storage.file_status(root / commit.staging / name) is not None:
+                waiting = True
+            elif storage.file_status(root / target) is not None:  # published since the first look
+                seen.append(target)
+            else:
+                state.missing.append(target)
+        except SinkError as error:
+            state.damage.append(str(error))
     if waiting:
         state.unpublished.append((commit.after, commit.upto))
     return seen
@@ -241,13 +276,15 @@ def _inspect_delta(root: Path) -> TableState:
     damage = log_damage(log)
     checkpoints = checkpoint_damage(log)
     damage += [f"{path}: a damaged checkpoint: {why}" for path, why in checkpoints]
+    if (aside := root / ASIDE).is_symlink():
+        damage.append(f"{aside}: leads elsewhere, so that no checkpoint is made: make it a folder")
     with tempfile.TemporaryDirectory(prefix="fastkcl-") as folder:
         shown = root
-        if checkpoints:  # without them, as the next writer opens it
+        without = {path.name for path in (*(path for path, _ in checkpoints), *no_files(log))}
+        if without:  # as the next writer opens it
             shown = Path(folder)
-            aside = {path.name for path, _ in checkpoints}
             log_folder(shown).mkdir()
-            for name in set(storage.names(log)) - aside:
+            for name in set(storage.names(log)) - without:
                 (log_folder(shown) / name).symlink_to(log.absolute() / name)
         return _inspect_delta_log(root, shown, damage)
 
@@ -293,6 +330,7 @@ def _inspect_delta_log(root: Path, shown: Path, damage: list[str]) -> TableState
     states = []
     for shard in sorted(about, key=lambda shard: (shard.stream, shard.shard_id)):
         state = ShardState(shard.stream, shard.shard_id, all_commits=0 in log, position=position(table, shard))
+        _check_beside(root, shard_folders(shard), state)
         _check_delta_commits(about[shard], state)
         _check_delta_files(root, files.get(shard, []), state, deletes=deletes)
         states.append(state)
@@ -330,11 +368,12 @@ def _delta_log(root: Path, last: int, damage: list[str]) -> dict[int, dict[str, 
         if not path.stem.isdecimal() or int(path.stem) > last:
             continue
         try:
-            lines = [parse_json(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+            text = storage.read(path)
+            if text is None:  # a clean-up
+                continue
+            lines = [parse_json(line) for line in text.splitlines() if line]
             log[int(path.stem)] = {name: value for line in lines for name, value in line.get("commitInfo", {}).items()}
-        except FileNotFoundError:  # a clean-up
-            continue
-        except (ValueError, AttributeError) as error:
+        except (SinkError, ValueError, AttributeError) as error:
             if not any(each.startswith(f"{path}:") for each in damage):
                 raise SinkError(f"{path}: no commit of a Delta table: {error}") from error
     folder = log_folder(root)
@@ -459,6 +498,7 @@ def _read_keys(root: Path, files: Sequence[str], state: ShardState) -> pa.Table 
     batches: list[pa.RecordBatch] = []
     for name in files:
         try:
+            storage.file_status(root / name)  # to open a FIFO would never end
             with pq.ParquetFile(root / name) as file:
                 state.rows += file.metadata.num_rows
                 why = _unkeyed(file.schema_arrow)
@@ -476,7 +516,7 @@ def _read_keys(root: Path, files: Sequence[str], state: ShardState) -> pa.Table 
                 if nulls:
                     why = f"rows without a {_NUMBER}"
                     state.unkeyed[why] = state.unkeyed.get(why, 0) + 1
-        except (pa.ArrowException, ValueError, OSError) as error:
+        except (pa.ArrowException, ValueError, OSError, SinkError) as error:
             state.damage.append(f"{name}: cannot be read: {str(error).partition(chr(10))[0]}")
     return pa.Table.from_batches(batches, schema) if batches else None
 

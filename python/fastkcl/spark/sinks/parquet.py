@@ -33,6 +33,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +57,7 @@ from fastkcl.stdio.log import logger
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Commit", "ParquetSink", "commits", "read_id", "shards"]
+__all__ = ["Commit", "ParquetSink", "check_staging", "commits", "read_id", "shards"]
 
 _COMMITS = "_commits"
 _STAGING = "_staging"
@@ -126,10 +127,7 @@ class ParquetSink:
             self._id = self._position = self._last = None
         for folder in (self._commit_folder, self._staging_folder, self._data_folder):
             storage.make_folder(folder)
-        if self._staging_folder.resolve() != self._root.resolve() / _STAGING / self._folders:
-            raise SinkError(
-                f"{self._staging_folder}: leads elsewhere, and a sink removes folders there: make it a folder"
-            )
+        check_staging(self._root, self._folders)
         if self._id is None:
             self._id = _identify(self._root)
         self._check_identity()
@@ -199,7 +197,7 @@ class ParquetSink:
             self._check_identity()
         except BaseException:
             # Unless the commit names it: then it is published by whoever comes next.
-            if not tried or storage.status(self._commit_file(after)) is None:
+            if not tried or self._has_no_commit(after):
                 storage.remove(staging)
             raise
         if not committed:
@@ -217,6 +215,13 @@ class ParquetSink:
                 position_text(commit.upto),
             )
         self._adopt(commit, kept=committed)
+
+    def _has_no_commit(self, after: Position | None) -> bool:
+        """Whether that is sure."""
+        try:
+            return storage.file_status(self._commit_file(after)) is None
+        except (OSError, SinkError):
+            return False
 
     def _commit(self, commit: Commit) -> bool:
         """Link the commit file into its place; false if there is one."""
@@ -263,14 +268,14 @@ class ParquetSink:
             try:
                 storage.link(source, target)
             except FileNotFoundError:
-                if storage.status(target) is None:
+                if storage.file_status(target) is None:
                     raise SinkError(
                         f"{target}: committed (after {position_text(commit.after)}, up to"
                         f" {position_text(commit.upto)}) and gone, as is {source}: restore one of them, or its records"
                         " are lost"
                     ) from None
             except FileExistsError:
-                there, staged = storage.status(target), storage.status(source)
+                there, staged = storage.file_status(target), storage.file_status(source)
                 if there is not None and staged is not None and not os.path.samestat(there, staged):
                     raise SinkError(
                         f"{target}: there is another file in the place of {source}, which is committed after"
@@ -287,7 +292,7 @@ class ParquetSink:
         """
         if (found := read_id(self._root)) != self._id:
             raise SinkError(f"{self._name}: its id was {self._id}, and now is {found or 'gone'}: {_REPLACED}")
-        if self._last is not None and storage.status(self._last) is None:
+        if self._last is not None and storage.file_status(self._last) is None:
             raise SinkError(f"{self._last}: this commit was there, and is gone: {_REPLACED}")
 
     def _last_of(self, afters: Iterable[Position | None]) -> Commit | None:
@@ -361,22 +366,33 @@ _NOTHING: Any = object()
 _REPLACED = "somebody has replaced the table. Restore it, or start the child again to go on with this one"
 
 
+def check_staging(root: Path, folders: str) -> None:
+    """See that a shard's staging folder is where its name says: a sink removes folders in it.
+
+    Raises:
+        SinkError: it leads elsewhere.
+    """
+    staging = root / _STAGING / folders
+    if staging.resolve() != root.resolve() / _STAGING / folders:
+        raise SinkError(f"{staging}: leads elsewhere, and a sink removes folders there: make it a folder; {RECOVERY}")
+
+
 def _folders_of(root: Path, shard: Shard) -> str:
     """The folders of a shard: as they are spelled now, or as an earlier version has spelled those that are there.
 
     Raises:
-        SinkError: it has both, or others.
+        SinkError: it has both, or others; or a file is in the place of one.
     """
     folders = shard_folders(shard)
     there = []
-    for stream in storage.names(root / _COMMITS):
-        for shard_id in storage.names(root / _COMMITS / stream):
-            try:
-                same = Shard(unspelled(stream), unspelled(shard_id)) == shard
-            except ValueError:
-                continue
-            if same:
-                there.append(f"{stream}/{shard_id}")
+    try:
+        for stream in storage.names(root / _COMMITS):
+            for shard_id in storage.names(root / _COMMITS / stream):
+                with suppress(ValueError):
+                    if Shard(unspelled(stream), unspelled(shard_id)) == shard:
+                        there.append(f"{stream}/{shard_id}")
+    except NotADirectoryError as error:
+        raise SinkError(f"{error.filename}: a file is in the place of a folder: move it away; {RECOVERY}") from None
     old = f"{quoted(shard.stream)}/{quoted(shard.shard_id)}"
     if there in ([], [folders]):
         return folders
@@ -473,10 +489,13 @@ def _read(path: Path, folders: str, *, in_chain: bool = True) -> Commit:
         in_chain: see also that it begins where its name says, and goes on.
 
     Raises:
-        SinkError: it is damaged: a commit names its own staging folder, plain files in it, and goes on.
+        SinkError: it is gone or damaged: a commit names its own staging folder, plain files in it, and goes on.
     """
+    text = storage.read(path)
+    if text is None:
+        raise SinkError(f"{path}: this commit was there, and is gone: {_REPLACED}")
     try:
-        content = parse_json(path.read_bytes())
+        content = parse_json(text)
         commit = Commit(
             after=None if content["after"] is None else _position(content["after"]),
             upto=_position(content["upto"]),

@@ -8,7 +8,8 @@ or removed) until `sync_folder`. So what others rely on is made aside, synced, a
 leave either nothing or the whole.
 
 A step that fails raises OSError; that something is not there is no failure of `status`, `names`, `read` and `unlink`.
-Only ENOENT says so: an I/O error is never taken for an absence.
+Only ENOENT says so: an I/O error is never taken for an absence, nor is a link that leads nowhere where a file is
+expected. What is no file there is never opened: a FIFO would block, and a device has no end.
 
 Rules: POSIX file systems. Called as ``storage.link(…)``, so that a test can put a disk of its own under all of it.
 """
@@ -18,12 +19,16 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
 
+from fastkcl.spark.sinks.base import RECOVERY, SinkError
+
 __all__ = [
     "create",
+    "file_status",
     "link",
     "make",
     "make_folder",
@@ -112,8 +117,37 @@ def names(folder: Path) -> list[str]:
         return []
 
 
+def file_status(path: Path) -> os.stat_result | None:
+    """The status of a file, None if nothing is there.
+
+    Raises:
+        SinkError: something else is there.
+    """
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        if not path.is_symlink():
+            return None
+        what = "a link that leads nowhere"
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        what = "a link that leads in a circle"
+    else:
+        if stat.S_ISREG(found.st_mode):
+            return found
+        what = "a folder" if stat.S_ISDIR(found.st_mode) else "a FIFO, socket or device"
+    raise SinkError(f"{path}: {what} is in the place of a file: restore the file from a copy; {RECOVERY}")
+
+
 def read(path: Path) -> bytes | None:
-    """A file's content, None if it is not there."""
+    """A file's content, None if nothing is there.
+
+    Raises:
+        SinkError: what is there is no file.
+    """
+    if file_status(path) is None:
+        return None
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -127,6 +161,7 @@ def create(path: Path, body: bytes) -> bool:
         False if there is one already.
 
     Raises:
+        SinkError: there is something else in its place.
         OSError: it may be there or not.
     """
     temporary = _written_aside(path, body)
@@ -134,8 +169,9 @@ def create(path: Path, body: bytes) -> bool:
         try:
             link(temporary, path)
         except FileExistsError:
-            if not path.samefile(temporary):  # a network file system can do it and lose the answer
-                return False
+            there = file_status(path)
+            if there is None or not os.path.samestat(there, temporary.stat()):
+                return False  # else a network file system has done it and lost the answer
     finally:
         unlink(temporary)
     sync_folder(path.parent)
@@ -158,6 +194,9 @@ def make_folder(folder: Path) -> None:
 
     Who has made them may have died before they were kept. Up to where the file system begins; folders above the table
     that this user may not sync are somebody else's.
+
+    Raises:
+        SinkError: something else is in the place of one.
     """
     parent = folder.parent
     if os.path.ismount(folder):
@@ -166,6 +205,9 @@ def make_folder(folder: Path) -> None:
     if status(folder) is None:
         with suppress(FileExistsError):
             make(folder)
+    found = status(folder)
+    if folder.is_symlink() if found is None else not stat.S_ISDIR(found.st_mode):
+        raise SinkError(f"{folder}: a file, or a link that leads nowhere, is in the place of a folder: {RECOVERY}")
     try:
         sync_folder(parent)
     except OSError as error:
@@ -185,7 +227,7 @@ def _written_aside(path: Path, body: bytes) -> Path:
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         os.fsync(descriptor)
     finally:
