@@ -253,7 +253,7 @@ class Table:
 
     async def _make(self, client: Any) -> None:  # noqa: ANN401
         try:
-            await client.create_table(
+            answer = await client.create_table(
                 TableName=self.name,
                 KeySchema=[{"AttributeName": self._key, "KeyType": "HASH"}],
                 AttributeDefinitions=[{"AttributeName": self._key, "AttributeType": "S"}],
@@ -263,6 +263,7 @@ class Table:
             created = False  # by somebody else, just now
         else:
             created = True
+            self._account = account_of_arn(answer["TableDescription"].get("TableArn", ""))
         await client.get_waiter("table_exists").wait(TableName=self.name, WaiterConfig={"Delay": 1, "MaxAttempts": 60})
         if created and self._ttl is not None:
             try:
