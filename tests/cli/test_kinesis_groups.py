@@ -193,11 +193,59 @@ def test_refused_while_a_member_lives(kind: str, aws: LocalAws, stream: str) -> 
     asyncio.run(main())
 
 
+def test_a_position_of_another_shard(kind: str, aws: LocalAws, stream: str) -> None:
+    """The group would be refused when it starts again, or begin somewhere else."""
+    put(aws, stream, numbered(8, 1))
+    consume(kind, stream)
+    first = open_shards(aws, stream)[0]
+    split(aws, stream, first)
+    child = open_shards(aws, stream)[-1]["ShardId"]
+    before = output(kind, "describe", stream, stream)
+    for position in ("123", first["SequenceNumberRange"]["StartingSequenceNumber"]):
+        done = run(kind, "reset", stream, stream, "--to", position, "--shard", child, "--execute", "--failover", "1")
+        assert (done.returncode, f"{position} is no position in {child}" in done.stderr) == (2, True), done.stderr
+    assert output(kind, "describe", stream, stream) == before
+
+
+def test_a_group_of_another_stream(kind: str, aws: LocalAws, stream: str) -> None:
+    """Its positions would be shown as this stream's, or overwritten."""
+    other = make_stream(aws, 2)
+    put(aws, stream, numbered(8, 1))
+    consume(kind, stream)
+    before = output(kind, "describe", stream, stream)
+    for arguments in (["describe"], ["reset", "--to", "LATEST"], ["reset", "--to", "TRIM_HORIZON", "--execute"]):
+        done = run(kind, arguments[0], stream, other, *arguments[1:])
+        assert done.returncode == 2
+        assert f"{stream} keeps positions of stream {stream}, and not of {other}" in done.stderr
+    assert output(kind, "describe", stream, stream) == before
+
+
 def test_what_is_not_there(kind: str, stream: str) -> None:
     done = run(kind, "describe", stream, f"{stream}-2")
     assert done.returncode == 2
     assert f"there is no stream '{stream}-2'" in done.stderr
-    if kind != "redis":
-        done = run(kind, "describe", "nobody", stream)
-        assert done.returncode == 2
-        assert "the group's table" in done.stderr
+    done = run(kind, "describe", "nobody", stream)
+    assert done.returncode == 2
+    if kind == "redis":
+        assert f"nobody has no positions of {stream}" in done.stderr
+    else:
+        table = {"dynamodb": "kinesis-checkpoints-nobody", "kcl": "nobody"}[kind]
+        assert f"the group's table: Scan of DynamoDB table {table} in us-east-1: " in done.stderr
+        assert "stream" not in done.stderr
+
+
+def test_a_table_of_another_kind(kind: str, aws: LocalAws, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kind == "redis":
+        monkeypatch.setenv("REDIS_PORT", "six")
+        done = run(kind, "describe", stream, stream)
+        assert (done.returncode, done.stderr.count("\n"), "REDIS_PORT" in done.stderr) == (2, 1, True), done.stderr
+        return
+    put(aws, stream, numbered(8, 1))
+    other = "kcl" if kind == "dynamodb" else "dynamodb"
+    consume(other, stream)
+    table = stream if other == "kcl" else f"kinesis-checkpoints-{stream}"
+    for arguments in (["describe"], ["reset", "--to", "LATEST", "--execute"]):
+        done = run(kind, arguments[0], stream, stream, "--table", table, *arguments[1:])
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert f"DynamoDB table {table} in us-east-1" in done.stderr
+        assert "no table of this kind" in done.stderr

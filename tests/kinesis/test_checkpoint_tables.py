@@ -26,7 +26,7 @@ from fastkcl.kinesis import (
     run_processors,
 )
 from fastkcl.kinesis.checkpoints import dynamodb_table, table_errors
-from fastkcl.kinesis.checkpoints.table_errors import account_of_key
+from fastkcl.kinesis.checkpoints.table_errors import account_of_arn, account_of_key
 from fastkcl.kinesis.topology import Shard
 from fastkcl.local_aws import Fault, LocalAws
 from kinesis_helpers import QUICK, assert_each_once, numbered, put, take_all
@@ -240,6 +240,7 @@ def test_a_denied_table(own_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> N
     for fault, operation in [
         (Fault("DescribeTable", "AccessDeniedException"), "DescribeTable"),
         (Fault("CreateTable", "AccessDeniedException"), "CreateTable"),
+        (Fault("Scan", "AccessDeniedException"), "Scan"),
         (Fault("UpdateItem", "ExpiredTokenException"), "UpdateItem"),
     ]:
         own_aws.faults(fault)
@@ -298,6 +299,28 @@ def test_a_table_that_is_away_at_the_start(
     assert asyncio.run(main()) == [{"key": 0, "n": 0}]
 
 
+def test_a_busy_program_is_no_table_that_is_away(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The answer is there, and the program has kept the event loop from reading it."""
+    monkeypatch.setattr(dynamodb_table, "FIRST_SECONDS", 0.4)
+
+    class Client:
+        exceptions = type("Exceptions", (), {"ResourceNotFoundException": LookupError})
+
+        async def describe_table(self, TableName: str) -> dict[str, Any]:  # noqa: N803
+            asyncio.get_running_loop().call_soon(time.sleep, 0.6)
+            for _ in range(20):  # of the loop's turns that reading an answer takes
+                await asyncio.sleep(0)
+            keys = [{"AttributeName": "shard_id", "KeyType": "HASH"}]
+            types = [{"AttributeName": "shard_id", "AttributeType": "S"}]
+            return {"Table": {"TableName": TableName, "KeySchema": keys, "AttributeDefinitions": types}}
+
+    table = dynamodb_table.Table("positions", "shard_id", create=False)
+    assert asyncio.run(table._look(Client()))
+    assert caplog.text == ""
+
+
 def test_a_table_that_is_away_is_said_within_ten_seconds() -> None:
     assert dynamodb_table.FIRST_SECONDS + 2 <= 10
 
@@ -312,6 +335,17 @@ def test_denied_reads_of_the_stream(own_aws: LocalAws, monkeypatch: pytest.Monke
         with pytest.raises(Exception, match=f"ExpiredTokenException.*{operation}"):
             asyncio.run(consume(stream, None, idle_timeout=None))
         assert own_aws.hits() == [5]
+
+
+def test_the_account_of_a_denied_table() -> None:
+    """Of the table, which may be in another account than whoever asks for it."""
+    denied = (
+        "User: arn:aws:sts::111111111111:assumed-role/worker/i-1 is not authorized to perform: dynamodb:DescribeTable"
+    )
+    resource = " on resource: arn:aws:dynamodb:eu-west-1:222222222222:table/t"
+    assert account_of_arn(denied + resource) == "222222222222"
+    assert account_of_arn(denied) == "111111111111"
+    assert account_of_arn("no ARN") is None
 
 
 @pytest.mark.parametrize(

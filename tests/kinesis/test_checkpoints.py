@@ -3,9 +3,22 @@
 import asyncio
 
 import pytest
-from fastkcl.kinesis.checkpoints import SHARD_END, BindsMetrics, CheckPointer, EndsShards, MemoryCheckPointer, Place
+from fastkcl.kinesis.checkpoints import (
+    SHARD_END,
+    STANDALONE_STREAM_LABEL,
+    BindsMetrics,
+    CheckPointer,
+    EndsShards,
+    MemoryCheckPointer,
+    Place,
+)
 from fastkcl.kinesis.exceptions import CheckpointFlushError, CheckpointOwnershipConflict
-from fastkcl.kinesis.metrics import InMemoryMetricsCollector, MetricType
+from fastkcl.kinesis.metrics import (
+    InMemoryMetricsCollector,
+    MetricType,
+    reset_metrics_collector,
+    set_metrics_collector,
+)
 
 SHARD = "shardId-000000000000"
 
@@ -66,6 +79,24 @@ def test_memory() -> None:
         }
 
     asyncio.run(main())
+
+
+def test_counts_without_a_consumer() -> None:
+    """As async-kinesis has them: of the process's collector, for a stream that is none."""
+    metrics = InMemoryMetricsCollector()
+    set_metrics_collector(metrics)
+    try:
+        kept = MemoryCheckPointer("group")
+    finally:
+        reset_metrics_collector()
+
+    async def main() -> None:
+        await kept.allocate(SHARD)
+        await kept.checkpoint(SHARD, "5")
+
+    asyncio.run(main())
+    assert STANDALONE_STREAM_LABEL == "<standalone>"
+    assert metrics.counters == {f"consumer_checkpoint_success_total{{shard_id={SHARD},stream_name=<standalone>}}": 1}
 
 
 def test_what_could_not_be_flushed() -> None:

@@ -330,6 +330,21 @@ def test_latest_passes_shards_that_were_closed_before(aws: LocalAws, stream: str
     assert_each_once([{**item, "n": item["n"] - 4} for item in items], 8, 2)
 
 
+def test_latest_begins_with_the_iteration(aws: LocalAws, stream: str) -> None:
+    """And not with entering, which has listed the shards as well."""
+
+    async def use(consumer: Consumer) -> list[Any]:
+        assert consumer.get_shard_status()["total_shards"] == 1
+        await asyncio.to_thread(split, aws, stream, open_shards(aws, stream)[0])
+        await asyncio.to_thread(put, aws, stream, numbered(8, 2))
+        await consumer.wait_ready()
+        await asyncio.to_thread(put, aws, stream, numbered(8, 2, start=2))
+        return await take_all(consumer, 16)
+
+    items = consume(stream, use, iterator_type="LATEST")
+    assert_each_once([{**item, "n": item["n"] - 2} for item in items], 8, 2)
+
+
 def test_a_timestamp(aws: LocalAws, stream: str) -> None:
     put(aws, stream, numbered(1, 2))
     (*_, last) = consume(stream, output="records")
@@ -908,11 +923,13 @@ def test_status(aws: LocalAws, stream: str) -> None:
     }
 
     async def use(consumer: Consumer) -> None:
-        empty = consumer.get_shard_status()
+        empty = Consumer(stream).get_shard_status()
         assert (set(empty), empty["total_shards"], empty["shard_details"]) == (keys, 0, [])
+        entered = consumer.get_shard_status()
         await consumer.refresh_shards()
         status = consumer.get_shard_status()
         assert set(status) == keys
+        assert entered == status
         assert (status["total_shards"], status["resharding_in_progress"]) == (3, True)
         assert consumer.is_resharding_likely_in_progress()
         children = ["shardId-000000000001", "shardId-000000000002"]

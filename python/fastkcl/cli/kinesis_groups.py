@@ -85,11 +85,14 @@ def list_groups(service: _Service, /, kind: str, as_json: bool) -> None:
 @click.pass_obj
 def describe(service: _Service, /, group: str, stream: str, kind: str, table: str | None, as_json: bool) -> None:
     """Show where GROUP is in STREAM: the owner of each shard, its position, and how long ago the next record came."""
-    from fastkcl.kinesis.groups import standings
+    from fastkcl.kinesis.groups import check_stream, standings
 
     with _explained(service, stream):
         kinesis, address, shards = _stream(service, stream)
         rows = _store(service, kind, table, _FAILOVER[kind]).rows(group, shards)
+        check_stream(group, _name_of(stream), rows)
+        if not rows:
+            raise _GroupError(f"{printable(group)} has no positions of {printable(stream)}: `groups list` shows groups")
         found = standings(kinesis, address, shards, rows)
     if as_json:
         described = [
@@ -185,7 +188,7 @@ def reset(
     Shows what would be written, or writes it with --execute. That is refused while members of the group live, which it
     watches for as long as a lease lasts.
     """
-    from fastkcl.kinesis.groups import live_members, plan
+    from fastkcl.kinesis.groups import check_stream, live_members, plan
 
     if isinstance(to, str) and to not in ("TRIM_HORIZON", "LATEST") and len(only) != 1:
         raise click.UsageError("a sequence number is a position in one shard: name it by --shard")
@@ -196,6 +199,7 @@ def reset(
             raise _GroupError(f"{stream} has no shard {printable(', '.join(sorted(unknown)))}")
         store = _store(service, kind, table, seconds)
         chosen = [shard for shard in shards if not only or shard.shard_id in only]
+        check_stream(group, _name_of(stream), store.rows(group, shards))
         if execute:
             living = live_members(lambda: store.rows(group, shards), seconds)
             if living:
@@ -233,6 +237,10 @@ def _position(row: Row | None) -> str | None:
     return "SHARD_END" if row.lease.finished else row.position
 
 
+def _name_of(stream: str) -> str:
+    return stream.rpartition("/")[2] if stream.startswith("arn:") else stream
+
+
 def _store(service: _Service, kind: str, table: str | None, failover: float) -> Store:
     from fastkcl.kinesis.groups import DynamoDBStore, KCLStore, RedisStore, redis_client
 
@@ -260,11 +268,15 @@ def _explained(service: _Service, stream: str | None) -> Iterator[None]:
     """Turn what the services raise into one line."""
     from botocore.exceptions import BotoCoreError, ClientError
 
+    from fastkcl.kinesis.exceptions import AnotherStream, CheckpointTableError, ValidationError
+
     try:
         yield
+    except CheckpointTableError as error:
+        raise _GroupError(f"the group's table: {printable(str(error))}") from None
+    except (AnotherStream, ValidationError) as error:
+        raise _GroupError(printable(str(error))) from None
     except ClientError as error:
-        if error.operation_name in ("Scan", "UpdateItem"):
-            raise _GroupError(f"the group's table: {explain(error, None, service.endpoint_url)}") from None
         raise _GroupError(explain(error, stream, service.endpoint_url)) from None
     except (BotoCoreError, ConnectionError, OSError) as error:
         raise _GroupError(explain(error, stream, service.endpoint_url)) from None

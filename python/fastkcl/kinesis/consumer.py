@@ -243,15 +243,26 @@ class Consumer:
         await self.open()
 
     async def open(self) -> None:
-        """Connect, and look at the stream. Iterating does it, too, if nobody has.
+        """Connect, and list the stream's shards. Iterating does it, too, if nobody has.
+
+        With `skip_describe_stream` the shards are listed when the iteration begins.
 
         Raises:
             RuntimeError: it was closed.
+            AnotherStream: the checkpointer is for another stream.
             Exception: see `StreamClient.open`.
         """
         if self._is_closed:
             raise RuntimeError(f"the consumer of {self.stream_name} was closed: make another one")
+        if self._client.is_open:
+            return
         await self._client.open()
+        if not self._client.skip_describe_stream:
+            try:
+                await self._stream.refresh_shards()
+            except BaseException:
+                await self._client.close()
+                raise
 
     async def close(self) -> None:
         """Stop fetching, write the positions of what is acknowledged, and let go of the shards. Again, nothing happens.

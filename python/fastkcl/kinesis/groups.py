@@ -16,15 +16,19 @@ is never replaced; `live_members` says who it is that still writes.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from fastkcl.kinesis.checkpoints.base import SHARD_END, Place
+from fastkcl.kinesis.checkpoints.redis import server_options
+from fastkcl.kinesis.checkpoints.table_errors import account_of_arn, is_lasting
+from fastkcl.kinesis.exceptions import AnotherStream, CheckpointTableError
 from fastkcl.kinesis.topology import Shard
+from fastkcl.kinesis.trimmed import is_of_shard
 from fastkcl.leases import Lease
 from fastkcl.leases import dynamodb as dynamodb_leases
 from fastkcl.leases import kcl as kcl_leases
@@ -38,6 +42,7 @@ __all__ = [
     "Row",
     "Standing",
     "Store",
+    "check_stream",
     "live_members",
     "plan",
     "standings",
@@ -106,6 +111,24 @@ class Move:
 # Streams.
 
 
+def check_stream(group: str, stream: str, rows: Mapping[str, Row]) -> None:
+    """Refuse a group that is another stream's.
+
+    Args:
+        group: its name.
+        stream: the stream's name.
+        rows: of the group.
+
+    Raises:
+        AnotherStream: a row names another stream.
+    """
+    for shard_id, row in sorted(rows.items()):
+        if row.lease.stream not in (None, stream):
+            raise AnotherStream(
+                f"{group} keeps positions of stream {row.lease.stream}, and not of {stream}: {shard_id}"
+            )
+
+
 def standings(
     kinesis: Any,  # noqa: ANN401
     address: Mapping[str, str],
@@ -125,10 +148,19 @@ def standings(
         row = rows.get(shard.shard_id)
         position = None if row is None else SHARD_END if row.lease.finished else row.position
         behind = None
-        if position not in (None, SHARD_END, "AT_TIMESTAMP"):
+        if position not in (None, SHARD_END, "AT_TIMESTAMP") and _can_be_in(shard, str(position)):
             behind = _behind(kinesis, address, shard, str(position))
         found.append(Standing(shard, position, None if row is None else row.lease.holder, behind))
     return found
+
+
+def _can_be_in(shard: Shard, position: str) -> bool:
+    """Whether a position can be one of this shard."""
+    place, first = Place.parse(position), shard.starting_sequence_number
+    if place is None or first is None:
+        return True
+    last = int(shard.sequence_range.get("EndingSequenceNumber", place.sequence_number))
+    return is_of_shard(place.sequence_number, first) and int(first) <= int(place.sequence_number) <= last
 
 
 def _behind(kinesis: Any, address: Mapping[str, str], shard: Shard, position: str) -> float | None:  # noqa: ANN401
@@ -190,7 +222,11 @@ def plan(
         position = to if isinstance(to, str) else _position_at(kinesis, address, shard, to)
         if position == "AT_TIMESTAMP":
             raise ValueError("AT_TIMESTAMP is no position by itself: give the time")
-        Place.parse(position)
+        if not _can_be_in(shard, position):
+            raise ValueError(
+                f"{position} is no position in {shard.shard_id}, whose records have the numbers from "
+                f"{shard.starting_sequence_number} to {shard.sequence_range.get('EndingSequenceNumber', 'now')}"
+            )
         now = None if row is None else SHARD_END if row.lease.finished else row.position
         if now != position:
             moves.append(Move(shard, row, position))
@@ -225,28 +261,31 @@ def _has_later(kinesis: Any, address: Mapping[str, str], shard: Shard, moment: d
 def live_members(
     look: Callable[[], Mapping[str, Row]], failover: float, *, sleep: Callable[[float], None] = time.sleep
 ) -> set[str]:
-    """Who of a group lives: owners of leases that are renewed within the failover time. Waits for as long.
+    """Who of a group lives: owners that renew a lease within the failover time, or take one. Waits for as long.
 
     Args:
         look: reads the group's rows.
         failover: seconds after which a lease that stands still has no owner any more.
         sleep: waits.
     """
-    first = {key: row.lease for key, row in look().items() if row.lease.holder is not None and not row.lease.expired}
-    left = failover + 1.0
-    while first and left > 0:
+    first = _leases(look)
+    now, left = first, failover + 1.0
+    while left > 0 and any(lease.holder is not None and not lease.expired for lease in now.values()):
         sleep(min(1.0, left))
         left -= 1.0
-        now = {key: row.lease for key, row in look().items()}
-        moved = {
-            str(now[key].holder)
-            for key, lease in first.items()
-            if key in now and now[key].holder is not None and now[key].version != lease.version
-        }
+        now = _leases(look)
+        moved = {str(lease.holder) for key, lease in now.items() if lease.holder and _has_moved(first.get(key), lease)}
         if moved:
             return moved
-        first = {key: lease for key, lease in first.items() if key in now and now[key].holder is not None}
     return set()
+
+
+def _leases(look: Callable[[], Mapping[str, Row]]) -> dict[str, Lease]:
+    return {key: row.lease for key, row in look().items()}
+
+
+def _has_moved(before: Lease | None, now: Lease) -> bool:
+    return before is None or (before.holder, before.version) != (now.holder, now.version)
 
 
 # Stores.
@@ -323,7 +362,25 @@ class _Tables:
 
     def _items(self, group: str) -> list[dict[str, Any]]:
         pages = self._client.get_paginator("scan").paginate(TableName=self._name(group), ConsistentRead=True)
-        return [item for page in pages for item in page["Items"] if item[self.key]["S"].startswith("shardId-")]
+        with self._named(group):
+            items = [item for page in pages for item in page["Items"]]
+        if any("S" not in item.get(self.key, {}) for item in items):
+            raise self._error(group, "Scan", f"its items have no text {self.key}: it is no table of this kind")
+        return [item for item in items if item[self.key]["S"].startswith("shardId-")]
+
+    @contextmanager
+    def _named(self, group: str) -> Iterator[None]:
+        """Have errors of calls name the table."""
+        try:
+            yield
+        except self._client.exceptions.ClientError as error:
+            raise self._error(group, error.operation_name, str(error), is_lasting=is_lasting(error)) from error
+
+    def _error(self, group: str, operation: str, said: str, *, is_lasting: bool = True) -> CheckpointTableError:
+        table, account = self._name(group), account_of_arn(self._name(group)) or account_of_arn(said)
+        where = f"{operation} of DynamoDB table {table} in {self._client.meta.region_name}"
+        where += "" if account is None else f", account {account}"
+        return CheckpointTableError(f"{where}: {said}", operation, table, account, is_lasting=is_lasting)
 
     def _name(self, group: str) -> str:
         raise NotImplementedError
@@ -342,17 +399,18 @@ class _Tables:
         ]
         values = {f":{name}": value for name, value in set_.items()}
         values |= {f":seen_{name}": value for name, value in seen.items() if value is not None}
-        try:
-            self._client.update_item(
-                TableName=self._name(group),
-                Key={self.key: {"S": shard_id}},
-                UpdateExpression=_expression(set_, remove),
-                ConditionExpression=" AND ".join(conditions),
-                ExpressionAttributeNames=names,
-                ExpressionAttributeValues=values,
-            )
-        except self._client.exceptions.ConditionalCheckFailedException:
-            return False
+        with self._named(group):
+            try:
+                self._client.update_item(
+                    TableName=self._name(group),
+                    Key={self.key: {"S": shard_id}},
+                    UpdateExpression=_expression(set_, remove),
+                    ConditionExpression=" AND ".join(conditions),
+                    ExpressionAttributeNames=names,
+                    ExpressionAttributeValues=values,
+                )
+            except self._client.exceptions.ConditionalCheckFailedException:
+                return False
         return True
 
 
@@ -460,14 +518,8 @@ def redis_client() -> Any:  # noqa: ANN401
 
     Raises:
         ImportError: redis is not installed.
+        ValidationError: a variable that cannot be meant.
     """
     import redis
 
-    return redis.Redis(
-        host=os.environ.get("REDIS_HOST") or "localhost",
-        port=int(os.environ.get("REDIS_PORT") or 6379),
-        password=os.environ.get("REDIS_PASSWORD") or None,
-        db=int(os.environ.get("REDIS_DB") or 0),
-        socket_connect_timeout=5,
-        socket_timeout=10,
-    )
+    return redis.Redis(**server_options())

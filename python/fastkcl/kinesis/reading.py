@@ -196,10 +196,16 @@ class StreamReader:
             AnotherStream: the checkpointer is for another stream.
         """
         if None not in self._tasks:
-            if isinstance(self._checkpointer, BindsStream):
-                self._checkpointer.bind_stream(self._client.stream_name, self._client.region_name)
+            self._bind()
             self._share.join()
+            if self._options.iterator_type == "LATEST":  # an earlier list does not say what there is to be passed
+                self._list_is_old = True
+                self.topology.start_over()
             self._run(None, self._look_for_shards())
+
+    def _bind(self) -> None:
+        if isinstance(self._checkpointer, BindsStream):
+            self._checkpointer.bind_stream(self._client.stream_name, self._client.region_name)
 
     async def stop(self) -> None:
         """End all tasks; the shards stay allocated."""
@@ -269,9 +275,10 @@ class StreamReader:
 
         Raises:
             StreamDoesNotExist: there is no such stream.
-            AnotherStream: it was made again since the last list.
+            AnotherStream: it was made again since the last list, or the checkpointer is for another stream.
             ConnectionError: the service cannot be reached.
         """
+        self._bind()
         self._list_is_old = False
         try:
             shards = await self._client.list_shards()

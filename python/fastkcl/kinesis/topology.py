@@ -137,6 +137,10 @@ class Topology:
         for names in (self._finished, self._ended, self._followed):
             names &= known
 
+    def start_over(self) -> None:
+        """Nothing was begun yet: the next list is the first."""
+        self._at_first = None
+
     def add_children(self, children: Iterable[Shard]) -> None:
         """What GetRecords says at the end of a shard; a list may not have them yet."""
         for child in children:

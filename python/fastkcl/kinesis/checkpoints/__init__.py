@@ -13,6 +13,7 @@ imported by those that need them.
 
 from fastkcl.kinesis.checkpoints.base import (
     SHARD_END,
+    STANDALONE_STREAM_LABEL,
     BaseCheckPointer,
     BindsMetrics,
     CheckPointer,
@@ -29,6 +30,7 @@ from fastkcl.kinesis.checkpoints.redis import RedisCheckPointer
 
 __all__ = [
     "SHARD_END",
+    "STANDALONE_STREAM_LABEL",
     "BaseCheckPointer",
     "BindsMetrics",
     "CheckPointer",

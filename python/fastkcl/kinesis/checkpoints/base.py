@@ -28,13 +28,14 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from fastkcl.kinesis.exceptions import AnotherStream
+from fastkcl.kinesis.metrics import MetricsCollector, MetricType, get_metrics_collector
 
 if TYPE_CHECKING:
-    from fastkcl.kinesis.metrics import MetricsCollector
     from fastkcl.kinesis.topology import Shard
 
 __all__ = [
     "SHARD_END",
+    "STANDALONE_STREAM_LABEL",
     "BaseCheckPointer",
     "BindsMetrics",
     "BindsStream",
@@ -49,6 +50,8 @@ __all__ = [
 ]
 
 SHARD_END = "SHARD_END"
+STANDALONE_STREAM_LABEL = "<standalone>"
+"""The stream's name in counts of a checkpointer that no consumer has; async-kinesis' dashboards know it."""
 
 
 class Place(NamedTuple):
@@ -213,6 +216,8 @@ class SharesShards(Protocol):
 class BaseCheckPointer:
     """What checkpointers share: a name, an id, and counts of what was written.
 
+    Without a consumer, or `bind_metrics`, they count into the process's collector, for `STANDALONE_STREAM_LABEL`.
+
     Args:
         name: of the group of consumers that divide a stream.
         id: of this consumer in the group; the process id by default.
@@ -225,8 +230,8 @@ class BaseCheckPointer:
         self._name = name
         self._id = os.getpid() if id is None else id
         self._stream: str | None = None
-        self._metrics: MetricsCollector | None = None
-        self._labels: dict[str, str] = {}
+        self._metrics = get_metrics_collector()
+        self._labels = {"stream_name": STANDALONE_STREAM_LABEL}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.get_ref()!r})"
@@ -268,9 +273,5 @@ class BaseCheckPointer:
 
     def _count(self, shard_id: str, *, written: bool) -> None:
         """Count a position that was written, or could not be."""
-        if self._metrics is None:
-            return
-        from fastkcl.kinesis.metrics import MetricType
-
         outcome = MetricType.CONSUMER_CHECKPOINT_SUCCESS if written else MetricType.CONSUMER_CHECKPOINT_FAILURE
         self._metrics.increment(outcome, 1, {**self._labels, "shard_id": shard_id})

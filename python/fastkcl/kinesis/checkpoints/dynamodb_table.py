@@ -27,6 +27,7 @@ Item = Mapping[str, Mapping[str, Any]]
 
 FIRST_SECONDS = 8.0
 """Until a table that does not answer is said to be away."""
+FIRST_LOOKS = 8
 
 _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
@@ -107,11 +108,14 @@ class Table:
 
     async def read_all(self) -> list[Item]:
         """All items."""
-        client = await self._open()
         items: list[Item] = []
-        async for page in client.get_paginator("scan").paginate(TableName=self.name, ConsistentRead=True):
-            items += page["Items"]
-        return items
+        page: dict[str, Any] = {}
+        while True:
+            answer = await self._call("Scan", ConsistentRead=True, **page)
+            items += answer["Items"]
+            if "LastEvaluatedKey" not in answer:
+                return items
+            page = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
 
     async def put_new(self, key: str, item: Item) -> bool:
         """Write an item if there is none of its key; whether it was written."""
@@ -211,7 +215,8 @@ class Table:
         """Whether the table is there; a service that takes its time is waited for, and said to be away meanwhile."""
         looking = asyncio.create_task(self._is_there(client), name=f"look at table {self.name}")
         try:
-            await asyncio.wait([looking], timeout=FIRST_SECONDS)
+            for _ in range(FIRST_LOOKS):  # one long wait would count as silence what the program blocks the loop for
+                await asyncio.wait([looking], timeout=FIRST_SECONDS / FIRST_LOOKS)
             if not looking.done():
                 silence = TimeoutError(f"for {FIRST_SECONDS:g} s; it is waited for")
                 log.warning("%s", await self._named(silence, "DescribeTable"))
@@ -248,7 +253,7 @@ class Table:
 
     async def _make(self, client: Any) -> None:  # noqa: ANN401
         try:
-            await client.create_table(
+            answer = await client.create_table(
                 TableName=self.name,
                 KeySchema=[{"AttributeName": self._key, "KeyType": "HASH"}],
                 AttributeDefinitions=[{"AttributeName": self._key, "AttributeType": "S"}],
@@ -258,6 +263,7 @@ class Table:
             created = False  # by somebody else, just now
         else:
             created = True
+            self._account = account_of_arn(answer["TableDescription"].get("TableArn", ""))
         await client.get_waiter("table_exists").wait(TableName=self.name, WaiterConfig={"Delay": 1, "MaxAttempts": 60})
         if created and self._ttl is not None:
             try:

@@ -26,7 +26,7 @@ from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, ValidationEr
 from fastkcl.leases import Lease, Take
 from fastkcl.leases import redis as redis_leases
 
-__all__ = ["RedisCheckPointer"]
+__all__ = ["RedisCheckPointer", "server_options"]
 
 # KEYS[1] is the shard's; ARGV[1] is our ref.
 _READ = """
@@ -233,14 +233,25 @@ def _connect(is_cluster: bool) -> Any:  # noqa: ANN401
         from redis.asyncio.cluster import RedisCluster
     except ImportError as error:
         raise ImportError("RedisCheckPointer needs redis: pip install 'fastkcl[redis]'") from error
-    host = os.environ.get("REDIS_HOST") or "localhost"
-    port = _number("REDIS_PORT", 6379)
-    password = os.environ.get("REDIS_PASSWORD") or None
-    # A server that is gone must not hold a heartbeat for longer than a session lasts.
-    options: dict[str, Any] = {"password": password, "socket_connect_timeout": 5, "socket_timeout": 10}
-    if is_cluster:
-        return RedisCluster(host=host, port=port, **options)
-    return redis.Redis(host=host, port=port, db=_number("REDIS_DB", 0), **options)
+    options = server_options(is_cluster=is_cluster)
+    return RedisCluster(**options) if is_cluster else redis.Redis(**options)
+
+
+def server_options(*, is_cluster: bool = False) -> dict[str, Any]:
+    """The server that the environment names, as redis' clients take it.
+
+    Raises:
+        ValidationError: a variable that cannot be meant.
+    """
+    options = {
+        "host": os.environ.get("REDIS_HOST") or "localhost",
+        "port": _number("REDIS_PORT", 6379),
+        "password": os.environ.get("REDIS_PASSWORD") or None,
+        # A server that is gone must not hold a heartbeat for longer than a session lasts.
+        "socket_connect_timeout": 5,
+        "socket_timeout": 10,
+    }
+    return options if is_cluster else options | {"db": _number("REDIS_DB", 0)}
 
 
 def _number(variable: str, default: int) -> int:

@@ -21,7 +21,8 @@ from fastkcl.kinesis.exceptions import CheckpointTableError
 
 __all__ = ["account_of_arn", "account_of_key", "is_lasting", "is_unreachable", "table_error"]
 
-_ARN = re.compile(r"arn:[^:\s]*:(?:dynamodb|kinesis|iam|sts):[^:\s]*:(\d{12}):")
+_TABLE_ARN = re.compile(r"arn:[^:\s]*:dynamodb:[^:\s]*:(\d{12}):")
+_ARN = re.compile(r"arn:[^:\s]*:(?:kinesis|iam|sts):[^:\s]*:(\d{12}):")
 _STS_SECONDS = 2.0
 
 
@@ -55,7 +56,7 @@ async def table_error(
         endpoint: another DynamoDB than AWS.
         account: the table's, if an earlier answer has said it.
     """
-    account = account or await _account_of(error, session, region, endpoint)
+    account = account or account_of_arn(table) or await _account_of(error, session, region, endpoint)
     where = f"{region} at {endpoint}" if endpoint else region
     said = f"no answer: {error!r}" if is_unreachable(error) else str(error) or repr(error)
     return CheckpointTableError(
@@ -89,8 +90,8 @@ async def _account_of(error: BaseException, session: Any, region: str, endpoint:
 
 
 def account_of_arn(text: str) -> str | None:
-    """The account that the first ARN of a text names; None if the text names none."""
-    found = _ARN.search(text)
+    """The account that a text names by an ARN, a table's before that of the caller; None if it names none."""
+    found = _TABLE_ARN.search(text) or _ARN.search(text)
     return None if found is None else found[1]
 
 
