@@ -23,7 +23,7 @@ __all__ = ["account_of_arn", "account_of_key", "is_lasting", "is_unreachable", "
 
 _TABLE_ARN = re.compile(r"arn:[^:\s]*:dynamodb:[^:\s]*:(\d{12}):")
 _ARN = re.compile(r"arn:[^:\s]*:(?:kinesis|iam|sts):[^:\s]*:(\d{12}):")
-_STS_SECONDS = 2.0
+_STS_SECONDS = 4.0
 
 
 def is_lasting(error: BaseException) -> bool:
@@ -83,7 +83,8 @@ async def _account_of(error: BaseException, session: Any, region: str, endpoint:
                 return known
             from aiobotocore.config import AioConfig
 
-            config = AioConfig(connect_timeout=1, read_timeout=1, retries={"total_max_attempts": 1})
+            half = _STS_SECONDS / 2
+            config = AioConfig(connect_timeout=half, read_timeout=half, retries={"total_max_attempts": 1})
             async with session.create_client("sts", region_name=region, config=config) as sts:
                 return str((await sts.get_caller_identity())["Account"])
     return None
