@@ -79,6 +79,7 @@ fuzz fuzz-quick:
 
 # The first step compiles the tests, once for all workers; it is silent unless a module cannot be read.
 test-python: $(VENV)/.built
+	$(if $(filter system%,$(ROOM)),$(error make test-system runs tests/system))
 	said=$$($(BIN)/python -m pytest --collect-only -qq $(addprefix tests/,$(ROOM))) || { echo "$$said"; exit 1; }
 	$(PYTEST) $(addprefix tests/,$(ROOM))
 
