@@ -247,7 +247,7 @@ def test_back_off_doubles_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_pause_has_its_whole_length(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(100.0)
     monkeypatch.setattr(signals, "time", SimpleNamespace(monotonic=clock, sleep=clock.sleep))
-    SignalWatch(1).sleep(seconds)
+    SignalWatch(1).back_off(seconds, 0)
     assert clock.now == pytest.approx(100 + seconds)
 
 
