@@ -77,9 +77,10 @@ fuzz fuzz-quick:
 			|| exit 1; \
 	done
 
-# The first step compiles the tests, once for all workers.
+# The first step compiles the tests, once for all workers; it is silent unless a module cannot be read.
 test-python: $(VENV)/.built
-	$(BIN)/python -m pytest --collect-only -qq $(addprefix tests/,$(ROOM)) >/dev/null
+	$(if $(filter system%,$(ROOM)),$(error make test-system runs tests/system))
+	said=$$($(BIN)/python -m pytest --collect-only -qq $(addprefix tests/,$(ROOM))) || { echo "$$said"; exit 1; }
 	$(PYTEST) $(addprefix tests/,$(ROOM))
 
 # What has to die, hang or last: real daemons of KCL 3, 1.15 and 1.7 between local AWS and children of all kinds, chaos,

@@ -16,6 +16,7 @@ from paths import TESTS
 pytest_plugins = [
     "run_folder",
     "time_limits",
+    "no_skips",
     "services",
     "java_helpers",
     "original_async_kinesis",
@@ -66,16 +67,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     plugin = pyfuncitem.config.pluginmanager.get_plugin("logging-plugin")
     plugin.caplog_handler.setFormatter(plugin.formatter)
     return (yield)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """In CI a test that is skipped has failed: what it lacks is for tools/debian.sh to install."""
-    report = yield
-    if report.skipped and "CI" in os.environ and not hasattr(report, "wasxfail"):
-        report.outcome = "failed"
-        report.longrepr = f"skipped, which CI does not allow: {report.longrepr}"
-    return report
 
 
 def _is_empty_case_test(item: pytest.Item) -> bool:

@@ -85,6 +85,21 @@ class Ran:
 MESSAGES = [b"message %d" % number for number in range(7)]
 
 
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ({"batch_size": 0}, "batch_size=0, linger="),
+        ({"linger": -0.1}, "linger=-0.1: must be"),
+        ({"linger": float("nan")}, "linger=nan: must be"),
+        ({"response_timeout": 0}, "response_timeout=0: must be above 0"),
+        ({"response_timeout": float("inf")}, "response_timeout=inf: must be above 0"),
+    ],
+)
+def test_options_of_a_supervisor_that_cannot_be(option: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        Supervisor(command=["x"], **option)
+
+
 class TestConnection:
     """Both state tables against each other, without input or output."""
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import fastkcl
 import pytest
+from clocks import Clock
+from fastkcl import monitoring
 from fastkcl.monitoring import Metrics, Monitor, prometheus_text
 from kcl_helpers import (
     INITIALIZE,
@@ -51,6 +53,17 @@ def samples(text: str) -> dict[str, tuple[str, dict[str, str], float]]:
 
 
 # ---- values -----------------------------------------------------------------------------------------------------
+
+
+def test_no_age_is_negative_when_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(1000.0)
+    monkeypatch.setattr(monitoring.time, "time", clock)
+    metrics = Metrics({})
+    metrics.timestamp("last_checkpoint", "When.").touch()
+    clock.now += 5
+    assert metrics.to_dict() == {"last_checkpoint_age_seconds": 5}
+    clock.now -= 60
+    assert metrics.to_dict() == {"last_checkpoint_age_seconds": 0}
 
 
 def test_values_in_both_forms() -> None:

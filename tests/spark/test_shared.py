@@ -88,7 +88,7 @@ class Served:
             if self.fail is not None:
                 keeper.refuse(self.fail)
             else:
-                with subprocess.Popen(["sleep", "100"]) as jvm:
+                with subprocess.Popen(["sleep", "600"]) as jvm:
                     self.jvms.append(jvm)
                     keeper.serve(FakeSpark(jvm))  # type: ignore[arg-type]
                     jvm.kill()

@@ -5,8 +5,11 @@ from __future__ import annotations
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from clocks import Clock
+from fastkcl.stdio import signals
 from fastkcl.stdio.signals import SignalWatch
 from kcl_helpers import (
     LEASE_LOST,
@@ -238,6 +241,14 @@ def test_back_off_doubles_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None
     for attempt in (0, 1, 5, 16, 5000):
         SignalWatch(1).back_off(0.5, attempt)
     assert pauses == [0.5, 1.0, 16.0, 32768.0, 32768.0]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.5, 7.25])
+def test_a_pause_has_its_whole_length(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(100.0)
+    monkeypatch.setattr(signals, "time", SimpleNamespace(monotonic=clock, sleep=clock.sleep))
+    SignalWatch(1).back_off(seconds, 0)
+    assert clock.now == pytest.approx(100 + seconds)
 
 
 def test_an_ignored_signal_stays_ignored() -> None:

@@ -4,13 +4,14 @@ A pytest plugin, listed in conftest. The process that the user started makes a f
 all kinds land there (TMPDIR, ``tmp_path``), and whatever the tests start inherits the folder's name in its
 environment. At the end, when workers and shared servers are gone, no process may have that name, and the folder for
 temporary files is empty. Processes carry the test that started them (PYTEST_CURRENT_TEST), so the report can say which
-one it was.
+one it was. A process without that environment is known as a descendant of the process that ran its test.
 
 A run within a run (a test that starts pytest) uses the folder of the outer one.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -58,8 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if VARIABLE in os.environ or hasattr(config, "workerinput"):
         return
     made = Path(tempfile.mkdtemp(prefix="fastkcl-"))
-    (made / "tmp").mkdir()
     os.mkfifo(made / "alive")
+    (made / "tmp").mkdir()
     run = Run(made, os.open(made / "alive", os.O_RDWR))
     run.before = _files()
     os.environ[VARIABLE] = str(made)
@@ -72,10 +73,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
-    yield
     run = session.config.stash.get(_run, None)
     if run is None:
+        _note_descendants()
+        yield  # the process that started this worker may end it any time from here on
         return
+    yield
     os.close(run.alive)
     run.problems += _left_processes(run.folder)
     run.problems += [f"file: {path}" for path in sorted(_files() - run.before)]
@@ -91,7 +94,8 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
         if reporter is not None:
             reporter.write_line(f"the run's files are kept: {run.folder}")
     else:
-        shutil.rmtree(run.folder, ignore_errors=True)
+        # At once for runs beside this one, which know it by its FIFO.
+        shutil.rmtree(run.folder.rename(run.folder.with_name(f".{run.folder.name}")), ignore_errors=True)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -100,6 +104,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         del os.environ["TMPDIR"]
         del os.environ["SPARK_SUBMIT_OPTS"]
         tempfile.tempdir = None
+
+
+def _note_descendants() -> None:
+    """For the end of the run: when this process has ended, nobody can tell whose they were."""
+    (folder() / f"descendants-{os.getpid()}.json").write_text(json.dumps(_descendants()))
+
+
+def _descendants() -> dict[str, float]:
+    """The processes below this one: when each was created, by its id, as JSON has it."""
+    return {str(process.pid): process.create_time() for process in psutil.Process().children(recursive=True)}
 
 
 def _left_processes(folder: Path) -> list[str]:
@@ -111,13 +125,18 @@ def _left_processes(folder: Path) -> list[str]:
 
 
 def _processes_of(folder: Path) -> list[psutil.Process]:
+    below = _descendants()
+    for noted in folder.glob("descendants-*.json"):
+        below |= json.loads(noted.read_text())
     found = []
     mine = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     for process in psutil.process_iter():
         if process.pid in mine:
             continue
         try:
-            if process.environ().get(VARIABLE) == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
+            known = abs(below.get(str(process.pid), 0.0) - process.create_time()) < 2  # ids are used again
+            ours = known or process.environ().get(VARIABLE) == str(folder)
+            if ours and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except (psutil.Error, OSError):
             continue

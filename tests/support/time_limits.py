@@ -30,7 +30,7 @@ TAIL = 4_000
 
 _started: weakref.WeakSet[subprocess.Popen[Any]] = weakref.WeakSet()
 _popen_init = subprocess.Popen.__init__
-_real_stderr = os.dup(2)  # before anything is captured
+_real_stderr = pytest.StashKey[int]()
 
 
 def _note(process: subprocess.Popen[Any], *arguments: Any, **options: Any) -> None:
@@ -40,10 +40,12 @@ def _note(process: subprocess.Popen[Any], *arguments: Any, **options: Any) -> No
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "timeout(seconds): the test's own time limit")
+    config.stash[_real_stderr] = os.dup(2)  # here nothing is captured, as it is while conftest.py is read
     subprocess.Popen.__init__ = _note  # type: ignore[method-assign]
 
 
-def pytest_unconfigure() -> None:
+def pytest_unconfigure(config: pytest.Config) -> None:
+    os.close(config.stash[_real_stderr])
     subprocess.Popen.__init__ = _popen_init  # type: ignore[method-assign]
 
 
@@ -58,7 +60,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
 
     signal.signal(signal.SIGALRM, over)
     signal.setitimer(signal.ITIMER_REAL, settings.timeout)
-    faulthandler.dump_traceback_later(settings.timeout + LAST_GRACE, exit=True, file=_real_stderr)
+    faulthandler.dump_traceback_later(settings.timeout + LAST_GRACE, exit=True, file=item.config.stash[_real_stderr])
     return True
 
 
