@@ -303,13 +303,13 @@ def test_a_busy_program_is_no_table_that_is_away(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The answer is there, and the program has kept the event loop from reading it."""
-    monkeypatch.setattr(dynamodb_table, "FIRST_SECONDS", 0.4)
+    monkeypatch.setattr(dynamodb_table, "FIRST_SECONDS", 0.12)
 
     class Client:
         exceptions = type("Exceptions", (), {"ResourceNotFoundException": LookupError})
 
         async def describe_table(self, TableName: str) -> dict[str, Any]:  # noqa: N803
-            asyncio.get_running_loop().call_soon(time.sleep, 0.6)
+            asyncio.get_running_loop().call_soon(time.sleep, 0.15)
             for _ in range(20):  # of the loop's turns that reading an answer takes
                 await asyncio.sleep(0)
             keys = [{"AttributeName": "shard_id", "KeyType": "HASH"}]
