@@ -65,17 +65,19 @@ test-asan:
 # in target/fuzz/artifacts, and becomes a case.
 FUZZ_TARGETS := line base64 framing frames get_records kpl markers paths finish aggregates batches
 FUZZ_SECONDS ?= 3600
+FUZZ_JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 fuzz-quick: FUZZ_SECONDS = 60
 fuzz fuzz-quick:
 	command -v cargo-fuzz >/dev/null || cargo install --quiet --locked --version 0.13.2 cargo-fuzz
 	$(PYTHON) tools/fuzz_seeds.py target/fuzz/seeds
-	for target in $(FUZZ_TARGETS); do \
-		mkdir -p target/fuzz/corpus/$$target target/fuzz/artifacts/$$target && \
-		RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir rust/fuzz --target-dir target/fuzz $$target \
-			target/fuzz/corpus/$$target target/fuzz/seeds/$$target -- -max_total_time=$(FUZZ_SECONDS) \
-			-dict=rust/fuzz/tokens.dict -artifact_prefix=target/fuzz/artifacts/$$target/ -print_final_stats=1 \
-			|| exit 1; \
-	done
+	RUSTC_BOOTSTRAP=1 cargo fuzz build --fuzz-dir rust/fuzz --target-dir target/fuzz
+	$(MAKE) --jobs=$(FUZZ_JOBS) --output-sync=target FUZZ_SECONDS=$(FUZZ_SECONDS) $(FUZZ_TARGETS:%=fuzz-target-%)
+
+fuzz-target-%:
+	mkdir -p target/fuzz/corpus/$* target/fuzz/artifacts/$*
+	RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir rust/fuzz --target-dir target/fuzz $* \
+		target/fuzz/corpus/$* target/fuzz/seeds/$* -- -max_total_time=$(FUZZ_SECONDS) \
+		-dict=rust/fuzz/tokens.dict -artifact_prefix=target/fuzz/artifacts/$*/ -print_final_stats=1
 
 # The first step compiles the tests, once for all workers; it is silent unless a module cannot be read.
 test-python: $(VENV)/.built
@@ -111,7 +113,7 @@ bench-codec: bench
 
 # Equal results only, no times, in a minute. The Spark suite is left out: it compares its tables whenever it runs.
 bench-quick: $(VENV)/.built
-	$(BIN)/python -m pytest bench --benchmark-disable -q --ignore=bench/test_bench_spark.py
+	$(BIN)/python -m pytest bench --benchmark-disable -q --ignore=bench/test_bench_spark.py --numprocesses=2 --dist=worksteal
 
 lint: $(VENV)/.built
 	cargo fmt --all --check
