@@ -751,7 +751,7 @@ class EndLineFramer:
             DecodeError: a frame that is too long (kind frame_too_long).
         """
     def finish(self) -> tuple[bytes, bool] | None:
-        """End of input: the frame that is open, None if there is none or it is blank.
+        """End of input: the open frame; None if no frame is open, or it is blank.
 
         Raises:
             DecodeError: it is too long (kind frame_too_long).
@@ -806,7 +806,7 @@ class GetRecordsAnswer:
         """The shards that follow, at the end of a closed shard; else none."""
     @property
     def records_span(self) -> tuple[int, int]:
-        """Where the value of Records stands in the body: its first byte, and the one behind it."""
+        """Where the value of Records stands in the body: its first byte, and the one after it."""
 
 def decode_get_records(
     body: Buffer, content_type: str = "application/x-amz-json-1.1", *, shard_id: str | None = None

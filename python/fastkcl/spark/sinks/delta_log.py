@@ -65,7 +65,7 @@ def versions(names: Sequence[str]) -> list[int]:
 def newest_checkpoint(log: Path, names: Sequence[str]) -> tuple[int, list[str]]:
     """The newest checkpoint's version and the names of its files, of the names that a log has; -1 if there is none.
 
-    A file of 0 bytes is none, as for deltalake, nor is what is no file.
+    A file of 0 bytes does not count, as for deltalake. Only regular files count.
     """
     found: dict[int, list[str]] = {}
     for name in names:
@@ -145,7 +145,7 @@ def _lack(text: bytes) -> str | None:
 
 
 def log_damage(log: Path) -> list[str]:
-    """What is wrong with the entries behind the newest checkpoint, or with those from the beginning on.
+    """What is wrong with the entries after the newest checkpoint, or with those from the beginning on.
 
     Also what is no file, whichever entry or checkpoint it is in the place of.
     """
