@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
+from run_folder import spark_options
 from services import shared
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def mortal_jvms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For a test that kills JVMs: they leave their temporary files behind, so these are in the test's folder."""
     folder = tmp_path / "jvm-tmp"
     folder.mkdir()
-    monkeypatch.setenv("SPARK_SUBMIT_OPTS", f"-Djava.io.tmpdir={folder}")
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", spark_options(folder))
 
 
 _numbers = itertools.count()
