@@ -4,6 +4,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Modules are compiled once, not by each of the many processes of the tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
@@ -29,7 +31,7 @@ demo: $(VENV)/.built
 ROOM ?=
 ORDER ?=
 SEED ?= $(shell date +%s)
-WORKERS ?= 6
+WORKERS ?= 8
 PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal --durations=20 \
 	$(if $(filter random,$(ORDER)),-p randomly --randomly-seed=$(SEED))
 
@@ -75,7 +77,9 @@ fuzz fuzz-quick:
 			|| exit 1; \
 	done
 
+# The first step compiles the tests, once for all workers.
 test-python: $(VENV)/.built
+	$(BIN)/python -m pytest --collect-only -qq $(addprefix tests/,$(ROOM)) >/dev/null
 	$(PYTEST) $(addprefix tests/,$(ROOM))
 
 # What has to die, hang or last: real daemons of KCL 3, 1.15 and 1.7 between local AWS and children of all kinds, chaos,
@@ -91,8 +95,9 @@ test-long: WORKERS = 3
 test-long: $(VENV)/.built
 	$(BIN)/python -c 'from fastkcl.daemon.jars import *; [find_jars(one, environ={}) for one in VERSIONS if one.is_1]'
 	$(MAKE) test-paths
-	FASTKCL_CHAOS_RUNS=50 $(PYTEST) -m 'system' tests/system
-	FASTKCL_POWER_CUTS=2500 $(PYTEST) tests/spark/test_power_cuts.py
+	FASTKCL_CHAOS_RUNS=50 FASTKCL_GROUP_RUNS=20 $(PYTEST) -m 'system' tests/system
+	FASTKCL_LEASE_SEEDS=3000 $(PYTEST) tests/leases
+	FASTKCL_POWER_CUTS=2500 $(PYTEST) tests/system/test_power_cuts.py
 
 # All suites, about an hour; some of them: make bench BENCH="decode pipe". The figures into docs/performance.md too:
 # make bench BENCH=--write.

@@ -79,6 +79,10 @@ _FIGURES = {
         ("seconds", "ms from the first byte of a line to its status", 1e3),
         ("cpu_of_line", "CPU of the child for a line and the silence after it, ms", 1e3),
     ],
+    "group": [
+        ("records_a_second", "records a second", 1.0),
+        ("gap_seconds", "s from a kill until its shards are read again, failover 3 s", 1.0),
+    ],
     "typed payloads": [*_SECONDS, ("cpu_seconds_of_all", "CPU of all, ms", 1e3)],
 }
 """What is shown of a suite whose name begins so: figure, title, scale."""

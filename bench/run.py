@@ -23,6 +23,7 @@ SUITES = {
     "decode": "a line in memory to pyarrow, by profile and by size of a record",
     "get_records": "a GetRecords answer in memory to pyarrow, beside botocore's parser",
     "kinesis": "consumer and producer beside async-kinesis",
+    "group": "four members of a group, and one that is killed",
     "frames": "frames of ProcessV1 to objects of Python",
     "pipe": "children on pipes",
     "child": "time to the status, start-up, memory, idle children",

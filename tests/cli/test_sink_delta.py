@@ -132,6 +132,16 @@ def test_a_log_that_was_cleaned_up(tmp_path: Path) -> None:
     assert "  commits         1 in the log that is left\n" in done.stdout
 
 
+def test_a_clean_up_that_a_power_cut_has_interrupted(tmp_path: Path) -> None:
+    """Some of the names that it has removed are there again."""
+    table = write(tmp_path, (1, 4), (5, 8), (9, 12))
+    DeltaTable(table).create_checkpoint()
+    for version in (1, 2):
+        (table / "_delta_log" / f"{version:020d}.json").unlink()
+    code, found = inspect_one(table)
+    assert (code, found) == (0, {**SOUND, **facts(1, 4, 1, 12), "all_commits": False, "rows": 12})
+
+
 def test_a_transformation_that_leaves_no_row(tmp_path: Path) -> None:
     def none(df: Any) -> Any:
         df.write = FakeWriter(df.table.slice(0, 0), 1)
@@ -204,6 +214,28 @@ def test_what_is_wrong_is_told(tmp_path: Path, damage: Callable[[Path], None], e
     damage(table)
     code, found = inspect_one(table)
     assert (code, found) == (1, {**SOUND, **facts(3, 12, 1, 12), "ok": False, **expected})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows": 1.5},
+        {"rows": "4"},
+        {"stream": ["clicks"]},
+        {"shard": 7},
+        {"upto": 12},
+        {"upto": "start"},
+        {"after": None},
+        {"after": "9" * 5000 + "x"},
+    ],
+    ids=str,
+)
+def test_what_a_hostile_commit_says_is_told(tmp_path: Path, change: dict[str, Any]) -> None:
+    table = write(tmp_path, (1, 4))
+    edit_commits(table, lambda about: about.update(change))
+    code, report = inspect(table)
+    assert (code, report["ok"]) == (1, False)
+    assert "1.json: what a DeltaSink says there is damaged" in report["damage"][0]
 
 
 def test_a_missing_file(tmp_path: Path) -> None:

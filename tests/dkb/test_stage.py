@@ -293,6 +293,16 @@ class TestFiles:
         assert "process failed" in told
         assert list((tmp_path / "out").iterdir()) == []
 
+    @pytest.mark.parametrize(("end", "code"), [("raise", 1), ("exit", 3), ("return", 1)])
+    def test_a_forked_child_leaves_the_files_alone(self, end: str, code: int, tmp_path: Path) -> None:
+        """Whatever has brought it back, its parent reads on and writes each result once."""
+        (tmp_path / "a.txt").write_text("1\nfork\n2\n3\n")
+        found, told = run(tmp_path, message_type="text", behaviour=f"fork and {end}")
+        assert (found, f"fork {code}\n" in told) == (0, True), told
+        assert ("a forked child came back into the stage of its parent" in told) is (end == "return")
+        assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.txt"]
+        assert (tmp_path / "out/a.txt").read_text() == "1\nfork\n2\n3\n"
+
     @pytest.mark.parametrize(
         ("arguments", "code", "says"),
         [

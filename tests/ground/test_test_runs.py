@@ -23,6 +23,8 @@ LISTED = {
     "support/waiting.py": "step: between two looks of a wait for an event",
     "kcl/test_run.py": "seconds: the sleep that a test puts in the place of a longer one",
     "ground/test_test_runs.py": "this file",
+    "kinesis/test_balance.py": "1.1 s: a table stamps renewals with whole seconds, and two are to differ",
+    "kinesis/test_busy.py": "1 s: a body of a loop that blocks, which is the subject",
 }
 """Files with other sleeps than hangs and those below 0.2 s, and why."""
 

@@ -205,6 +205,11 @@ QUESTIONS = {
     "input()": "user code has asked for input",
     "input('name? ')": "user code has asked for input",
     "list(map(input, ['name? ']))": "user code has asked for input",
+    "\n  try: input()\n  except EOFError: raise RuntimeError('aborted') from None": "user code has asked for input",
+    "\n  try: input()\n  except EOFError as e: raise RuntimeError('aborted') from e": "user code has asked for input",
+    "\n  try: input()\n  except EOFError: raise RuntimeError('aborted')": "user code has asked for input",
+    "\n  try: input()\n  except EOFError as e: raise ExceptionGroup('all', [e])": "user code has asked for input",
+    "\n  try:\n    breakpoint()\n    x = 1\n  finally: 1 / 0": "a debugger has quit",
 }
 
 
@@ -224,7 +229,14 @@ def test_who_asks_a_person_stops(question: str, on_error: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "other", ["raise EOFError", "pickle.loads(b'')", "raise EOFError('of a file')", "open(os.devnull).readline()[0]"]
+    "other",
+    [
+        "raise EOFError",
+        "pickle.loads(b'')",
+        "raise EOFError('of a file')",
+        "open(os.devnull).readline()[0]",
+        "\n  try: input()\n  except EOFError: pass\n  raise ValueError",
+    ],
 )
 def test_another_end_of_file_is_an_error_like_others(other: str, tmp_path: Path) -> None:
     with Child(tmp_path, f"def process_records(self, i): {other}") as child:
@@ -415,3 +427,11 @@ def test_which_way_lines_are_read_is_said_on_request(asked: str, what: str, tmp_
         ended = child.play()
     lines = {"FASTKCL_VERBOSE": f"fastkcl: {said}\n", "DEBUG": f"DEBUG:fastkcl:{said}\n", "nobody": ""}
     assert (ended.exit, ended.stderr) == (0, lines[asked])
+
+
+@pytest.mark.parametrize("what", ["untouched", "a method"])
+def test_which_way_is_not_said_to_the_daemon(what: str, tmp_path: Path) -> None:
+    source = f"import logging\nlogging.basicConfig(level='DEBUG', stream=sys.stdout)\n{WAYS[what][0]}"
+    with Child(tmp_path, source) as child:
+        ended = child.play()
+    assert (ended.exit, ended.stdout, ended.stderr) == (0, b"", f"DEBUG:fastkcl:{WAYS[what][1]}\n")

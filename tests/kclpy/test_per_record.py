@@ -314,7 +314,9 @@ def test_an_own_should_checkpoint_does_not_go_on_after_the_lease_has_moved() -> 
     assert checkpointer.calls == [("1", 0)]
 
 
-@pytest.mark.parametrize("method", ["process_record", "should_checkpoint", "before_checkpoint", "after_checkpoint"])
+@pytest.mark.parametrize(
+    "method", ["process_record", "should_checkpoint", "before_checkpoint", "after_checkpoint", "checkpoint"]
+)
 def test_a_method_that_would_only_make_a_coroutine(method: str) -> None:
     """Nothing is processed, and what was delivered is never checkpointed, whoever goes on after the errors."""
 
@@ -327,6 +329,34 @@ def test_a_method_that_would_only_make_a_coroutine(method: str) -> None:
         feed(processor, checkpointer, 1)
     request_shutdown(processor, checkpointer)
     assert (processor.seen, checkpointer.calls) == ([], [])
+
+
+@pytest.mark.parametrize(("method", "calls"), [("should_checkpoint", 1), ("checkpoint", 2), ("before_checkpoint", 3)])
+def test_a_method_that_hides_a_coroutine_lets_nothing_be_checkpointed(method: str, calls: int) -> None:
+    """What `before_checkpoint` should have flushed is covered by no checkpoint."""
+
+    async def deferred() -> None: ...
+
+    processor, checkpointer = started(records_per_checkpoint=1), FakeCheckpointer()
+    setattr(processor, method, lambda *arguments: deferred())
+    for call in (
+        lambda: feed(processor, checkpointer, 1),
+        lambda: request_shutdown(processor, checkpointer),
+        lambda: end_shard(processor, checkpointer),
+    )[:calls]:
+        with pytest.raises(TypeError, match=f"Collector.{method} returned an object of type coroutine"):
+            call()
+    assert checkpointer.calls == []
+
+
+def test_an_after_hook_that_hides_a_coroutine_is_an_error() -> None:
+    async def deferred() -> None: ...
+
+    processor = started(records_per_checkpoint=1)
+    processor.after_checkpoint = lambda *place: deferred()  # type: ignore[assignment,func-returns-value,return-value]
+    for call in (lambda: feed(processor, FakeCheckpointer(), 1), lambda: end_shard(processor, FakeCheckpointer())):
+        with pytest.raises(TypeError, match="Collector.after_checkpoint returned an object of type coroutine"):
+            call()
 
 
 def test_two_thousand_records_and_an_own_should_checkpoint() -> None:

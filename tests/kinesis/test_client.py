@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from aiobotocore.session import get_session
 from botocore.exceptions import ClientError, EndpointConnectionError
 from fastkcl.kinesis.client import Backoff, Failure, ReconnectPolicy, StreamClient, error_code, failure_of
 from fastkcl.kinesis.exceptions import StreamDoesNotExist, StreamExists, StreamShardLimit, StreamStatusInvalid
+from fastkcl.kinesis.sessions import new_session
 from fastkcl.local_aws import Fault, LocalAws
 from kinesis_helpers import environment as environment  # a fixture
 from local_aws_helpers import SHARD_0, make_stream, new_name, server_of
@@ -35,7 +37,9 @@ def client_error(code: str, status: int = 400) -> ClientError:
         (client_error("InternalFailure", 500), Failure.UNAVAILABLE, None),
         (client_error("ServiceUnavailable", 503), Failure.UNAVAILABLE, None),
         (client_error("Whatever", 502), Failure.UNAVAILABLE, None),
-        (client_error("AccessDeniedException"), Failure.OTHER, None),
+        (client_error("AccessDeniedException"), Failure.DENIED, None),
+        (client_error("ExpiredTokenException"), Failure.DENIED, None),
+        (client_error("InvalidArgumentException"), Failure.OTHER, None),
         (client_error("", 400), Failure.OTHER, "Unknown"),
         (EndpointConnectionError(endpoint_url="http://x"), Failure.UNAVAILABLE, "EndpointConnectionError"),
         (TimeoutError(), Failure.UNAVAILABLE, "TimeoutError"),
@@ -253,3 +257,15 @@ def test_a_client_that_is_not_open() -> None:
     client = StreamClient("orders")
     with pytest.raises(RuntimeError, match="not open"):
         asyncio.run(client.list_shards())
+
+
+def test_sessions_share_what_botocore_reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Unless it reads elsewhere; what else a session has is its own."""
+    one, other = new_session(), new_session()
+    assert one.get_component("data_loader") is other.get_component("data_loader")
+    one.set_config_variable("region", "eu-west-1")
+    assert other.get_config_variable("region") != "eu-west-1"
+    monkeypatch.setenv("AWS_DATA_PATH", str(tmp_path))
+    loader = new_session().get_component("data_loader")
+    assert loader is not one.get_component("data_loader")
+    assert str(tmp_path) in loader.search_paths

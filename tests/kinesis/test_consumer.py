@@ -844,6 +844,37 @@ def test_it_does_not_end_while_the_service_is_away(own_aws: LocalAws, stream: st
     assert_each_once(items, 1, 2)
 
 
+def endings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if "iteration ends" in record.message]
+
+
+def test_it_does_not_end_before_the_tip(aws: LocalAws, stream: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It is asked once a second for one record, and waits for each longer than its idle_timeout."""
+    caplog.set_level("INFO", "fastkcl")
+    put(aws, stream, numbered(1, 4))
+    assert_each_once(consume(stream, record_limit=1, shard_fetch_rate=1, idle_timeout=0.2), 1, 4)
+    assert endings(caplog) == [f"{stream}: the iteration ends: nothing has come for 0.2 s; shards at their tips: 1"]
+
+
+def test_a_shard_that_is_behind_keeps_others_from_ending(aws: LocalAws, caplog: pytest.LogCaptureFixture) -> None:
+    stream = make_stream(aws, 4)
+    put(aws, stream, numbered(1, 4))
+    assert_each_once(consume(stream, record_limit=1, shard_fetch_rate=1, idle_timeout=0.2), 1, 4)
+
+
+def test_one_line_says_that_it_was_closed(aws: LocalAws, stream: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "fastkcl")
+
+    async def use(consumer: Consumer) -> list[Any]:
+        reading = asyncio.create_task(take_all(consumer))
+        await consumer.wait_ready()
+        await consumer.close()
+        return await reading
+
+    assert consume(stream, use, idle_timeout=None) == []
+    assert endings(caplog) == [f"{stream}: the iteration ends: the consumer is closed"]
+
+
 def test_iterating_opens_it(aws: LocalAws, stream: str) -> None:
     put(aws, stream, numbered(1, 2))
 
@@ -966,7 +997,7 @@ def test_two_ways_to_write_positions_exclude_each_other() -> None:
     class Manual(MemoryCheckPointer):
         auto_checkpoint = False
 
-    with pytest.raises(ValueError, match="exclude each other"):
+    with pytest.raises(ValueError, match="mutually exclusive"):
         Consumer("orders", checkpointer=Manual(), checkpoint_interval=1)
 
 

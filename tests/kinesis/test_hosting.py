@@ -130,6 +130,16 @@ def texts(aws: LocalAws, stream: str, *data: str) -> None:
     client(aws).put_records(StreamName=stream, Records=[{"Data": each.encode(), "PartitionKey": "k"} for each in data])
 
 
+def test_it_does_not_end_before_the_tip(aws: LocalAws, stream: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The shard is asked once a second for one record, and waits for each longer than the run's idle_timeout."""
+    caplog.set_level("INFO", "fastkcl")
+    put(aws, stream, numbered(1, 3))
+    log: list[Any] = []
+    run(stream, lambda: Told(log), record_limit=1, shard_fetch_rate=1, idle_timeout=0.2)
+    assert names(log).count("batch") == 3
+    assert sum("the run ends: nothing has come for 0.2 s" in record.message for record in caplog.records) == 1
+
+
 def test_a_life(aws: LocalAws, stream: str) -> None:
     texts(aws, stream, "1", "2")
     log: list[Any] = []

@@ -12,7 +12,7 @@ from fastkcl.kinesis import JsonLineProcessor, JsonProcessor, KPLStringProcessor
 from fastkcl.kinesis.checkpoints import Place
 from fastkcl.kinesis.client import Failure
 from fastkcl.kinesis.delivery import EXHAUSTED, BatchDelivery, ItemDelivery, RecordError
-from fastkcl.kinesis.fetch import MAX_FAILURES, FetchPolicy, Next, Start, whole_records
+from fastkcl.kinesis.fetch import ABSENCE_SECONDS, MAX_FAILURES, FetchPolicy, Next, Start, whole_records
 from fastkcl.kinesis.positions import Handed, Positions
 from fastkcl.kinesis.record_queue import Fetched, RecordQueue
 
@@ -71,7 +71,7 @@ TABLE = [
     (Failure.THROTTLED, True, Next.AGAIN, 0.25),
     (Failure.EXPIRED_ITERATOR, False, Next.NEW_ITERATOR, 0),
     (Failure.NOT_FOUND, False, Next.NEW_ITERATOR, 0),
-    (Failure.NOT_FOUND, True, Next.SHARD_GONE, 0),
+    (Failure.NOT_FOUND, True, Next.LOOK, 0),
     (Failure.UNAVAILABLE, False, Next.AGAIN, 0.25),
     (Failure.OTHER, False, Next.AGAIN, 0.25),
     (Failure.OTHER, True, Next.AGAIN, 0.25),
@@ -94,6 +94,28 @@ def test_ten_in_a_row_are_too_many(failure: Failure) -> None:
     assert steps.index(Next.GIVE_UP) == MAX_FAILURES - 1 == 9
 
 
+def test_a_shard_is_gone_when_two_lists_in_a_row_do_not_have_it() -> None:
+    policy = FetchPolicy()
+    assert policy.looked(is_listed=False) == (Next.AGAIN, ABSENCE_SECONDS)
+    assert policy.looked(is_listed=True) == (Next.AGAIN, 0.25)
+    assert policy.looked(is_listed=False).next is Next.AGAIN
+    policy.succeeded()
+    assert [policy.looked(is_listed=False).next for _ in range(2)] == [Next.AGAIN, Next.SHARD_GONE]
+
+
+def test_a_listed_shard_is_never_gone() -> None:
+    policy = FetchPolicy()
+    steps = [policy.looked(is_listed=True).next for _ in range(MAX_FAILURES)]
+    assert steps == [Next.AGAIN] * (MAX_FAILURES - 1) + [Next.GIVE_UP]
+
+
+def test_what_is_denied_is_said_after_four_seconds() -> None:
+    policy = FetchPolicy()
+    steps = [policy.failed(Failure.DENIED, of_iterator=True) for _ in range(5)]
+    assert [step.next for step in steps] == [Next.AGAIN] * 4 + [Next.GIVE_UP]
+    assert sum(step.pause for step in steps) == 3.75
+
+
 def test_throttling_is_waited_for_without_end() -> None:
     policy = FetchPolicy()
     pauses = [policy.failed(Failure.THROTTLED).pause for _ in range(50)]
@@ -106,7 +128,7 @@ def test_throttling_is_waited_for_without_end() -> None:
 def test_requests_of_iterators() -> None:
     assert Start("TRIM_HORIZON").request == {"ShardIteratorType": "TRIM_HORIZON"}
     after = Start("LATEST", place=Place("5")).request
-    assert after == {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": "5"}
+    assert after == {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "StartingSequenceNumber": "5"}
     inside = Start("LATEST", place=Place("5", 2)).request
     assert inside == {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "StartingSequenceNumber": "5"}
 

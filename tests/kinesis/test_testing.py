@@ -90,7 +90,7 @@ def test_the_backend() -> None:
     assert MockKinesisBackend.create_stream("orders") is not stream
     MockKinesisBackend.reset()
     assert not MockKinesisBackend.stream_exists("orders")
-    with pytest.raises(KeyError, match="there is no stream 'orders'"):
+    with pytest.raises(KeyError, match="stream 'orders' does not exist"):
         MockKinesisBackend.get_stream("orders")
 
 
@@ -294,7 +294,9 @@ def test_order_within_keys(records: list[tuple[str, int]], fails: bool) -> None:
         assert_shard_ordering(iter(records), lambda record: record[0], lambda record: record[1])
 
     if fails:
-        with pytest.raises(AssertionError, match=re.escape("record 2 of key 'a' has 1, after one that has 2")):
+        with pytest.raises(
+            AssertionError, match=re.escape("records of key 'a' are not in order: record 2 has 1, after one that has 2")
+        ):
             check()
     else:
         check()

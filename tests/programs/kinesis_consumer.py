@@ -1,10 +1,13 @@
 """A consumer in a process of its own: writes down each record before it asks for the next one, until it is killed.
 
 kinesis_consumer.py STREAM KIND ID OUT [LIMIT]     KIND: redis, dynamodb or kcl; LIMIT: of its shards
+
+FAILOVER: seconds, 6 by default; OPTIONS: of the checkpointer besides, in JSON.
 """
 
 import asyncio
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -13,12 +16,14 @@ from fastkcl.kinesis import Consumer, DynamoDBCheckPointer, KCLCheckPointer, Red
 
 STREAM, KIND, ID, OUT, *LIMIT = sys.argv[1:]
 KINDS = {"redis": RedisCheckPointer, "dynamodb": DynamoDBCheckPointer, "kcl": KCLCheckPointer}
+FAILOVER = float(os.environ.get("FAILOVER", "6"))
+OPTIONS = json.loads(os.environ.get("OPTIONS", "{}"))
 
 
 async def main():
     consumer = Consumer(
         STREAM,
-        checkpointer=KINDS[KIND](STREAM, id=ID, session_timeout=6, heartbeat_frequency=1),
+        checkpointer=KINDS[KIND](STREAM, id=ID, session_timeout=FAILOVER, heartbeat_frequency=FAILOVER / 3, **OPTIONS),
         processor=StringProcessor(),
         output="records",
         idle_timeout=None,

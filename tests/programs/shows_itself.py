@@ -41,7 +41,7 @@ if __name__ == "__main__":
             "cached": __cached__,
             "doc": __doc__,
             "builtins": __builtins__.__name__,
-            "globals": sorted(set(globals()) - {"__annotations__"}),
+            "globals": sorted(globals()),
             "is_main": __main__ is sys.modules["__main__"] and vars(__main__) is globals(),
             "pickled": type(pickle.loads(pickle.dumps(Mine()))) is Mine,
             "frame": last_frame(),

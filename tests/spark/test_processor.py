@@ -459,9 +459,9 @@ class TestBehind:
 
         feeder = threading.Thread(target=feed)
         feeder.start()
-        wait_until(lambda: len(most) == 5, "five batches", seen=lambda: most)
+        wait_until(lambda: most and most[-1] > 4 * size, "as many batches as may be held", seen=lambda: most)
         wait_until_idle(os.getpid(), feeder.native_id)
-        assert len(most) == 5  # the sixth waits for the write
+        assert len(most) < 10  # the next one waits for the write; a batch is as large as the memory it has got
         writes.gate.set()
         feeder.join(PATIENCE)
         assert len(most) == 29

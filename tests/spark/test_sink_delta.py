@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -543,13 +544,15 @@ def test_an_entry_that_is_damaged_is_told(tmp_path: Path, how: str, version: int
             sink.write(rows(10, 12), SESSION)
 
 
-def with_checkpoints(folder: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaSink:
+def with_checkpoints(folder: Path, monkeypatch: pytest.MonkeyPatch, expected: Sequence[int] = (4, 8)) -> DeltaSink:
     """Versions 0 to 9, with checkpoints of 4 and 8."""
     monkeypatch.setattr(delta_module, "_CHECKPOINT_INTERVAL", 4)
     sink, _ = opened(folder)
     for number in range(1, 10):
         sink.write(rows(number, number), SESSION)
-    assert [int(path.name[:20]) for path in sorted((folder / "_delta_log").glob("*.checkpoint.parquet"))] == [4, 8]
+    assert [int(path.name[:20]) for path in sorted((folder / "_delta_log").glob("*.checkpoint.parquet"))] == list(
+        expected
+    )
     return sink
 
 
@@ -589,6 +592,39 @@ def test_a_checkpoint_in_the_place_of_an_empty_one_is_whole(tmp_path: Path, monk
     assert there.stat().st_size > 0
     assert inspect_table(tmp_path).ok
     assert stored(tmp_path) == list(range(1, 14))
+
+
+@pytest.mark.parametrize("where", ["elsewhere", "table/_fastkcl_checkpoints"])
+def test_nothing_of_others_is_removed_where_checkpoints_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    (tmp_path / "table").mkdir()
+    letters = tmp_path / where / "letters"
+    letters.mkdir(parents=True)
+    ours = tmp_path / where / "0123456789abcdef"
+    ours.mkdir()
+    for folder in (letters, ours):
+        os.utime(folder, (0, 0))
+    if where == "elsewhere":
+        (tmp_path / "table" / "_fastkcl_checkpoints").symlink_to(tmp_path / where)
+    with_checkpoints(tmp_path / "table", monkeypatch, [4, 8] if where != "elsewhere" else [])
+    assert (letters.exists(), ours.exists()) == (True, where == "elsewhere")
+    assert ("leads elsewhere" in caplog.text) is (where == "elsewhere")
+
+
+HOSTILE = [b'{"version": 1e999}', b"[" * 100_000, b'{"version": [8]}', b'{"version": "x"}', b"8", b"\xff"]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_hostile_name_of_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
+    with_checkpoints(tmp_path, monkeypatch)
+    (tmp_path / "_delta_log" / "_last_checkpoint").write_bytes(text)
+    assert "_last_checkpoint" in inspect_table(tmp_path).damage[0]
+    sink, place = opened(tmp_path)
+    assert place == Position("9", 0)
+    for number in range(10, 14):
+        sink.write(rows(number, number), SESSION)
+    assert inspect_table(tmp_path).ok
 
 
 def test_a_checkpoint_that_nothing_stands_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -727,6 +763,27 @@ def test_shards_that_make_the_table_at_the_same_time(tmp_path: Path, seed: int) 
         for line in (tmp_path / "_delta_log" / name).read_text().splitlines()
     ]
     assert sum("metaData" in action for action in log) == 1
+
+
+def test_a_table_that_another_makes_between_two_looks_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """deltalake has seen no table, and then its log has its first entry."""
+    sink, _ = opened(tmp_path)
+    look = DeltaTable.is_deltatable
+
+    def look_before_it_is_made(uri: str) -> bool:
+        there = look(uri)
+        assert not there
+        monkeypatch.setattr(DeltaTable, "is_deltatable", look)
+        other, _ = opened(tmp_path, OTHER)
+        other.write(rows(1, 4), SESSION)
+        return there
+
+    monkeypatch.setattr(DeltaTable, "is_deltatable", look_before_it_is_made)
+    sink.write(rows(1, 6), SESSION)
+    assert stored(tmp_path) == [1, 2, 3, 4, 5, 6]
+    assert stored(tmp_path, OTHER) == [1, 2, 3, 4]
 
 
 # ---- deaths and zombies -----------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import pytest
 from fastkcl import Position
 from fastkcl.spark.sinks import ParquetSink, Shard, SinkError, storage
 from fastkcl.spark.sinks.folders import spelled, unspelled
+from fastkcl.spark.sinks.inspection import inspect_table
 from fastkcl.spark.sinks.parquet import commits, shards
 from sink_helpers import PARQUET, SHARD, FakeSession, FakeWriter, Mortals, batch, race, rows, stored
 
@@ -218,6 +219,7 @@ HOSTILE = {
     "another beginning": {"after": ["2", 0]},
     "no position": {"upto": ["-5", 0]},
     "a number as a position": {"upto": [6, 0]},
+    "a position that no record has": {"upto": ["9" * 130, 0]},
     "a fraction of rows": {"rows": 1.5},
 }
 
@@ -237,6 +239,17 @@ def test_a_commit_file_is_not_believed(tmp_path: Path, change: dict[str, Any]) -
     with pytest.raises(SinkError, match="after-3.0: a damaged commit file"):
         opened(table)
     assert files_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[" * 100_000, b'{"format": 2, "id": "x"}', b'{"format": 1, "id": 7}'])
+def test_an_id_that_is_damaged_is_told(tmp_path: Path, text: bytes) -> None:
+    opened(tmp_path)[0].write(rows(1, 3), SESSION)
+    (tmp_path / "_table").write_bytes(text)
+    with pytest.raises(SinkError, match="_table: damaged"):
+        opened(tmp_path)
+    state = inspect_table(tmp_path)
+    assert not state.ok
+    assert "_table: damaged" in state.damage[0]
 
 
 def test_staging_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:

@@ -167,7 +167,8 @@ class KCL(_OfDynamoDB):
         return self.group
 
     async def make(self, id: str | None, **options: Any) -> LeasedCheckPointer:
-        checkpointer = KCLCheckPointer(self.group, id=id, **{"session_timeout": 60, **options})
+        times = {"session_timeout": 60, "heartbeat_frequency": 30}  # which move no counter in the course of a test
+        checkpointer = KCLCheckPointer(self.group, id=id, **{**times, **options})
         await checkpointer.shards_listed([Shard(shard_id=shard_id, hash_range=ALL_HASH_KEYS) for shard_id in (A, B)])
         return checkpointer
 

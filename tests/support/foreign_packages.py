@@ -75,6 +75,31 @@ def fetch_source(folder: Path, requirement: str) -> Path:
     return package
 
 
+def install_modules(folder: Path, *requirements: str) -> Path:
+    """Put modules into a folder for PYTHONPATH if they are not there, without what they need themselves.
+
+    Args:
+        folder: where they are kept.
+        requirements: what pip installs.
+
+    Returns:
+        The folder.
+
+    Raises:
+        OSError, subprocess.SubprocessError: they could not be had.
+    """
+    folder.parent.mkdir(exist_ok=True)
+    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+                unfinished = Path(temporary, "modules")
+                pip = [sys.executable, "-m", "pip", "--quiet", "--no-input", "--disable-pip-version-check"]
+                _run(*pip, "install", "--no-deps", f"--target={unfinished}", *requirements)
+                unfinished.rename(folder)
+    return folder
+
+
 def _run(*command: str | Path) -> None:
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT)
 

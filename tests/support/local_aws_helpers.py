@@ -2,15 +2,12 @@
 
 import json
 import socket
-import threading
 import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
-import boto3
 import cbor2
 import h2.config
 import h2.connection
@@ -27,19 +24,9 @@ JSON = "application/x-amz-json-1.1"
 CBOR = "application/x-amz-cbor-1.1"
 
 
-@cache
-def _session() -> boto3.session.Session:
-    """It reads the models of the services, which takes longer than most tests."""
-    return boto3.session.Session(aws_access_key_id="local", aws_secret_access_key="local", region_name="us-east-1")
-
-
-_making_a_client = threading.Lock()
-
-
 def client(aws: LocalAws, service: str = "kinesis") -> Any:
     """A client that tries once."""
-    with _making_a_client:
-        return _session().client(service, endpoint_url=aws.url, config=ONCE)
+    return aws.client(service, config=ONCE)
 
 
 def server_of(request: pytest.FixtureRequest) -> LocalAws:

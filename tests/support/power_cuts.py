@@ -6,25 +6,33 @@ made, moved or removed since, and each content, which is then empty or cut off. 
 and the file's content is gone from the cache with it: a later fsync of the same file succeeds and keeps nothing either.
 
 A plot says who writes, dies, sleeps and wakes up until the power goes; `check` has a successor write on from each state
-that it may leave.
+that it may leave. The model is as good as the syncs that it misses: `sites` are the places of a sink that sync, and
+`shows` leaves one of them out and looks for what goes wrong.
 """
 
 from __future__ import annotations
 
 import errno
+import json
+import linecache
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
 
+from deltalake import Schema
 from fastkcl import Position
+from fastkcl.spark.schema import SCHEMA
 from fastkcl.spark.sinks import SinkError, storage
+from fastkcl.spark.sinks import delta as delta_module
 from fastkcl.spark.sinks.inspection import inspect_table
-from sink_helpers import SHARD, FakeSession, FakeWriter, Kind, records_of, rows
+from sink_helpers import DELTA, SHARD, FakeSession, FakeWriter, Kind, records_of, rows
 
 SESSION: Any = FakeSession()
 CHANGES = ("write_new", "link", "rename", "unlink", "remove", "make")
@@ -88,19 +96,25 @@ class Disk:
                 if names[name] not in self.files:
                     self.files[names[name]] = _File(os.open(Path(path, name), os.O_RDONLY))
 
-    def sync_file(self, path: Path, *, fails: bool) -> None:
+    def sync(self, path: Path, *, fails: bool = False) -> Callable[[], None]:
+        """What a sync of a file or a folder is when it happens."""
         self.look()
-        file = self.files[Path(path).stat().st_ino]
-        content = file.content
-        if fails:
-            file.dropped = content
-        elif content != file.dropped:
-            file.durable = content
+        number = path.stat().st_ino
+        folder = self.folders.get(number)
 
-    def sync_folder(self, path: Path) -> None:
-        self.look()
-        folder = self.folders[Path(path).stat().st_ino]
-        folder.durable = dict(folder.names)
+        def keep() -> None:
+            self.look()
+            if folder is None:
+                file = self.files[number]
+                content = file.content
+                if fails:
+                    file.dropped = content
+                elif content != file.dropped:
+                    file.durable = content
+            elif not fails:
+                folder.durable = dict(folder.names)
+
+        return keep
 
     def states(self, chance: random.Random, most: int) -> Iterator[dict[Any, Any]]:
         """What a power cut may leave, up to so many: for each name and each content that is not durable, what it is."""
@@ -165,19 +179,50 @@ class Actor:
     """A process: it has its own count of calls, and its own end."""
 
     ends_at: int | None = None
+    opened_before: bool = False  # its end is counted from where it has opened the table
     at: dict[int, Callable[[], None]] = field(default_factory=dict)
     failing_sync: int | None = None
+    late: bool = False  # each of its syncs happens when it asks for the next one
+    waiting: Callable[[], None] = lambda: None
     calls: int = 0
     syncs: int = 0
+    is_open: bool = False
     dead: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        return self.ends_at is not None and self.is_open >= self.opened_before and self.calls >= self.ends_at
+
+    def opened(self) -> None:
+        if self.opened_before and not self.is_open:
+            self.calls = 0
+        self.is_open = True
 
 
 class Stage:
-    """Lets actors run over a disk, one inside of another, and counts their calls."""
+    """Lets actors run over a disk, one inside of another, and counts their calls.
 
-    def __init__(self, disk: Disk) -> None:
+    Args:
+        disk: that they share.
+        left_out: the place whose syncs nobody does.
+        cut_after: the number of such a sync, and of calls after it, at which whoever has left it out ends.
+    """
+
+    def __init__(self, disk: Disk, left_out: str | None = None, cut_after: tuple[int, int] | None = None) -> None:
         self.disk = disk
+        self.left_out = left_out
+        self.cut_after = cut_after
+        self.missed = 0
+        self.sites: set[str] = set()
         self.actors: list[Actor] = []
+
+    def close(self) -> None:
+        self.disk.close()
+        storage.remove(self.disk.root)
+
+    def opened(self) -> None:
+        """Who acts has opened the table."""
+        self.actors[-1].opened()
 
     def run(self, actor: Actor, life: Callable[[], None]) -> None:
         """Let it live until its end, or that of its calls."""
@@ -196,7 +241,7 @@ class Stage:
             raise PowerCutError
         if self.disk.root not in path.parents:
             return False
-        if actor.ends_at is not None and actor.calls >= actor.ends_at:
+        if actor.has_ended:
             actor.dead = True
             raise PowerCutError
         actor.calls += 1
@@ -211,7 +256,7 @@ class Stage:
         owners += [each for each in kind.places if each[0] is not storage and each[1] not in ("_open", "position")]
         before = [(owner, name, getattr(owner, name)) for owner, name in owners]
         for owner, name, function in before:
-            setattr(owner, name, self._sync(name) if name in SYNCS else self._change(owner, function))
+            setattr(owner, name, self._sync if name in SYNCS else self._change(owner, function))
         try:
             yield
         finally:
@@ -229,49 +274,67 @@ class Stage:
 
         return call
 
-    def _sync(self, name: str) -> Callable[[Path], None]:
-        def call(path: Path) -> None:
-            if self.step(path / "x"):
-                actor = self.actors[-1]
-                actor.syncs += 1
-                fails = actor.syncs == actor.failing_sync
-                if name == "sync_file":
-                    self.disk.sync_file(path, fails=fails)
-                elif not fails:
-                    self.disk.sync_folder(path)
-                if fails:
-                    raise OSError(errno.EIO, "input/output error", str(path))
+    def _sync(self, path: Path) -> None:
+        site = _site(path)
+        self.sites.add(site)
+        actor = self.actors[-1]
+        if site == self.left_out:
+            self.missed += 1
+            if self.cut_after is not None and self.missed == self.cut_after[0]:
+                actor.ends_at = actor.calls + self.cut_after[1]
+            return
+        if not self.step(path / "x"):
+            return
+        actor.syncs += 1
+        actor.waiting()
+        sync = self.disk.sync(path, fails=actor.syncs == actor.failing_sync)
+        actor.waiting = sync if actor.late else lambda: None
+        if not actor.late:
+            sync()
+        if actor.syncs == actor.failing_sync:
+            raise OSError(errno.EIO, "input/output error", str(path))
 
-        return call
+
+def _site(path: Path) -> str:
+    """The place that syncs: a function of a sink, what it calls of the storage, and whether that keeps a name."""
+    frame: Any = sys._getframe(2)
+    while frame.f_code.co_filename == storage.__file__:
+        frame = frame.f_back
+    call = re.search(r"storage\.(\w+\([\w./ ]+)", linecache.getline(frame.f_code.co_filename, frame.f_lineno))
+    assert call is not None, frame
+    return f"{frame.f_code.co_qualname}: {call[1]}), {'name' if path.is_dir() else 'content'}"
 
 
 class Told:
-    """How far a daemon may have been told that a table is: it does not deliver that again."""
+    """What others rely on: how far the table is, which a daemon does not deliver again, and which table it is."""
 
     upto = 0
+    id: str | None = None
 
-    def tell(self, position: Position | None) -> None:
+    def tell(self, sink: Any, position: Position | None) -> None:
+        self.id = sink._id or self.id
         if position is not None:
             self.upto = max(self.upto, int(position.sequence_number))
 
 
-def live(kind: Kind, folder: Path, runs: Sequence[tuple[int, int]], told: Told) -> None:
+def live(stage: Stage, kind: Kind, folder: Path, runs: Sequence[tuple[int, int]], told: Told) -> None:
     """Write runs as `SparkProcessor` has a sink write them: after a failure it asks how far the table is."""
     sink = kind.sink(folder)
     try:
-        told.tell(sink.open(SHARD))
+        told.tell(sink, sink.open(SHARD))
     except OSError:
         return
+    stage.opened()
     for first, last in runs:
         for _ in range(3):
             try:
-                told.tell(sink.write(rows(first, last), SESSION))
+                told.tell(sink, sink.write(rows(first, last), SESSION))
             except OSError:
                 try:
                     position = sink.open(SHARD)
                 except OSError:
                     continue
-                told.tell(position)
+                told.tell(sink, position)
                 if position is not None and int(position.sequence_number) >= last:
                     break
             else:
@@ -299,85 +362,115 @@ class Plot:
     """The first is not killed there; the cut is its own."""
     dies: int | None = None
     """For a first that sleeps: the second's call at which that one is killed."""
+    opened: bool = False
+    """The cut, or the second's death, is counted from where its actor has opened the table."""
     failing_sync: int | None = None
     """Of the first."""
+    late: bool = False
+    """The first makes names before it syncs, as earlier versions and who restores files; nobody relies on it alone."""
+    made: bool = False
+    """Another engine has made the Delta table, has synced nothing, and has chosen that checkpoints replace entries."""
+    cut_after: tuple[int, int] | None = None
+    """The number of a sync that is left out, and of calls after it, at which the power goes."""
 
 
-def play(kind: Kind, folder: Path, plot: Plot) -> tuple[Disk, Told]:
+def play(kind: Kind, folder: Path, plot: Plot, left_out: str | None = None) -> tuple[Stage, Told]:
     """Let it happen in a folder that is there."""
-    disk, told = Disk(folder), Told()
-    stage = Stage(disk)
+    stage, told = Stage(Disk(folder), left_out, plot.cut_after), Told()
     table = folder / "data" / "table"
+    if plot.made:
+        make_elsewhere(table)
 
     def first() -> None:
-        live(kind, table, FIRST, told)
+        live(stage, kind, table, FIRST, Told() if plot.late else told)
 
     def second() -> None:
-        live(kind, table, SECOND, told)
+        live(stage, kind, table, SECOND, told)
 
+    begins = Actor(plot.cut, failing_sync=plot.failing_sync, late=plot.late)
     with stage.under(kind):
         if plot.taken_over is None:
-            stage.run(Actor(plot.cut, failing_sync=plot.failing_sync), first)
+            begins.opened_before = plot.opened
+            stage.run(begins, first)
         elif plot.sleeps:
-            happens = {plot.taken_over: lambda: stage.run(Actor(plot.dies), second)}
-            stage.run(Actor(plot.cut, happens, failing_sync=plot.failing_sync), first)
+            begins.at[plot.taken_over] = lambda: stage.run(Actor(plot.dies, plot.opened), second)
+            stage.run(begins, first)
         else:
-            stage.run(Actor(plot.taken_over, failing_sync=plot.failing_sync), first)
-            stage.run(Actor(plot.cut), second)
-    return disk, told
+            begins.ends_at = plot.taken_over
+            stage.run(begins, first)
+            stage.run(Actor(plot.cut, plot.opened), second)
+    return stage, told
 
 
-def calls_of(kind: Kind, folder: Path, runs: Sequence[tuple[int, int]]) -> int:
+def make_elsewhere(table: Path) -> None:
+    """A Delta table without rows, as another engine makes it."""
+    fields = [*SCHEMA.jsonValue()["fields"]]
+    fields += [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("stream", "shard")]
+    schema = Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
+    options = {"delta.checkpointInterval": "1", "delta.logRetentionDuration": "interval 0 seconds"}
+    log = table / "_delta_log"
+    log.mkdir(parents=True)
+    begins = [json.loads(line) for line in delta_module._beginning(schema).splitlines()]
+    begins[-1]["metaData"]["configuration"] = options
+    (log / f"{0:020d}.json").write_bytes(delta_module._lines(begins))
+
+
+def calls_of(kind: Kind, folder: Path) -> int:
     """Calls of a first that is left alone."""
-    stage, actor = Stage(Disk(folder)), Actor()
+    stage, actor = Stage(Disk(_made(folder))), Actor()
     with stage.under(kind):
-        stage.run(actor, lambda: live(kind, folder / "data" / "table", runs, Told()))
-    stage.disk.close()
+        stage.run(actor, lambda: live(stage, kind, folder / "data" / "table", FIRST, Told()))
+    stage.close()
     return actor.calls
 
 
-def plots(chance: random.Random, calls: int, to_open: int) -> Iterator[Plot]:
+def plots(kind: Kind, chance: random.Random, calls: int) -> Iterator[Plot]:
     """Without end: rounds, in each of which there is every call of the first, to be cut off, taken over, or slept at.
 
     Args:
+        kind: of the sink.
         chance: decides the rest.
         calls: of a first that does all that it has to.
-        to_open: of a second until it knows how far the table is.
     """
-
-    def soon() -> int:
-        """A cut right after somebody has opened the table, or later."""
-        return chance.choice([to_open + chance.randrange(6), chance.randrange(calls + 10)])
-
     while True:
         for call in chance.sample(range(calls), calls):
             failing = chance.randrange(1, calls // 2)
-            yield Plot(call)
+            made = kind is DELTA and chance.random() < 0.5
+            yield Plot(call, opened=made, made=made)
             yield Plot(chance.randrange(calls), failing_sync=failing)
-            yield Plot(soon(), call)
-            yield Plot(soon(), call, failing_sync=failing)
+            yield Plot(0, call, opened=True, made=made)
+            yield Plot(chance.randrange(6), call, opened=True, late=True, made=made)
+            yield Plot(chance.randrange(calls + 10), call)
+            yield Plot(chance.randrange(6), call, opened=True, failing_sync=failing)
             later = chance.randrange(call, calls + 10)
             yield Plot(later, call + 1, sleeps=True, failing_sync=chance.choice([None, failing]))
-            yield Plot(later, call + 1, sleeps=True, dies=soon())
+            yield Plot(later, call + 1, sleeps=True, opened=True, dies=chance.randrange(6))
 
 
-def check(kind: Kind, folder: Path, upto: int) -> str | None:
+def check(kind: Kind, folder: Path, told: Told, *, goes_on: bool = True) -> str | None:
     """What is wrong with a table after a power cut; None if its next writer goes on as if nothing had happened.
 
     Args:
         kind: of the sink.
         folder: of the table.
-        upto: what the daemon does not deliver again.
+        told: what was relied on before.
+        goes_on: have a successor write; else it opens the table only.
     """
     try:
-        sink = kind.sink(folder)
+        sink: Any = kind.sink(folder)
+        if (damage := _damage(folder)) is not None:
+            return damage
         position = sink.open(SHARD)
         there = 0 if position is None else int(position.sequence_number)
-        if there < upto:
-            return f"lost: {upto} were told to be in the table, {there} are"
+        if there < told.upto:
+            return f"lost: {told.upto} were told to be in the table, {there} are"
+        if told.id not in (None, sink._id):
+            return f"its id was {told.id}, and now is {sink._id}"
         if (seen := _numbers(folder)) != list(range(1, there + 1)):
             return f"the position is {there}, and readers see {seen}"
-        for first, last in ((upto + 1, LAST - 2), (max(1, upto - 2), LAST)):
+        if not goes_on:
+            return None
+        for first, last in ((told.upto + 1, LAST - 2), (max(1, told.upto - 2), LAST)):
             if first <= last:
                 sink.write(rows(first, last), SESSION)
         if (seen := _numbers(folder)) != list(range(1, LAST + 1)):
@@ -400,24 +493,82 @@ def _numbers(folder: Path) -> list[int]:
     return sorted(int(record[2]) for record in records_of(folder).elements())
 
 
-def run_plots(kind: Kind, folder: Path, states: int, *, seed: int = 0, per_plot: int = 4) -> list[str]:
-    """What goes wrong in so many states that power cuts leave; each with its plot."""
+def _damage(folder: Path) -> str | None:
+    try:
+        state = inspect_table(folder)
+    except SinkError:  # there is none yet, or the next writer says so as well
+        return None
+    return None if state.ok else f"after the cut inspect says {state}"
+
+
+def problems(
+    kind: Kind,
+    folder: Path,
+    states: int,
+    *,
+    seed: int = 0,
+    per_plot: int = 4,
+    plotted: Iterable[Plot] | None = None,
+    left_out: str | None = None,
+    goes_on: bool = True,
+) -> Iterator[str]:
+    """What goes wrong in so many states that power cuts leave; each with its plot.
+
+    Args:
+        kind: of the sink.
+        folder: a scratch folder that is there.
+        states: at least so many are looked at.
+        seed: of the plots and the states.
+        per_plot: states, at the most.
+        plotted: instead of `plots`.
+        left_out: of `sites`: what if that one did not sync?
+        goes_on: see `check`.
+    """
     chance = random.Random(seed)
-    counts = []
-    for runs in (FIRST, []):
-        counts.append(calls_of(kind, _made(folder / f"alone-{len(runs)}"), runs))
-    wrong, checked = [], 0
-    for number, plot in enumerate(plots(chance, *counts)):
-        before = _made(folder / f"{number}")
-        disk, told = play(kind, before, plot)
-        for state in disk.states(chance, per_plot):
-            disk.leave(state, left := folder / f"{number}-{checked}")
-            if problem := check(kind, left / "data" / "table", told.upto):
-                wrong.append(f"{plot}: {problem}")
+    checked = 0
+    if plotted is None:
+        plotted = plots(kind, chance, calls_of(kind, folder / "alone"))
+    for number, plot in enumerate(plotted):
+        stage, told = play(kind, _made(folder / f"{number}"), plot, left_out)
+        for state in stage.disk.states(chance, per_plot):
+            stage.disk.leave(state, left := folder / f"{number}-{checked}")
+            if problem := check(kind, left / "data" / "table", told, goes_on=goes_on):
+                yield f"{plot}: {problem}"
             storage.remove(left)
             checked += 1
-        disk.close()
-        storage.remove(before)
+        stage.close()
         if checked >= states:
-            return wrong
-    raise AssertionError("plots have no end")
+            return
+
+
+def sites(kind: Kind, folder: Path, *, seed: int = 0, count: int = 60) -> list[str]:
+    """The places of a sink that sync, in so many plots."""
+    found: set[str] = set()
+    chance = random.Random(seed)
+    for number, plot in enumerate(islice(plots(kind, chance, calls_of(kind, folder / "alone")), count)):
+        stage, _ = play(kind, _made(folder / f"{number}"), plot)
+        found.update(stage.sites)
+        stage.close()
+    return sorted(found)
+
+
+def shows(kind: Kind, folder: Path, site: str) -> str | None:
+    """What goes wrong if a place does not sync.
+
+    First where the power goes soon after that; then in takeovers, and where a table is opened that others made.
+    """
+
+    def looked(name: str, plotted: Iterable[Plot], states: int, per_plot: int) -> Iterator[str]:
+        scratch = _made(folder / name)
+        return problems(kind, scratch, states, per_plot=per_plot, plotted=plotted, left_out=site, goes_on=False)
+
+    soon = [
+        Plot(None, opened=made, made=made, cut_after=(number, calls))
+        for number, made, calls in product((1, 2), (False, True) if kind is DELTA else (False,), range(6))
+    ]
+    schedule = list(islice(plots(kind, random.Random(0), calls_of(kind, folder / "calls")), 1200))
+    late = (plot for plot in schedule if plot.late)
+    opened = (plot for plot in schedule if plot.opened and not plot.sleeps)
+    return next(
+        chain(looked("soon", soon, 999, 16), looked("late", late, 300, 2), looked("opened", opened, 300, 2)), None
+    )

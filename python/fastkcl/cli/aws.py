@@ -19,8 +19,8 @@ _ATTEMPTS = 10
 """Of a call, with botocore's pauses between them: a minute or so where nobody answers."""
 
 
-def kinesis_client(endpoint_url: str | None, region: str | None) -> Any:  # noqa: ANN401 - boto3 has no types
-    """A boto3 client. One of this machine needs neither credentials nor a region."""
+def kinesis_client(endpoint_url: str | None, region: str | None, service: str = "kinesis") -> Any:  # noqa: ANN401 - boto3 has no types
+    """A boto3 client, of Kinesis or another service. One of this machine needs neither credentials nor a region."""
     import boto3
     from botocore.config import Config
 
@@ -32,14 +32,14 @@ def kinesis_client(endpoint_url: str | None, region: str | None) -> Any:  # noqa
         if session.region_name is None:
             known["region_name"] = _LOCAL_REGION
     retries = Config(retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, read_timeout=60)
-    return session.client("kinesis", endpoint_url=endpoint_url, config=retries, **known)
+    return session.client(service, endpoint_url=endpoint_url, config=retries, **known)
 
 
 async def aio_session(endpoint_url: str | None, region: str | None) -> Any:  # noqa: ANN401 - aiobotocore has no types
     """A session of aiobotocore, as `kinesis_client` has one of boto3."""
-    from aiobotocore.session import get_session
+    from fastkcl.kinesis.sessions import new_session
 
-    session = get_session()
+    session = new_session()
     if region is not None:
         session.set_config_variable("region", region)
     if _is_loopback(endpoint_url):

@@ -23,6 +23,7 @@ import click
 
 from fastkcl.cli.aws import aio_session, explain, kinesis_client
 from fastkcl.cli.extras import without_extra
+from fastkcl.cli.kinesis_groups import groups
 from fastkcl.cli.output import json_text, printable
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def kinesis(ctx: click.Context, /, endpoint_url: str | None, region: str | None,
       fastkcl kinesis list
       fastkcl kinesis describe orders
       fastkcl kinesis tail orders -i TRIM_HORIZON -f json -n 10
+      fastkcl kinesis groups describe billing orders -c redis
       echo '{"id": 7}' | fastkcl kinesis --endpoint-url http://127.0.0.1:4567 put orders -k customer-7
 
     Whole files, generated records and rates are what `fastkcl put` is for.
@@ -112,6 +114,8 @@ def kinesis(ctx: click.Context, /, endpoint_url: str | None, region: str | None,
         logging.getLogger("fastkcl").setLevel(logging.DEBUG)
     ctx.obj = _Service(endpoint_url, region)
 
+
+kinesis.add_command(groups)
 
 # Streams.
 

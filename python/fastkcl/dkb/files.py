@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from fastkcl._core import write_all
 from fastkcl.dkb.errors import StageError
 
 __all__ = ["OutputFile", "input_files", "output_path"]
@@ -52,7 +53,7 @@ def output_path(directory: str, source: Path | None, extension: str) -> Path:
 
 
 class OutputFile:
-    """A file that gets its name when it is complete.
+    """A file that gets its name when it is complete, from the process that has begun it and from no fork of that.
 
     Raises:
         StageError: kind ``file``: it exists, or cannot be made.
@@ -65,13 +66,14 @@ class OutputFile:
             raise self._exists()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._partial.open("xb")
+            self._file = self._partial.open("xb", buffering=0)  # a fork would write out what a buffer holds
         except OSError as error:
             raise StageError("file", f"{path}: cannot be written: {error.strerror}") from None
+        self._process = os.getpid()
 
     def write(self, data: bytes) -> None:
         """Add to it."""
-        self._file.write(data)
+        write_all(self._file.fileno(), data)
 
     def finish(self) -> None:
         """Give it its name.
@@ -80,7 +82,6 @@ class OutputFile:
             StageError: kind ``file``: there is one of that name by now.
             OSError: it cannot be written.
         """
-        self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
         try:
@@ -91,9 +92,10 @@ class OutputFile:
             self._partial.unlink()
 
     def discard(self) -> None:
-        """Leave nothing of it. Harmless when it is finished."""
+        """Leave nothing of it. Harmless when it is finished, and in a forked child."""
         self._file.close()
-        self._partial.unlink(missing_ok=True)
+        if os.getpid() == self._process:
+            self._partial.unlink(missing_ok=True)
 
     def _exists(self) -> StageError:
         return StageError("file", f"{self._path}: exists already; move it away or choose another --output-dir")

@@ -262,6 +262,7 @@ class ProcessorStage:
 
     def _process(self, request: Input) -> None:
         assert self.ARGS is not None
+        here = os.getpid()
         try:
             done = self._skip(request) if self.ARGS.skip else self._call(request)
         except StageError:
@@ -269,6 +270,8 @@ class ProcessorStage:
         except Exception as error:
             reports.traceback_lines(reports.traceback_text(error))
             self._give_up(f"process failed with {reports.describe(error)}; the request is not answered")
+        if os.getpid() != here:
+            self._give_up("a forked child came back into the stage of its parent; end it with os._exit")
         if done:
             self.flush_buffer()
         else:

@@ -230,23 +230,24 @@ class FailurePolicy:
         """Stop where user code has waited for a person.
 
         Args:
-            error: what it raised.
+            error: what it raised, maybe in the place of what the waiting has raised.
             what: as `failed` says it.
 
         Raises:
             SystemExit: it has.
         """
         bdb = sys.modules.get("bdb")  # nobody has quit a debugger without it
-        if bdb is not None and isinstance(error, bdb.BdbQuit):
-            self._stop(
-                f"{what}: a debugger has quit, which it does by itself where standard input is no terminal; take"
-                " breakpoint() out, set PYTHONBREAKPOINT=0, or use a debugger that listens on a socket"
-            )
-        if _is_unanswered(error):
-            self._stop(
-                f"{what}: user code has asked for input, and standard input is at its end: a child of a daemon has"
-                " nobody to ask; take input() out"
-            )
+        for each in _with_its_causes(error):
+            if bdb is not None and issubclass(type(each), bdb.BdbQuit):
+                self._stop(
+                    f"{what}: a debugger has quit, which it does by itself where standard input is no terminal; take"
+                    " breakpoint() out, set PYTHONBREAKPOINT=0, or use a debugger that listens on a socket"
+                )
+            if _is_unanswered(each):
+                self._stop(
+                    f"{what}: user code has asked for input, and standard input is at its end: a child of a daemon has"
+                    " nobody to ask; take input() out"
+                )
 
     def _stop(self, what: str) -> NoReturn:
         self._report(f"user_error: {what}; no status was sent")
@@ -268,7 +269,25 @@ def _raised(error: Exception, dialogue: Dialogue) -> str:
     return text
 
 
-def _is_unanswered(error: Exception) -> bool:
+# As every exception has them, whatever its class makes of these names.
+_cause, _context = (vars(BaseException)[name].__get__ for name in ("__cause__", "__context__"))
+
+
+def _with_its_causes(error: BaseException) -> list[BaseException]:
+    """An exception, what it was raised from or in the place of, and the members of a group."""
+    found: dict[int, BaseException] = {}
+    left: list[BaseException | None] = [error]
+    while left:
+        each = left.pop()
+        if each is not None and id(each) not in found:
+            found[id(each)] = each
+            left += [_cause(each), _context(each)]
+            if issubclass(type(each), BaseExceptionGroup):  # isinstance would ask the class
+                left += each.exceptions  # type: ignore[attr-defined]
+    return list(found.values())
+
+
+def _is_unanswered(error: BaseException) -> bool:
     """Whether an error says that standard input is at its end; reading other files raises EOFError, too."""
     if type(error) is not EOFError:
         return False

@@ -410,8 +410,9 @@ class KCLProcess:
                 self._explain("messages are read by the Rust reader")
                 return pipe
         Pipe.refuse_others(getattr(handler, "input_file", None), changed)
+        output = None if self._changed_writing() else GuardedOutput.take(handler.output_file)
         self._explain(f"messages are read as lines of text: {changed}")
-        return None if self._changed_writing() else GuardedOutput.take(handler.output_file)
+        return output
 
     def _changed_reading(self) -> str | None:
         """What somebody has put of his own where lines are read."""

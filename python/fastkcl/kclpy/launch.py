@@ -152,8 +152,11 @@ def _run_as_main(name: str, *, alter_argv: bool) -> None:
 
 def _fresh_main() -> dict[str, Any]:
     """A new module ``__main__`` in the place of the command's own; what it holds."""
+    before = vars(sys.modules["__main__"])
     main = sys.modules["__main__"] = ModuleType("__main__")
     main.__dict__["__builtins__"] = builtins
+    if "__annotations__" in before:  # up to Python 3.13
+        main.__dict__["__annotations__"] = {}
     return main.__dict__
 
 

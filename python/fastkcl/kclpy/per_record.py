@@ -46,7 +46,7 @@ import time
 from itertools import accumulate
 
 from fastkcl.kcl.errors import CheckpointError as _Meaning
-from fastkcl.kcl.processor import refuse_deferred, refuse_deferred_result
+from fastkcl.kcl.processor import refuse_deferred, refuse_deferred_result, refuse_unrun
 from fastkcl.kclpy.checkpoint_error import CheckpointError
 from fastkcl.kclpy.v3.processor import RecordProcessorBase
 from fastkcl.stdio.log import logger
@@ -55,7 +55,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
-    from typing import Literal, TypeAlias
+    from typing import Any, Literal, TypeAlias
 
     from fastkcl.kclpy import kcl, messages
 
@@ -212,7 +212,7 @@ class PerRecordProcessor(RecordProcessorBase):
             else:
                 raise
             return False
-        self.after_checkpoint(sequence_number, sub_sequence_number)
+        self._call("after_checkpoint", sequence_number, sub_sequence_number)
         return True
 
     def pass_unprocessed(self) -> None:
@@ -261,7 +261,7 @@ class PerRecordProcessor(RecordProcessorBase):
                 ):
                     asked_for = False
                     self._checkpoint_position(checkpointer)
-            if is_asked_once and done == len(records) and self.should_checkpoint():
+            if is_asked_once and done == len(records) and self._call("should_checkpoint"):
                 self._checkpoint_position(checkpointer)
         finally:
             if done < len(records):
@@ -290,7 +290,7 @@ class PerRecordProcessor(RecordProcessorBase):
                 " after it in its list were not processed. They are delivered again after a restart"
             )
         self._store(checkpointer, None, None)
-        self.after_checkpoint(None, None)
+        self._call("after_checkpoint", None, None)
 
     def shutdown_requested(self, shutdown_requested_input: messages.ShutdownRequestedInput) -> None:
         """Checkpoint what has been processed; a failure is logged only: the records are delivered again elsewhere."""
@@ -301,7 +301,7 @@ class PerRecordProcessor(RecordProcessorBase):
             return
         try:
             if self._unprocessed is None:
-                self.checkpoint(checkpointer)
+                self._call("checkpoint", checkpointer)
             else:
                 self._checkpoint_position(checkpointer)
         except CheckpointError as error:
@@ -372,7 +372,7 @@ class PerRecordProcessor(RecordProcessorBase):
             return
         try:
             # An override may return nothing.
-            if self.checkpoint(checkpointer, str(position[0]), position[1]) is not False:
+            if self._call("checkpoint", checkpointer, str(position[0]), position[1]) is not False:
                 self._checkpointed = position
         finally:
             self._restart_triggers()  # also after a failure: the next record is too early for the next try
@@ -383,7 +383,7 @@ class PerRecordProcessor(RecordProcessorBase):
         Raises:
             CheckpointError: of the last try.
         """
-        self.before_checkpoint(sequence_number, sub_number)
+        self._call("before_checkpoint", sequence_number, sub_number)
         for tries_left in range(self.checkpoint_retries - 1, -1, -1):
             try:
                 checkpointer.checkpoint(sequence_number, sub_number)
@@ -402,6 +402,12 @@ class PerRecordProcessor(RecordProcessorBase):
                 return
             self._sleep(self.checkpoint_error_sleep_seconds)
 
+    def _call(self, method: str, *arguments: Any) -> Any:
+        """What a user's method says; one that only makes a coroutine has not done its work."""
+        result = getattr(self, method)(*arguments)
+        refuse_unrun(self, method, result)
+        return result
+
     def _restart_triggers(self) -> None:
         self._last_trigger = self._clock()
         self._records_since_trigger = 0
@@ -409,8 +415,8 @@ class PerRecordProcessor(RecordProcessorBase):
     def _check_overrides(self) -> None:
         if _function_of(self.process_record) is PerRecordProcessor.process_record:
             raise TypeError(f"{type(self).__name__} does not define process_record(data, partition_key, ...)")
-        for method in (self.process_record, self.should_checkpoint, self.before_checkpoint, self.after_checkpoint):
-            refuse_deferred(method)
+        for name in ("process_record", "should_checkpoint", "checkpoint", "before_checkpoint", "after_checkpoint"):
+            refuse_deferred(getattr(self, name))
 
 
 _SHOULD_CHECKPOINT = PerRecordProcessor.should_checkpoint

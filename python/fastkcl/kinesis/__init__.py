@@ -14,6 +14,7 @@ Rules: needs the extra ``kinesis``.
 """
 
 from fastkcl._core import ChildShard, Deaggregated, GetRecordsAnswer, deaggregate, decode_get_records
+from fastkcl.kinesis.acknowledging import AckRecord
 from fastkcl.kinesis.aggregate import Aggregator, Entry, UserRecord
 from fastkcl.kinesis.aggregators import (
     BaseAggregator,
@@ -37,15 +38,19 @@ from fastkcl.kinesis.checkpoints import (
 from fastkcl.kinesis.consumer import Consumer
 from fastkcl.kinesis.delivery import ConsumerRecord
 from fastkcl.kinesis.exceptions import (
+    AnotherStream,
     AnswerTooLarge,
     CheckpointFlushError,
     CheckpointOwnershipConflict,
+    CheckpointTableError,
+    DataLossError,
     DeserializeError,
     ExceededPutLimit,
     StreamDoesNotExist,
     StreamExists,
     StreamShardLimit,
     StreamStatusInvalid,
+    UnacknowledgedError,
     UnknownException,
     ValidationError,
 )
@@ -58,6 +63,7 @@ from fastkcl.kinesis.metrics import (
     MetricType,
     NoOpMetricsCollector,
     PrometheusMetricsCollector,
+    Timer,
     get_metrics_collector,
     reset_metrics_collector,
     set_metrics_collector,
@@ -74,11 +80,14 @@ from fastkcl.kinesis.processors import (
 )
 from fastkcl.kinesis.producer import Producer
 from fastkcl.kinesis.put import Filler, PutError, PutOptions, PutReport
+from fastkcl.kinesis.sent import PutResult, Sent
 from fastkcl.kinesis.serializers import JsonSerializer, MsgpackSerializer, Serializer, StringSerializer
 from fastkcl.kinesis.shards import ShardMap
 
 __all__ = [
+    "AckRecord",
     "Aggregator",
+    "AnotherStream",
     "AnswerTooLarge",
     "BaseAggregator",
     "BaseCheckPointer",
@@ -86,9 +95,11 @@ __all__ = [
     "CheckPointer",
     "CheckpointFlushError",
     "CheckpointOwnershipConflict",
+    "CheckpointTableError",
     "ChildShard",
     "Consumer",
     "ConsumerRecord",
+    "DataLossError",
     "Deaggregated",
     "DeserializeError",
     "DynamoDBCheckPointer",
@@ -125,7 +136,9 @@ __all__ = [
     "PutError",
     "PutOptions",
     "PutReport",
+    "PutResult",
     "RedisCheckPointer",
+    "Sent",
     "Serializer",
     "ShardMap",
     "SimpleAggregator",
@@ -135,6 +148,8 @@ __all__ = [
     "StreamStatusInvalid",
     "StringProcessor",
     "StringSerializer",
+    "Timer",
+    "UnacknowledgedError",
     "UnknownException",
     "UserRecord",
     "ValidationError",

@@ -21,6 +21,7 @@ import abc
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from fastkcl import _core
+from fastkcl.kinesis.bounds import check_count
 from fastkcl.kinesis.exceptions import DeserializeError, ExceededPutLimit, ValidationError
 
 __all__ = [
@@ -37,6 +38,8 @@ UNIT_KIB = 25
 """A PUT payload unit, in which the service counts: records are bounded by whole ones."""
 MAX_UNITS = 40
 DEFAULT_MAX_SIZE = 1024  # KiB
+LARGEST_BYTES = 10 * 2**20 - 256
+"""Of a record without its key, where the stream takes 10 MiB."""
 
 
 class OutputItem(NamedTuple):
@@ -60,18 +63,26 @@ class BaseAggregator(abc.ABC):
 
     Args:
         max_size: of a record, in KiB, rounded down to a multiple of 25 from 25 to 1000. None for the most.
+        max_bytes: of a record, in the place of `max_size`: for streams whose MaxRecordSize is larger, up to 10 MiB less
+            256 bytes for the key.
 
     Attributes:
         max_bytes: of a record.
 
     Raises:
-        ValidationError: `max_size` is out of range.
+        ValidationError: `max_size` or `max_bytes` is out of range.
     """
 
     deaggregates: ClassVar[bool] = False
     """Whether records may be KPL aggregates: then `deserialize` is for user records, `parse` for whole records."""
 
-    def __init__(self, max_size: float | None = None) -> None:
+    def __init__(self, max_size: float | None = None, *, max_bytes: int | None = None) -> None:
+        if max_bytes is not None:
+            if max_size is not None:
+                raise ValidationError("max_size and max_bytes exclude each other")
+            check_count("max_bytes", max_bytes, 1, LARGEST_BYTES)
+            self.max_bytes = max_bytes
+            return
         units = int((DEFAULT_MAX_SIZE if max_size is None else max_size) // UNIT_KIB)
         if not 1 <= units <= MAX_UNITS:
             raise ValidationError(
@@ -132,8 +143,8 @@ class _FramingAggregator(BaseAggregator):
     _SEPARATOR: ClassVar[bytes] = b""
     _CLOSING: ClassVar[bytes] = b""
 
-    def __init__(self, max_size: float | None = None) -> None:
-        super().__init__(max_size)
+    def __init__(self, max_size: float | None = None, *, max_bytes: int | None = None) -> None:
+        super().__init__(max_size, max_bytes=max_bytes)
         self._alone = len(self._OPENING) + len(self._CLOSING)  # bytes around the first item
         self._more = len(self._SEPARATOR)  # and before each other
         self._frames: list[bytes] = []
@@ -222,6 +233,7 @@ class KPLAggregator(BaseAggregator):
 
     Args:
         max_size: of a record with its partition key, in KiB, as elsewhere.
+        max_bytes: of such a record, as elsewhere.
         partition_key: of all records; it decides on the shard that they go to.
 
     Raises:
@@ -230,8 +242,10 @@ class KPLAggregator(BaseAggregator):
 
     deaggregates = True
 
-    def __init__(self, max_size: float | None = None, *, partition_key: str = "a") -> None:
-        super().__init__(max_size)
+    def __init__(
+        self, max_size: float | None = None, *, max_bytes: int | None = None, partition_key: str = "a"
+    ) -> None:
+        super().__init__(max_size, max_bytes=max_bytes)
         self._partition_key = partition_key
         self._open = _core.Aggregate()
 
@@ -243,7 +257,7 @@ class KPLAggregator(BaseAggregator):
             ValueError: a partition key is given.
         """
         if partition_key is not None:
-            raise ValueError("items of KPL aggregates have no partition keys of their own; use a SimpleAggregator")
+            raise ValueError("Custom partition keys are not supported with KPL aggregates: use a SimpleAggregator")
         data = self.serialize(item)
         self._check_fits(_core.Aggregate().size_with(self._partition_key, len(data)))
         closed: list[OutputItem] = []

@@ -15,14 +15,17 @@ Rules: aiobotocore is imported when a client is opened. `ReconnectPolicy` and `B
 from __future__ import annotations
 
 import asyncio
+import io
+import logging
 import re
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 from fastkcl._core import GetRecordsAnswer, decode_get_records
+from fastkcl.kinesis.bounds import check_count
 from fastkcl.kinesis.exceptions import (
     StreamDoesNotExist,
     StreamExists,
@@ -30,12 +33,25 @@ from fastkcl.kinesis.exceptions import (
     StreamStatusInvalid,
     ValidationError,
 )
+from fastkcl.kinesis.sessions import new_session
 from fastkcl.kinesis.topology import Shard
 
 if TYPE_CHECKING:
+    from fastkcl.kinesis.bodies import Gate
     from fastkcl.kinesis.metrics import MetricsCollector
 
-__all__ = ["Backoff", "Failure", "ReconnectPolicy", "StreamClient", "StreamOptions", "error_code", "failure_of"]
+__all__ = [
+    "Backoff",
+    "Failure",
+    "ReconnectPolicy",
+    "StreamClient",
+    "StreamOptions",
+    "check_session",
+    "error_code",
+    "failure_of",
+]
+
+log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT, READ_TIMEOUT = 5, 90  # seconds
 MAX_CONNECTIONS = 100
@@ -95,6 +111,8 @@ class Failure(Enum):
     """No such stream or shard."""
     UNAVAILABLE = "unavailable"
     """No connection, no answer in time, or a failure of the service's own."""
+    DENIED = "denied"
+    """A permission or credential that somebody has to mend."""
     OTHER = "other"
 
 
@@ -112,6 +130,20 @@ _CODES = {
     "InternalServerError": Failure.UNAVAILABLE,
     "ServiceUnavailable": Failure.UNAVAILABLE,
     "ServiceUnavailableException": Failure.UNAVAILABLE,
+    "AccessDenied": Failure.DENIED,
+    "AccessDeniedException": Failure.DENIED,
+    "ExpiredToken": Failure.DENIED,
+    "ExpiredTokenException": Failure.DENIED,
+    "IncompleteSignature": Failure.DENIED,
+    "IncompleteSignatureException": Failure.DENIED,
+    "InvalidClientTokenId": Failure.DENIED,
+    "InvalidSignatureException": Failure.DENIED,
+    "KMSAccessDeniedException": Failure.DENIED,
+    "MissingAuthenticationToken": Failure.DENIED,
+    "MissingAuthenticationTokenException": Failure.DENIED,
+    "OptInRequired": Failure.DENIED,
+    "SignatureDoesNotMatch": Failure.DENIED,
+    "UnrecognizedClientException": Failure.DENIED,
 }
 
 
@@ -127,6 +159,7 @@ def error_code(error: BaseException) -> str:
 def failure_of(error: BaseException) -> Failure:
     """What kind of failure an exception of a call is."""
     import aiohttp
+    from botocore import exceptions as errors
     from botocore.exceptions import ClientError, HTTPClientError
     from botocore.exceptions import ConnectionError as UnreachableError
 
@@ -136,6 +169,15 @@ def failure_of(error: BaseException) -> Failure:
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             failure = Failure.UNAVAILABLE if status >= 500 else Failure.OTHER
         return failure
+    denied = (
+        errors.NoCredentialsError
+        | errors.PartialCredentialsError
+        | errors.CredentialRetrievalError
+        | errors.TokenRetrievalError
+        | errors.UnauthorizedSSOTokenError
+    )
+    if isinstance(error, denied):
+        return Failure.DENIED
     connection = isinstance(error, HTTPClientError | UnreachableError | aiohttp.ClientError | OSError)
     return Failure.UNAVAILABLE if connection else Failure.OTHER
 
@@ -158,8 +200,8 @@ class ReconnectPolicy:
         expo_backoff: float | None = None,
         expo_backoff_limit: float = DEFAULT_EXPO_BACKOFF_LIMIT,
     ) -> None:
-        if retry_limit is not None and retry_limit < 0:
-            raise ValidationError(f"retry_limit must be 0 or more, not {retry_limit}")
+        if retry_limit is not None:
+            check_count("retry_limit", retry_limit, 0)
         if expo_backoff is not None and not expo_backoff > 0:
             raise ValidationError(f"expo_backoff must be above 0 s, not {expo_backoff}")
         if not expo_backoff_limit > 0:
@@ -233,7 +275,7 @@ class StreamClient:
             raise ValidationError("the stream's name is empty")
         if stream_name.startswith("arn:") and not _ARN.fullmatch(stream_name):
             raise ValidationError(f"{stream_name!r} is no ARN of a stream: arn:aws:kinesis:REGION:ACCOUNT:stream/NAME")
-        _check_session(options.get("session"))
+        check_session(options.get("session"))
         self._given_session = options.get("session")
         self._endpoint_url = options.get("endpoint_url")
         self._arn = stream_name if stream_name.startswith("arn:") else None
@@ -248,14 +290,15 @@ class StreamClient:
         self._use_list_shards = options.get("use_list_shards", False)
         self._create_stream = options.get("create_stream", False)
         self._create_stream_shards = options.get("create_stream_shards", 1)
-        if self._create_stream_shards < 1:
-            raise ValidationError(f"create_stream_shards must be 1 or more, not {self._create_stream_shards}")
+        check_count("create_stream_shards", self._create_stream_shards, 1)
         self._describe_timeout = options.get("describe_timeout", DEFAULT_DESCRIBE_TIMEOUT)
         if not self._describe_timeout > 0:
             raise ValidationError(f"describe_timeout must be above 0 s, not {self._describe_timeout}")
         self._on_outage = on_outage
         self._resources = AsyncExitStack()
         self._client: Any = None
+        self._retention: float | None = None
+        self._max_record_bytes: int | None = None
         self._round = 0  # of attempts
         self._waiting = asyncio.Lock()
 
@@ -265,9 +308,24 @@ class StreamClient:
         return self._name
 
     @property
+    def region_name(self) -> str | None:
+        """As it was given, or as the ARN has it."""
+        return self._region
+
+    @property
     def address(self) -> dict[str, str]:
         """How requests name the stream."""
         return {"StreamName": self._name} if self._arn is None else {"StreamARN": self._arn}
+
+    @property
+    def retention_seconds(self) -> float | None:
+        """How long the stream keeps a record, as last seen; None if that is not known."""
+        return self._retention
+
+    @property
+    def max_record_bytes(self) -> int | None:
+        """The largest record that the stream takes, key included, as last seen; None if that is not known."""
+        return self._max_record_bytes
 
     @property
     def is_open(self) -> bool:
@@ -297,14 +355,16 @@ class StreamClient:
         if self.is_open:
             return
         from aiobotocore.config import AioConfig
-        from aiobotocore.session import get_session
 
-        session = self._given_session or get_session()
+        from fastkcl.kinesis.bodies import GatedSession
+
+        session = self._given_session or new_session()
         config = AioConfig(
             connect_timeout=CONNECT_TIMEOUT,
             read_timeout=READ_TIMEOUT,
             retries={"total_max_attempts": 1},
             max_pool_connections=MAX_CONNECTIONS,
+            **({} if _has_http_session(session) else {"http_session_cls": GatedSession}),
         )
         async with AsyncExitStack() as resources:
             client = await resources.enter_async_context(
@@ -313,12 +373,13 @@ class StreamClient:
                 )
             )
             client.meta.events.register("before-parse.kinesis.GetRecords", _take_body)
+            client.meta.events.register_last("before-send", _send_in_pieces)  # what a program registers sees bytes
             self._client = client
             try:
                 if self._create_stream:
                     await self.create_stream(self._create_stream_shards, exists_ok=True)
-                if not self.skip_describe_stream:
-                    await self.wait_active()
+                if self._create_stream or not self.skip_describe_stream:
+                    await self.wait_active(is_made=self._create_stream)
             except BaseException:
                 self._client = None
                 raise
@@ -473,8 +534,13 @@ class StreamClient:
                 return shards
             request = {"NextToken": answer["NextToken"]}
 
-    async def wait_active(self) -> None:
+    async def wait_active(self, *, is_made: bool = False) -> None:
         """Wait until the stream can be read and written: it is ACTIVE, or is being resharded.
+
+        With `skip_describe_stream` or `use_list_shards` it needs no DescribeStream: a list of shards will do.
+
+        Args:
+            is_made: it was made just now, and may not be visible yet.
 
         Raises:
             StreamDoesNotExist: there is no such stream.
@@ -484,8 +550,12 @@ class StreamClient:
         try:
             async with asyncio.timeout(self._describe_timeout):
                 while True:
-                    answer = await self._call_patiently("describe_stream", {**self.address, "Limit": 1})
-                    status = answer["StreamDescription"]["StreamStatus"]
+                    try:
+                        status = await self._status()
+                    except StreamDoesNotExist:
+                        if not is_made:
+                            raise
+                        status = "not visible"
                     if status in ("ACTIVE", "UPDATING"):
                         return
                     if status == "DELETING":
@@ -496,6 +566,36 @@ class StreamClient:
                 f"{self._name} is {status} after the {self._describe_timeout:g} s of describe_timeout"
             ) from error
 
+    async def _status(self) -> str:
+        if not (self._use_list_shards or self.skip_describe_stream):
+            answer = await self._call_patiently("describe_stream", {**self.address, "Limit": 1})
+            return self._note_stream(answer["StreamDescription"])
+        try:
+            answer = await self._call_patiently("describe_stream_summary", self.address)
+        except (StreamDoesNotExist, ConnectionError):
+            raise
+        except Exception as error:
+            log.info("%s: it is looked at by ListShards: %s", self._name, error)
+            await self._call_patiently("list_shards", {**self.address, "MaxResults": 1})
+            return "ACTIVE"
+        return self._note_stream(answer["StreamDescriptionSummary"])
+
+    async def look_at_stream(self) -> None:
+        """Look at the stream's retention; where that is not allowed or fails, it stays as it was."""
+        try:
+            answer = await self.call_once("describe_stream_summary", self.address)
+        except Exception as error:
+            log.info("%s: its retention is not known: %s", self._name, error)
+        else:
+            self._note_stream(answer["StreamDescriptionSummary"])
+
+    def _note_stream(self, description: Mapping[str, Any]) -> str:
+        hours = description.get("RetentionPeriodHours")
+        self._retention = hours * 3600.0 if hours else None
+        kib = description.get("MaxRecordSizeInKiB")
+        self._max_record_bytes = kib * 1024 if kib else self._max_record_bytes
+        return str(description["StreamStatus"])
+
     async def get_records(
         self,
         shard_id: str,
@@ -504,6 +604,7 @@ class StreamClient:
         then: Callable[[GetRecordsAnswer], _T],
         *,
         on_outage: Callable[[BaseException], None] | None = None,
+        gate: Gate | None = None,
     ) -> _T:
         """Read from a shard; the records are decoded into Arrow columns.
 
@@ -513,16 +614,23 @@ class StreamClient:
             limit: records, 1 to 10,000.
             then: what is made of the answer, while it is in the processor's cache: in the thread that has decoded it.
             on_outage: see `call`.
+            gate: waits until there is room for a body of so many bytes, before it is read. Where the session has an
+                HTTP client of its own, the body is there already.
 
         Raises:
             DecodeError: the answer cannot be read.
-            Exception: see `call`.
+            Exception: see `call`, or what the gate has raised.
         """
+        from fastkcl.kinesis.bodies import gated
+
         request: dict[str, object] = {"ShardIterator": iterator, "Limit": limit}
         if self._arn is not None:
             request["StreamARN"] = self._arn
-        answer = await self.call("get_records", request, on_outage=on_outage)
-        body, content_type = answer[_BODY]
+        with nullcontext() if gate is None else gated(gate):
+            answer = await self.call("get_records", request, on_outage=on_outage)
+        body, content_type = answer.pop(_BODY)
+        if gate is not None:
+            await gate(len(body))
 
         def read() -> _T:
             return then(decode_get_records(body, content_type, shard_id=shard_id))
@@ -542,7 +650,24 @@ def _take_body(response_dict: dict[str, Any], customized_response_dict: dict[str
         response_dict["body"] = b'{"Records":[]}'
 
 
-def _check_session(session: object) -> None:
+def _send_in_pieces(request: Any, **_: object) -> None:  # noqa: ANN401
+    """Let a large body be sent as a file: as one piece of bytes it would block the event loop."""
+    if isinstance(request.body, bytes) and len(request.body) > LARGE_BODY:
+        request.body = io.BytesIO(request.body)
+
+
+def _has_http_session(session: Any) -> bool:  # noqa: ANN401 - aiobotocore's sessions have no types
+    """Whether the program has chosen the HTTP client."""
+    config = session.get_default_client_config()
+    return "http_session_cls" in getattr(config, "_user_provided_options", {})
+
+
+def check_session(session: object) -> None:
+    """Refuse what is no session of aiobotocore.
+
+    Raises:
+        TypeError: it is not a session of aiobotocore.
+    """
     if session is None:
         return
     from aiobotocore.session import AioSession

@@ -2,13 +2,16 @@
 
     StreamReader ──▶ RecordQueue ──▶ Delivery ──▶ ``async for`` ── asks for more ──▶ Positions ──▶ checkpointer
 
-The program acknowledges what it was given by asking for more. When it asks past a batch's last record, the batch's
-position is written, at once or behind (`checkpoint_interval`); `close` writes what is acknowledged of a batch as well.
-So a record is delivered again if the program dies with it, and never skipped.
+The program acknowledges what it was given by asking for more; of several tasks each acknowledges what it was given
+itself. When it asks past a batch's last record, the batch's position is written, at once or behind
+(`checkpoint_interval`); `close` writes what is acknowledged of a batch as well. So a record is delivered again if the
+program dies with it, and never skipped. A program that works on several records at a time acknowledges each itself
+(`acknowledge="explicit"`, `fastkcl.kinesis.acknowledging`).
 
-Rules: ``async for`` ends when nothing has come for `idle_timeout` while all shards answer, or after `close`. All else
-that stops it is an exception; iterating again goes on where it was. Nothing is delivered of a shard from the moment on
-that it is known to be another consumer's.
+Rules: ``async for`` ends when nothing has come for `idle_timeout` while all shards are at their tips, or after `close`,
+and a line in the log says which. All else that stops it is an exception; iterating again goes on where it was. Nothing
+is delivered of a shard from the moment on that it is known to be another consumer's. Asking for an item lets the event
+loop run every few milliseconds, whether there is anything to wait for or not (`fastkcl.kinesis.pacing`).
 """
 
 from __future__ import annotations
@@ -24,25 +27,46 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self, Unpack
 
+from fastkcl.kinesis.acknowledging import AckDelivery, Acknowledgements, AckRecord
 from fastkcl.kinesis.aggregators import BaseAggregator
-from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, check_checkpointer
+from fastkcl.kinesis.bounds import check_count, within
+from fastkcl.kinesis.budget import MAX_QUEUE_BYTES
+from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place, check_checkpointer
 from fastkcl.kinesis.checkpoints.memory import MemoryCheckPointer
 from fastkcl.kinesis.client import StreamClient, StreamOptions
-from fastkcl.kinesis.delivery import EXHAUSTED, BatchDelivery, ConsumerRecord, Delivery, ItemDelivery, RecordError
-from fastkcl.kinesis.exceptions import ValidationError
-from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, ShardReader
+from fastkcl.kinesis.delivery import (
+    EXHAUSTED,
+    PASSED,
+    BatchDelivery,
+    ConsumerRecord,
+    Delivery,
+    Exhausted,
+    ItemDelivery,
+    RecordError,
+)
+from fastkcl.kinesis.exceptions import UnacknowledgedError, ValidationError
+from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, OnDataLoss, ShardReader
+from fastkcl.kinesis.holders import Holders
 from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
+from fastkcl.kinesis.pacing import Pace
 from fastkcl.kinesis.positions import Positions
 from fastkcl.kinesis.processors import JsonProcessor
-from fastkcl.kinesis.reading import IteratorType, ReadOptions, StreamReader
+from fastkcl.kinesis.reading import LOOK_SECONDS, IteratorType, ReadOptions, StreamReader
 from fastkcl.kinesis.record_queue import Failed, Fetched, RecordQueue, ShardEnded, ShardLost
 
 __all__ = ["Consumer", "OnRecordError", "Output"]
 
 log = logging.getLogger(__name__)
 
+CLOSE_SECONDS = 20.0
+"""For each of writing positions, giving shards back and closing connections."""
+
 OnRecordError = Literal["raise", "skip"] | Callable[[ConsumerRecord, Exception], object]
 Output = Literal["items", "records", "batches"]
+Acknowledge = Literal["next", "explicit"]
+
+MOST_WITHOUT_ITEMS = 256
+"""Records without items that are passed before the event loop may run."""
 
 
 class Consumer:
@@ -51,6 +75,9 @@ class Consumer:
     Args:
         stream_name: the stream's name, or its ARN.
         max_queue_size: records that are fetched ahead, 1 or more; fetching waits while there are so many.
+        max_queue_bytes: memory of what is fetched ahead, of all shards together and with answers under way, 1 or more;
+            64 MiB by default. Where records are large, fewer are asked for at once. An answer that takes more comes
+            alone.
         max_shard_consumers: open shards at the most; None for all.
         record_limit: records of a GetRecords call at the most, 1 to 10,000.
         sleep_time_no_records: seconds between two calls of a shard that has nothing new.
@@ -60,18 +87,25 @@ class Consumer:
         shard_fetch_rate: GetRecords calls a second of each shard, 1 to 5.
         checkpointer: where positions are kept; in memory by default.
         processor: makes items of records; `JsonProcessor` by default. Not used for batches.
-        idle_timeout: seconds without a record after which ``async for`` ends; None for never.
+        idle_timeout: seconds without a record after which ``async for`` ends, counted while every shard is at its tip;
+            None for never.
         checkpoint_interval: seconds between two writes of positions, above 0; None to write each when it is due.
         on_record_error: what to do with a record that the processor cannot read: "raise" stops in front of it,
             "skip" leaves it out with a line in the log, or a function (or coroutine function) of a `ConsumerRecord`
             with its bytes and the error, after which it is left out.
         output: "items" as the processor makes them, "records" for `ConsumerRecord` with metadata, "batches" for
             `fastkcl.RecordBatch` in its five canonical columns.
+        acknowledge: "next": asking for more acknowledges what was given before. "explicit", for records: each is
+            acknowledged by its `done` or by `ack`, in any order.
+        ack_timeout: seconds after which a record that is not acknowledged stops the iteration; of "explicit".
         deaggregate: take KPL aggregates apart; None to do it for batches, where the processor does, and with positions
             in KCL's lease table.
         hash_range_check: drop aggregates with keys that their shard does not own, as KCL does.
         max_batch_bytes: what one answer may take with its aggregates taken apart, 1 to 2**31 - 1; each shard that is
             read can hold so much. An answer beyond it stops its shard by `AnswerTooLarge`.
+        on_data_loss: what to do when the stream has trimmed the position of a shard, so that records after it are
+            lost: an ERROR in the log and in `consumer_data_loss_total` either way, then "continue" reads what is left,
+            and "raise" stops in front of it by `DataLossError`.
         options: see `StreamOptions`.
 
     Raises:
@@ -86,6 +120,7 @@ class Consumer:
         stream_name: str,
         *,
         max_queue_size: int = 10_000,
+        max_queue_bytes: int = MAX_QUEUE_BYTES,
         max_shard_consumers: int | None = None,
         record_limit: int = 10_000,
         sleep_time_no_records: float = 2,
@@ -98,9 +133,12 @@ class Consumer:
         checkpoint_interval: float | None = None,
         on_record_error: OnRecordError = "raise",
         output: Output = "items",
+        acknowledge: Acknowledge = "next",
+        ack_timeout: float = 300,
         deaggregate: bool | None = None,
         hash_range_check: bool = True,
         max_batch_bytes: int = MAX_BATCH_BYTES,
+        on_data_loss: OnDataLoss = "continue",
         **options: Unpack[StreamOptions],
     ) -> None:
         self._client = self._client_class(stream_name, **options)
@@ -109,8 +147,7 @@ class Consumer:
         self._processor = JsonProcessor() if processor is None else processor
         if not isinstance(self._processor, BaseAggregator):
             raise TypeError(f"processor must be a processor like JsonProcessor(), not {self._processor!r}")
-        if max_queue_size < 1:
-            raise ValidationError(f"max_queue_size must be 1 or more, not {max_queue_size}")
+        check_count("max_queue_size", max_queue_size, 1)
         if idle_timeout is not None and not idle_timeout > 0:
             raise ValidationError(f"idle_timeout must be above 0 s, or None, not {idle_timeout}")
         if checkpoint_interval is not None:
@@ -118,17 +155,26 @@ class Consumer:
                 raise ValidationError(f"checkpoint_interval must be above 0 s, not {checkpoint_interval}")
             if getattr(self._checkpointer, "auto_checkpoint", True) is False:
                 raise ValidationError(
-                    "checkpoint_interval and a checkpointer of auto_checkpoint=False exclude each other: the one "
+                    "checkpoint_interval and a checkpointer of auto_checkpoint=False are mutually exclusive: the one "
                     "writes by the clock, the other when manual_checkpoint() is called"
                 )
         if output not in ("items", "records", "batches"):
             raise ValidationError(f'output must be "items", "records" or "batches", not {output!r}')
+        if acknowledge not in ("next", "explicit"):
+            raise ValidationError(f'acknowledge must be "next" or "explicit", not {acknowledge!r}')
+        if acknowledge == "explicit" and output != "records":
+            raise ValidationError(f'acknowledge="explicit" is for output="records", not {output!r}')
+        if not ack_timeout > 0:
+            raise ValidationError(f"ack_timeout must be above 0 s, not {ack_timeout}")
         if on_record_error not in ("raise", "skip") and not callable(on_record_error):
             raise ValidationError(f'on_record_error must be "raise", "skip" or a function, not {on_record_error!r}')
         self._idle_timeout = idle_timeout
         self._checkpoint_interval = checkpoint_interval
         self._on_record_error = on_record_error
         self._output: Output = output
+        self._is_explicit = acknowledge == "explicit"
+        self._ack_timeout = ack_timeout
+        self._acks = Acknowledgements()
         # Where positions have sub-sequence numbers, as KCL's, records are what they are to KCL: user records.
         self._deaggregated = (
             deaggregate
@@ -155,15 +201,20 @@ class Consumer:
                 deaggregate=self._deaggregated,
                 hash_range_check=hash_range_check,
                 max_batch_bytes=max_batch_bytes,
+                on_data_loss=on_data_loss,
+                max_queue_bytes=max_queue_bytes,
             ),
             make_queue=lambda: self._queue,
             on_failure=self._queue.put,
             metrics=self._metrics,
         )
-        self._delivery: Delivery | None = None
+        self._delivery: Delivery | AckDelivery | None = None
         self._delivered_at = 0.0
         self._turn = asyncio.Lock()  # of the tasks that ask for an item
+        self._pace = Pace()
         self._positions = Positions()
+        self._holders = Holders()
+        self._capped: dict[str, Place] = {}  # positions before what tasks hold, as they were written last
         self._committing = asyncio.Lock()
         self._ended: deque[ShardReader] = deque()
         self._failed: list[Failed] = []
@@ -187,6 +238,10 @@ class Consumer:
     ) -> None:
         await self.close()
 
+    async def start(self) -> None:
+        """The same as `open`."""
+        await self.open()
+
     async def open(self) -> None:
         """Connect, and look at the stream. Iterating does it, too, if nobody has.
 
@@ -201,7 +256,10 @@ class Consumer:
     async def close(self) -> None:
         """Stop fetching, write the positions of what is acknowledged, and let go of the shards. Again, nothing happens.
 
+        It takes a minute at most, whatever the checkpointer's backend does.
+
         Raises:
+            TimeoutError: positions were not written, or shards not given back, in time.
             Exception: a position could not be written; everything is closed all the same.
         """
         if self._is_closed:
@@ -209,14 +267,68 @@ class Consumer:
         self._is_closed = True
         self._queue.close()
         async with contextlib.AsyncExitStack() as closing:
-            closing.push_async_callback(self._client.close)
-            closing.push_async_callback(self._checkpointer.close)
+            closing.push_async_callback(lambda: within(CLOSE_SECONDS, "closing connections", self._client.close()))
+            closing.push_async_callback(
+                lambda: within(
+                    CLOSE_SECONDS, f"{self._checkpointer!r}: giving shards back", self._stream.close_checkpointer()
+                )
+            )
             await self._stream.stop()
             if self._flusher is not None:
                 self._flusher.cancel()
                 await asyncio.gather(self._flusher, return_exceptions=True)
             self._hand_out_acknowledged()
-            await self._commit()
+            shards = ", ".join(self._positions.pending)
+            await within(CLOSE_SECONDS, f"{self._checkpointer!r}: writing the positions of {shards}", self._commit())
+
+    # Acknowledging.
+
+    def ack(self, record: ConsumerRecord) -> None:
+        """Acknowledge a record, of ``acknowledge="explicit"``. Again, nothing happens.
+
+        The position is written when all before the record are acknowledged too, and the program asks for more;
+        every `checkpoint_interval`; and by `close`. `AckRecord.done` writes it itself.
+
+        Raises:
+            TypeError: the record is no such one, or another consumer's.
+        """
+        if not isinstance(record, AckRecord) or record.consumer is not self:
+            raise TypeError(f'only a record of this consumer, with acknowledge="explicit", is acknowledged: {record!r}')
+        delivery = record.delivery
+        delivery.acknowledge(record)
+        if delivery.is_finished:
+            self._move(delivery.fetched.reader)
+            self._queue.wake()  # its shard may be finished
+
+    async def _done(self, record: AckRecord) -> None:
+        self.ack(record)
+        if self._checkpoint_interval is None:
+            await self._commit(record.shard_id)
+
+    def _move(self, reader: ShardReader) -> None:
+        """Let the position of a shard be committed up to the first record that is open."""
+        handed = self._acks.move(reader)
+        if handed is not None and not reader.lost:
+            self._positions.hand_out(reader.shard_id, handed)
+            self._positions.acknowledge()
+
+    def _check_overdue(self) -> float | None:
+        """Seconds until the oldest record that is open has been so for too long; None if there is none.
+
+        Raises:
+            UnacknowledgedError: it has.
+        """
+        oldest = self._acks.oldest
+        if oldest is None:
+            return None
+        left = oldest.since + self._ack_timeout - time.monotonic()
+        if left <= 0:
+            raise UnacknowledgedError(
+                f"{oldest.shard_id}: record {oldest.sequence_number} is not acknowledged after the "
+                f"{self._ack_timeout:g} s of ack_timeout: the position stays before it. Acknowledge each record, "
+                "also those that fail, or close the consumer: then it comes again"
+            )
+        return left
 
     # Items.
 
@@ -227,25 +339,43 @@ class Consumer:
         """The next item, record or batch.
 
         Raises:
-            StopAsyncIteration: nothing has come for idle_timeout, or the consumer is closed.
+            StopAsyncIteration: nothing has come for idle_timeout at the tips of all shards, or the consumer is closed.
             DeserializeError: a record cannot be read, with on_record_error "raise". It stays the next one.
             AnswerTooLarge: the user records of an answer take more than max_batch_bytes.
+            DataLossError: the stream has trimmed a position, with on_data_loss "raise".
+            AnotherStream: the stream was made again under its name, or the checkpointer has positions of another one.
             ConnectionError: the service is away.
+            UnacknowledgedError: a record was not acknowledged within ack_timeout, with acknowledge="explicit".
             Exception: what else has stopped the fetching, or what a checkpointer has raised.
         """
+        pause = self._pace.pause(time.perf_counter())
+        if pause is not None:
+            await self._let_loop_run(pause)
+        task = asyncio.current_task()
+        if not self._is_explicit:
+            self._holders.ask(task)
         item = self._take_at_hand()
-        if item is not EXHAUSTED:
-            return item
-        async with self._turn:
-            return await self._next()
+        if isinstance(item, Exhausted):
+            async with self._turn:
+                item = await self._next()
+        if self._delivery is not None and not isinstance(self._delivery, AckDelivery):
+            self._holders.give(task, self._delivery)
+        return item
+
+    async def _let_loop_run(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        if self._is_explicit:
+            self._check_overdue()
+        self._pace.resumed(time.perf_counter())
+        asyncio.get_running_loop().call_soon(self._pace.loop_ran)
 
     def _take_at_hand(self) -> Any:  # noqa: ANN401
-        """The next item, if nothing has to be awaited for it, here or by another task; otherwise `EXHAUSTED`."""
+        """The next item, if nothing has to be awaited for it, here or by another task; otherwise `Exhausted`."""
         delivery = self._delivery
         if delivery is None or self._is_closed or delivery.fetched.reader.lost or self._turn.locked():
             return EXHAUSTED
         try:
-            return delivery.take()
+            return delivery.take(MOST_WITHOUT_ITEMS)
         except RecordError:
             return EXHAUSTED  # it stays the next one
 
@@ -258,17 +388,26 @@ class Consumer:
             for each in failed:
                 self._stream.resume(each)
         while not self._is_closed:
+            pause = self._pace.pause(time.perf_counter())
+            if pause is not None:
+                await self._let_loop_run(pause)
             if self._delivery is not None:
                 if self._delivery.fetched.reader.lost:
+                    if self._is_explicit:
+                        self._acks.drop(self._delivery.fetched.reader)
+                    else:
+                        self._delivery.fetched.release()
                     self._delivery = None
                     continue
                 unreadable: RecordError | None = None
                 try:
-                    item = self._delivery.take()
+                    item = self._delivery.take(MOST_WITHOUT_ITEMS)
                 except RecordError as error:
                     unreadable = error
                 if unreadable is not None:
                     await self._pass_unreadable(self._delivery, unreadable)
+                    continue
+                if item is PASSED:
                     continue
                 if item is not EXHAUSTED:
                     return item
@@ -278,6 +417,8 @@ class Consumer:
             match entry:
                 case Fetched() if not entry.reader.lost:
                     self._deliver(entry)
+                case Fetched():
+                    entry.release()
                 case ShardEnded():
                     self._ended.append(entry.reader)
                 case ShardLost():
@@ -289,7 +430,8 @@ class Consumer:
                     raise entry.error
                 case None:
                     if not await self._wait_for_entries():
-                        break
+                        raise StopAsyncIteration
+        self._log_end("the consumer is closed")
         raise StopAsyncIteration
 
     async def _start(self) -> None:
@@ -300,15 +442,27 @@ class Consumer:
         self._is_started = True
 
     async def _wait_for_entries(self) -> bool:
-        """Whether there is something in the queue; not when nothing has come for idle_timeout."""
+        """Whether there is something in the queue; not when nothing has come for idle_timeout, and nothing is left."""
+        idle = pause = self._idle_timeout
         while True:
+            left = self._check_overdue()
+            if left is not None:
+                pause = left if pause is None else min(pause, left)
             try:
-                async with asyncio.timeout(self._idle_timeout):
+                async with asyncio.timeout(pause):
                     await self._queue.wait_for_entries()
                     return True
             except TimeoutError:
-                if self._stream.is_quiet:
+                if idle is None:
+                    pause = None
+                    continue
+                if self._stream.is_quiet(idle) and self._queue.is_empty:  # something may have come just now
+                    self._log_end(f"nothing has come for {idle:g} s; shards at their tips: {len(self._stream.readers)}")
                     return False
+                pause = min(idle, LOOK_SECONDS)
+
+    def _log_end(self, why: str) -> None:
+        log.info("%s: the iteration ends: %s", self.stream_name, why)
 
     def _deliver(self, fetched: Fetched) -> None:
         self._metrics.gauge(MetricType.CONSUMER_QUEUE_SIZE, self._queue.rows, self._labels)
@@ -317,7 +471,13 @@ class Consumer:
         if self._output == "batches":
             self._delivery = BatchDelivery(fetched)
         else:
-            self._delivery = ItemDelivery(fetched, self._processor, self._output, deaggregated=self._deaggregated)
+            items = ItemDelivery(fetched, self._processor, self._output, deaggregated=self._deaggregated)
+            if self._is_explicit:
+                self._delivery = explicit = AckDelivery(items, self, time.monotonic)
+                self._acks.begin(explicit)
+                return
+            self._delivery = items
+        self._delivery.before = self._positions.latest(fetched.reader.shard_id)
 
     def _show_lag(self, reader: ShardReader) -> None:
         labels = {**self._labels, "shard_id": reader.shard_id}
@@ -329,10 +489,16 @@ class Consumer:
         labels = {**self._labels, "shard_id": self._delivery.fetched.reader.shard_id}
         seconds = time.perf_counter() - self._delivered_at
         self._metrics.histogram(MetricType.CONSUMER_PROCESSING_TIME, seconds, labels)
+        if not self._is_explicit:
+            self._delivery.fetched.release()
         self._delivery = None
 
     def _hand_out_acknowledged(self) -> None:
         """Let what the program is done with be committed."""
+        if self._is_explicit:
+            for reader in self._acks.readers:
+                self._move(reader)
+            return
         if self._delivery is None or self._delivery.fetched.reader.lost:
             return
         handed = self._delivery.acknowledged
@@ -340,7 +506,7 @@ class Consumer:
             self._positions.hand_out(self._delivery.fetched.reader.shard_id, handed)
             self._positions.acknowledge()
 
-    async def _pass_unreadable(self, delivery: Delivery, error: RecordError) -> None:
+    async def _pass_unreadable(self, delivery: Delivery | AckDelivery, error: RecordError) -> None:
         record, cause = error.record, error.__cause__
         assert isinstance(cause, Exception)
         labels = {**self._labels, "shard_id": record.shard_id, "error_type": type(cause).__name__}
@@ -364,12 +530,15 @@ class Consumer:
         """Write the positions that are due, and give shards back that are finished."""
         if self._checkpoint_interval is None:
             await self._commit()
-        while self._ended:
-            reader = self._ended[0]
+        for reader in [reader for reader in self._ended if not self._acks.is_open(reader)]:
+            if self._holders.holds(reader.shard_id):
+                continue  # another task is still at a record of it
             await self._commit(reader.shard_id)
             await self._stream.end_shard(reader)
-            self._positions.drop(reader.shard_id)
-            self._ended.popleft()
+            if reader.lost:
+                self._stream.drop(reader)
+            self._forget(reader.shard_id)
+            self._ended.remove(reader)
 
     async def _commit(self, only: str | None = None) -> None:
         """Write positions: of all shards before the first error is raised."""
@@ -382,19 +551,24 @@ class Consumer:
                     continue
                 reader = self._stream.readers.get(shard_id)
                 if reader is None:
-                    self._positions.drop(shard_id)
+                    self._forget(shard_id)
+                    continue
+                capped = self._holders.cap(shard_id, handed)
+                if capped is None or capped.place == self._capped.get(shard_id):
                     continue
                 try:
-                    await self._stream.commit(reader, handed.place)
+                    await self._stream.commit(reader, capped.place)
                 except Exception as error:
-                    log.warning("%s: %s is not written: %r", shard_id, handed.place, error)
+                    log.warning("%s: %s is not written: %r", shard_id, capped.place, error)
                     first = first or error
                     continue
                 if reader.lost:
-                    self._positions.drop(shard_id)
+                    self._lose(reader)
                     continue
-                self._positions.committed(shard_id, handed)
-                reader.committed_rows = handed.rows
+                if capped is handed:
+                    self._positions.committed(shard_id, handed)
+                self._capped[shard_id] = capped.place
+                reader.committed_rows = capped.rows
                 self._show_lag(reader)
         if first is not None:
             raise first
@@ -403,6 +577,8 @@ class Consumer:
         """Write the newest positions now and then; what cannot be written reaches the program, and stays."""
         while True:
             await asyncio.sleep(interval)
+            if self._is_explicit:
+                self._hand_out_acknowledged()
             try:
                 await self._commit()
             except Exception as error:
@@ -412,9 +588,50 @@ class Consumer:
 
     def _lose(self, reader: ShardReader) -> None:
         self._stream.drop(reader)
-        self._positions.drop(reader.shard_id)
+        self._forget(reader.shard_id)
+        self._acks.drop(reader)
+
+    def _forget(self, shard_id: str) -> None:
+        self._positions.drop(shard_id)
+        self._holders.drop(shard_id)
+        self._capped.pop(shard_id, None)
 
     # What is asked.
+
+    @property
+    def address(self) -> dict[str, str]:
+        """The stream as a request names it: ``StreamName``, or ``StreamARN`` if it was given as an ARN."""
+        return self._client.address
+
+    @property
+    def checkpointer(self) -> CheckPointer:
+        """The checkpointer."""
+        return self._checkpointer
+
+    @property
+    def processor(self) -> BaseAggregator:
+        """The processor."""
+        return self._processor
+
+    @property
+    def iterator_type(self) -> IteratorType:
+        """The option of this name."""
+        return self._stream.options.iterator_type
+
+    @property
+    def max_shard_consumers(self) -> int | None:
+        """The option of this name."""
+        return self._stream.options.max_shard_consumers
+
+    @property
+    def record_limit(self) -> int:
+        """The option of this name."""
+        return self._stream.options.record_limit
+
+    @property
+    def shard_fetch_rate(self) -> float:
+        """The option of this name, in calls a second."""
+        return self._stream.options.shard_fetch_rate
 
     @property
     def is_ready(self) -> bool:

@@ -7,6 +7,7 @@ before it is acknowledged.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from enum import Enum
@@ -18,16 +19,27 @@ from fastkcl.kinesis.checkpoints.base import Place
 from fastkcl.kinesis.positions import Handed
 from fastkcl.kinesis.record_queue import Fetched
 
-__all__ = ["EXHAUSTED", "BatchDelivery", "ConsumerRecord", "Delivery", "Exhausted", "ItemDelivery", "RecordError"]
+__all__ = [
+    "EXHAUSTED",
+    "PASSED",
+    "BatchDelivery",
+    "ConsumerRecord",
+    "Delivery",
+    "Exhausted",
+    "ItemDelivery",
+    "RecordError",
+]
 
 
 class Exhausted(Enum):
-    """There is nothing more in a delivery, and everything of it is acknowledged."""
+    """There is no item: nothing more is in a delivery, or nothing was in as many records as were to be looked at."""
 
     EXHAUSTED = "exhausted"
+    PASSED = "passed"
 
 
 EXHAUSTED: Final = Exhausted.EXHAUSTED
+PASSED: Final = Exhausted.PASSED
 
 
 class ConsumerRecord(NamedTuple):
@@ -72,9 +84,14 @@ class Delivery(Protocol):
     """What is being handed out."""
 
     fetched: Fetched
+    before: Handed | None
+    """Up to where its shard was handed out before it."""
 
-    def take(self) -> Any:  # noqa: ANN401 - items are of any type
+    def take(self, most_records: int = sys.maxsize) -> Any:  # noqa: ANN401 - items are of any type
         """What comes next; `EXHAUSTED` at the end. It acknowledges what was taken before.
+
+        Args:
+            most_records: to look at; `PASSED` if nothing was in them.
 
         Raises:
             RecordError: the next record cannot be parsed.
@@ -87,6 +104,13 @@ class Delivery(Protocol):
     def acknowledged(self) -> Handed | None:
         """Up to where the program is done with it; None if with nothing of it."""
 
+    @property
+    def mark(self) -> int:
+        """What `done_until` takes for the position of `acknowledged`."""
+
+    def done_until(self, mark: int) -> Handed | None:
+        """What `acknowledged` was when `mark` was this one."""
+
 
 class BatchDelivery:
     """Hands out a batch as it is, if there is anything in it.
@@ -97,11 +121,13 @@ class BatchDelivery:
 
     def __init__(self, fetched: Fetched) -> None:
         self.fetched = fetched
+        self.before: Handed | None = None
         self._given = not fetched.batch.num_rows
         self._done = False
 
-    def take(self) -> RecordBatch | Exhausted:
+    def take(self, most_records: int = sys.maxsize) -> RecordBatch | Exhausted:
         """The batch, once."""
+        del most_records
         if self._given:
             self._done = True
             return EXHAUSTED
@@ -114,8 +140,17 @@ class BatchDelivery:
     @property
     def acknowledged(self) -> Handed | None:
         """All or nothing."""
+        return self.done_until(self._done)
+
+    @property
+    def mark(self) -> int:
+        """1 when it is done with."""
+        return self._done
+
+    def done_until(self, mark: int) -> Handed | None:
+        """All or nothing."""
         place = self.fetched.place
-        return Handed(place, self.fetched.rows) if self._done and place is not None else None
+        return Handed(place, self.fetched.rows) if mark and place is not None else None
 
 
 class ItemDelivery:
@@ -132,6 +167,7 @@ class ItemDelivery:
         self, fetched: Fetched, processor: BaseAggregator, output: Literal["items", "records"], *, deaggregated: bool
     ) -> None:
         self.fetched = fetched
+        self.before: Handed | None = None
         self._batch = fetched.batch
         self._rows = fetched.batch.num_rows
         self._row = 0  # the next one to parse
@@ -142,14 +178,17 @@ class ItemDelivery:
             self._parse = lambda data: [processor.deserialize(data)]
         self._as_records = output == "records"
 
-    def take(self) -> Any:  # noqa: ANN401
+    def take(self, most_records: int = sys.maxsize) -> Any:  # noqa: ANN401
         """The next item."""
+        end = self._row + most_records
         while True:
             if self._items:
                 return self._items.pop()
             self._done = self._row
             if self._row == self._rows:
                 return EXHAUSTED
+            if self._row == end:
+                return PASSED
             record = self._batch[self._row]
             try:
                 items = self._parse(record.data or b"")
@@ -168,15 +207,34 @@ class ItemDelivery:
         self._row += 1
 
     @property
+    def last_row(self) -> int:
+        """The row of the item that was taken last."""
+        return self._row - 1
+
+    @property
+    def rows_handed_out(self) -> int:
+        """Rows of which no item is left."""
+        return self._row - bool(self._items)
+
+    @property
     def acknowledged(self) -> Handed | None:
         """Up to the last record of which all items were taken, and more."""
-        left = self._rows - self._done
+        return self.done_until(self._done)
+
+    @property
+    def mark(self) -> int:
+        """Records that are acknowledged."""
+        return self._done
+
+    def done_until(self, mark: int) -> Handed | None:
+        """The position after so many records."""
+        left = self._rows - mark
         if not left:
             return None if self.fetched.place is None else Handed(self.fetched.place, self.fetched.rows)
-        if not self._done:
+        if not mark:
             return None
-        last = self._batch[self._done - 1]
-        inside = self._batch[self._done].sequence_number == last.sequence_number
+        last = self._batch[mark - 1]
+        inside = self._batch[mark].sequence_number == last.sequence_number
         place = self.fetched.place
         with_sub = inside or (place is not None and place.sub_sequence_number is not None)
         sub = last.sub_sequence_number if with_sub else None

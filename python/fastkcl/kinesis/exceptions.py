@@ -9,9 +9,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 __all__ = [
+    "AnotherStream",
     "AnswerTooLarge",
     "CheckpointFlushError",
     "CheckpointOwnershipConflict",
+    "CheckpointTableError",
+    "DataLossError",
     "DeserializeError",
     "ExceededPutLimit",
     "StreamDoesNotExist",
@@ -47,6 +50,26 @@ class AnswerTooLarge(Exception):  # noqa: N818 - like the others
     """The user records in the aggregates of an answer take more than max_batch_bytes; none of them was delivered."""
 
 
+class AnotherStream(Exception):  # noqa: N818 - like the others
+    """A stream that was made again under its name, or positions of another one. Nothing was read or written."""
+
+
+class DataLossError(Exception):
+    """The stream has trimmed a position: records after it are lost. What is left was not delivered either.
+
+    Attributes:
+        shard_id: which shard.
+        position: sequence number of the last record that was read.
+        oldest: sequence number of the oldest record left; None if the shard has none, or is gone.
+    """
+
+    def __init__(self, message: str, shard_id: str, position: str, oldest: str | None) -> None:
+        super().__init__(message)
+        self.shard_id = shard_id
+        self.position = position
+        self.oldest = oldest
+
+
 class StreamExists(Exception):  # noqa: N818 - this and the following: the names that programs catch
     """A stream that was to be made is there already."""
 
@@ -69,6 +92,28 @@ class UnknownException(Exception):  # noqa: N818
 
 class CheckpointOwnershipConflict(Exception):  # noqa: N818
     """A shard is another worker's: its position was not written, and nothing of the other's was changed."""
+
+
+class CheckpointTableError(Exception):
+    """A table of positions that cannot be used.
+
+    Attributes:
+        operation: the API call that failed, e.g. ``DescribeTable``.
+        table: its name.
+        account: twelve digits; None if nothing says it.
+        is_lasting: whether trying again does not help: a permission, a credential or a name has to be mended.
+    """
+
+    def __init__(self, message: str, operation: str, table: str, account: str | None, *, is_lasting: bool) -> None:
+        super().__init__(message)
+        self.operation = operation
+        self.table = table
+        self.account = account
+        self.is_lasting = is_lasting
+
+
+class UnacknowledgedError(Exception):
+    """A record was not acknowledged within ack_timeout: the position of its shard cannot move past it."""
 
 
 class CheckpointFlushError(Exception):

@@ -4,41 +4,49 @@
                     ▲                  │                                                       │ no room for 30 s:
                     └── FetchPolicy ◀──┴── failure                                             └ the rest is let go of,
                                                                                                  and fetched again later
+    ByteBudget: room for an answer before it is asked for, for its body before it is read, and for its user records
 
 What a failure of a call leads to is a table, `FetchPolicy`, without I/O or clock:
 
 ==============================  ================================================================================
 too much, too often             wait 0.25 s, then twice as long each time up to 5 s; that is no failure
-iterator expired                a new one behind the last record that was queued, or where the shard began
-no such shard, new iterator     the shard is gone with its records: its end
+iterator expired                a new one after the last record that was queued, or where the shard began
+no such shard, new iterator     look at the list of shards. It has the shard: as anything else. It does not, twice, 3 s
+                                apart: the shard is gone with its records, its end
+another stream of that name     it reaches the program at once, as does a stream that is gone
 outage                          the client waits and tries again; when it gives up, so does the reader
 answer above max_batch_bytes    it reaches the program at once, as it would come again
+denied: permission, credentials wait as above; the fifth in a row, after 4 s, reaches the program
 anything else                   wait as above; the tenth in a row reaches the program
 ==============================  ================================================================================
 
-Rules: a shard's records are queued once, in order, without a gap. A reader waits for its own shard only. Where it
-began at the latest record and nothing was queued yet, a new iterator begins at the time of the first one, or what came
-between would be lost.
+Rules: a shard's records are queued once, in order, without a gap; one that the stream has trimmed is reported
+(`fastkcl.kinesis.trimmed`). A reader waits for its own shard only. Where it began at the latest record and nothing was
+queued yet, a new iterator begins at the time of the first one, or what came between would be lost.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import time
+from bisect import bisect
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from fastkcl._core import ChildShard, Deaggregated, GetRecordsAnswer, RecordBatch, deaggregate
+from fastkcl._core import ChildShard, Deaggregated, GetRecordsAnswer, Record, RecordBatch, deaggregate
+from fastkcl.kinesis.budget import MAX_QUEUE_BYTES, ByteBudget, CallSizes, Reservation
 from fastkcl.kinesis.checkpoints.base import Place
-from fastkcl.kinesis.client import Backoff, Failure, StreamClient, error_code, failure_of
-from fastkcl.kinesis.exceptions import AnswerTooLarge
+from fastkcl.kinesis.client import LARGE_BODY, Backoff, Failure, StreamClient, error_code, failure_of
+from fastkcl.kinesis.exceptions import AnotherStream, AnswerTooLarge, DataLossError, StreamDoesNotExist
 from fastkcl.kinesis.metrics import MetricsCollector, MetricType
 from fastkcl.kinesis.record_queue import Fetched, RecordQueue, ShardEnded, ShardLost
 from fastkcl.kinesis.topology import Shard
+from fastkcl.kinesis.trimmed import LEAST_RETENTION, DataLoss, TrimWatch
 
 __all__ = [
     "MAX_BATCH_BYTES",
@@ -46,9 +54,12 @@ __all__ = [
     "FetchOptions",
     "FetchPolicy",
     "Next",
+    "NoRoomError",
+    "OnDataLoss",
     "ShardReader",
     "Start",
     "Step",
+    "TooManyRecordsError",
     "whole_records",
 ]
 
@@ -57,7 +68,21 @@ log = logging.getLogger(__name__)
 MAX_BATCH_BYTES = 256 << 20
 """What an answer may take with its aggregates taken apart, unless something else is asked for."""
 MAX_FAILURES = 10
+MAX_DENIED = 5
 QUEUE_FULL_SECONDS = 30.0
+MAX_ABSENCES = 2
+ABSENCE_SECONDS = 3.0  # between two looks at the list of shards
+LOOKS_FOR_OLDEST = 5  # answers
+
+OnDataLoss = Literal["continue", "raise"]
+
+
+class NoRoomError(Exception):
+    """The bytes of all shards were used up for too long: an answer is let go of, and asked for again later."""
+
+
+class TooManyRecordsError(Exception):
+    """An answer takes more than all shards together may: it is let go of, and fewer records are asked for."""
 
 
 class Next(Enum):
@@ -65,6 +90,8 @@ class Next(Enum):
 
     AGAIN = "again"
     NEW_ITERATOR = "new iterator"
+    LOOK = "look"
+    """At the list of shards, and tell `FetchPolicy.looked`."""
     SHARD_GONE = "shard gone"
     GIVE_UP = "give up"
 
@@ -81,6 +108,7 @@ class FetchPolicy:
 
     def __init__(self) -> None:
         self._failures = 0
+        self._absences = 0
         self._backoff = Backoff()
 
     def failed(self, failure: Failure, *, of_iterator: bool = False) -> Step:
@@ -93,17 +121,25 @@ class FetchPolicy:
         if failure is Failure.THROTTLED:
             return Step(Next.AGAIN, self._backoff.next())
         if failure is Failure.NOT_FOUND and of_iterator:
-            return Step(Next.SHARD_GONE)
+            return Step(Next.LOOK)
         self._failures += 1
-        if self._failures >= MAX_FAILURES:
+        if self._failures >= (MAX_DENIED if failure is Failure.DENIED else MAX_FAILURES):
             return Step(Next.GIVE_UP)
         if failure in (Failure.EXPIRED_ITERATOR, Failure.NOT_FOUND):
             return Step(Next.NEW_ITERATOR)
         return Step(Next.AGAIN, self._backoff.next())
 
+    def looked(self, *, is_listed: bool) -> Step:
+        """What to do about a shard that there is not, now that the list of shards was looked at."""
+        if is_listed:
+            self._absences = 0
+            return self.failed(Failure.OTHER)
+        self._absences += 1
+        return Step(Next.SHARD_GONE) if self._absences >= MAX_ABSENCES else Step(Next.AGAIN, ABSENCE_SECONDS)
+
     def succeeded(self) -> None:
         """The call has succeeded."""
-        self._failures = 0
+        self._failures = self._absences = 0
         self._backoff.reset()
 
 
@@ -114,7 +150,7 @@ class Start:
     Attributes:
         iterator_type: TRIM_HORIZON, LATEST or AT_TIMESTAMP, where there is no place.
         timestamp: of AT_TIMESTAMP.
-        place: behind which to begin; inside of a record, if it has a sub-sequence number.
+        place: after which to begin; inside of a record, if it has a sub-sequence number.
     """
 
     iterator_type: str
@@ -127,12 +163,8 @@ class Start:
         if self.place is None:
             where: dict[str, object] = {"ShardIteratorType": self.iterator_type}
             return where if self.timestamp is None else {**where, "Timestamp": self.timestamp}
-        # The record is delivered again, and what was processed of it left out.
-        inside = self.place.sub_sequence_number is not None
-        return {
-            "ShardIteratorType": "AT_SEQUENCE_NUMBER" if inside else "AFTER_SEQUENCE_NUMBER",
-            "StartingSequenceNumber": self.place.sequence_number,
-        }
+        # The record comes again, and shows that it was not trimmed; what was processed of it is left out.
+        return {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "StartingSequenceNumber": self.place.sequence_number}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +180,7 @@ class FetchOptions:
         max_batch_bytes: of an answer with its aggregates taken apart.
         sub_sequences: places have the sub-sequence number of the last user record.
         empty_answers: queue empty batches, too.
+        on_data_loss: whether a trimmed position stops the reader, after a line in the log.
     """
 
     record_limit: int
@@ -158,6 +191,25 @@ class FetchOptions:
     max_batch_bytes: int = MAX_BATCH_BYTES
     sub_sequences: bool = False
     empty_answers: bool = False
+    on_data_loss: OnDataLoss = "continue"
+
+
+class _Answer(NamedTuple):
+    """What is kept of an answer.
+
+    Attributes:
+        records: as they go to the program.
+        last: sequence number of the last record as it came; None if there was none.
+        held: the memory that the records take.
+        millis_behind_latest: of the answer, as the next two.
+    """
+
+    records: RecordBatch
+    last: str | None
+    held: Reservation
+    millis_behind_latest: int | None
+    next_shard_iterator: str | None
+    child_shards: tuple[ChildShard, ...]
 
 
 class ShardReader:
@@ -170,8 +222,11 @@ class ShardReader:
         queue: where its records go.
         options: see there.
         is_ours: whether the shard is still this consumer's.
+        is_listed: looks whether the stream still has the shard; raises `AnotherStream` or `StreamDoesNotExist`.
         metrics: what is counted, with these labels.
         labels: stream_name and shard_id.
+        budget: the memory that it shares with the other shards; its own by default.
+        sizes: of the answers of all shards.
         on_change: is called when it has its first iterator.
 
     Attributes:
@@ -195,8 +250,11 @@ class ShardReader:
         options: FetchOptions,
         *,
         is_ours: Callable[[], bool],
+        is_listed: Callable[[], Awaitable[bool]],
         metrics: MetricsCollector,
         labels: Mapping[str, str],
+        budget: ByteBudget | None = None,
+        sizes: CallSizes | None = None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.shard = shard
@@ -213,13 +271,19 @@ class ShardReader:
         self._client = client
         self._options = options
         self._is_ours = is_ours
+        self._is_listed = is_listed
         self._metrics = metrics
         self._labels = dict(labels)
+        self._budget = budget or ByteBudget(MAX_QUEUE_BYTES)
+        self._sizes = CallSizes(sizes, aggregates=options.deaggregate)
         self._on_change = on_change
         self._policy = FetchPolicy()
+        self._watch = TrimWatch()
         self._iterator: str | None = None
-        self._is_calling = False
-        self._next_call = 0.0  # on the clock of the event loop
+        # On the clock of the event loop.
+        self._next_call = 0.0
+        self._calling_since: float | None = None
+        self._at_tip_since: float | None = None
 
     @property
     def shard_id(self) -> str:
@@ -231,10 +295,13 @@ class ShardReader:
         """Whether it knows where to read."""
         return self._iterator is not None
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether the last call has succeeded, and none is under way."""
-        return self.healthy and not self._is_calling
+    def is_quiet(self, seconds: float) -> bool:
+        """Whether it has been at the shard's tip for so many seconds, and no call is without an answer for as long."""
+        if self.ended:
+            return True
+        before = asyncio.get_running_loop().time() - seconds
+        at_tip = self.healthy and self._at_tip_since is not None and self._at_tip_since <= before
+        return at_tip and (self._calling_since is None or self._calling_since > before)
 
     async def run(self) -> None:
         """Read until the shard has ended or is lost. After an exception, it goes on where it was.
@@ -242,6 +309,9 @@ class ShardReader:
         Raises:
             ConnectionError: the service is away, and the client has given up.
             AnswerTooLarge: the user records of an answer take more than max_batch_bytes.
+            DataLossError: the stream has trimmed the position, and on_data_loss is "raise".
+            AnotherStream: the stream was made again under its name.
+            StreamDoesNotExist: there is no such stream any more.
             Exception: the tenth failure in a row.
         """
         self._policy.succeeded()  # again, after an exception
@@ -251,18 +321,20 @@ class ShardReader:
                 self.queue.put(ShardLost(self))
                 return
             await self.queue.wait_for_room()
+            if self.start.place is not None and self._watch.is_due(self._retention, time.time()):
+                self._iterator = None
             of_iterator = self._iterator is None
             try:
                 if self._iterator is None:
                     self._iterator = await self._new_iterator()
                     self._on_change()
-                await self._wait_for_turn()
-                self._is_calling = True
-                answer, result = await self._client.get_records(
-                    self.shard_id, self._iterator, self._options.record_limit, self._take_apart, on_outage=self._note
-                )
-            except ConnectionError:
+                answer = await self._call(self._iterator)
+            except (ConnectionError, AnotherStream, DataLossError, StreamDoesNotExist):
                 raise
+            except NoRoomError as error:
+                log.warning("%s: %s", self.shard_id, error)
+            except TooManyRecordsError as error:
+                log.info("%s: %s", self.shard_id, error)
             except AnswerTooLarge as error:
                 self._note(error)
                 log.error("%s", error)
@@ -271,10 +343,12 @@ class ShardReader:
                 if await self._recover(error, of_iterator=of_iterator and self._iterator is None):
                     return
             else:
-                if await self._take(answer, result):
-                    return
-            finally:
-                self._is_calling = False
+                try:
+                    if await self._take(answer):
+                        return
+                finally:
+                    answer.held.release()
+                    del answer  # the next call must not find it in memory
 
     # Calls.
 
@@ -285,13 +359,106 @@ class ShardReader:
             told = _time_of(answer)
             if told is not None:
                 self.start = Start("AT_TIMESTAMP", told)
+        if self.start.place is not None:
+            self._watch.resumed()
         iterator: str = answer["ShardIterator"]
         return iterator
 
-    async def _wait_for_turn(self) -> None:
+    async def _call(self, iterator: str) -> _Answer:
+        """Ask for records, when it is time and there is room for them."""
         clock = asyncio.get_running_loop().time
         await asyncio.sleep(max(0.0, self._next_call - clock()))
+        plan = self._sizes.plan(self._options.record_limit, self._budget.share)
+        held = await self._budget.reserve(plan.reserve)
         self._next_call = clock() + self._options.interval
+        self._calling_since = clock()
+        try:
+            return await self._get_records(iterator, plan.limit, held)
+        except BaseException:
+            held.release()
+            raise
+        finally:
+            self._calling_since = None
+
+    async def _get_records(self, iterator: str, limit: int, held: Reservation) -> _Answer:
+        length = 0  # of the body
+
+        async def wait_for_room(body: int) -> None:
+            nonlocal length
+            length = body
+            if self._sizes.is_too_many(limit, body, self._budget.max_bytes):
+                raise TooManyRecordsError(
+                    f"an answer of {body} bytes takes more than the {self._budget.max_bytes} of max_queue_bytes: it is "
+                    "let go of, and one record is asked for, to see how large they are"
+                )
+            await self._grow(held, self._sizes.memory(body), body)
+
+        def read(answer: GetRecordsAnswer) -> tuple[GetRecordsAnswer, Deaggregated | None]:
+            most = held.size - length - answer.batch.capacity_bytes
+            return answer, self._take_apart(answer.batch, min(most, LARGE_BODY) if length < LARGE_BODY else most)
+
+        answer, result = await self._client.get_records(
+            self.shard_id, iterator, limit, read, on_outage=self._note, gate=wait_for_room
+        )
+        await self._check_position(answer)
+        batch = answer.batch
+        memory = length + batch.capacity_bytes
+        if self._options.deaggregate and batch.num_rows:
+            most = max(LARGE_BODY, held.size - memory)
+            while result is None:
+                most = min(2 * most, self._options.max_batch_bytes)
+                await self._grow(held, batch.capacity_bytes + most, length)
+                result = await asyncio.to_thread(self._take_apart, batch, most)
+            self._count(result)
+            memory += result.batch.capacity_bytes
+        self._sizes.answered(batch.num_rows, length, memory)
+        if batch.num_rows:
+            self._metrics.increment(MetricType.CONSUMER_RECORDS_RECEIVED, batch.num_rows, self._labels)
+            self._metrics.increment(MetricType.CONSUMER_BYTES_RECEIVED, batch.nbytes, self._labels)
+        records = batch if result is None else result.batch
+        held.settle(records.capacity_bytes if batch.num_rows else 0)
+        return _Answer(
+            records,
+            batch[batch.num_rows - 1].sequence_number if batch.num_rows else None,
+            held,
+            answer.millis_behind_latest,
+            answer.next_shard_iterator,
+            answer.child_shards,
+        )
+
+    async def _grow(self, held: Reservation, size: int, body: int) -> None:
+        """Wait for room for an answer.
+
+        Raises:
+            NoRoomError: there was none for too long.
+        """
+        try:
+            async with asyncio.timeout(QUEUE_FULL_SECONDS):
+                await held.grow(size)
+        except TimeoutError:
+            self._sizes.refused(body)
+            raise NoRoomError(
+                f"the {self._budget.max_bytes} bytes of max_queue_bytes were used up for {QUEUE_FULL_SECONDS:g} s: an "
+                f"answer of {body} bytes is let go of, and asked for again when there is room"
+            ) from None
+
+    def _take_apart(self, batch: RecordBatch, most: int) -> Deaggregated | None:
+        """Take aggregates apart, if that is to be done, and takes no more than so many bytes."""
+        if not (self._options.deaggregate and batch.num_rows):
+            return None
+        hash_range = self.shard.hash_range if self._options.hash_range_check else None
+        allowed = self._options.max_batch_bytes
+        try:
+            return deaggregate(batch, hash_range, max_batch_bytes=max(1, min(most, allowed)))
+        except OverflowError:
+            if most < allowed:
+                return None
+            raise AnswerTooLarge(
+                f"{self.shard_id}: the {batch.num_rows} records from {batch[0].sequence_number} on hold "
+                f"KPL aggregates whose user records take more than max_batch_bytes, {allowed} bytes. None of them was "
+                f"delivered. Allow more, or take fewer records at once by record_limit (now "
+                f"{self._options.record_limit}); deaggregate=False delivers aggregates as they are"
+            ) from None
 
     def _note(self, error: BaseException) -> None:
         """Count a call that has failed."""
@@ -305,12 +472,15 @@ class ShardReader:
         if failure is Failure.THROTTLED:
             self.throttled += 1
         step = self._policy.failed(failure, of_iterator=of_iterator)
+        if failure is Failure.NOT_FOUND:
+            step = await self._look_at_list(step)
         match step.next:
             case Next.GIVE_UP:
-                log.error("%s: %d failures in a row, the last: %r", self.shard_id, MAX_FAILURES, error)
+                log.error("%s: it failed again and again, at last by %r", self.shard_id, error)
                 raise error
             case Next.SHARD_GONE:
-                log.warning("%s is not there any more: what was not read of it is gone: %s", self.shard_id, error)
+                log.warning("%s is no longer listed: what was not read of it is gone: %s", self.shard_id, error)
+                await self._report_loss(None)
                 self._end(())
                 return True
             case Next.NEW_ITERATOR:
@@ -321,48 +491,117 @@ class ShardReader:
                 await asyncio.sleep(step.pause)
         return False
 
-    # Answers.
-
-    def _take_apart(self, answer: GetRecordsAnswer) -> tuple[GetRecordsAnswer, Deaggregated | None]:
-        if not (self._options.deaggregate and answer.batch.num_rows):
-            return answer, None
-        hash_range = self.shard.hash_range if self._options.hash_range_check else None
-        most = self._options.max_batch_bytes
+    async def _look_at_list(self, step: Step) -> Step:
+        """What to do instead, now that the list of shards was looked at. It shows another stream of the same name."""
         try:
-            return answer, deaggregate(answer.batch, hash_range, max_batch_bytes=most)
-        except OverflowError:
-            raise AnswerTooLarge(
-                f"{self.shard_id}: the {answer.batch.num_rows} records from {answer.batch[0].sequence_number} on hold "
-                f"KPL aggregates whose user records take more than max_batch_bytes, {most} bytes. None of them was "
-                f"delivered. Allow more, or take fewer records at once by record_limit (now "
-                f"{self._options.record_limit}); deaggregate=False delivers aggregates as they are"
-            ) from None
+            is_listed = await self._is_listed()
+            return self._policy.looked(is_listed=is_listed) if step.next is Next.LOOK else step
+        except (ConnectionError, AnotherStream, StreamDoesNotExist):
+            raise
+        except Exception as error:
+            return self._policy.failed(failure_of(error))
 
-    async def _take(self, answer: GetRecordsAnswer, result: Deaggregated | None) -> bool:
-        """Queue an answer; whether it was the last one of the shard.
+    # Records that were trimmed.
+
+    @property
+    def _retention(self) -> float:
+        return self._client.retention_seconds or LEAST_RETENTION
+
+    async def _check_position(self, answer: GetRecordsAnswer) -> None:
+        """Report a position that the first record of an answer shows to be trimmed.
+
+        Raises:
+            DataLossError: if that is to stop the reader; nothing of the answer is queued.
+        """
+        place, batch = self.start.place, answer.batch
+        if place is not None and batch.num_rows:
+            first = batch[0]
+            if self._watch.is_trimmed(place.sequence_number, first.sequence_number):
+                await self._report_loss(first)
+            self._watch.decided()
+        elif place is not None and answer.next_shard_iterator is None and self._watch.is_open:
+            log.warning(
+                "%s has ended, and all of it was trimmed: if %s was not its last record, later ones are lost",
+                self.shard_id,
+                place,
+            )
+        self._watch.answered(answer.millis_behind_latest, time.time())
+
+    async def _report_loss(self, first: Record | None) -> None:
+        """Report a position that is gone, unless nothing else is.
 
         Args:
-            answer: as it came.
-            result: its batch with the aggregates taken apart, if they are to be.
+            first: what comes in the place of the position; None if the shard is gone.
         """
+        place = self.start.place
+        if place is None:
+            return
+        oldest = None if first is None else await self._oldest()
+        if oldest is not None and int(oldest.sequence_number) < int(place.sequence_number):
+            log.info("%s: %s is no record, and records before it are there", self.shard_id, place)
+            return
+        if first is not None:
+            await self._is_listed()  # it may be another stream's record
+        await self._client.look_at_stream()  # the retention may be another one by now
+        loss = self._watch.judge(
+            self.shard_id,
+            place.sequence_number,
+            self._retention,
+            time.time(),
+            None if first is None else first.sequence_number,
+            _arrival(first),
+        )
+        if loss is None:
+            log.info("%s: %s was trimmed, and nothing came after it until then", self.shard_id, place)
+            return
+        self._metrics.increment(MetricType.CONSUMER_DATA_LOSS, 1, self._labels)
+        message = _describe(self._labels["stream_name"], loss, self._options.on_data_loss)
+        log.error("%s", message)
+        if self._options.on_data_loss == "raise":
+            self._iterator = None
+            raise DataLossError(message, self.shard_id, loss.position, loss.oldest)
+
+    async def _oldest(self) -> Record | None:
+        """The oldest record of the shard; None if a few answers have none."""
+        request = {**self._client.address, "ShardId": self.shard_id, "ShardIteratorType": "TRIM_HORIZON"}
+        iterator = (await self._client.call("get_shard_iterator", request, on_outage=self._note))["ShardIterator"]
+        for _ in range(LOOKS_FOR_OLDEST):
+            await asyncio.sleep(self._options.interval)
+            answer = await self._client.get_records(
+                self.shard_id, iterator, 1, lambda answer: answer, on_outage=self._note
+            )
+            if answer.batch.num_rows:
+                return answer.batch[0]
+            iterator = answer.next_shard_iterator
+            if iterator is None:
+                break
+        return None
+
+    # Answers.
+
+    async def _take(self, answer: _Answer) -> bool:
+        """Queue an answer; whether it was the last one of the shard."""
         self._policy.succeeded()
         self.healthy = True
         self.successes += 1
         behind = answer.millis_behind_latest
+        is_at_tip = not behind if behind is not None else answer.last is None
+        if not is_at_tip:
+            self._at_tip_since = None
+        elif self._at_tip_since is None:
+            self._at_tip_since = asyncio.get_running_loop().time()
         if behind is not None:
             self._metrics.gauge(MetricType.CONSUMER_ITERATOR_AGE, behind, self._labels)
-        if answer.batch.num_rows:
-            self._metrics.increment(MetricType.CONSUMER_RECORDS_RECEIVED, answer.batch.num_rows, self._labels)
-            self._metrics.increment(MetricType.CONSUMER_BYTES_RECEIVED, answer.batch.nbytes, self._labels)
-            if not await self._queue_all(answer.batch, result):
+        if answer.last is not None:
+            if not await self._queue_all(answer.records, answer.last, answer.held):
                 return False
         elif self._options.empty_answers and self.queue.is_empty:  # ticks of a slow batch do not heap up behind it
-            self.queue.put(Fetched(self, answer.batch, None, self.rows))
+            self.queue.put(Fetched(self, answer.records, None, self.rows))
         self._iterator = answer.next_shard_iterator
         if self._iterator is None:
             self._end(answer.child_shards)
             return True
-        if not answer.batch.num_rows and not behind:
+        if answer.last is None and not behind:
             pause = max(self._options.interval, self._options.sleep_time_no_records)
             self._next_call = asyncio.get_running_loop().time() + pause
         return False
@@ -372,11 +611,15 @@ class ShardReader:
         self.ended = True
         self.queue.put(ShardEnded(self))
 
-    async def _queue_all(self, batch: RecordBatch, result: Deaggregated | None) -> bool:
-        """Queue the records of an answer as there is room; False if the rest has to be fetched again."""
-        if result is not None:
-            self._count(result)
-        records = self._without_processed(batch if result is None else result.batch)
+    async def _queue_all(self, records: RecordBatch, last: str, held: Reservation) -> bool:
+        """Queue the records of an answer as there is room; False if the rest has to be fetched again.
+
+        Args:
+            records: of it, with the aggregates taken apart if that is to be.
+            last: sequence number of the last one as it came.
+            held: the memory that they take.
+        """
+        records = self._without_processed(records)
         offset = 0
         while offset < records.num_rows:
             if not await self._wait_for_room():
@@ -390,17 +633,17 @@ class ShardReader:
             end = whole_records(records, offset, self.queue.room)
             last_row = records[end - 1]
             sub = last_row.sub_sequence_number if self._options.sub_sequences else None
-            self._queue(records.slice(offset, end - offset), Place(last_row.sequence_number, sub))
+            self._queue(records.slice(offset, end - offset), Place(last_row.sequence_number, sub), held)
             offset = end
-        last = batch[batch.num_rows - 1].sequence_number
         if self.start.place is None or self.start.place.sequence_number != last:
             # The last records were aggregates that gave nothing; the shard's position still moves past them.
-            self._queue(batch.slice(0, 0), Place(last))
+            self._queue(records.slice(0, 0), Place(last), held)
         return True
 
-    def _queue(self, batch: RecordBatch, place: Place) -> None:
+    def _queue(self, batch: RecordBatch, place: Place, held: Reservation) -> None:
+        self._watch.moved(_arrival(batch[batch.num_rows - 1]) if batch.num_rows else None)
         self.rows += batch.num_rows
-        self.queue.put(Fetched(self, batch, place, self.rows))
+        self.queue.put(Fetched(self, batch, place, self.rows, held.share()))
         self.start = Start(self.start.iterator_type, place=Place(place.sequence_number))
         stream = {"stream_name": self._labels["stream_name"]}
         self._metrics.gauge(MetricType.CONSUMER_QUEUE_SIZE, self.queue.rows, stream)
@@ -430,16 +673,19 @@ class ShardReader:
     def _without_processed(self, batch: RecordBatch) -> RecordBatch:
         """Leave out the user records that were processed of the record that the shard begins in."""
         place = self.start.place
-        if place is None or place.sub_sequence_number is None:
+        if place is None:
             return batch
-        processed = 0
-        for record in batch:
-            sub = record.sub_sequence_number
+        sequence, until = place.sequence_number, place.sub_sequence_number
+
+        def is_left(row: int) -> bool:
+            record = batch[row]
+            if record.sequence_number != sequence:
+                return True
             # Without sub-sequence numbers nobody knows which user records are in it: then it comes again.
-            if record.sequence_number != place.sequence_number or sub is None or sub > place.sub_sequence_number:
-                break
-            processed += 1
-        return batch.slice(processed)
+            sub = record.sub_sequence_number
+            return until is not None and (sub is None or sub > until)
+
+        return batch.slice(bisect(range(batch.num_rows), False, key=is_left))
 
 
 def whole_records(batch: RecordBatch, offset: int, room: int) -> int:
@@ -450,9 +696,23 @@ def whole_records(batch: RecordBatch, offset: int, room: int) -> int:
     end = min(offset + max(room, 1), batch.num_rows)
     if end < batch.num_rows and batch[end - 1].sub_sequence_number is not None:
         sequence = batch[end - 1].sequence_number
-        while end < batch.num_rows and batch[end].sequence_number == sequence:
-            end += 1
+        # Rows of one sequence number are neighbours, and there may be a hundred thousand of them.
+        end += bisect(range(end, batch.num_rows), False, key=lambda row: batch[row].sequence_number != sequence)
     return end
+
+
+def _arrival(record: Record | None) -> float | None:
+    arrived = None if record is None else record.approximate_arrival_timestamp
+    return None if arrived is None else arrived.timestamp()
+
+
+def _describe(stream_name: str, loss: DataLoss, on_data_loss: OnDataLoss) -> str:
+    way = (
+        'on_data_loss="continue" reads what is left'
+        if on_data_loss == "raise"
+        else 'what is left is read; on_data_loss="raise" stops here'
+    )
+    return f"{stream_name}/{loss}; {way}"
 
 
 def _time_of(answer: Mapping[str, Any]) -> datetime | None:

@@ -34,12 +34,14 @@ from fastkcl.kcl.counters import Counters
 from fastkcl.kcl.errors import CheckpointError, LocalProtocolError
 from fastkcl.kcl.failures import FailurePolicy
 from fastkcl.kcl.processor import BatchProcessor, ShardContext, check_processor, refuse_deferred_result
+from fastkcl.kinesis.bounds import check_count, within
+from fastkcl.kinesis.budget import MAX_QUEUE_BYTES
 from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place, check_checkpointer
 from fastkcl.kinesis.client import StreamClient, StreamOptions
 from fastkcl.kinesis.exceptions import ValidationError
-from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, ShardReader
+from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, OnDataLoss, ShardReader
 from fastkcl.kinesis.metrics import get_metrics_collector
-from fastkcl.kinesis.reading import IteratorType, ReadOptions, StreamReader
+from fastkcl.kinesis.reading import LOOK_SECONDS, IteratorType, ReadOptions, StreamReader
 from fastkcl.kinesis.record_queue import Failed, Fetched, RecordQueue, ShardEnded, ShardLost
 
 if TYPE_CHECKING:
@@ -60,6 +62,9 @@ _Guarded: TypeAlias = Callable[
 
 log = logging.getLogger(__name__)
 
+COMMIT_SECONDS = 60.0  # for one position
+CLOSE_SECONDS = 20.0  # for giving all shards back
+
 
 async def run_processors(
     stream_name: str,
@@ -69,6 +74,7 @@ async def run_processors(
     stop: asyncio.Event | None = None,
     idle_timeout: float | None = None,
     max_queue_size: int = 10_000,
+    max_queue_bytes: int = MAX_QUEUE_BYTES,
     max_shard_consumers: int | None = None,
     record_limit: int = 10_000,
     sleep_time_no_records: float = 2,
@@ -78,6 +84,7 @@ async def run_processors(
     deaggregate: bool = True,
     hash_range_check: bool = True,
     max_batch_bytes: int = MAX_BATCH_BYTES,
+    on_data_loss: OnDataLoss = "continue",
     on_error: Literal["stop", "skip"] = "stop",
     retries: int = 0,
     retry_backoff: float = 1.0,
@@ -93,8 +100,10 @@ async def run_processors(
         make_processor: gives a new processor for each shard.
         checkpointer: where positions are kept; it is closed at the end.
         stop: ends the run when it is set.
-        idle_timeout: ends the run when nothing has come for so many seconds; None for never.
+        idle_timeout: ends the run when nothing has come for so many seconds at the tips of all shards; None for never.
         max_queue_size: records of each shard that are fetched ahead.
+        max_queue_bytes: see `Consumer`. A batch counts until process_batch has returned; what a processor keeps of it
+            is the processor's to bound.
         max_shard_consumers: see `Consumer`, as for all that follow.
         record_limit: see there.
         sleep_time_no_records: see there; a shard without records has its tick as often.
@@ -104,6 +113,7 @@ async def run_processors(
         deaggregate: take KPL aggregates apart.
         hash_range_check: see there.
         max_batch_bytes: see there.
+        on_data_loss: see there.
         on_error: what to do when a processor fails on records: "stop" ends the run with its exception, "skip" passes
             the records, with a line in the log that names them.
         retries: how often a call that failed is repeated before that. It is not repeated when the run is to stop: then
@@ -117,6 +127,8 @@ async def run_processors(
         ValueError: on_error, retries or retry_backoff out of range.
         TypeError: an argument of another type.
         AnswerTooLarge: the user records of an answer take more than max_batch_bytes.
+        DataLossError: the stream has trimmed a position, with on_data_loss "raise".
+        AnotherStream: the stream was made again under its name, or the checkpointer has positions of another one.
         OSError: `dead_letter` cannot be made or written to.
         Exception: what a processor has raised, or what has stopped the reading.
     """
@@ -133,8 +145,7 @@ async def run_processors(
 
     policy(Counters(None))  # refuses what cannot be meant before anything is read
     stops_at_once = on_error == "stop" and not retries and dead_letter is None
-    if max_queue_size < 1:
-        raise ValidationError(f"max_queue_size must be 1 or more, not {max_queue_size}")
+    check_count("max_queue_size", max_queue_size, 1)
     if idle_timeout is not None and not idle_timeout > 0:
         raise ValidationError(f"idle_timeout must be above 0 s, or None, not {idle_timeout}")
     check_checkpointer(checkpointer)
@@ -150,6 +161,8 @@ async def run_processors(
         deaggregate=deaggregate,
         hash_range_check=hash_range_check,
         max_batch_bytes=max_batch_bytes,
+        on_data_loss=on_data_loss,
+        max_queue_bytes=max_queue_bytes,
         empty_answers=True,
     )
     metrics = options.get("metrics_collector") or get_metrics_collector()
@@ -167,7 +180,8 @@ async def run_processors(
         metrics=metrics,
     )
     async with contextlib.AsyncExitStack() as closing:
-        closing.push_async_callback(checkpointer.close)
+        giving_back = f"{checkpointer!r}: giving shards back"
+        closing.push_async_callback(lambda: within(CLOSE_SECONDS, giving_back, host.stream.close_checkpointer()))
         await closing.enter_async_context(client)
         try:
             host.stream.start()
@@ -200,11 +214,17 @@ class _Host:
     async def run(self, stop: asyncio.Event, idle_timeout: float | None) -> None:
         """Wait until it is over."""
         waiting = [asyncio.create_task(event.wait()) for event in (stop, self._failed)]
+        pause = None if idle_timeout is None else min(idle_timeout, LOOK_SECONDS)
         try:
             while not self._failed.is_set():
-                done, _ = await asyncio.wait(waiting, timeout=idle_timeout, return_when=asyncio.FIRST_COMPLETED)
-                if done or (idle_timeout is not None and self._is_idle(idle_timeout)):
-                    break
+                done, _ = await asyncio.wait(waiting, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+                if stop.is_set():
+                    log.info("%s: the run ends: it was asked to stop", self.stream_name)
+                elif idle_timeout is not None and self._is_idle(idle_timeout):
+                    log.info("%s: the run ends: nothing has come for %g s, at the tips", self.stream_name, idle_timeout)
+                elif not done:
+                    continue
+                break
         finally:
             for task in waiting:
                 task.cancel()
@@ -212,7 +232,7 @@ class _Host:
 
     def _is_idle(self, seconds: float) -> bool:
         busy = any(shard.is_busy for shard in self._shards.values())
-        return self.stream.is_quiet and not busy and time.monotonic() - self.active_at >= seconds
+        return self.stream.is_quiet(seconds) and not busy and time.monotonic() - self.active_at >= seconds
 
     def fail(self, error: Exception) -> None:
         """End the run; the first error is what it ends with."""
@@ -239,6 +259,7 @@ class _Host:
             self.fail(error)
         finally:
             self._shards.pop(shard.reader, None)
+            shard.reader.queue.clear()
 
     async def shut_down(self) -> None:
         """Read no more, and let the processors shut down."""
@@ -353,7 +374,10 @@ class _HostedShard:
             entry = queue.take()
             match entry:
                 case Fetched():
-                    await self._process(entry, processor, checkpointer, counters)
+                    try:
+                        await self._process(entry, processor, checkpointer, counters)
+                    finally:
+                        entry.release()
                 case ShardEnded():
                     self.is_at_end = True
                     await self._call_guarded("shard_ended", lambda: processor.shard_ended(checkpointer), processor)
@@ -365,6 +389,8 @@ class _HostedShard:
                             f"{self.reader.shard_id}: its children cannot start"
                         )
                     await self._host.stream.end_shard(self.reader)
+                    if self.reader.lost:
+                        continue
                     return
                 case ShardLost():
                     self._host.stream.drop(self.reader)
@@ -422,7 +448,8 @@ class _HostedShard:
         Raises:
             Exception: it is not known to be written.
         """
-        asyncio.run_coroutine_threadsafe(self._host.stream.commit(self.reader, place), self._loop).result()
+        writing = within(COMMIT_SECONDS, f"writing {place}", self._host.stream.commit(self.reader, place))
+        asyncio.run_coroutine_threadsafe(writing, self._loop).result()
 
 
 def _pause(seconds: float, attempt: int) -> float:

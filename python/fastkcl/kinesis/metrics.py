@@ -19,9 +19,9 @@ import abc
 import contextlib
 import enum
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -34,6 +34,7 @@ __all__ = [
     "MetricsCollector",
     "NoOpMetricsCollector",
     "PrometheusMetricsCollector",
+    "Timer",
     "get_metrics_collector",
     "reset_metrics_collector",
     "set_metrics_collector",
@@ -60,6 +61,7 @@ class MetricType(enum.Enum):
     CONSUMER_QUEUE_SIZE = "consumer_queue_size"
     CONSUMER_LAG = "consumer_lag_records"
     CONSUMER_PROCESSING_TIME = "consumer_processing_time_seconds"
+    CONSUMER_DATA_LOSS = "consumer_data_loss_total"
 
     STREAM_SHARDS_ACTIVE = "stream_shards_active"
     STREAM_SHARDS_CLOSED = "stream_shards_closed"
@@ -116,6 +118,9 @@ METRICS: Mapping[MetricType, Metric] = {
     MetricType.CONSUMER_PROCESSING_TIME: Metric(
         "histogram", _SHARD, "Seconds that the program has taken for what it was given.", _SECONDS
     ),
+    MetricType.CONSUMER_DATA_LOSS: Metric(
+        "counter", _SHARD, "Positions that the stream has trimmed: records after them are lost."
+    ),
     MetricType.STREAM_SHARDS_ACTIVE: Metric("gauge", _STREAM, "Shards that are open."),
     MetricType.STREAM_SHARDS_CLOSED: Metric("gauge", _STREAM, "Shards that are closed and still listed."),
     MetricType.STREAM_RESHARDING_EVENTS: Metric("counter", _STREAM, "Shards that have ended with children."),
@@ -145,17 +150,37 @@ class MetricsCollector(abc.ABC):
     def histogram(self, metric: MetricType, value: float, labels: Labels | None = None) -> None:
         """Count a value into a histogram."""
 
-    def timer(self, metric: MetricType, labels: Labels | None = None) -> AbstractContextManager[None]:
+    def timer(self, metric: MetricType, labels: Labels | None = None) -> AbstractContextManager[object]:
         """Count the seconds of a ``with`` block into a histogram, however the block ends."""
-        return self._timed(metric, labels)
+        return Timer(self.histogram, metric, labels)
 
-    @contextlib.contextmanager
-    def _timed(self, metric: MetricType, labels: Labels | None) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.histogram(metric, time.perf_counter() - start, labels)
+
+class Timer:
+    """Times a ``with`` block, however it ends.
+
+    Args:
+        callback: gets the metric, the seconds and the labels; `MetricsCollector.histogram` is one.
+        metric: what is timed.
+        labels: of the metric.
+    """
+
+    def __init__(
+        self,
+        callback: Callable[[MetricType, float, Labels | None], object],
+        metric: MetricType,
+        labels: Labels | None = None,
+    ) -> None:
+        self._callback = callback
+        self._metric = metric
+        self._labels = labels
+        self._start = 0.0
+
+    def __enter__(self) -> Self:
+        self._start = time.perf_counter()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._callback(self._metric, time.perf_counter() - self._start, self._labels)
 
 
 class NoOpMetricsCollector(MetricsCollector):
@@ -170,7 +195,7 @@ class NoOpMetricsCollector(MetricsCollector):
     def histogram(self, metric: MetricType, value: float, labels: Labels | None = None) -> None:
         """Do nothing."""
 
-    def timer(self, metric: MetricType, labels: Labels | None = None) -> AbstractContextManager[None]:
+    def timer(self, metric: MetricType, labels: Labels | None = None) -> AbstractContextManager[object]:
         """Time nothing."""
         del metric, labels
         return contextlib.nullcontext()

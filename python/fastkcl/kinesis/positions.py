@@ -38,13 +38,18 @@ class Positions:
         self._deferred: dict[str, Handed] = {}
         self._pending: dict[str, Handed] = {}
         self._highest: dict[str, tuple[float, float]] = {}
+        self._latest: dict[str, Handed] = {}
 
     def hand_out(self, shard_id: str, handed: Handed) -> None:
         """The program has everything of the shard up to there. A position that is not above the last is ignored."""
         order = handed.place.order
         if order > self._highest.get(shard_id, (-1, -1)):
             self._highest[shard_id] = order
-            self._deferred[shard_id] = handed
+            self._deferred[shard_id] = self._latest[shard_id] = handed
+
+    def latest(self, shard_id: str) -> Handed | None:
+        """Up to where a shard was handed out last; None if nothing was."""
+        return self._latest.get(shard_id)
 
     def acknowledge(self) -> None:
         """The program asks for more: it is done with all that was handed out."""
@@ -63,6 +68,6 @@ class Positions:
 
     def drop(self, shard_id: str) -> None:
         """The shard is not ours any more, or is read anew."""
-        for positions in (self._deferred, self._pending):
+        for positions in (self._deferred, self._pending, self._latest):
             positions.pop(shard_id, None)
         self._highest.pop(shard_id, None)

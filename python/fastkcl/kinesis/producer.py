@@ -21,17 +21,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, NoReturn, Self, Unpack
 
 from fastkcl.kinesis.aggregators import BaseAggregator, OutputItem, SimpleAggregator
+from fastkcl.kinesis.bounds import check_count
 from fastkcl.kinesis.client import Backoff, Failure, StreamClient, StreamOptions, error_code, failure_of
 from fastkcl.kinesis.exceptions import StreamDoesNotExist, UnknownException, ValidationError
 from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
 from fastkcl.kinesis.processors import JsonProcessor
 from fastkcl.kinesis.put import MAX_CALL_BYTES, MAX_CALL_RECORDS
 from fastkcl.kinesis.put_queue import Pending, PutLimits, PutQueue, Settled
+from fastkcl.kinesis.sent import Sent, Waiting
 from fastkcl.kinesis.shards import ShardMap
 
 __all__ = ["MAX_KEY_BYTES", "Producer", "check_key", "random_key"]
@@ -40,6 +43,7 @@ MAX_KEY_BYTES = 256
 MAX_RECORD_BYTES = 2**20
 DEFAULT_BUFFER_TIME = 0.5  # seconds
 DEFAULT_QUEUE_SIZE = 10_000
+MAX_PARALLEL_CALLS = 100
 SHARD_RECORDS, SHARD_KIB = 1000, 1024
 """What a shard takes in a second."""
 
@@ -69,9 +73,11 @@ class Producer:
             for this producer.
         batch_size: records of a call, 1 to 500.
         max_queue_size: records that wait, 1 or more; `put` waits for room.
+        parallel_calls: calls at the same time, 1 to 100, each with other shards. It needs to know them.
         processor: makes records of items; a `JsonProcessor` by default. It is the producer's alone from now on.
         max_request_bytes: of a call, keys included.
-        max_record_bytes: of a record, key included.
+        max_record_bytes: of a record, key included; by default what the stream takes: its MaxRecordSize, which is asked
+            for when records of the processor can be larger than 1 MiB.
         ordered: each key at most once in a call, which keeps the order of a key's records where some are refused.
         aggregate: pack the records into KPL aggregates for each shard, which readers take apart; for processors that
             make a record of each item.
@@ -94,9 +100,10 @@ class Producer:
         after_flush_fun: Callable[[Sequence[OutputItem]], Awaitable[object]] | None = None,
         batch_size: int = MAX_CALL_RECORDS,
         max_queue_size: int = DEFAULT_QUEUE_SIZE,
+        parallel_calls: int = 1,
         processor: BaseAggregator | None = None,
         max_request_bytes: int = MAX_CALL_BYTES,
-        max_record_bytes: int = MAX_RECORD_BYTES,
+        max_record_bytes: int | None = None,
         ordered: bool = False,
         aggregate: bool = False,
         **options: Unpack[StreamOptions],
@@ -109,16 +116,23 @@ class Producer:
         for name, value in positive.items():
             if not value > 0:
                 raise ValidationError(f"{name} must be above 0, not {value}")
-        if not 1 <= batch_size <= MAX_CALL_RECORDS:
-            raise ValidationError(f"batch_size must be 1 to {MAX_CALL_RECORDS}, not {batch_size}")
-        if max_queue_size < 1:
-            raise ValidationError(f"max_queue_size must be 1 or more, not {max_queue_size}")
+        check_count("batch_size", batch_size, 1, MAX_CALL_RECORDS)
+        check_count("max_queue_size", max_queue_size, 1)
+        check_count("parallel_calls", parallel_calls, 1, MAX_PARALLEL_CALLS)
+        check_count("max_request_bytes", max_request_bytes, 1)
+        if max_record_bytes is not None:
+            check_count("max_record_bytes", max_record_bytes, 1)
         self.processor = JsonProcessor() if processor is None else processor
         if not isinstance(self.processor, BaseAggregator):
             raise TypeError(f"processor must be a processor like JsonProcessor(), not {self.processor!r}")
         if after_flush_fun is not None and not callable(after_flush_fun):
             raise TypeError(f"after_flush_fun must be a coroutine function, not {after_flush_fun!r}")
-        largest = self.processor.max_bytes + MAX_KEY_BYTES
+        self._largest = largest = self.processor.max_bytes + MAX_KEY_BYTES
+        self._looks_at_size = max_record_bytes is None and largest > MAX_RECORD_BYTES
+        if max_record_bytes is None:
+            max_record_bytes = max(largest, MAX_RECORD_BYTES)
+        if largest > max_request_bytes == MAX_CALL_BYTES:
+            max_request_bytes = largest  # such a record goes alone
         if not largest <= max_record_bytes <= max_request_bytes:
             raise ValidationError(
                 f"records of {type(self.processor).__name__} have up to {largest:,} bytes with their keys: "
@@ -148,6 +162,7 @@ class Producer:
             PutLimits(
                 call_records=batch_size,
                 call_bytes=max_request_bytes,
+                calls=parallel_calls,
                 shard_records=put_rate_limit_per_shard,
                 shard_bytes=put_bandwidth_limit_per_shard * 1024,
                 ordered=ordered,
@@ -165,10 +180,17 @@ class Producer:
         self._progress = asyncio.Event()  # for everybody else: the sender has done something; then it is a new one
         self._ripe = 0  # so many of all records are to be put now
         self._ripens_at = _NEVER  # when the others are
-        self._settling = False  # after_flush_fun is awaited
+        self._settling = 0  # calls whose after_flush_fun is awaited
+        self._calling_back = asyncio.Lock()
+        self._parallel_calls = parallel_calls
+        self._under_way: set[asyncio.Task[None]] = set()  # calls beside the sender's own
+        self._looks_again = False  # at the shards, when no call is under way
         self._turn = asyncio.Lock()  # of those who wait for room, in their order
         self._puts = 0  # since others could run
         self._is_full = False  # as far as `put` knows, which looks again before it waits
+        self._aggregates = aggregate
+        self._held: deque[Sent] = deque()  # items that the processor has
+        self._waiting = Waiting()
 
     # Life.
 
@@ -176,6 +198,11 @@ class Producer:
     def stream_name(self) -> str:
         """The stream's name, without what else is in an ARN."""
         return self._client.stream_name
+
+    @property
+    def address(self) -> dict[str, str]:
+        """The stream as a request names it: ``StreamName``, or ``StreamARN`` if it was given as an ARN."""
+        return self._client.address
 
     @property
     def queue_size(self) -> int:
@@ -204,6 +231,7 @@ class Producer:
             StreamShardLimit: it cannot be made.
             StreamStatusInvalid: it did not become ACTIVE in time.
             ConnectionError: the service cannot be reached.
+            ValidationError: records of the processor can be larger than the stream takes.
             RuntimeError: the producer is closed.
         """
         self._check_open()
@@ -213,12 +241,25 @@ class Producer:
                 return
             await self._client.open()
             try:
+                if self._looks_at_size:
+                    await self._check_size()
                 if not self._client.skip_describe_stream:
                     await self._look_at_shards()
             except BaseException:
                 await self._client.close()
                 raise
             self._sender = asyncio.create_task(self._send(), name=f"fastkcl producer of {self.stream_name}")
+
+    async def _check_size(self) -> None:
+        """Refuse records that the stream does not take."""
+        await self._client.look_at_stream()
+        most = self._client.max_record_bytes or MAX_RECORD_BYTES
+        if self._largest > most:
+            raise ValidationError(
+                f"records of {type(self.processor).__name__} have up to {self._largest:,} bytes with their keys, and "
+                f"{self.stream_name} takes {most:,}: its MaxRecordSize allows more (UpdateMaxRecordSize), or the "
+                "processor's max_bytes less; max_record_bytes= says what the stream takes where that cannot be asked"
+            )
 
     async def close(self) -> None:
         """Put everything, and end; from now on nothing can be put. Again, nothing happens.
@@ -245,12 +286,23 @@ class Producer:
 
     # Items.
 
-    async def put(self, data: Any, partition_key: str | None = None) -> None:  # noqa: ANN401 - items are of any type
+    async def put(
+        self,
+        data: Any,  # noqa: ANN401 - items are of any type
+        partition_key: str | None = None,
+        *,
+        explicit_hash_key: str | int | None = None,
+    ) -> Sent:
         """Put an item; it is in the stream when `flush` says so. Waits while the queue is full.
 
         Args:
             data: what the processor takes.
             partition_key: 1 to 256 bytes in UTF-8; by default a random one for each record.
+            explicit_hash_key: 0 to 2**128 - 1, decides on the shard in the place of the key; for processors that make a
+                record of each item.
+
+        Returns:
+            What can be awaited for its `PutResult`: ``result = await (await producer.put(item))``.
 
         Raises:
             ValidationError: the key cannot be one; or the processor cannot take the item.
@@ -259,6 +311,7 @@ class Producer:
         """
         if partition_key is not None:
             check_key(partition_key)
+        hash_key = None if explicit_hash_key is None else self._check_hash_key(explicit_hash_key)
         self._puts += 1
         if (
             self._puts > self.batch_size
@@ -268,11 +321,33 @@ class Producer:
             or self._is_full
             or self._turn.locked()
         ):
-            await self._wait_for_room(data, partition_key)
-        else:
-            self._take(data, partition_key)
+            return await self._wait_for_room(data, partition_key, hash_key)
+        return self._take(data, partition_key, hash_key)
 
-    async def _wait_for_room(self, data: Any, partition_key: str | None) -> None:  # noqa: ANN401
+    async def wait_for(self, sent: Sent) -> None:
+        """Wait until an item of this producer is in the stream; awaiting it does the same.
+
+        Raises:
+            Exception: see `flush`.
+        """
+        self._refuse_to_wait_for_itself("awaiting an item")
+        self._check_sending()
+        await self._waiting.wait(sent)
+
+    def _check_hash_key(self, explicit_hash_key: str | int) -> str:
+        if self._aggregates or not isinstance(self.processor, SimpleAggregator):
+            raise ValidationError("explicit_hash_key is for records of one item, without aggregate")
+        text = str(explicit_hash_key)
+        if not (text.isascii() and text.isdecimal() and int(text) < 2**128):
+            raise ValidationError(f"explicit_hash_key must be 0 to 2**128 - 1, not {explicit_hash_key!r}")
+        return text
+
+    async def _wait_for_room(
+        self,
+        data: Any,  # noqa: ANN401
+        partition_key: str | None,
+        hash_key: str | None,
+    ) -> Sent:
         waits = self._failure is not None or self._owed is not None or self._turn.locked()
         if waits or len(self._queue) >= self.max_queue_size:
             self._refuse_to_wait_for_itself("put, while the queue is full,")
@@ -289,23 +364,34 @@ class Producer:
                 self._work.set()
                 await self._progress.wait()
             self._is_full = False
-            self._take(data, partition_key)
+            return self._take(data, partition_key, hash_key)
 
-    def _take(self, data: Any, partition_key: str | None) -> None:  # noqa: ANN401
+    def _take(self, data: Any, partition_key: str | None, hash_key: str | None) -> Sent:  # noqa: ANN401
         if self._closed:
             self._check_open()
-        if records := self.processor.add_item(data, partition_key):
-            self._line_up(records)
+        records = self.processor.add_item(data, partition_key)
+        sent = Sent(self)
+        self._held.append(sent)
+        if records:
+            self._line_up(records, hash_key)
         if self._ripens_at == _NEVER:
             self._ripens_at = asyncio.get_running_loop().time() + self.buffer_time
             self._work.set()
         elif records and self._queue.is_full_call:
             self._work.set()
+        return sent
 
-    def _line_up(self, records: Sequence[OutputItem]) -> None:
+    def _line_up(self, records: Sequence[OutputItem], hash_key: str | None = None) -> None:
         for record in records:
-            self._queue.add(record, random_key() if record.partition_key is None else record.partition_key)
+            key = random_key() if record.partition_key is None else record.partition_key
+            self._queue.add(record, key, hash_key, self._take_held(record.n))
         self._is_full = len(self._queue) >= self.max_queue_size
+
+    def _take_held(self, count: int) -> tuple[Sent, ...]:
+        """The items of a record that is complete."""
+        if count == 1 and self._held:
+            return (self._held.popleft(),)
+        return tuple(self._held.popleft() for _ in range(min(count, len(self._held))))
 
     async def flush(self) -> None:
         """Wait until everything that was put before is in the stream. What has failed is tried again.
@@ -352,7 +438,8 @@ class Producer:
             raise RuntimeError(f"the producer of {self.stream_name} is closed")
 
     def _refuse_to_wait_for_itself(self, what: str) -> None:
-        if self._sender is not None and asyncio.current_task() is self._sender:
+        task = asyncio.current_task()
+        if self._sender is not None and (task is self._sender or task in self._under_way):
             raise RuntimeError(f"{what} in after_flush_fun would wait for itself")
 
     # The task.
@@ -365,6 +452,10 @@ class Producer:
                     await self._rest()
         except asyncio.CancelledError:
             self._failure = self._failure or self._ended()
+            self._waiting.fail(self._failure)
+            for call in self._under_way:
+                call.cancel()
+            await asyncio.gather(*self._under_way, return_exceptions=True)
             raise
         finally:
             self._tell()
@@ -375,17 +466,47 @@ class Producer:
         try:
             if now >= self._ripens_at:
                 self._ripen()
-            if self._queue.is_in_doubt and self._failure is None:
-                await self._accept(await self._look_at_shards())
-            elif self._is_to_send() and (call := self._queue.take(now)):
+            if (self._queue.is_in_doubt or self._looks_again) and self._failure is None:
+                if self._under_way:
+                    return False
+                if self._queue.is_in_doubt:
+                    await self._accept(await self._look_at_shards())
+                else:
+                    await self._look_if_possible()
+            elif self._is_to_send() and len(self._under_way) < self._parallel_calls and (call := self._queue.take(now)):
+                if self._parallel_calls > 1:
+                    self._put_beside(call)
+                    return True
                 await self._put_records(call)
             else:
                 return False
         except Exception as error:
-            _log.warning("records cannot be put into %s: %r", self.stream_name, error)
-            self._failure = error
+            self._fail(error)
         self._tell()
         return True
+
+    def _fail(self, error: Exception) -> None:
+        _log.warning("records cannot be put into %s: %r", self.stream_name, error)
+        self._failure = error
+        self._waiting.fail(error)
+
+    def _put_beside(self, call: Sequence[Pending]) -> None:
+        """Put a call in a task of its own."""
+
+        async def put() -> None:
+            try:
+                await self._put_records(call)
+            except Exception as error:
+                self._fail(error)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._under_way.discard(task)
+            self._work.set()
+            self._tell()
+
+        task = asyncio.create_task(put(), name=f"fastkcl call to {self.stream_name}")
+        self._under_way.add(task)
+        task.add_done_callback(ended)
 
     def _ripen(self) -> None:
         """Everything is to be put now, also what the processor still has."""
@@ -400,7 +521,9 @@ class Producer:
     async def _rest(self) -> None:
         """Until there is something to do."""
         until = _NEVER if self._failure is not None else self._ripens_at
-        due = self._queue.due(asyncio.get_running_loop().time()) if self._is_to_send() else None
+        may_call = self._is_to_send() and len(self._under_way) < self._parallel_calls
+        waits_for_calls = self._queue.is_in_doubt or self._looks_again
+        due = self._queue.due(asyncio.get_running_loop().time()) if may_call and not waits_for_calls else None
         if due is not None:
             until = min(until, due)
         try:
@@ -417,20 +540,20 @@ class Producer:
     async def _put_records(self, call: Sequence[Pending]) -> None:
         loop = asyncio.get_running_loop()
         self._metrics.histogram(MetricType.PRODUCER_BATCH_SIZE, len(call), self._labels)
-        records = [{"Data": pending.item.data, "PartitionKey": pending.partition_key} for pending in call]
+        records = [_entry(pending) for pending in call]
         try:
             with self._metrics.timer(MetricType.PRODUCER_FLUSH_DURATION, self._labels):
                 answer = await self._client.call("put_records", {**self._client.address, "Records": records})
-            settled = self._queue.settle(answer["Records"], loop.time())
+            settled = self._queue.settle(answer["Records"], loop.time(), call)
         except Exception as error:
             throttled = failure_of(error) is Failure.THROTTLED
-            self._queue.put_back(loop.time() + self._backoff.next() if throttled else loop.time())
+            self._queue.put_back(loop.time() + self._backoff.next() if throttled else loop.time(), call)
             if not throttled:
                 self._raise_explained(error)
             self._count_refused(error_code(error), len(call))
             return
         except BaseException:
-            self._queue.put_back(loop.time())
+            self._queue.put_back(loop.time(), call)
             raise
         self._backoff.reset()
         if settled.moved and not self._queue.is_in_doubt:
@@ -445,20 +568,26 @@ class Producer:
 
     async def _accept(self, settled: Settled) -> None:
         self._count(settled)
+        for tags, result in settled.results:
+            for sent in tags:
+                assert isinstance(sent, Sent)
+                sent.result = result
+                self._waiting.settle(sent)
         if settled.accepted and self.after_flush_fun is not None:
             await self._call_back(self.after_flush_fun, settled.accepted)
 
     async def _call_back(
         self, function: Callable[[Sequence[OutputItem]], Awaitable[object]], accepted: Sequence[OutputItem]
     ) -> None:
-        self._settling = True
+        self._settling += 1
         try:
-            await function(accepted)
+            async with self._calling_back:
+                await function(accepted)
         except Exception as error:
             _log.warning("after_flush_fun of the producer of %s has failed", self.stream_name, exc_info=True)
             self._owed = self._owed or error
         finally:
-            self._settling = False
+            self._settling -= 1
 
     def _raise_explained(self, error: Exception) -> NoReturn:
         """The error of a call, as a program catches it."""
@@ -481,6 +610,13 @@ class Producer:
         """The stream was resharded. Where its shards cannot be had, limits are those of the old ones: it costs time."""
         if asyncio.get_running_loop().time() < self._refreshed + _REFRESH_PAUSE:
             return
+        if self._under_way:
+            self._looks_again = True
+        else:
+            await self._look_if_possible()
+
+    async def _look_if_possible(self) -> None:
+        self._looks_again = False
         try:
             await self._look_at_shards()
         except Exception as error:
@@ -505,6 +641,14 @@ class Producer:
         self._metrics.increment(MetricType.PRODUCER_ERRORS, 1, {**self._labels, "error_type": error_code(error)})
 
 
+def _entry(pending: Pending) -> dict[str, object]:
+    """As a PutRecords request has it."""
+    entry: dict[str, object] = {"Data": pending.item.data, "PartitionKey": pending.partition_key}
+    if pending.explicit_hash_key is not None:
+        entry["ExplicitHashKey"] = pending.explicit_hash_key
+    return entry
+
+
 def check_key(partition_key: str) -> None:
     """Refuse what cannot be a partition key.
 
@@ -512,13 +656,15 @@ def check_key(partition_key: str) -> None:
         ValidationError: it is no text of 1 to 256 bytes in UTF-8.
     """
     if not isinstance(partition_key, str):
-        raise ValidationError(f"a partition key is a text, not {type(partition_key).__name__}")
+        raise ValidationError(f"a partition key must be a string, not {type(partition_key).__name__}")
     try:
         size = len(partition_key.encode())
     except UnicodeEncodeError as error:
         raise ValidationError(f"a partition key has to be UTF-8: {error}") from None
-    if not 1 <= size <= MAX_KEY_BYTES:
-        raise ValidationError(f"a partition key has 1 to {MAX_KEY_BYTES} bytes in UTF-8, not {size}")
+    if not size:
+        raise ValidationError("a partition key cannot be empty")
+    if size > MAX_KEY_BYTES:
+        raise ValidationError(f"a partition key must be {MAX_KEY_BYTES} bytes or less in UTF-8, not {size}")
 
 
 def random_key() -> str:

@@ -14,10 +14,10 @@ that another shard has taken than it was made for is in doubt: after a reshard, 
 all of its keys, or readers will drop it. Then its user records are packed anew, and so is everything behind them.
 
 Rules: a call has records of all lines in the order in which they were added, as far as their shards may have them now.
-One call at a time. What was refused, or was in a call that failed, goes before everything that came after it. Still the
-service may take the second record of a key in a call and refuse the first, or a reshard lead the first aggregate of it
-astray; with `PutLimits.ordered` a call has each key once. No clock and no network in here: whoever asks says what time
-it is.
+With `PutLimits.calls` lines are divided into so many groups, each of which has one call at a time. What was refused, or
+was in a call that failed, goes before everything that came after it. Still the service may take the second record of a
+key in a call and refuse the first, or a reshard lead the first aggregate of it astray; with `PutLimits.ordered` a call
+has each key once. No clock and no network in here: whoever asks says what time it is.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from fastkcl.kinesis.aggregate import Aggregator, Entry, UserRecord
 from fastkcl.kinesis.aggregators import OutputItem
 from fastkcl.kinesis.client import Backoff
 from fastkcl.kinesis.put import MAX_CALL_BYTES, MAX_CALL_RECORDS
+from fastkcl.kinesis.sent import PutResult
 from fastkcl.kinesis.shards import ShardMap
 
 __all__ = ["Pending", "PutLimits", "PutQueue", "Settled"]
@@ -45,6 +46,7 @@ class PutLimits:
     Attributes:
         call_records: of one call.
         call_bytes: of one call, keys included; a larger record goes alone.
+        calls: at the same time, each with other shards.
         shard_records: for one shard in any second.
         shard_bytes: for one shard in any second, keys included; a larger record goes alone, and is made up for.
         ordered: each key at most once in a call, which keeps its order when the service refuses records.
@@ -53,6 +55,7 @@ class PutLimits:
 
     call_records: int = MAX_CALL_RECORDS
     call_bytes: int = MAX_CALL_BYTES
+    calls: int = 1
     shard_records: float = 1000.0
     shard_bytes: float = 1024.0 * 1024
     ordered: bool = False
@@ -67,16 +70,28 @@ class Pending:
         item: what was added, or an aggregate of it.
         users: what is in an aggregate.
         partition_key: that it is put with.
+        explicit_hash_key: in the place of the key's own, decimal digits.
+        tags: that came with it.
         size: bytes that count against limits: of its data and its key.
     """
 
-    __slots__ = ("item", "lane", "ordinal", "partition_key", "size", "users")
+    __slots__ = ("explicit_hash_key", "item", "lane", "ordinal", "partition_key", "size", "tags", "users")
 
-    def __init__(self, ordinal: int, item: OutputItem, partition_key: str, users: Sequence[UserRecord] = ()) -> None:
+    def __init__(
+        self,
+        ordinal: int,
+        item: OutputItem,
+        partition_key: str,
+        users: Sequence[UserRecord] = (),
+        explicit_hash_key: str | None = None,
+        tags: tuple[object, ...] = (),
+    ) -> None:
         self.ordinal = ordinal
         self.item = item
         self.users = users
         self.partition_key = partition_key
+        self.explicit_hash_key = explicit_hash_key
+        self.tags = tags
         self.size = item.size + len(partition_key.encode())
         self.lane: _Lane
 
@@ -86,33 +101,43 @@ class Pending:
         return {user.partition_key for user in self.users} or {self.partition_key}
 
 
+class _Tagged(UserRecord):
+    """One whose tags are found again in its aggregate."""
+
+    tags: tuple[object, ...] = ()
+
+
 @dataclass(slots=True)
 class Settled:
     """What an answer says of a call.
 
     Attributes:
         accepted: what the stream has now.
+        results: of these, one for one: the tags, and where they are.
         bytes: of that, keys included.
         refused: records that wait again, by error code.
         moved: whether a shard has taken what another was thought to own: the stream was resharded.
     """
 
     accepted: list[OutputItem] = field(default_factory=list)
+    results: list[tuple[tuple[object, ...], PutResult]] = field(default_factory=list)
     bytes: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     moved: bool = False
 
-    def accept(self, pending: Pending) -> None:
+    def accept(self, pending: Pending, outcome: Mapping[str, str]) -> None:
         """Count it."""
         self.accepted.append(pending.item)
+        self.results.append((pending.tags, PutResult(outcome["ShardId"], outcome.get("SequenceNumber", ""))))
         self.bytes += pending.size
 
 
 class _Lane:
     """What waits for one shard."""
 
-    def __init__(self, shard_id: str | None, limits: PutLimits) -> None:
+    def __init__(self, shard_id: str | None, limits: PutLimits, group: int = 0) -> None:
         self.shard_id = shard_id
+        self.group = group
         self.waiting: deque[Pending] = deque()
         self.not_before = float("-inf")
         self.backoff = Backoff()
@@ -165,20 +190,21 @@ class PutQueue:
         self._shards = shards
         self._lanes: dict[str | None, _Lane] = {}
         self._aggregator: Aggregator | None = None
-        self._call: list[Pending] = []
-        self._doubtful: list[tuple[Pending, str]] = []  # and which shard has taken it
+        self._calls: dict[int, list[Pending]] = {}  # under way, by the group of their lanes
+        self._doubtful: list[tuple[Pending, Mapping[str, str]]] = []  # and which shard has taken it, by its outcome
         self._waiting = self._waiting_bytes = 0
         self._added = 0
 
     def __len__(self) -> int:
         """Records that the stream does not have yet, those of a call that is under way and in doubt included."""
-        return self._waiting + len(self._call) + len(self._doubtful)
+        return self._waiting + sum(map(len, self._calls.values())) + len(self._doubtful)
 
     def __iter__(self) -> Iterator[Pending]:
         """These records, in their order."""
         waiting = [pending for lane in self._lanes.values() for pending in lane.waiting]
         doubtful = [pending for pending, _ in self._doubtful]
-        return iter(sorted([*self._call, *waiting, *doubtful], key=lambda pending: pending.ordinal))
+        under_way = [pending for call in self._calls.values() for pending in call]
+        return iter(sorted([*under_way, *waiting, *doubtful], key=lambda pending: pending.ordinal))
 
     @property
     def added(self) -> int:
@@ -198,17 +224,32 @@ class PutQueue:
     def has_any_of(self, first: int) -> bool:
         """Whether one of the first so many of these is still here."""
         heads = [lane.waiting[0].ordinal for lane in self._lanes.values() if lane.waiting]
-        heads += [pending.ordinal for pending in self._call[:1]]
+        heads += [call[0].ordinal for call in self._calls.values()]
         heads += [pending.ordinal for pending, _ in self._doubtful]
         return min(heads, default=first) < first
 
-    def add(self, item: OutputItem, partition_key: str) -> None:
-        """Put a record at the end of its shard's line, or into its shard's aggregate."""
+    def add(
+        self,
+        item: OutputItem,
+        partition_key: str,
+        explicit_hash_key: str | None = None,
+        tags: tuple[object, ...] = (),
+    ) -> None:
+        """Put a record at the end of its shard's line, or into its shard's aggregate.
+
+        Args:
+            item: the record.
+            partition_key: its own.
+            explicit_hash_key: in the place of the key's; not for aggregates.
+            tags: come back in `Settled.results`.
+        """
         if self._limits.aggregate:
-            for entry in self._pack(UserRecord(partition_key, item.data)):
+            user = _Tagged(partition_key, item.data)
+            user.tags = tags
+            for entry in self._pack(user):
                 self._add_entry(entry)
         else:
-            self._line_up(Pending(self._added, item, partition_key))
+            self._line_up(Pending(self._added, item, partition_key, (), explicit_hash_key, tags))
             self._added += 1
 
     def close_aggregates(self) -> None:
@@ -228,10 +269,14 @@ class PutQueue:
         self._added += 1
 
     def _line_up(self, pending: Pending) -> None:
-        shard_id = None if self._shards is None else self._shards.owner(pending.partition_key)
+        shard_id = None
+        if self._shards is not None:
+            given = pending.explicit_hash_key
+            shard_id = self._shards.owner(pending.partition_key) if given is None else self._shards.owner_of(int(given))
         lane = self._lanes.get(shard_id)
         if lane is None:
-            lane = self._lanes[shard_id] = _Lane(shard_id, self._limits)
+            group = len(self._lanes) % self._limits.calls
+            lane = self._lanes[shard_id] = _Lane(shard_id, self._limits, group)
         pending.lane = lane
         lane.waiting.append(pending)
         self._waiting += 1
@@ -240,32 +285,48 @@ class PutQueue:
     # Calls.
 
     def due(self, now: float) -> float | None:
-        """When `take` has something to give: now or later, or never if nothing waits."""
-        return min((lane.due(now) for lane in self._lanes.values() if lane.waiting), default=None)
+        """When `take` has something to give: now or later, or never if nothing waits that is not behind a call."""
+        free = (lane for lane in self._lanes.values() if lane.waiting and lane.group not in self._calls)
+        return min((lane.due(now) for lane in free), default=None)
+
+    @property
+    def _call(self) -> list[Pending]:
+        """The call that is under way, where there is one at the most."""
+        (call,) = self._calls.values() or ([],)
+        return call
 
     def take(self, now: float) -> Sequence[Pending]:
         """The records of the next call, which `settle` or `put_back` has to follow; none if none is due."""
-        assert not self._call, "one call at a time"
+        assert len(self._calls) < self._limits.calls, "one call at a time for each group"
         assert not self._doubtful, "reshard comes first"
-        limits = self._limits
-        lines = []
+        lines: dict[int, list[tuple[int, _Lane]]] = {}
         for lane in self._lanes.values():
-            if lane.waiting and lane.not_before <= now:
+            if lane.waiting and lane.not_before <= now and lane.group not in self._calls:
                 lane.forget(now)
-                lines.append((lane.waiting[0].ordinal, lane))
+                if lane.has_room(lane.waiting[0].size):
+                    lines.setdefault(lane.group, []).append((lane.waiting[0].ordinal, lane))
+        if not lines:
+            return []
+        group = min(lines, key=lambda group: min(lines[group])[0])
+        call = self._calls[group] = self._take(lines[group], now)
+        return call
+
+    def _take(self, lines: list[tuple[int, _Lane]], now: float) -> list[Pending]:
+        """A call of these lanes, by the first that waits in each; at least one record."""
+        limits, call = self._limits, list[Pending]()
         heapq.heapify(lines)
         size, keys = 0, set[str]()
         spent: dict[_Lane, tuple[int, int]] = {}
-        while lines and len(self._call) < limits.call_records:
+        while lines and len(call) < limits.call_records:
             _, lane = lines[0]
             pending = lane.waiting[0]
             records, sent = spent.get(lane, (0, 0))
             if not lane.has_room(pending.size, records, sent) or (limits.ordered and not keys.isdisjoint(pending.keys)):
                 heapq.heappop(lines)
                 continue
-            if self._call and size + pending.size > limits.call_bytes:
+            if call and size + pending.size > limits.call_bytes:
                 break
-            self._call.append(lane.waiting.popleft())
+            call.append(lane.waiting.popleft())
             size += pending.size
             spent[lane] = (records + 1, sent + pending.size)
             if limits.ordered:
@@ -276,23 +337,27 @@ class PutQueue:
                 heapq.heappop(lines)
         for lane, (records, sent) in spent.items():
             lane.spend(records, sent, now)
-        self._waiting -= len(self._call)
+        self._waiting -= len(call)
         self._waiting_bytes -= size
-        return self._call
+        return call
 
-    def settle(self, outcomes: Sequence[Mapping[str, str]], now: float) -> Settled:
-        """Learn what became of the call.
+    def settle(
+        self, outcomes: Sequence[Mapping[str, str]], now: float, call: Sequence[Pending] | None = None
+    ) -> Settled:
+        """Learn what became of a call.
 
         Args:
             outcomes: ``Records`` of the answer: ShardId, or ErrorCode, of each record of the call.
             now: when it came.
+            call: as `take` gave it; the only one by default.
 
         Raises:
             ValueError: there are more or fewer of them than records. The call is still under way.
         """
-        if len(outcomes) != len(self._call):
-            raise ValueError(f"an answer of {len(outcomes)} outcomes to a call of {len(self._call)} records")
-        call, self._call = self._call, []
+        call = self._call if call is None else call
+        if len(outcomes) != len(call):
+            raise ValueError(f"an answer of {len(outcomes)} outcomes to a call of {len(call)} records")
+        self._end(call)
         settled = Settled()
         refused: list[Pending] = []
         accepted: set[_Lane] = set()
@@ -306,24 +371,31 @@ class PutQueue:
             elsewhere = self._shards is not None and outcome["ShardId"] != pending.lane.shard_id
             settled.moved |= elsewhere
             if elsewhere and len(pending.users) > 1:
-                self._doubtful.append((pending, outcome["ShardId"]))
+                self._doubtful.append((pending, outcome))
             else:
-                settled.accept(pending)
+                settled.accept(pending, outcome)
         for lane in accepted:
             lane.backoff.reset()
         for lane in self._in_front(refused):
             lane.not_before = now + lane.backoff.next()
         return settled
 
-    def put_back(self, not_before: float = float("-inf")) -> None:
-        """The call has failed: its records wait again.
+    def put_back(self, not_before: float = float("-inf"), call: Sequence[Pending] | None = None) -> None:
+        """A call has failed: its records wait again.
 
         Args:
             not_before: when their shards may be tried again.
+            call: as `take` gave it; the only one by default.
         """
-        call, self._call = self._call, []
+        call = self._call if call is None else call
+        self._end(call)
         for lane in self._in_front(call):
             lane.not_before = max(lane.not_before, not_before)
+
+    def _end(self, call: Sequence[Pending]) -> None:
+        """It is not under way any more."""
+        if call:
+            del self._calls[call[0].lane.group]
 
     def _in_front(self, records: Sequence[Pending]) -> set[_Lane]:
         """Let them wait before all others; their lanes."""
@@ -341,14 +413,15 @@ class PutQueue:
         Returns:
             What was in doubt, and is where readers keep it.
         """
-        assert not self._call, "between calls"
+        assert not self._calls, "between calls"
         self._shards = shards
         settled = Settled()
         doubtful, self._doubtful = self._doubtful, []
         astray = []
-        for pending, shard_id in doubtful:
+        for pending, outcome in doubtful:
+            shard_id = outcome["ShardId"]
             if shards is not None and all(shards.owns(shard_id, user.partition_key) for user in pending.users):
-                settled.accept(pending)
+                settled.accept(pending, outcome)
             else:
                 astray.append(pending)
         waiting = sorted([*astray, *self], key=lambda pending: pending.ordinal)
@@ -375,4 +448,5 @@ class PutQueue:
 
 def _aggregate(ordinal: int, entry: Entry) -> Pending:
     item = OutputItem(len(entry.data), len(entry.users), entry.data, entry.partition_key)
-    return Pending(ordinal, item, entry.partition_key, entry.users)
+    tags = tuple(tag for user in entry.users if isinstance(user, _Tagged) for tag in user.tags)
+    return Pending(ordinal, item, entry.partition_key, entry.users, None, tags)

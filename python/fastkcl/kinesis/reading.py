@@ -5,9 +5,10 @@
                                  └──────────── children, at the end of a shard ◀──────┘               ▼
                                  └──────────── end_shard: everything of it is handed over ◀──── the program
 
-One task looks for shards: at the start, every 60 s, at once when a shard ends, and every 2 s for those that another
-consumer has. Each shard has a task that reads it. What stops a task reaches the program through the queue, behind the
-records that were read before, and `resume` lets it go on where it was.
+One task looks for shards: at the start, every 60 s, at once when a shard ends, and every 2 s or more often for those
+that another consumer has, of which the checkpointer may give us our share. Each shard has a task that reads it. What
+stops a task reaches the program through the queue, behind the records that were read before, and `resume` lets it go on
+where it was.
 
 Rules: a shard is read when it is allocated by the checkpointer, and no longer. It is given back when its last position
 is committed, and its children start then. `stop` leaves no task behind.
@@ -23,20 +24,42 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
 
-from fastkcl.kinesis.checkpoints.base import SHARD_END, CheckPointer, EndsShards, ListsShards, Place
-from fastkcl.kinesis.client import Failure, StreamClient
-from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, StreamDoesNotExist, ValidationError
-from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, FetchOptions, FetchPolicy, Next, ShardReader, Start
+from fastkcl.kinesis.bounds import check_count
+from fastkcl.kinesis.budget import MAX_QUEUE_BYTES, ByteBudget, CallSizes
+from fastkcl.kinesis.checkpoints.base import (
+    SHARD_END,
+    BindsStream,
+    CheckPointer,
+    EndsShards,
+    KeepsPositions,
+    ListsShards,
+    Place,
+    SharesShards,
+    was_read,
+)
+from fastkcl.kinesis.client import Failure, StreamClient, failure_of
+from fastkcl.kinesis.exceptions import (
+    AnotherStream,
+    CheckpointOwnershipConflict,
+    CheckpointTableError,
+    StreamDoesNotExist,
+    ValidationError,
+)
+from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, FetchOptions, FetchPolicy, Next, OnDataLoss, ShardReader, Start
 from fastkcl.kinesis.metrics import MetricsCollector, MetricType
 from fastkcl.kinesis.record_queue import Failed, RecordQueue
+from fastkcl.kinesis.sharing import Share
 from fastkcl.kinesis.topology import Origin, Shard, Topology
+from fastkcl.kinesis.trimmed import is_of_shard
 
-__all__ = ["IteratorType", "ReadOptions", "StreamReader"]
+__all__ = ["LOOK_SECONDS", "IteratorType", "ReadOptions", "StreamReader"]
 
 log = logging.getLogger(__name__)
 
 REFRESH_SECONDS = 60.0
 ALLOCATE_SECONDS = 2.0
+LOOK_SECONDS = 0.1
+"""Between two looks whether all shards have been quiet for long enough."""
 
 IteratorType = Literal["TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"]
 
@@ -55,7 +78,9 @@ class ReadOptions:
         deaggregate: take KPL aggregates apart.
         hash_range_check: drop aggregates with keys that their shard does not own.
         max_batch_bytes: of an answer with its aggregates taken apart, 1 to 2**31 - 1.
+        max_queue_bytes: of all shards together, answers under way included, 1 or more.
         empty_answers: queue empty batches, too.
+        on_data_loss: what to do about a position that the stream has trimmed.
 
     Raises:
         ValidationError: an option out of range.
@@ -71,7 +96,9 @@ class ReadOptions:
     deaggregate: bool = True
     hash_range_check: bool = True
     max_batch_bytes: int = MAX_BATCH_BYTES
+    max_queue_bytes: int = MAX_QUEUE_BYTES
     empty_answers: bool = False
+    on_data_loss: OnDataLoss = "continue"
 
     def __post_init__(self) -> None:
         """Refuse what is out of range."""
@@ -85,14 +112,15 @@ class ReadOptions:
             raise TypeError(f"timestamp must be a datetime, not {self.timestamp!r}")
         if self.timestamp is not None and self.timestamp.tzinfo is None:
             raise ValidationError(f"timestamp must have a time zone, unlike {self.timestamp!r}")
-        if self.max_shard_consumers is not None and self.max_shard_consumers < 1:
-            raise ValidationError(f"max_shard_consumers must be 1 or more, not {self.max_shard_consumers}")
-        if not 1 <= self.record_limit <= 10_000:
-            raise ValidationError(f"record_limit must be 1 to 10,000, not {self.record_limit}")
+        if self.max_shard_consumers is not None:
+            check_count("max_shard_consumers", self.max_shard_consumers, 1)
+        check_count("record_limit", self.record_limit, 1, 10_000)
         if not self.sleep_time_no_records >= 0:
             raise ValidationError(f"sleep_time_no_records must be 0 s or more, not {self.sleep_time_no_records}")
-        if not 1 <= self.max_batch_bytes < 2**31:
-            raise ValidationError(f"max_batch_bytes must be 1 to 2**31 - 1, not {self.max_batch_bytes}")
+        check_count("max_batch_bytes", self.max_batch_bytes, 1, 2**31 - 1)
+        check_count("max_queue_bytes", self.max_queue_bytes, 1)
+        if self.on_data_loss not in get_args(OnDataLoss):
+            raise ValidationError(f'on_data_loss must be "continue" or "raise", not {self.on_data_loss!r}')
         if not 1 <= self.shard_fetch_rate <= 5:
             raise ValidationError(f"shard_fetch_rate must be 1 to 5 calls a second, not {self.shard_fetch_rate}")
 
@@ -112,6 +140,7 @@ class StreamReader:
     Attributes:
         topology: the shards that there are.
         readers: of the shards that are ours, by id.
+        budget: the memory that they share.
     """
 
     def __init__(
@@ -129,11 +158,14 @@ class StreamReader:
         self.readers: dict[str, ShardReader] = {}
         self._client = client
         self._checkpointer = checkpointer
+        self._share = Share(checkpointer, client.stream_name)
         self._options = options
         self._make_queue = make_queue
         self._on_failure = on_failure
         self._on_reader = on_reader
         self._metrics = metrics
+        self.budget = ByteBudget(options.max_queue_bytes, lambda: len(self.readers))
+        self._sizes = CallSizes()
         self._labels = {"stream_name": client.stream_name}
         self._sub_sequences: bool = getattr(checkpointer, "sub_sequences", False)
         self._tasks: dict[ShardReader | None, asyncio.Task[None]] = {}  # None: that looks for shards
@@ -141,10 +173,16 @@ class StreamReader:
         self._look_is_done = False
         self._list_is_old = True
         self._listed_at = 0.0  # on the clock of the event loop
+        self._listing = asyncio.Lock()
         self._changed = asyncio.Event()
         self._failures: dict[ShardReader | None, Exception] = {}
 
     # Life.
+
+    @property
+    def options(self) -> ReadOptions:
+        """As they were given."""
+        return self._options
 
     @property
     def failure(self) -> Exception | None:
@@ -152,8 +190,15 @@ class StreamReader:
         return next(iter(self._failures.values()), None)
 
     def start(self) -> None:
-        """Begin to look for shards, and to read them. Again, nothing happens."""
+        """Begin to look for shards, and to read them. Again, nothing happens.
+
+        Raises:
+            AnotherStream: the checkpointer is for another stream.
+        """
         if None not in self._tasks:
+            if isinstance(self._checkpointer, BindsStream):
+                self._checkpointer.bind_stream(self._client.stream_name, self._client.region_name)
+            self._share.join()
             self._run(None, self._look_for_shards())
 
     async def stop(self) -> None:
@@ -163,6 +208,14 @@ class StreamReader:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def close_checkpointer(self) -> None:
+        """Give the shards back; the checkpointer is closed, too, unless another consumer of this process uses it.
+
+        Raises:
+            Exception: a shard was not given back.
+        """
+        await self._share.close()
 
     def resume(self, failed: Failed) -> None:
         """Let go on what has stopped; nothing happens to what has not."""
@@ -192,9 +245,8 @@ class StreamReader:
                 await self._take_shards()
             except Exception as error:
                 self._count_error("", error)
-                step = policy.failed(Failure.OTHER)
-                # A stream that is not there, and a client that has given up, are what they are.
-                if step.next is Next.GIVE_UP or isinstance(error, StreamDoesNotExist | ConnectionError):
+                step = policy.failed(Failure.DENIED if failure_of(error) is Failure.DENIED else Failure.OTHER)
+                if step.next is Next.GIVE_UP or _lasts(error):
                     log.error("%s: looking for shards has stopped: %r", self._client.stream_name, error)
                     self._on_failure(self._failed(None, error))
                     return
@@ -205,14 +257,19 @@ class StreamReader:
             self._look_is_done = not self._look.is_set()
             self._changed.set()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(ALLOCATE_SECONDS):
+                async with asyncio.timeout(self._look_interval):
                     await self._look.wait()
+
+    @property
+    def _look_interval(self) -> float:
+        return min(ALLOCATE_SECONDS, getattr(self._checkpointer, "look_interval", ALLOCATE_SECONDS))
 
     async def refresh_shards(self) -> None:
         """List the shards of the stream now.
 
         Raises:
             StreamDoesNotExist: there is no such stream.
+            AnotherStream: it was made again since the last list.
             ConnectionError: the service cannot be reached.
         """
         self._list_is_old = False
@@ -229,14 +286,31 @@ class StreamReader:
         self._metrics.gauge(MetricType.STREAM_SHARDS_CLOSED, closed, self._labels)
         self._metrics.gauge(MetricType.STREAM_SHARDS_ACTIVE, len(shards) - closed, self._labels)
 
+    async def _is_listed(self, shard_id: str) -> bool:
+        """Whether the stream has a shard, by a list that is not older than the question; many readers share one."""
+        asked = asyncio.get_running_loop().time()
+        async with self._listing:
+            if self._listed_at < asked:
+                await self.refresh_shards()
+        return self.topology.has(shard_id)
+
     async def _take_shards(self) -> None:
         """Allocate what may be read; again where that has finished shards, as their children may follow."""
         finished = True
         while finished:
             finished = False
+            if isinstance(self._checkpointer, SharesShards):
+                await self._look_at_group(self._checkpointer)
             for shard in self.topology.startable:
                 if shard.shard_id not in self.readers and self._has_place_for(shard):
                     finished |= await self._take(shard)
+
+    async def _look_at_group(self, checkpointer: SharesShards) -> None:
+        """Let the checkpointer choose which shards it gives us; where another consumer has finished one, list anew."""
+        startable = [shard.shard_id for shard in self.topology.startable]
+        restartable = self._options.iterator_type != "LATEST"
+        if await checkpointer.share(startable, restartable=restartable):
+            await self.refresh_shards()
 
     def _has_place_for(self, shard: Shard) -> bool:
         limit = self._options.max_shard_consumers
@@ -247,16 +321,27 @@ class StreamReader:
     async def _take(self, shard: Shard) -> bool:
         """Ask for a shard; whether it turned out to be finished."""
         shard_id = shard.shard_id
-        is_ours, position = await self._checkpointer.allocate(shard_id)
+        if not self._share.claim(shard_id):
+            return False
+        is_ours, position = False, None
+        try:
+            is_ours, position = await self._checkpointer.allocate(shard_id)
+        finally:
+            if not is_ours:
+                self._share.release(shard_id)
+        self._check_position(shard, position)
         if position == SHARD_END:
             self.topology.finish_for_all(shard_id)
             return True
         if not is_ours:
             return False
+        if not was_read(position):
+            await self._follow_gone_parents(shard)
         at_latest = self._options.iterator_type == "LATEST"
         origin = self.topology.begin(shard_id, has_position=position is not None, at_latest=at_latest)
         if origin is Origin.NOWHERE:
             await self._checkpointer.deallocate(shard_id)
+            self._share.release(shard_id)
             self.topology.finish(shard_id)
             return True
         reader = ShardReader(
@@ -273,10 +358,14 @@ class StreamReader:
                 max_batch_bytes=self._options.max_batch_bytes,
                 sub_sequences=self._sub_sequences,
                 empty_answers=self._options.empty_answers,
+                on_data_loss=self._options.on_data_loss,
             ),
             is_ours=lambda: self._checkpointer.is_allocated(shard_id),
+            is_listed=lambda: self._is_listed(shard_id),
             metrics=self._metrics,
             labels={**self._labels, "shard_id": shard_id},
+            budget=self.budget,
+            sizes=self._sizes,
             on_change=self._changed.set,
         )
         log.info("%s: ours, from %s", shard_id, position or reader.start.iterator_type)
@@ -284,6 +373,40 @@ class StreamReader:
         self._run(reader, self._read(reader))
         self._on_reader(reader)
         return False
+
+    async def _follow_gone_parents(self, shard: Shard) -> None:
+        """Let a shard begin at its first record if it follows one that was read, and is no longer listed."""
+        if not isinstance(self._checkpointer, KeepsPositions):
+            return
+        for parent in shard.parents:
+            if self.topology.has(parent) or self.topology.is_finished(parent):
+                continue
+            position = await self._checkpointer.position(parent)
+            if was_read(position):
+                self.topology.finish_for_all(parent)
+                if position != SHARD_END:
+                    log.warning(
+                        "%s is no longer listed: if %s was not its last record, later ones are lost; %s, which follows "
+                        "it, is read from its first record",
+                        parent,
+                        position,
+                        shard.shard_id,
+                    )
+
+    def _check_position(self, shard: Shard, position: str | None) -> None:
+        """Refuse a position that cannot be in the shard.
+
+        Raises:
+            AnotherStream: it is of another stream's shard.
+        """
+        place = None if position is None else Place.parse(position)
+        start = shard.starting_sequence_number
+        if place is not None and start is not None and not is_of_shard(place.sequence_number, start):
+            raise AnotherStream(
+                f"{shard.shard_id} of {self._client.stream_name} begins with sequence number {start}, and "
+                f"{self._checkpointer!r} has {place} as its position: that is of another stream, or of one that was "
+                "deleted since. Use another checkpointer name for each stream"
+            )
 
     def _start_at(self, origin: Origin, position: str | None) -> Start:
         match origin:
@@ -329,7 +452,7 @@ class StreamReader:
     # Shards that are read.
 
     async def commit(self, reader: ShardReader, place: Place) -> None:
-        """Write a position. If the shard is not ours any more, it is dropped instead, with a line in the log.
+        """Write a position. If the shard is not ours any more, its reader is `lost` and ends; `drop` is to follow.
 
         Raises:
             Exception: the position is not known to be written.
@@ -337,11 +460,12 @@ class StreamReader:
         try:
             await self._checkpointer.checkpoint(reader.shard_id, str(place))
         except CheckpointOwnershipConflict as error:
-            log.warning("%s is another's now: %s", reader.shard_id, error)
-            self.drop(reader)
+            self._lose(reader, error)
 
     async def end_shard(self, reader: ShardReader) -> None:
         """Give a shard back that was read to its end and is committed; its children may start.
+
+        If it is not ours any more, its reader is `lost`; `drop` is to follow.
 
         Raises:
             Exception: it is not known to be given back.
@@ -356,22 +480,30 @@ class StreamReader:
             else:
                 await self._checkpointer.deallocate(reader.shard_id)
         except CheckpointOwnershipConflict as error:
-            log.warning("%s is another's now: %s", reader.shard_id, error)
-            self.drop(reader)
+            self._lose(reader, error)
             return
         self._forget(reader)
         self.topology.finish(reader.shard_id)
         log.info("%s: finished", reader.shard_id)
         self._look_again()
 
+    def _lose(self, reader: ShardReader, error: Exception) -> None:
+        log.warning("%s is another's now: %s", reader.shard_id, error)
+        reader.lost = True
+        self._end_reading(reader)
+
     def drop(self, reader: ShardReader) -> None:
-        """Stop reading a shard that is another's by now."""
+        """Let go of a shard that is another's by now, and that nobody here is at any more; it can be ours again."""
         reader.lost = True
         self._forget(reader)
 
     def _forget(self, reader: ShardReader) -> None:
         if self.readers.get(reader.shard_id) is reader:
             del self.readers[reader.shard_id]
+            self._share.release(reader.shard_id)
+        self._end_reading(reader)
+
+    def _end_reading(self, reader: ShardReader) -> None:
         self._failures.pop(reader, None)
         task = self._tasks.pop(reader, None)
         if task is not None:
@@ -384,10 +516,14 @@ class StreamReader:
         """Whether all shards that could be allocated know where to read."""
         return self._look_is_done and all(reader.has_iterator or reader.ended for reader in self.readers.values())
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether nothing is wrong, and nothing under way: no records means that there are none."""
-        return self._look_is_done and all(reader.is_quiet for reader in self.readers.values())
+    def is_quiet(self, seconds: float) -> bool:
+        """Whether nothing is wrong, and all shards have been at their tips for so many seconds.
+
+        Not while all shards are other consumers': theirs may become ours.
+        """
+        if not self._look_is_done or (not self.readers and self.topology.startable):
+            return False
+        return all(reader.is_quiet(seconds) for reader in self.readers.values())
 
     async def wait_for_change(self) -> None:
         """Wait until `is_ready` may have changed."""
@@ -428,3 +564,10 @@ class StreamReader:
             "topology": {"parent_child_map": children, "child_parent_map": parents},
             "shard_details": details,
         }
+
+
+def _lasts(error: Exception) -> bool:
+    """Whether looking for shards again would meet the same."""
+    if isinstance(error, CheckpointTableError):
+        return error.is_lasting
+    return isinstance(error, StreamDoesNotExist | AnotherStream | ValidationError | ConnectionError)

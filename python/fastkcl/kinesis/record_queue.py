@@ -1,7 +1,7 @@
 """Records on their way from the shards to the program: bounded, in order.
 
-Rules: for one event loop. Room is counted in records; an entry that finds room may be larger than it, so a queue that
-is empty takes any. What is taken out makes room at once.
+Rules: for one event loop. Room is counted in records here, and in bytes by `fastkcl.kinesis.budget`; an entry that
+finds room may be larger than it, so a queue that is empty takes any. What is taken out makes room at once.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fastkcl._core import RecordBatch
 
 if TYPE_CHECKING:
+    from fastkcl.kinesis.budget import Reservation
     from fastkcl.kinesis.checkpoints.base import Place
     from fastkcl.kinesis.fetch import ShardReader
 
@@ -27,12 +28,19 @@ class Fetched(NamedTuple):
         batch: whole records: no aggregate goes on in the next entry. It can be empty, where aggregates were dropped.
         place: the last record of the shard that is done with when these are.
         rows: records that were queued of the shard, these included.
+        held: the memory of the answer that they came in.
     """
 
     reader: ShardReader
     batch: RecordBatch
     place: Place | None
     rows: int
+    held: Reservation | None = None
+
+    def release(self) -> None:
+        """The program is done with them, or nobody is to have them; once."""
+        if self.held is not None:
+            self.held.release()
 
 
 class ShardEnded(NamedTuple):
@@ -102,9 +110,7 @@ class RecordQueue:
 
     def take(self) -> Entry | None:
         """The first entry; None if there is none."""
-        if not self._entries:
-            return None
-        entry = self._entries.popleft()
+        entry = self._entries.popleft() if self._entries else None
         if not self._entries and not self._is_closed:
             self._has_entries.clear()
         if isinstance(entry, Fetched):
@@ -113,6 +119,16 @@ class RecordQueue:
                 self._has_room.set()
                 self._wake_putter()
         return entry
+
+    def clear(self) -> None:
+        """Let go of everything in it: nobody is to have it."""
+        while (entry := self.take()) is not None:
+            if isinstance(entry, Fetched):
+                entry.release()
+
+    def wake(self) -> None:
+        """Let whoever waits for entries look again, once."""
+        self._has_entries.set()
 
     def close(self) -> None:
         """Let nobody wait for entries any more."""

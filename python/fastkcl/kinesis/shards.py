@@ -56,7 +56,11 @@ class ShardMap:
 
     def owner(self, partition_key: str) -> str:
         """Id of the open shard that the key belongs to."""
-        return self._open[bisect_right(self._lows, hash_key(partition_key)) - 1].shard_id
+        return self.owner_of(hash_key(partition_key))
+
+    def owner_of(self, key: int) -> str:
+        """Id of the open shard that has a hash key, 0 to 2**128 - 1."""
+        return self._open[bisect_right(self._lows, key) - 1].shard_id
 
     def owns(self, shard_id: str, partition_key: str) -> bool:
         """Whether the key belongs to that shard, open or closed; False if the map does not have it."""

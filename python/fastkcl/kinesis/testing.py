@@ -23,15 +23,20 @@ import json
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 from fastkcl._core import GetRecordsAnswer, decode_get_records
 from fastkcl.kinesis.aggregators import OutputItem
+from fastkcl.kinesis.bounds import check_count
 from fastkcl.kinesis.client import StreamClient
 from fastkcl.kinesis.consumer import Consumer
 from fastkcl.kinesis.exceptions import StreamDoesNotExist, ValidationError
 from fastkcl.kinesis.producer import Producer, check_key, random_key
+from fastkcl.kinesis.sent import PutResult, Sent
 from fastkcl.kinesis.shards import hash_key
+
+if TYPE_CHECKING:
+    from fastkcl.kinesis.bodies import Gate
 
 __all__ = [
     "MemoryRecord",
@@ -133,12 +138,11 @@ class MemoryStream:
         shard_count: 1 or more.
 
     Raises:
-        ValueError: no shards.
+        ValidationError: no shards.
     """
 
     def __init__(self, name: str, shard_count: int = 1) -> None:
-        if shard_count < 1:
-            raise ValueError(f"shard_count must be 1 or more, not {shard_count}")
+        check_count("shard_count", shard_count, 1)
         self.name = name
         self.shards = [MemoryShard(f"shardId-{number:012}") for number in range(shard_count)]
 
@@ -157,9 +161,10 @@ class MemoryStream:
         """Whether all of its shards are sealed."""
         return all(shard.sealed for shard in self.shards)
 
-    def shard_of(self, partition_key: str) -> MemoryShard:
-        """The shard of a key."""
-        return self.shards[hash_key(partition_key) % len(self.shards)]
+    def shard_of(self, partition_key: str, explicit_hash_key: str | None = None) -> MemoryShard:
+        """The shard of a key, or of a hash key in its place."""
+        key = hash_key(partition_key) if explicit_hash_key is None else int(explicit_hash_key)
+        return self.shards[key % len(self.shards)]
 
     def put(self, data: bytes, partition_key: str) -> str:
         """Add a record to its key's shard, and give its sequence number.
@@ -194,7 +199,7 @@ class MockKinesisBackend:
             KeyError: there is none.
         """
         if name not in cls._streams:
-            raise KeyError(f"there is no stream {name!r}: MockKinesisBackend.create_stream makes it")
+            raise KeyError(f"stream {name!r} does not exist: MockKinesisBackend.create_stream makes it")
         return cls._streams[name]
 
     @classmethod
@@ -249,13 +254,17 @@ class _MemoryClient(StreamClient):
         then: Callable[[GetRecordsAnswer], _T],
         *,
         on_outage: Callable[[BaseException], None] | None = None,
+        gate: Gate | None = None,
     ) -> _T:
         """Read from a shard; where there is nothing new, wait a moment for it."""
         del on_outage
         index, place = map(int, iterator.split(":"))
         shard = MockKinesisBackend.get_stream(self.stream_name).shards[index]
         await shard.wait_for(place)
-        return then(decode_get_records(_answer(shard, index, place, limit), _JSON, shard_id=shard_id))
+        body = _answer(shard, index, place, limit)
+        if gate is not None:
+            await gate(len(body))
+        return then(decode_get_records(body, _JSON, shard_id=shard_id))
 
 
 def _description(shard: MemoryShard) -> dict[str, Any]:
@@ -339,12 +348,28 @@ class MockProducer(Producer):
         self._check_open()
         await self._client.open()
 
-    async def put(self, data: Any, partition_key: str | None = None) -> None:  # noqa: ANN401 - items are of any type
-        """Put an item. Arguments and errors are those of `Producer.put`."""
+    async def put(
+        self,
+        data: Any,  # noqa: ANN401 - items are of any type
+        partition_key: str | None = None,
+        *,
+        explicit_hash_key: str | int | None = None,
+    ) -> Sent:
+        """Put an item. Arguments, result and errors are those of `Producer.put`."""
         if partition_key is not None:
             check_key(partition_key)
+        hash_key = None if explicit_hash_key is None else self._check_hash_key(explicit_hash_key)
         await self.start()
-        await self._put_now(self.processor.add_item(data, partition_key))
+        sent = Sent(self)
+        records = self.processor.add_item(data, partition_key)
+        self._held.append(sent)
+        await self._put_now(records, hash_key)
+        return sent
+
+    async def wait_for(self, sent: Sent) -> None:
+        """Put what the processor still has, the item with it."""
+        del sent
+        await self.flush()
 
     async def flush(self) -> None:
         """Put what the processor still has."""
@@ -357,9 +382,13 @@ class MockProducer(Producer):
             await self._put_now(self.processor.get_items())
         self._closed = True
 
-    async def _put_now(self, records: Sequence[OutputItem]) -> None:
+    async def _put_now(self, records: Sequence[OutputItem], explicit_hash_key: str | None = None) -> None:
         for record in records:
-            self.stream.put(record.data, random_key() if record.partition_key is None else record.partition_key)
+            key = random_key() if record.partition_key is None else record.partition_key
+            shard = self.stream.shard_of(key, explicit_hash_key)
+            result = PutResult(shard.shard_id, shard.put(record.data, key))
+            for sent in self._take_held(record.n):
+                sent.result = result
         if records and self.after_flush_fun is not None:
             await self.after_flush_fun(records)
 
@@ -496,7 +525,7 @@ def assert_shard_ordering(
     for place, record in enumerate(records):
         key, value = key_func(record), order_func(record)
         assert key not in last or last[key] <= value, (
-            f"record {place} of key {key!r} has {value!r}, after one that has {last[key]!r}"
+            f"records of key {key!r} are not in order: record {place} has {value!r}, after one that has {last[key]!r}"
         )
         last[key] = value
 

@@ -20,6 +20,7 @@ from enum import Enum
 from typing import Any
 
 from fastkcl._core import ChildShard
+from fastkcl.kinesis.exceptions import AnotherStream
 from fastkcl.kinesis.shards import ShardRange
 
 __all__ = ["Origin", "Shard", "Topology"]
@@ -45,6 +46,16 @@ class Shard:
     def is_closed(self) -> bool:
         """Whether no records are added any more."""
         return "EndingSequenceNumber" in self.sequence_range
+
+    @property
+    def starting_sequence_number(self) -> str | None:
+        """What its records' numbers are not below; None if that is not known."""
+        return self.sequence_range.get("StartingSequenceNumber")
+
+    def begins_like(self, other: Shard) -> bool:
+        """Whether a shard of the same id can be the same."""
+        mine, others = self.starting_sequence_number, other.starting_sequence_number
+        return mine is None or others is None or mine == others
 
     @property
     def range(self) -> ShardRange:
@@ -99,8 +110,20 @@ class Topology:
     # What is told.
 
     def listed(self, shards: Iterable[Shard]) -> None:
-        """All shards of the stream, of all pages."""
+        """All shards of the stream, of all pages.
+
+        Raises:
+            AnotherStream: a shard begins with another sequence number than before: the stream was made again.
+        """
         listed = {shard.shard_id: shard for shard in shards}
+        for shard in listed.values():
+            before = self._shards.get(shard.shard_id)
+            if before is not None and not shard.begins_like(before):
+                raise AnotherStream(
+                    f"the stream was deleted, and there is another one of its name: {shard.shard_id} begins with "
+                    f"sequence number {shard.starting_sequence_number}, and began with "
+                    f"{before.starting_sequence_number}. Start again with another checkpointer name to read it"
+                )
         if self._at_first is None:
             self._at_first = frozenset(listed)
         # A list can be older than what GetRecords has said.
@@ -156,10 +179,9 @@ class Topology:
 
     # What is asked.
 
-    @property
-    def is_listed(self) -> bool:
-        """Whether there was a list."""
-        return self._at_first is not None
+    def has(self, shard_id: str) -> bool:
+        """Whether the stream has it: it is listed, or a parent's end has told of it and no list is newer."""
+        return shard_id in self._shards
 
     @property
     def shards(self) -> list[Shard]:

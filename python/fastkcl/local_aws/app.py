@@ -135,13 +135,10 @@ class LocalAwsApp:
         else:
             value = json.dumps({"__type": "AccessDeniedException", "message": refusal})
             response = HttpResponse(403, [("content-type", "application/json")], value.encode() + b"\n")
-        await send(
-            {
-                "type": "http.response.start",
-                "status": response.status,
-                "headers": [(name.encode(), value.encode()) for name, value in response.headers],
-            }
-        )
+        answered = {name.lower().encode(): value.encode() for name, value in response.headers}
+        if isinstance(response, HttpResponse):  # as the service has it; otherwise hypercorn sends it in chunks
+            answered.setdefault(b"content-length", str(len(response.body)).encode())
+        await send({"type": "http.response.start", "status": response.status, "headers": list(answered.items())})
         if isinstance(response, EventResponse):
             await _send_events(response.events, receive, send)
         else:

@@ -15,7 +15,7 @@ from botocore import xform_name
 
 from fastkcl.kinesis.shards import hash_key
 from fastkcl.local_aws.errors import ServiceError
-from fastkcl.local_aws.shards import HASH_KEYS, Record, Shard, Stream, shard_number_of
+from fastkcl.local_aws.shards import HASH_KEYS, Record, Shard, Stream, created_of, shard_number_of
 from fastkcl.local_aws.streams import (
     ACCOUNT,
     Answer,
@@ -198,13 +198,14 @@ class Kinesis(Streams):
 
     def _iterator(self, stream: Stream, shard: Shard, after: int, now: float) -> str:
         # As opaque and as long as the service's, and never twice the same.
-        return token_of(f"{stream.name} {shard.shard_id} {after} {now:.3f} {next(self._nonce)}".ljust(160))
+        text = f"{stream.name} {stream.created} {shard.shard_id} {after} {now:.3f} {next(self._nonce)}"
+        return token_of(text.ljust(160))
 
     def _get_records(self, request: Answer, now: float) -> Answer:
         if request.get("Limit", 1) > MAX_READ_RECORDS:
             raise ServiceError("InvalidArgumentException", f"Limit is above {MAX_READ_RECORDS}")
         try:
-            name, shard_id, after, issued, _ = from_token(request["ShardIterator"]).split()
+            name, created, shard_id, after, issued, _ = from_token(request["ShardIterator"]).split()
             age, position = now - float(issued), int(after)
         except ValueError:
             raise ServiceError("InvalidArgumentException", "Invalid ShardIterator.") from None
@@ -215,6 +216,8 @@ class Kinesis(Streams):
                 f"{self._options.iterator_seconds:g} s.",
             )
         stream = self._stream({"StreamName": name})
+        if str(stream.created) != created:
+            raise ServiceError("ResourceNotFoundException", f"The iterator's stream {name} was deleted.")
         shard = stream.shard(shard_id)
         throughput = self._throughput.of(stream.arn, shard_id) if self._options.shard_limits else None
         if throughput is not None and not throughput.may_read(now):
@@ -371,6 +374,12 @@ def _position(shard: Shard, kind: str, request: Answer, sequence_member: str) ->
             "InvalidArgumentException",
             f"Invalid {sequence_member}. It encodes shardId-{other:012d}, while it was used in a call to a shard with "
             f"{shard.shard_id}",
+        )
+    if created_of(sequence) not in (None, shard.created):
+        raise ServiceError(
+            "InvalidArgumentException",
+            f"{sequence_member} {sequence} used in a call to shard {shard.shard_id} is invalid because it did not come "
+            "from this stream.",
         )
     return sequence - (kind == "AT_SEQUENCE_NUMBER")
 

@@ -11,6 +11,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -23,6 +24,17 @@ __all__ = ["LocalAws", "LocalAwsError"]
 
 class LocalAwsError(Exception):
     """The server does not start or answer, or refuses what it was asked for; the message says why."""
+
+
+_making_a_client = threading.Lock()
+
+
+@cache
+def _session() -> Any:  # noqa: ANN401 - boto3 has no types
+    """One for all clients: it reads the descriptions of the services, which takes longer than most calls."""
+    import boto3
+
+    return boto3.session.Session(aws_access_key_id="local", aws_secret_access_key="local", region_name="us-east-1")
 
 
 class LocalAws:
@@ -199,12 +211,8 @@ class LocalAws:
             service: e.g. ``kinesis``.
             options: for `boto3.session.Session.client`.
         """
-        import boto3
-
-        session = boto3.session.Session(
-            aws_access_key_id="local", aws_secret_access_key="local", region_name="us-east-1"
-        )
-        return session.client(service, endpoint_url=self._url, **options)
+        with _making_a_client:  # a session is not safe for threads
+            return _session().client(service, endpoint_url=self._url, **options)
 
     # Faults.
 

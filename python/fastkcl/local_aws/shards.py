@@ -68,6 +68,11 @@ def shard_number_of(sequence: int) -> int | None:
     return sequence >> 4 & 0xFFFF_FFFF
 
 
+def created_of(sequence: int) -> int | None:
+    """When the shard was made that gave this sequence number; None if the number has another layout."""
+    return None if shard_number_of(sequence) is None else sequence >> 148 & _LAST_SECOND
+
+
 @dataclass(slots=True)
 class Shard:
     """A shard with its records.

@@ -155,7 +155,7 @@ class Streams:
         )
 
     def _describe(self, stream: Stream) -> Answer:
-        hours = int(stream.retention_seconds // 3600)
+        hours = max(1, int(stream.retention_seconds // 3600))
         encryption = {"EncryptionType": "KMS", "KeyId": stream.key_id} if stream.key_id else {"EncryptionType": "NONE"}
         return {
             "StreamName": stream.name,

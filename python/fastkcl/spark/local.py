@@ -144,6 +144,11 @@ class LocalSpark:
         """Process id of the JVM."""
         return int(self._gateway.proc.pid)
 
+    @property
+    def alive(self) -> bool:
+        """Whether its JVM runs."""
+        return self._gateway is not None and self._gateway.proc.poll() is None
+
     def close(self) -> None:
         """Stop Spark and end its JVM. Harmless when done before, or when the JVM has died."""
         if self._gateway is None:

@@ -7,7 +7,8 @@
     "sc://host:15002"                   a session of its own on that Connect server          released
     "shared", "shared:NAME"             a session of its own on a Connect server that the    released; the server ends
                                         processes of this user on this host share            after the last of them
-    "local[2]", "local[*]"…             Spark in a JVM of this process                       ended
+    "local[2]", "local[*]"…             Spark in a JVM of this process, one for all of its   ended after the last of
+                                        processors                                           them
     None                                the address in FASTKCL_SPARK, else in SPARK_REMOTE,
                                         else "shared", as they are at the opening
 
@@ -36,7 +37,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from fastkcl.spark import connect, shared
+from fastkcl.spark import connect, in_process, shared
 from fastkcl.spark.local import LocalSpark, interrupt_kept
 from fastkcl.spark.settings import (
     INGEST_SETTINGS,
@@ -172,7 +173,7 @@ class Session:
             local, self._local = self._local, None
         atexit.unregister(self.close)
         if local is not None:
-            local.close()
+            in_process.release(local)
         elif session is not None and session is not self._given:
             connect.release(session)
         if attachment is not None:
@@ -197,7 +198,7 @@ class Session:
         if self._address is None:
             self._address = _address_of_environment()
         if not self._connected:
-            local = LocalSpark(self._address)
+            local = in_process.acquire(self._address)
             return self._hold(local.session, local=local)
         still = time.monotonic() + _STILL_SECONDS
         while True:

@@ -47,6 +47,14 @@ class Stage(dkb.ProcessorStage):
             if BEHAVIOUR == "raise":
                 self.output(content)
                 raise RuntimeError("process raises")
+            if BEHAVIOUR.startswith("fork ") and content == "fork":
+                if os.fork() == 0:
+                    if BEHAVIOUR == "fork and raise":
+                        raise RuntimeError("in the fork")
+                    if BEHAVIOUR == "fork and exit":
+                        sys.exit(3)
+                    return True
+                print("fork", os.waitstatus_to_exitcode(os.wait()[1]))
             if BEHAVIOUR == "emit_eom":
                 self.output("a\nb")
             elif BEHAVIOUR == "derive":

@@ -2,7 +2,7 @@
 
     base ── the protocol of a checkpointer, and what implementations share
       ├─ memory                                   in the process
-      └─ leased ── shards that several processes share: heartbeats, lost leases, manual_checkpoint
+      └─ leased ── shards that several processes share: heartbeats, shares, lost leases, manual_checkpoint
            ├─ redis                               as async-kinesis keeps them
            ├─ dynamodb ─┬─ dynamodb_table         the same
            └─ kcl ──────┘                         KCL's own lease table
@@ -19,6 +19,7 @@ from fastkcl.kinesis.checkpoints.base import (
     EndsShards,
     ListsShards,
     Place,
+    SharesShards,
 )
 from fastkcl.kinesis.checkpoints.dynamodb import DynamoDBCheckPointer
 from fastkcl.kinesis.checkpoints.kcl import KCLCheckPointer
@@ -39,4 +40,5 @@ __all__ = [
     "MemoryCheckPointer",
     "Place",
     "RedisCheckPointer",
+    "SharesShards",
 ]

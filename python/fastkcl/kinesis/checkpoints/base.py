@@ -24,8 +24,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
+
+from fastkcl.kinesis.exceptions import AnotherStream
 
 if TYPE_CHECKING:
     from fastkcl.kinesis.metrics import MetricsCollector
@@ -35,11 +37,15 @@ __all__ = [
     "SHARD_END",
     "BaseCheckPointer",
     "BindsMetrics",
+    "BindsStream",
     "CheckPointer",
     "EndsShards",
+    "KeepsPositions",
     "ListsShards",
     "Place",
+    "SharesShards",
     "check_checkpointer",
+    "was_read",
 ]
 
 SHARD_END = "SHARD_END"
@@ -81,6 +87,11 @@ class Place(NamedTuple):
         if self.sub_sequence_number is None:
             return self.sequence_number
         return f"{self.sequence_number}/{self.sub_sequence_number}"
+
+
+def was_read(position: str | None) -> bool:
+    """Whether a position says that records of its shard were processed."""
+    return position is not None and (position == SHARD_END or Place.parse(position) is not None)
 
 
 def _is_decimal(text: str) -> bool:
@@ -138,6 +149,18 @@ class BindsMetrics(Protocol):
 
 
 @runtime_checkable
+class BindsStream(Protocol):
+    """A checkpointer that is for one stream, and remembers which."""
+
+    def bind_stream(self, stream_name: str, region_name: str | None) -> None:
+        """Its positions are those of this stream; the consumer calls it before it allocates anything.
+
+        Raises:
+            AnotherStream: it has those of another one.
+        """
+
+
+@runtime_checkable
 class EndsShards(Protocol):
     """A checkpointer that remembers finished shards, for everybody."""
 
@@ -150,11 +173,41 @@ class EndsShards(Protocol):
 
 
 @runtime_checkable
+class KeepsPositions(Protocol):
+    """A checkpointer that can be asked for the position of a shard that is not to be allocated."""
+
+    async def position(self, shard_id: str) -> str | None:
+        """The position of a shard, whoever has it; None if it has none."""
+
+
+@runtime_checkable
 class ListsShards(Protocol):
     """A checkpointer that wants to know the shards that there are."""
 
     async def shards_listed(self, shards: Sequence[Shard]) -> None:
         """The shards of the stream; before any of them is allocated or ended, and after each refresh."""
+
+
+@runtime_checkable
+class SharesShards(Protocol):
+    """A checkpointer that divides the shards evenly among its group's consumers.
+
+    Attributes:
+        look_interval: seconds between two calls of `share`.
+    """
+
+    look_interval: float
+
+    async def share(self, shard_ids: Collection[str], *, restartable: bool) -> bool:
+        """Look at what the group has, and choose what `allocate` may give from now on, until the next call.
+
+        Args:
+            shard_ids: all shards that may be read now, here or elsewhere.
+            restartable: whether a shard without a position may be taken from an owner that lives: it begins anew.
+
+        Returns:
+            Whether a shard was finished by somebody since the last look: there may be shards that are not listed yet.
+        """
 
 
 class BaseCheckPointer:
@@ -171,8 +224,12 @@ class BaseCheckPointer:
     def __init__(self, name: str = "", id: str | int | None = None) -> None:
         self._name = name
         self._id = os.getpid() if id is None else id
+        self._stream: str | None = None
         self._metrics: MetricsCollector | None = None
         self._labels: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.get_ref()!r})"
 
     def get_id(self) -> str | int:
         """The consumer's id."""
@@ -181,6 +238,28 @@ class BaseCheckPointer:
     def get_ref(self) -> str:
         """The consumer among all: ``<name>/<id>``."""
         return f"{self._name}/{self._id}"
+
+    def bind_stream(self, stream_name: str, region_name: str | None = None) -> None:
+        """Keep positions of this stream only.
+
+        Raises:
+            AnotherStream: positions of another one were kept here.
+        """
+        del region_name
+        if self._stream not in (None, stream_name):
+            raise self._another(self._stream, stream_name)
+        self._stream = stream_name
+
+    def _check_stream(self, kept: str | None, where: str) -> None:
+        """Refuse a position or lease that a consumer of another stream has left."""
+        if kept is not None and self._stream is not None and kept != self._stream:
+            raise self._another(kept, self._stream, f" in {where}")
+
+    def _another(self, kept: str | None, wanted: str, where: str = "") -> AnotherStream:
+        return AnotherStream(
+            f"{self!r} keeps positions of stream {kept}{where}, and cannot keep those of {wanted} as well: use "
+            "another checkpointer name for each stream"
+        )
 
     def bind_metrics(self, collector: MetricsCollector, labels: dict[str, str]) -> None:
         """Count there, with these labels and shard_id."""

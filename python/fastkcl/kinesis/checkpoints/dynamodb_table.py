@@ -7,19 +7,26 @@ None, not an error. The client is made by the first call, and made again after `
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
-from fastkcl.kinesis.exceptions import ValidationError
+from fastkcl.kinesis.checkpoints.table_errors import account_of_arn, is_lasting, is_unreachable, table_error
+from fastkcl.kinesis.client import check_session
+from fastkcl.kinesis.exceptions import CheckpointTableError, ValidationError
+from fastkcl.kinesis.sessions import new_session
 
 __all__ = ["Item", "Table", "number", "string"]
 
 log = logging.getLogger(__name__)
 
 Item = Mapping[str, Mapping[str, Any]]
+
+FIRST_SECONDS = 8.0
+"""Until a table that does not answer is said to be away."""
 
 _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
@@ -43,7 +50,12 @@ class Table:
         create: create it if it is not there.
         ttl: attribute with the time at which an item may be deleted; a table that is created has it switched on.
         endpoint_url: another DynamoDB.
-        region_name: default: that of the environment, else us-east-1.
+        region_name: by default that of the environment, else of the session's profile, else of `bind_region`, else
+            us-east-1.
+        session: aiobotocore's; a new one by default.
+
+    Raises:
+        TypeError: `session` is not a session of aiobotocore.
     """
 
     def __init__(
@@ -55,37 +67,61 @@ class Table:
         ttl: str | None = None,
         endpoint_url: str | None = None,
         region_name: str | None = None,
+        session: Any = None,  # noqa: ANN401 - aiobotocore has no types
     ) -> None:
+        check_session(session)
         self.name = name
         self._key = key
         self._create = create
         self._ttl = ttl
         self._endpoint_url = endpoint_url
-        self._region_name = region_name or next(filter(None, map(os.environ.get, _REGIONS)), "us-east-1")
+        self._given_region = region_name
+        self._bound_region: str | None = None
+        self._given_session = session
+        self._session: Any = None
+        self._account: str | None = None
         self._stack = AsyncExitStack()
         self._client: Any = None
         self._opening = asyncio.Lock()
 
+    def bind_region(self, region_name: str | None) -> None:
+        """The region where no other is said."""
+        self._bound_region = region_name
+
+    def _region_of(self, session: Any) -> str:  # noqa: ANN401
+        environment = next(filter(None, map(os.environ.get, _REGIONS)), None)
+        region: str | None = self._given_region or environment or session.get_config_variable("region")
+        return region or self._bound_region or "us-east-1"
+
+    def again(self) -> Table:
+        """The same table with a client of its own, for another event loop."""
+        table = copy.copy(self)
+        table._stack, table._client, table._opening = AsyncExitStack(), None, asyncio.Lock()
+        return table
+
     async def read(self, key: str) -> Item | None:
         """An item, or None."""
-        client = await self._open()
-        answer = await client.get_item(TableName=self.name, Key={self._key: string(key)}, ConsistentRead=True)
+        answer = await self._call("GetItem", Key={self._key: string(key)}, ConsistentRead=True)
         item: Item | None = answer.get("Item")
         return item
 
+    async def read_all(self) -> list[Item]:
+        """All items."""
+        client = await self._open()
+        items: list[Item] = []
+        async for page in client.get_paginator("scan").paginate(TableName=self.name, ConsistentRead=True):
+            items += page["Items"]
+        return items
+
     async def put_new(self, key: str, item: Item) -> bool:
         """Write an item if there is none of its key; whether it was written."""
-        client = await self._open()
-        try:
-            await client.put_item(
-                TableName=self.name,
-                Item={self._key: string(key), **item},
-                ConditionExpression="attribute_not_exists(#key)",
-                ExpressionAttributeNames={"#key": self._key},
-            )
-        except client.exceptions.ConditionalCheckFailedException:
-            return False
-        return True
+        answer = await self._call(
+            "PutItem",
+            Item={self._key: string(key), **item},
+            ConditionExpression="attribute_not_exists(#key)",
+            ExpressionAttributeNames={"#key": self._key},
+        )
+        return answer is not None
 
     async def update(
         self, key: str, expression: str, condition: str, names: Mapping[str, str], values: Item
@@ -102,20 +138,16 @@ class Table:
         Returns:
             The item as it is now, or None if the condition is not met.
         """
-        client = await self._open()
-        try:
-            answer = await client.update_item(
-                TableName=self.name,
-                Key={self._key: string(key)},
-                UpdateExpression=expression,
-                ConditionExpression=condition,
-                ExpressionAttributeNames=names,
-                ExpressionAttributeValues=values,
-                ReturnValues="ALL_NEW",
-            )
-        except client.exceptions.ConditionalCheckFailedException:
-            return None
-        item: Item = answer["Attributes"]
+        answer = await self._call(
+            "UpdateItem",
+            Key={self._key: string(key)},
+            UpdateExpression=expression,
+            ConditionExpression=condition,
+            ExpressionAttributeNames=names,
+            ExpressionAttributeValues=values,
+            ReturnValues="ALL_NEW",
+        )
+        item: Item | None = None if answer is None else answer["Attributes"]
         return item
 
     async def close(self) -> None:
@@ -123,36 +155,98 @@ class Table:
         self._client = None
         await self._stack.aclose()
 
+    async def _call(self, operation: str, **request: object) -> Any:  # noqa: ANN401
+        """Call the service; None if the request's condition is not met."""
+        from botocore import xform_name
+
+        client = await self._open()
+        try:
+            return await getattr(client, xform_name(operation))(TableName=self.name, **request)
+        except client.exceptions.ConditionalCheckFailedException:
+            return None
+        except Exception as error:
+            if not (is_lasting(error) or is_unreachable(error)):
+                raise
+            raise await self._named(error, operation) from error
+
+    async def _named(self, error: BaseException, operation: str) -> CheckpointTableError:
+        return await table_error(
+            error,
+            operation,
+            self.name,
+            self._region_of(self._session),
+            self._session,
+            self._endpoint_url,
+            self._account,
+        )
+
     async def _open(self) -> Any:  # noqa: ANN401 - aiobotocore's clients have no types
         async with self._opening:
             if self._client is None:
                 from aiobotocore.config import AioConfig
-                from aiobotocore.session import get_session
 
                 config = AioConfig(connect_timeout=5, read_timeout=10, retries={"mode": "standard", "max_attempts": 3})
-                client = await self._stack.enter_async_context(
-                    get_session().create_client(
-                        "dynamodb", endpoint_url=self._endpoint_url, region_name=self._region_name, config=config
-                    )
-                )
+                self._session = self._session or self._given_session or new_session()
+                region = self._region_of(self._session)
+                operation = "DescribeTable"
                 try:
-                    await self._find(client)
-                except BaseException:
+                    client = await self._stack.enter_async_context(
+                        self._session.create_client(
+                            "dynamodb", endpoint_url=self._endpoint_url, region_name=region, config=config
+                        )
+                    )
+                    is_there = await self._look(client)
+                    if not is_there:
+                        operation = "CreateTable"
+                        await self._make(client)
+                except BaseException as error:
                     await self._stack.aclose()
+                    if isinstance(error, Exception) and (is_lasting(error) or is_unreachable(error)):
+                        raise await self._named(error, operation) from error
                     raise
                 self._client = client
             return self._client
 
-    async def _find(self, client: Any) -> None:  # noqa: ANN401
+    async def _look(self, client: Any) -> bool:  # noqa: ANN401
+        """Whether the table is there; a service that takes its time is waited for, and said to be away meanwhile."""
+        looking = asyncio.create_task(self._is_there(client), name=f"look at table {self.name}")
         try:
-            await client.describe_table(TableName=self.name)
+            await asyncio.wait([looking], timeout=FIRST_SECONDS)
+            if not looking.done():
+                silence = TimeoutError(f"for {FIRST_SECONDS:g} s; it is waited for")
+                log.warning("%s", await self._named(silence, "DescribeTable"))
+            return await looking
+        finally:
+            if not looking.done():
+                looking.cancel()
+                await asyncio.wait([looking])
+
+    async def _is_there(self, client: Any) -> bool:  # noqa: ANN401
+        """Whether there is such a table.
+
+        Raises:
+            ValidationError: the table is not there, or has another key.
+        """
+        try:
+            table = (await client.describe_table(TableName=self.name))["Table"]
         except client.exceptions.ResourceNotFoundException:
-            if not self._create:
-                raise ValidationError(
-                    f"there is no DynamoDB table {self.name} in {self._region_name}; create_table=True makes it"
-                ) from None
-        else:
-            return
+            if self._create:
+                return False
+            region = self._region_of(self._session)
+            raise ValidationError(
+                f"there is no DynamoDB table {self.name} in {region}; create_table=True makes it"
+            ) from None
+        self._account = account_of_arn(table.get("TableArn", ""))
+        keys = [(key["AttributeName"], key["KeyType"]) for key in table["KeySchema"]]
+        types = {each["AttributeName"]: each["AttributeType"] for each in table["AttributeDefinitions"]}
+        if keys != [(self._key, "HASH")] or types.get(self._key) != "S":
+            raise ValidationError(
+                f"DynamoDB table {table.get('TableArn', self.name)} has the key {keys}, and not the text "
+                f"{self._key}: it is no table of positions of this kind"
+            )
+        return True
+
+    async def _make(self, client: Any) -> None:  # noqa: ANN401
         try:
             await client.create_table(
                 TableName=self.name,

@@ -14,6 +14,7 @@ A lease is an item of the table that has the application's name:
 ``startingHashKey``, ``ending…`` the shard's hash keys
 ``checkpointOwner``              the worker that still has it, while KCL 3 hands the lease over to `leaseOwner`
 ``pendingCheckpoint``, ``…``     of a two-phase checkpoint, which a checkpoint takes away
+``fastkclStream``                the stream's name, where one of ours has had the lease; KCL leaves it alone
 ===============================  =====================================================================================
 
 No clock is compared with another one: a worker is gone when its counter has stood still for `session_timeout` seconds,
@@ -23,19 +24,23 @@ Rules, which are KCL's (DynamoDBLeaseRefresher, DynamoDBLeaseRenewer, DynamoDBCh
 - Every write is conditional on the counter, which is the lease's version. An update whose answer got lost is recognised
   by owner and counter, and does not lose the lease.
 - The leases of a finished shard's children are there before its lease says ``SHARD_END``.
-- A live owner's lease is never taken. KCL's workers balance the load and take ours: that is a lease lost.
+- The load is balanced as KCL 2 does: whoever has less than its share takes a lease, of a live owner too. That one
+  notices at its next write.
 - A lease that KCL 3 wants handed over is given up at the next heartbeat.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fastkcl.kinesis.checkpoints.base import SHARD_END, Place
+from fastkcl.kinesis.checkpoints.base import SHARD_END, Place, was_read
 from fastkcl.kinesis.checkpoints.dynamodb_table import Item, Table, number, string
 from fastkcl.kinesis.checkpoints.leased import LeasedCheckPointer
 from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, ValidationError
+from fastkcl.leases import Lease, Take, Why
+from fastkcl.leases import kcl as kcl_leases
 
 if TYPE_CHECKING:
     from fastkcl.kinesis.topology import Shard
@@ -65,7 +70,10 @@ class KCLCheckPointer(LeasedCheckPointer):
         initial_position: of a lease that is not there yet, and has no parents: KCL's ``initialPositionInStream``. It
             wins over the consumer's `iterator_type`, as each position of a checkpointer does.
         endpoint_url: another DynamoDB.
-        region_name: default: that of the environment, else us-east-1.
+        region_name: by default that of the environment, else of the session's profile, else of the stream's ARN or
+            client, else us-east-1.
+        session: aiobotocore's AioSession, with its credentials; a new one by default.
+        balance: False takes every lease that is free, and none of another worker's that lives.
 
     Raises:
         ValidationError: an argument that cannot be meant.
@@ -85,6 +93,9 @@ class KCLCheckPointer(LeasedCheckPointer):
         initial_position: str = "TRIM_HORIZON",
         endpoint_url: str | None = None,
         region_name: str | None = None,
+        *,
+        balance: bool = True,
+        session: Any = None,  # noqa: ANN401 - aiobotocore has no types
     ) -> None:
         super().__init__(
             name,
@@ -92,6 +103,7 @@ class KCLCheckPointer(LeasedCheckPointer):
             session_timeout=session_timeout,
             heartbeat_frequency=heartbeat_frequency,
             auto_checkpoint=auto_checkpoint,
+            balance=balance,
         )
         if initial_position not in ("TRIM_HORIZON", "LATEST"):
             raise ValidationError(f"initial_position has to be TRIM_HORIZON or LATEST, not {initial_position!r}")
@@ -101,8 +113,18 @@ class KCLCheckPointer(LeasedCheckPointer):
         self._counters: dict[str, int] = {}  # of our leases
         self._watched: dict[str, tuple[int, float]] = {}  # counters of others' leases, and since when
         self._table = Table(
-            table_name or name, "leaseKey", create=create_table, endpoint_url=endpoint_url, region_name=region_name
+            table_name or name,
+            "leaseKey",
+            create=create_table,
+            endpoint_url=endpoint_url,
+            region_name=region_name,
+            session=session,
         )
+
+    def bind_stream(self, stream_name: str, region_name: str | None = None) -> None:
+        """See `BaseCheckPointer.bind_stream`; the table is in the stream's region where nothing else says one."""
+        super().bind_stream(stream_name, region_name)
+        self._table.bind_region(region_name)
 
     async def shards_listed(self, shards: Sequence[Shard]) -> None:
         """Note parents and hash keys, which leases have that are not there yet."""
@@ -117,6 +139,33 @@ class KCLCheckPointer(LeasedCheckPointer):
         await self.checkpoint(shard_id, SHARD_END)
         await self.deallocate(shard_id)
 
+    @property
+    def _member(self) -> str:
+        return str(self.get_id())
+
+    async def _look(self, shard_ids: Collection[str]) -> list[Lease]:
+        return [kcl_leases.lease(item) for item in await self._table.read_all() if kcl_leases.is_of_shard(item)]
+
+    async def share(self, shard_ids: Collection[str], *, restartable: bool = True) -> bool:
+        """See `LeasedCheckPointer.share`. A lease at ``LATEST`` is never taken from a worker that lives."""
+        del restartable  # what a lease says wins over the consumer
+        return await super().share(shard_ids, restartable=False)
+
+    async def _seize(self, shard_id: str, take: Take) -> tuple[bool, str | None]:
+        seen, item = take.seen, await self._table.read(shard_id)
+        if seen is None or item is None:
+            return False, None
+        lease = kcl_leases.lease(item)
+        is_as_seen = (lease.owner, lease.heir, lease.finished) == (seen.owner, seen.heir, seen.finished)
+        if not is_as_seen or (take.why is not Why.BALANCE and lease.version != seen.version):
+            return False, None
+        return await self._own(shard_id, item)
+
+    async def position(self, shard_id: str) -> str | None:
+        """The position of a shard, whoever has its lease; None if there is no lease."""
+        lease = await self._table.read(shard_id)
+        return None if lease is None else _position(lease)
+
     async def _take(self, shard_id: str) -> tuple[bool, str | None]:
         lease = await self._table.read(shard_id)
         if lease is None:
@@ -124,18 +173,26 @@ class KCLCheckPointer(LeasedCheckPointer):
             lease = await self._table.read(shard_id)
         if lease is None:
             return False, None  # gone again
+        self._check_stream(_text(lease, "fastkclStream"), f"table {self._table.name}")
         position = _position(lease)
         if position == SHARD_END:
             return False, SHARD_END
-        owner, counter = _owner(lease), _number(lease, "leaseCounter")
-        is_others = owner not in (None, self._owner)
-        if is_others and not self._stands_still(shard_id, counter):
+        is_others = _owner(lease) not in (None, self._owner)
+        if is_others and not self._stands_still(shard_id, _number(lease, "leaseCounter")):
             return False, None
-        switches = _number(lease, "ownerSwitchesSinceCheckpoint") + is_others
+        return await self._own(shard_id, lease)
+
+    async def _own(self, shard_id: str, lease: Item) -> tuple[bool, str | None]:
+        """Own a lease that is as it was read."""
+        switches = _number(lease, "ownerSwitchesSinceCheckpoint") + (_owner(lease) not in (None, self._owner))
         taken = await self._update(
             shard_id,
-            counter,
-            {"leaseOwner": string(self._owner), "ownerSwitchesSinceCheckpoint": number(switches)},
+            _number(lease, "leaseCounter"),
+            {
+                "leaseOwner": string(self._owner),
+                "ownerSwitchesSinceCheckpoint": number(switches),
+                **({} if self._stream is None else {"fastkclStream": string(self._stream)}),
+            },
             remove=("checkpointOwner",),
         )
         if taken is None:
@@ -160,6 +217,8 @@ class KCLCheckPointer(LeasedCheckPointer):
                 "shards_listed has told its parents"
             )
         is_child = any(parent in self._shards for parent in shard.parents)
+        for parent in () if is_child else shard.parents:  # no longer listed, but perhaps read
+            is_child |= was_read(await self.position(parent))
         low, high = shard.hash_range
         lease: dict[str, Mapping[str, Any]] = {
             "leaseCounter": number(0),
@@ -248,6 +307,11 @@ class KCLCheckPointer(LeasedCheckPointer):
         if lease is not None:
             self._counters[shard_id] = counter + 1
         return lease
+
+    def _second(self) -> KCLCheckPointer:
+        second = copy.copy(self)
+        second._table = self._table.again()
+        return second
 
     async def _disconnect(self) -> None:
         await self._table.close()

@@ -10,12 +10,16 @@ A lease is lost when the backend shows another owner, or when it was not renewed
 anybody may have taken it. Which of the two comes first does not matter, since every write of a backend is refused if it
 does not come from the owner.
 
+What is allocated is chosen by a `fastkcl.leases.Keeper`, from what `share` has seen last: an even share of the shards,
+those of the dead first, then what others have too much of. Where nobody calls `share`, `allocate` takes what is free.
+
 Rules:
 - A position is written after its lease was compared, in one step of the backend; no other owner is ever overwritten.
 - Positions of a shard only grow; an older one is dropped without a word, since a newer one covers it.
 - What a backend fails to do is raised, and may be tried again; a heartbeat that fails is logged, and tried again.
 - A lost shard's buffered position is dropped: its new owner begins at the last one that was committed.
 - One request for a shard at a time: heartbeats and positions of a shard do not race.
+- A heartbeat that is late, since the event loop is busy, comes from a thread (`fastkcl.leases.guard`).
 """
 
 from __future__ import annotations
@@ -26,17 +30,26 @@ import math
 import os
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from time import monotonic
+from typing import ClassVar
 from uuid import uuid4
 
+from fastkcl.kinesis.bounds import within
 from fastkcl.kinesis.checkpoints.base import SHARD_END, BaseCheckPointer, Place
 from fastkcl.kinesis.exceptions import CheckpointFlushError, CheckpointOwnershipConflict, ValidationError
+from fastkcl.leases import Keeper, Lease, Rules, Take, Why
+from fastkcl.leases.guard import Guard
 
 __all__ = ["LeasedCheckPointer"]
 
 log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 2.0
+"""Between two looks at the group's leases, at the most."""
+CLOSE_SECONDS = 5.0
+"""Seconds for each step of `close`. A shard that is not given back by then is free after `session_timeout`."""
 
 
 class _Lease:
@@ -44,16 +57,15 @@ class _Lease:
 
     Attributes:
         position: the last one that the backend has.
-        renewed: when the backend last said that it is ours.
         leaving: it is to be given back as soon as its buffered position is written.
+        ended: nobody needs it when it is given back.
     """
 
-    __slots__ = ("leaving", "lock", "position", "renewed")
+    __slots__ = ("ended", "leaving", "lock", "position")
 
-    def __init__(self, position: str | None, renewed: float) -> None:
+    def __init__(self, position: str | None) -> None:
         self.position = position
-        self.renewed = renewed
-        self.leaving = False
+        self.leaving = self.ended = False
         self.lock = asyncio.Lock()
 
 
@@ -72,7 +84,8 @@ def _order(position: str) -> tuple[float, float]:
 class LeasedCheckPointer(BaseCheckPointer, ABC):
     """A checkpointer over a backend that others write to as well.
 
-    Backends implement `_take`, `_store`, `_renew`, `_release` and `_disconnect`.
+    Backends implement `_take`, `_store`, `_renew`, `_release` and `_disconnect`; those whose shards are to be divided
+    evenly `_look` and `_seize` as well, and those that remember finished shards `_finish`.
 
     Args:
         name: of the group of consumers that share a stream.
@@ -82,10 +95,17 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         session_timeout: seconds without a renewal after which others may take a shard.
         heartbeat_frequency: seconds between renewals.
         auto_checkpoint: False keeps positions until `manual_checkpoint`.
+        balance: False takes every shard that is free, and none of another consumer's that lives.
+
+    Attributes:
+        look_interval: seconds between two looks at the group's leases.
 
     Raises:
         ValidationError: an argument that cannot be meant.
     """
+
+    _grain: ClassVar[float] = 0.0
+    """Seconds within which two renewals may look alike."""
 
     def __init__(
         self,
@@ -95,6 +115,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         session_timeout: float = 60,
         heartbeat_frequency: float = 15,
         auto_checkpoint: bool = True,
+        balance: bool = True,
     ) -> None:
         if not name:
             raise ValidationError("name cannot be empty: it keeps this group's positions apart from those of others")
@@ -107,14 +128,44 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         self.session_timeout = session_timeout
         self.heartbeat_frequency = heartbeat_frequency
         self.auto_checkpoint = auto_checkpoint
+        self.balance = balance
+        self.look_interval = min(LOOK_SECONDS, session_timeout / 5)
         self._clock: Callable[[], float] = monotonic
+        self._keeper = Keeper(
+            self._member, Rules(failover=session_timeout, renew_every=heartbeat_frequency, grain=self._grain)
+        )
+        self._shares: dict[str, Take] | None = None  # what allocate may give; None for what is free
+        self._finished: frozenset[str] | None = None
         self._leases: dict[str, _Lease] = {}
         self._buffer: dict[str, str] = {}
         self._flushing = asyncio.Lock()
         self._taking: dict[str, asyncio.Task[tuple[bool, str | None]]] = {}
         self._heart: asyncio.Task[None] | None = None
+        self._guard: Guard | None = None
 
     # What a backend does.
+
+    @property
+    def _member(self) -> str:
+        """How the backend names this consumer."""
+        return self.get_ref()
+
+    async def _look(self, shard_ids: Collection[str]) -> list[Lease] | None:
+        """The leases of these shards, and of others that it knows; None where shards are not divided."""
+        del shard_ids
+        return None
+
+    async def _seize(self, shard_id: str, take: Take) -> tuple[bool, str | None]:
+        """Own a shard that has an owner, if it is as it was seen; whether it is ours, and its position."""
+        raise NotImplementedError(f"{type(self).__name__} takes no shard of another's: {take} of {shard_id}")
+
+    def _second(self) -> LeasedCheckPointer | None:
+        """The same consumer on a connection of its own, for another event loop; None if there can be none."""
+        return None
+
+    async def _finish(self, shard_id: str) -> None:
+        """Free a shard that nobody needs any more; nothing, if it is not ours."""
+        await self._release(shard_id)
 
     @abstractmethod
     async def _take(self, shard_id: str) -> tuple[bool, str | None]:
@@ -146,16 +197,70 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             `SHARD_END` it is finished, and nobody's.
         """
         lease = self._leases.get(shard_id)
-        if lease is not None and self._lives(lease):
-            lease.leaving = False
+        if lease is not None and self._lives(shard_id):
+            lease.leaving = lease.ended = False
             return True, lease.position
         taking = self._taking.get(shard_id)
         if taking is None:
-            taking = asyncio.create_task(self._hold(shard_id), name=f"{self.get_ref()} takes {shard_id}")
+            take = None
+            if self._shares is not None:
+                take = self._shares.pop(shard_id, None)
+                if take is None:
+                    return False, SHARD_END if shard_id in self._keeper.finished else None
+            taking = asyncio.create_task(self._hold(shard_id, take), name=f"{self.get_ref()} takes {shard_id}")
             self._taking[shard_id] = taking
             taking.add_done_callback(lambda done: self._has_taken(shard_id, done))
         # Whoever gives up waiting does not know whether it is ours: it is given back by `close` then.
         return await asyncio.shield(taking)
+
+    async def share(self, shard_ids: Collection[str], *, restartable: bool = True) -> bool:
+        """Look at the group's leases, and choose those that `allocate` may give until the next call.
+
+        Without it, and with ``balance=False``, `allocate` gives every shard that is free.
+
+        Args:
+            shard_ids: all shards that may be read now, here or elsewhere.
+            restartable: whether a shard without a position may be taken from an owner that lives: it begins anew.
+
+        Returns:
+            Whether a shard was finished by somebody since the last look.
+
+        Raises:
+            AnotherStream: a consumer of another stream has left leases of these shards.
+            Exception: what the backend failed with, if no shard is ours. Who has some goes on, and the log says it.
+        """
+        if not self.balance:
+            return False
+        began = self._clock()
+        try:
+            leases = await self._look(shard_ids)
+        except Exception as error:
+            if not self._leases:
+                raise
+            log.warning("%s: no look at the group's leases, the next one tries again: %r", self.get_ref(), error)
+            self._shares = {}
+            return False
+        if leases is None:
+            return False
+        for lease in leases:
+            if lease.key in shard_ids:
+                self._check_stream(lease.stream, f"its lease of {lease.key}")
+        for shard_id in self._keeper.looked(leases, began=began, ended=self._clock()):
+            if (ours := self._leases.get(shard_id)) is not None:
+                self._lose(shard_id, ours, f"it went to {self._owner_of(shard_id)}")
+        takes = self._keeper.takes(shard_ids, self._clock(), restartable=restartable)
+        self._shares = {take.key: take for take in takes}
+        before, self._finished = self._finished, self._keeper.finished
+        return before is not None and not self._finished <= before
+
+    async def shard_ended(self, shard_id: str) -> None:
+        """Note that nobody needs a shard any more, and give it back, as `deallocate` does.
+
+        Raises:
+            CheckpointOwnershipConflict: the shard is not ours, or not any more.
+        """
+        self._ours(shard_id).ended = True
+        await self.deallocate(shard_id)
 
     async def deallocate(self, shard_id: str) -> None:
         """Give a shard back; its position stays. Nothing, if it is not ours.
@@ -213,8 +318,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
 
     def is_allocated(self, shard_id: str) -> bool:
         """Whether the shard is ours, and nobody can have taken it."""
-        lease = self._leases.get(shard_id)
-        return lease is not None and self._lives(lease)
+        return shard_id in self._leases and self._lives(shard_id)
 
     async def close(self) -> None:
         """Give all shards back, and disconnect. What only `manual_checkpoint` may commit is read again.
@@ -223,35 +327,50 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             ExceptionGroup: shards that could not be given back; they are free after `session_timeout`.
         """
         if self._taking:
-            await asyncio.wait(list(self._taking.values()))
+            _, late = await asyncio.wait(list(self._taking.values()), timeout=CLOSE_SECONDS)
+            for taking in late:
+                taking.cancel()
         heart, self._heart = self._heart, None
         if heart is not None:
             heart.cancel()
             await asyncio.wait([heart])
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            await guard.close()
         if self._buffer:
             log.warning("%s: positions without manual_checkpoint are dropped: %s", self.get_ref(), self._buffer)
             self._buffer.clear()
         leases = list(self._leases.items())
         try:
-            done = await asyncio.gather(*(self._give_back(*lease) for lease in leases), return_exceptions=True)
+            done = await asyncio.gather(
+                *(within(CLOSE_SECONDS, f"giving {lease[0]} back", self._give_back(*lease)) for lease in leases),
+                return_exceptions=True,
+            )
         finally:
+            for shard_id, _ in leases:
+                self._keeper.dropped(shard_id)
             self._leases.clear()
-            await self._disconnect()
+            self._shares = self._finished = None
+            await within(CLOSE_SECONDS, f"{self!r}: closing connections", self._disconnect())
         errors = [error for error in done if isinstance(error, Exception)]
         if errors:
             raise ExceptionGroup(f"{self.get_ref()} could not give all shards back", errors)
 
     # How.
 
-    def _lives(self, lease: _Lease) -> bool:
-        return self._clock() - lease.renewed < self.session_timeout
+    def _lives(self, shard_id: str) -> bool:
+        return self._keeper.holds(shard_id, self._clock())
+
+    def _owner_of(self, shard_id: str) -> str:
+        lease = self._keeper.seen(shard_id)
+        return "nobody" if lease is None else lease.holder or "nobody"
 
     def _is(self, shard_id: str, lease: _Lease) -> bool:
         return self._leases.get(shard_id) is lease
 
     def _ours(self, shard_id: str) -> _Lease:
         lease = self._leases.get(shard_id)
-        if lease is not None and not self._lives(lease):
+        if lease is not None and not self._lives(shard_id):
             self._lose(shard_id, lease, f"not renewed for {self.session_timeout} s")
             lease = None
         if lease is None:
@@ -263,6 +382,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
     def _lose(self, shard_id: str, lease: _Lease, why: object) -> None:
         if self._is(shard_id, lease):
             del self._leases[shard_id]
+            self._keeper.dropped(shard_id)
             dropped = self._buffer.pop(shard_id, None)
             log.warning(
                 "%s lost %s: %s%s", self.get_ref(), shard_id, why, f"; drops position {dropped}" if dropped else ""
@@ -277,17 +397,39 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         except CheckpointOwnershipConflict as error:
             self._lose(shard_id, lease, error)
             raise
-        lease.renewed = started
+        if self._is(shard_id, lease):
+            self._keeper.renewed(shard_id, asked=started, answered=self._clock())
 
-    async def _hold(self, shard_id: str) -> tuple[bool, str | None]:
+    async def _hold(self, shard_id: str, take: Take | None) -> tuple[bool, str | None]:
         started = self._clock()
-        taken, position = await self._take(shard_id)
+        if take is None or take.why in (Why.FREE, Why.OURS):
+            taken, position = await self._take(shard_id)
+        else:
+            taken, position = await self._seize(shard_id, take)
         if taken:
+            if take is not None and take.why in (Why.EXPIRED, Why.BALANCE):
+                log.info("%s takes %s from %s: %s", self.get_ref(), shard_id, self._owner_of(shard_id), take.why.value)
             self._buffer.pop(shard_id, None)
-            self._leases[shard_id] = _Lease(position, started)
+            self._leases[shard_id] = _Lease(position)
+            self._keeper.held(shard_id, asked=started, answered=self._clock())
             if self._heart is None:
                 self._heart = asyncio.create_task(self._beat(), name=f"heartbeat of {self.get_ref()}")
+                self._start_guard()
         return taken, position
+
+    def _start_guard(self) -> None:
+        second = self._second()
+        if second is None:
+            return
+        left = self.session_timeout - self.heartbeat_frequency
+        self._guard = Guard(
+            lambda: [renewal.key for renewal in self._keeper.renewals(self._clock(), late=True)],
+            lambda: _OfGuard(self._keeper, second, self._clock),
+            every=left / 8,
+            timeout=left / 2,
+            name=f"{self.get_ref()}",
+        )
+        self._guard.start()
 
     def _has_taken(self, shard_id: str, taking: asyncio.Task[tuple[bool, str | None]]) -> None:
         del self._taking[shard_id]
@@ -313,10 +455,11 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
     async def _give_back(self, shard_id: str, lease: _Lease) -> None:
         async with lease.lock:
             if self._is(shard_id, lease):
+                self._keeper.dropped(shard_id)  # before a look sees that it is free
                 try:
-                    await self._release(shard_id)
+                    await (self._finish(shard_id) if lease.ended else self._release(shard_id))
                 finally:
-                    del self._leases[shard_id]  # renewed no more, it is free after the session's timeout
+                    self._leases.pop(shard_id, None)  # renewed no more, it is free after the session's timeout
 
     async def _beat(self) -> None:
         while True:
@@ -328,7 +471,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             async with asyncio.timeout(self.heartbeat_frequency), lease.lock:
                 if not self._is(shard_id, lease):
                     return
-                if not self._lives(lease):
+                if not self._lives(shard_id):
                     self._lose(shard_id, lease, f"not renewed for {self.session_timeout} s")
                     return
                 with self._renewal(shard_id, lease):
@@ -337,3 +480,31 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             pass  # it is lost, and the log says so
         except Exception as error:
             log.warning("%s: heartbeat of %s failed, the next one tries again: %r", self.get_ref(), shard_id, error)
+
+
+class _OfGuard:
+    """Renews in the guard's thread, on a connection that is used there alone."""
+
+    def __init__(self, keeper: Keeper, places: LeasedCheckPointer, clock: Callable[[], float]) -> None:
+        self._keeper = keeper
+        self._places = places
+        self._clock = clock
+
+    async def renew(self, key: str) -> None:
+        """Renew a lease of ours.
+
+        Raises:
+            CheckpointOwnershipConflict: it is another's. The event loop notices when it runs again.
+            Exception: what the backend failed with.
+        """
+        asked = self._clock()
+        try:
+            await self._places._renew(key)
+        except CheckpointOwnershipConflict:
+            self._keeper.dropped(key)
+            raise
+        self._keeper.renewed(key, asked=asked, answered=self._clock())
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await self._places._disconnect()

@@ -42,6 +42,10 @@ class MemoryCheckPointer(BaseCheckPointer):
         self._positions[shard_id] = sequence
         self._count(shard_id, written=True)
 
+    async def position(self, shard_id: str) -> str | None:
+        """The position of a shard, allocated or not."""
+        return self._positions.get(shard_id)
+
     def get_all_checkpoints(self) -> dict[str, str | None]:
         """The positions of all shards that were ever allocated."""
         return dict(self._positions)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +22,7 @@ __all__ = [
     "SinkError",
     "Transform",
     "WriteCancelledError",
+    "parse_json",
     "place",
 ]
 
@@ -125,6 +127,18 @@ class KeepsPositions(Protocol):
 
     def given_up(self) -> Position | None:
         """Up to where records have been given up; None if none have."""
+
+
+def parse_json(text: bytes | str) -> Any:  # noqa: ANN401 - whatever a file says
+    """The JSON of a file that anybody can have written.
+
+    Raises:
+        ValueError: it is none, or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def place(position: Position) -> str:

@@ -33,6 +33,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import secrets
 import time
 import uuid
@@ -81,6 +82,7 @@ _ENGINE = f"fastkcl:{__version__}"
 _ATTEMPTS = 100
 _PAUSE = 0.05  # seconds, at the most, before that
 _ASIDE = "_fastkcl_checkpoints"  # where they are made
+_RANDOM = re.compile(r"[0-9a-f]{16}")  # names there
 _ASIDE_SECONDS = 3600  # after which what is there is of one that has died
 _CHECKPOINT_INTERVAL = 100  # delta.checkpointInterval, where the table has none
 # Features of a table that an append of whole files keeps to by itself, or that are looked for one by one.
@@ -361,9 +363,11 @@ class DeltaSink:
         if not all(name.endswith(".checkpoint.parquet") for name in files):
             return  # in parts or by another scheme: the engine that does so goes on with it
         aside = self._root / _ASIDE
+        if aside.is_symlink():
+            raise SinkError(f"{aside}: leads elsewhere, and a sink removes folders there: make it a folder")
         for name in storage.names(aside):
             left = storage.status(aside / name)
-            if left is not None and left.st_mtime < time.time() - _ASIDE_SECONDS:
+            if _RANDOM.fullmatch(name) and left is not None and left.st_mtime < time.time() - _ASIDE_SECONDS:
                 storage.remove(aside / name)
         folder = aside / secrets.token_hex(8)
         links = log_folder(folder)
@@ -506,9 +510,11 @@ def _open(root: Path) -> DeltaTable | None:
 
     if DeltaTable.is_deltatable(str(root)):
         return DeltaTable(root)
-    if versions(storage.names(log_folder(root))):  # an error is no absence
-        raise OSError(f"{log_folder(root)}: deltalake finds no table there")
-    return None
+    if not versions(storage.names(log_folder(root))):
+        return None
+    if DeltaTable.is_deltatable(str(root)):  # made by somebody else meanwhile
+        return DeltaTable(root)
+    raise OSError(f"{log_folder(root)}: deltalake finds no table there")  # an error is no absence
 
 
 def _schema(df: DataFrame) -> Schema:

@@ -7,13 +7,12 @@ where an older one and the log have everything.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from fastkcl.spark.sinks import storage
-from fastkcl.spark.sinks.base import RECOVERY, SinkError
+from fastkcl.spark.sinks.base import RECOVERY, SinkError, parse_json
 from fastkcl.stdio.log import logger
 
 __all__ = [
@@ -67,8 +66,8 @@ def newest_checkpoint(log: Path, names: Sequence[str]) -> tuple[int, list[str]]:
 def last_checkpoint(log: Path) -> int:
     """The version of the checkpoint that `_last_checkpoint` names; -1 if it names none."""
     try:
-        return int(json.loads(storage.read(log / LAST_CHECKPOINT) or b"")["version"])
-    except (ValueError, KeyError, TypeError):
+        return int(parse_json(storage.read(log / LAST_CHECKPOINT) or b"")["version"])
+    except (ValueError, KeyError, TypeError, OverflowError):
         return -1
 
 
@@ -119,11 +118,11 @@ def checkpoint_damage(log: Path) -> list[tuple[Path, str]]:
     if text is not None:
         damaged = {path.name for path, _ in found}
         try:
-            named = f"{int(json.loads(text)['version']):020d}.checkpoint."
+            named = f"{int(parse_json(text)['version']):020d}.checkpoint."
             whole = {name for name in storage.names(log) if name.startswith(named)} - damaged
             if not whole:
                 found.append((log / LAST_CHECKPOINT, f"it names {named}parquet, which is damaged or missing"))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             found.append((log / LAST_CHECKPOINT, repr(error)))
     return found
 

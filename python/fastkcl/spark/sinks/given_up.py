@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fastkcl import Position
 from fastkcl.spark.sinks import storage
-from fastkcl.spark.sinks.base import SinkError
+from fastkcl.spark.sinks.base import SinkError, parse_json
 
 __all__ = ["give_up", "given_up"]
 
@@ -46,6 +46,6 @@ def given_up(root: Path, folders: str) -> Position | None:
     if text is None:
         return None
     try:
-        return Position(*json.loads(text)["upto"])
+        return Position(*parse_json(text)["upto"])
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise SinkError(f"{path}: a damaged note ({error!r}): remove it") from error

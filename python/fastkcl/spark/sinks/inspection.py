@@ -16,7 +16,6 @@ Rules: no Spark here, and pyarrow and deltalake only when a table is inspected.
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -28,8 +27,8 @@ from urllib.parse import unquote
 
 from fastkcl import Position
 from fastkcl.spark.sinks import storage
-from fastkcl.spark.sinks.base import Shard, SinkError, place
-from fastkcl.spark.sinks.delta_log import checkpoint_damage, entry, log_damage, log_folder
+from fastkcl.spark.sinks.base import Shard, SinkError, parse_json, place
+from fastkcl.spark.sinks.delta_log import checkpoint_damage, entry, log_damage, log_folder, newest_checkpoint
 from fastkcl.spark.sinks.folders import parse_position
 
 if TYPE_CHECKING:
@@ -112,7 +111,7 @@ class TableState:
     unknown: tuple[str, ...]
     """Files that readers see and that belong to no shard with commits."""
     damage: tuple[str, ...] = ()
-    """What is wrong with no shard alone: entries of a Delta table's log, and its checkpoints."""
+    """What is wrong with no shard alone: a Delta table's entries and checkpoints, the id of a ParquetSink's table."""
 
     @property
     def ok(self) -> bool:
@@ -146,8 +145,13 @@ def inspect_table(path: str | os.PathLike[str]) -> TableState:
 
 def _inspect_parquet(root: Path) -> TableState:
     from fastkcl.spark.sinks.folders import data_folder
-    from fastkcl.spark.sinks.parquet import shards
+    from fastkcl.spark.sinks.parquet import read_id, shards
 
+    damage = []
+    try:
+        read_id(root)
+    except SinkError as error:
+        damage.append(str(error))
     # Before the commits, so that nothing is seen here whose commit is not seen below.
     visible: dict[str, set[str]] = {}
     for name in _visible_files(root):
@@ -156,7 +160,7 @@ def _inspect_parquet(root: Path) -> TableState:
         _inspect_parquet_shard(root, shard, folders, visible.pop(data_folder(folders), set()))
         for shard, folders in shards(root).items()
     )
-    return TableState(str(root), "ParquetSink", states, tuple(sorted(set().union(*visible.values()))))
+    return TableState(str(root), "ParquetSink", states, tuple(sorted(set().union(*visible.values()))), tuple(damage))
 
 
 def _visible_files(root: Path) -> Iterator[str]:
@@ -282,7 +286,7 @@ def _inspect_delta_log(root: Path, shown: Path, damage: list[str]) -> TableState
         if (told := info.get("fastkcl")) is not None:
             try:
                 commit = _DeltaCommit.of(told)
-            except (KeyError, TypeError, ValueError) as error:
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
                 damage.append(f"{entry(log_folder(root), version)}: what a DeltaSink says there is damaged: {error!r}")
             else:
                 about.setdefault(commit.shard, []).append(commit)
@@ -305,30 +309,38 @@ class _DeltaCommit(NamedTuple):
 
     @classmethod
     def of(cls, told: dict[str, Any]) -> _DeltaCommit:
-        upto = parse_position(told["upto"])
-        if upto is None:
+        stream, shard_id, after, upto = texts = [told[name] for name in ("stream", "shard", "after", "upto")]
+        if not all(isinstance(text, str) for text in texts) or type(told["rows"]) is not int:
+            raise TypeError(told)
+        end = parse_position(upto)
+        if end is None:
             raise ValueError("it ends at the start")
-        return cls(Shard(told["stream"], told["shard"]), parse_position(told["after"]), upto, int(told["rows"]))
+        return cls(Shard(stream, shard_id), parse_position(after), end, told["rows"])
 
 
 def _delta_log(root: Path, last: int, damage: list[str]) -> dict[int, dict[str, Any]]:
     """What commits say of themselves, by version, as far as the log is left.
 
-    deltalake's `history()` counts versions down from the handle's, and begins with commits that are newer than that.
+    A clean-up that a power cut has interrupted leaves entries before others that are gone: these are not the log any
+    more. deltalake's `history()` counts versions down from the handle's, and begins with commits that are newer than
+    that.
     """
     log: dict[int, dict[str, Any]] = {}
     for path in sorted((root / _DELTA_LOG).glob("*.json")):
         if not path.stem.isdecimal() or int(path.stem) > last:
             continue
         try:
-            lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+            lines = [parse_json(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
             log[int(path.stem)] = {name: value for line in lines for name, value in line.get("commitInfo", {}).items()}
         except FileNotFoundError:  # a clean-up
             continue
         except (ValueError, AttributeError) as error:
             if not any(each.startswith(f"{path}:") for each in damage):
                 raise SinkError(f"{path}: no commit of a Delta table: {error}") from error
-    return log
+    folder = log_folder(root)
+    checkpoint, _ = newest_checkpoint(folder, storage.names(folder))
+    first = max((version for version in log if version - 1 not in log and version - 1 <= checkpoint), default=0)
+    return {version: info for version, info in log.items() if version >= first}
 
 
 def _check_delta_commits(about: Sequence[_DeltaCommit], state: ShardState) -> None:

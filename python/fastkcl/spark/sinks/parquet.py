@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastkcl import Position
 from fastkcl.spark.sinks import storage
-from fastkcl.spark.sinks.base import RECOVERY, Rows, Shard, SinkError, Transform
+from fastkcl.spark.sinks.base import RECOVERY, Rows, Shard, SinkError, Transform, parse_json
 from fastkcl.spark.sinks.folders import (
     check_names,
     data_folder,
@@ -56,12 +56,13 @@ from fastkcl.stdio.log import logger
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Commit", "ParquetSink", "commits", "shards"]
+__all__ = ["Commit", "ParquetSink", "commits", "read_id", "shards"]
 
 _COMMITS = "_commits"
 _STAGING = "_staging"
 _TABLE = "_table"
 _AFTER = "after-"
+_DIGITS = 129  # of a sequence number, which the service has at the most
 _RANDOM = re.compile(r"[0-9a-f]{16}")
 _PUBLISHED = re.compile(r"(start|[0-9]+(?:\.[0-9]+)?)-[0-9]{5,}\.parquet", re.ASCII)
 
@@ -284,7 +285,7 @@ class ParquetSink:
         Raises:
             SinkError: it is not.
         """
-        if (found := _read_id(self._root)) != self._id:
+        if (found := read_id(self._root)) != self._id:
             raise SinkError(f"{self._name}: its id was {self._id}, and now is {found or 'gone'}: {_REPLACED}")
         if self._last is not None and storage.status(self._last) is None:
             raise SinkError(f"{self._last}: this commit was there, and is gone: {_REPLACED}")
@@ -403,10 +404,10 @@ def _two_spellings(root: Path, shard: Shard, there: list[str]) -> SinkError:
 
 def _identify(root: Path) -> str:
     """The table's id, which is made if it has none."""
-    found = _read_id(root)
+    found = read_id(root)
     if found is None:
         storage.create(root / _TABLE, json.dumps({"format": 1, "id": secrets.token_hex(16)}).encode())
-        found = _read_id(root)
+        found = read_id(root)
     else:
         storage.sync_file(root / _TABLE)  # who has made it may have died
         storage.sync_folder(root)
@@ -415,12 +416,17 @@ def _identify(root: Path) -> str:
     return found
 
 
-def _read_id(root: Path) -> str | None:
+def read_id(root: Path) -> str | None:
+    """The table's id; None if it has none, as those of earlier versions.
+
+    Raises:
+        SinkError: it is damaged.
+    """
     text = storage.read(root / _TABLE)
     if text is None:
         return None
     try:
-        content = json.loads(text)
+        content = parse_json(text)
         if content["format"] == 1 and isinstance(content["id"], str):
             return content["id"]
     except (ValueError, KeyError, TypeError):
@@ -470,7 +476,7 @@ def _read(path: Path, folders: str, *, in_chain: bool = True) -> Commit:
         SinkError: it is damaged: a commit names its own staging folder, plain files in it, and goes on.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(path.read_bytes())
         commit = Commit(
             after=None if content["after"] is None else _position(content["after"]),
             upto=_position(content["upto"]),
@@ -515,4 +521,6 @@ def _position(numbers: Any) -> Position:  # noqa: ANN401 - whatever a file says
     position = Position(number, sub)
     if parse_position(position_text(position)) is None or (sub is not None and type(sub) is not int):
         raise ValueError(f"{numbers!r} is no position")
+    if len(number) > _DIGITS:
+        raise ValueError(f"a sequence number of {len(number)} digits")
     return position

@@ -2,97 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from daemon_helpers import put
-from daemon_records import in_shard, in_stream
-from fastkcl.daemon.keys import Generation
 from fastkcl.local_aws import LocalAws
-from local_aws_helpers import is_open, make_stream, shards
-from paths import PROGRAMS, SUPPORT
+from kinesis_groups import KEYS, KINDS, PATIENCE, Group, Line
+from local_aws_helpers import is_open, shards
 from sink_helpers import records_of
 from waiting import wait_until
 
-PATIENCE = 120.0
-KEYS = [f"key {number}" for number in range(24)]
 
-
-class Line(NamedTuple):
-    """A record as a consumer wrote it down."""
-
-    nanoseconds: int
-    """On the clock of all processes of the machine."""
-    shard: str
-    sequence_number: str
-    partition_key: str
-    data: str
-
-
-class Group:
-    """A stream, and the consumers of a group."""
-
-    def __init__(self, aws: LocalAws, variables: dict[str, str], kind: str, folder: Path) -> None:
-        self.aws = aws
-        self.kind = kind
-        self.folder = folder
-        path = os.pathsep.join([str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        self.environment = {**os.environ, **aws.environment, **variables, "PYTHONPATH": path}
-        self.stream = make_stream(aws, 4)
-        self.kinesis = aws.client("kinesis")
-        self.rounds = 0
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
-
-    def start(self, id: str, *limit: str, program: str = "kinesis_consumer.py", out: str | None = None) -> None:
-        command = [sys.executable, str(PROGRAMS / program), self.stream, self.kind, id, str(self.folder / (out or id))]
-        self.processes[id] = subprocess.Popen([*command, *limit], env=self.environment)
-
-    def lines(self, id: str) -> list[Line]:
-        path = self.folder / id
-        text = path.read_text("utf-8") if path.exists() else ""
-        return [Line(*json.loads(line)) for line in text[: text.rfind("\n") + 1].splitlines()]
-
-    def put(self) -> None:
-        """A round: the next number of each key."""
-        put(self.aws, self.stream, *(str(self.rounds) for _ in KEYS), keys=KEYS)
-        self.rounds += 1
-
-    def put_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Put a round after the other until a condition holds."""
-
-        def holds() -> bool:
-            if condition():
-                return True
-            assert all(process.poll() in (None, -9) for process in self.processes.values())
-            self.put()
-            return False
-
-        wait_until(holds, what, seconds=PATIENCE, seen=lambda: f"{self.rounds} rounds", step=0.2)
-
-    def all(self) -> set[tuple[str, str]]:
-        """Shard and sequence number of each record of the stream."""
-        return {
-            (shard["ShardId"], record["SequenceNumber"])
-            for shard in shards(self.kinesis, self.stream)
-            for record in in_shard(self.kinesis, self.stream, shard["ShardId"])
-        }
-
-
-@pytest.fixture(params=["redis", "dynamodb", "kcl"])
+@pytest.fixture(params=KINDS)
 def group(request: pytest.FixtureRequest, aws: LocalAws, redis: dict[str, str], tmp_path: Path) -> Iterator[Group]:
     group = Group(aws, redis, request.param, tmp_path)
     yield group
-    for process in group.processes.values():
-        process.kill()
-        process.wait()
+    group.close()
 
 
 def test_a_table_has_each_record_once(group: Group) -> None:
@@ -129,18 +55,7 @@ def test_a_table_has_each_record_once(group: Group) -> None:
     group.processes["c"].kill()
     group.put_until(more_in(after), "rows of all shards after resharding")
 
-    expected = Counter(
-        (group.stream, record.shard, record.sequence_number, record.sub_sequence_number, record.data)
-        for record in in_stream(group.kinesis, group.stream, Generation.KCL_3)
-    )
-    assert len(expected) == group.rounds * len(KEYS)
-    wait_until(
-        lambda: records_of(table) == expected,
-        "each record once",
-        seconds=PATIENCE,
-        seen=lambda: records_of(table) - expected or f"{len(expected - records_of(table))} are missing",
-        step=0.1,
-    )
+    group.wait_for_table(table)
 
 
 def read(lines: list[Line]) -> set[tuple[str, str]]:

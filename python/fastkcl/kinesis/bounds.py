@@ -1,0 +1,59 @@
+"""Bounds of what callers give: counts that are whole numbers, and waits that end."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from fastkcl.kinesis.exceptions import ValidationError
+
+__all__ = ["check_count", "within"]
+
+T = TypeVar("T")
+
+
+def check_count(name: str, value: object, least: int, most: int | None = None) -> None:
+    """Refuse what is no count.
+
+    Args:
+        name: of the argument, for the message.
+        value: what was given.
+        least: the smallest that can be meant.
+        most: the largest; None for any.
+
+    Raises:
+        ValidationError: it is out of range, or a fraction.
+        TypeError: it is no number.
+    """
+    expected = f"{least} or more" if most is None else f"{least} to {most:,}"
+    try:
+        count = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        if isinstance(value, float):
+            raise ValidationError(f"{name} must be a whole number, {expected}, not {value}") from None
+        raise TypeError(f"{name} must be a whole number, {expected}, not {value!r}") from None
+    if isinstance(value, bool) or count < least or (most is not None and count > most):
+        raise ValidationError(f"{name} must be {expected}, not {value}")
+
+
+async def within(seconds: float, what: str, work: Awaitable[T]) -> T:
+    """Wait for something, for so long.
+
+    Args:
+        seconds: the bound.
+        what: what is waited for, for the message.
+        work: is cancelled at the bound.
+
+    Raises:
+        TimeoutError: it took longer.
+        Exception: what it has raised.
+    """
+    try:
+        async with asyncio.timeout(seconds) as bound:
+            return await work
+    except TimeoutError as error:
+        if not bound.expired():
+            raise
+        raise TimeoutError(f"{what}: not done within {seconds:g} s") from error

@@ -1,0 +1,44 @@
+"""When a program that asks for one item after the other lets the event loop run.
+
+An item that is at hand needs no waiting, so a program whose loop body awaits nothing would hold the event loop for a
+whole answer: nothing would be fetched, no position written, no other task would run. So asking for an item lets the
+loop run once when the program has been busy for `BUSY_SECONDS`. Where the program blocks the loop for much longer at a
+time, one turn is not enough to get anywhere, a TLS handshake for example: then it gets a fiftieth of that time.
+
+Rules: no I/O and no clock.
+"""
+
+from __future__ import annotations
+
+__all__ = ["BUSY_SECONDS", "Pace"]
+
+BUSY_SECONDS = 0.005
+LONG_SECONDS = 0.05
+LOOPS_PART = 0.02
+LONGEST_PAUSE = 0.25  # seconds
+
+
+class Pace:
+    """How long the program has been busy since the event loop ran."""
+
+    def __init__(self) -> None:
+        self._since = 0.0
+        self._loop_ran = True
+
+    def pause(self, now: float) -> float | None:
+        """Seconds for the event loop before the next item, 0 for one turn; None for none."""
+        busy = now - self._since
+        if busy < BUSY_SECONDS:
+            return None
+        if self._loop_ran or busy < LONG_SECONDS:
+            return 0.0
+        return min(busy * LOOPS_PART, LONGEST_PAUSE)
+
+    def resumed(self, now: float) -> None:
+        """The program goes on after a pause."""
+        self._since = now
+        self._loop_ran = False
+
+    def loop_ran(self) -> None:
+        """The event loop runs: the program awaits something, or has ended."""
+        self._loop_ran = True

@@ -1,0 +1,33 @@
+"""Sessions of aiobotocore for who has given none."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aiobotocore.session import AioSession
+
+__all__ = ["new_session"]
+
+
+def new_session() -> AioSession:
+    """A session of its own that shares the descriptions of services with the others of the process.
+
+    Reading them takes botocore some 70 ms of processor time, in which the event loop stands still.
+
+    Raises:
+        botocore.exceptions.ProfileNotFound: AWS_PROFILE names none.
+    """
+    from aiobotocore.session import get_session
+
+    session = get_session()
+    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
+    return session
+
+
+@cache
+def _loader(data_path: str | None) -> Any:  # noqa: ANN401 - botocore has no types
+    from botocore.loaders import create_loader
+
+    return create_loader(data_path)

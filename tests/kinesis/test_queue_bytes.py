@@ -1,0 +1,121 @@
+"""What is fetched ahead is bounded in bytes, over all shards, in a process that is measured."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from fastkcl import _core
+from fastkcl.kinesis import Consumer, JsonProcessor, KPLStringProcessor, StringProcessor, budget, fetch
+from fastkcl.local_aws import LocalAws
+from kinesis_helpers import QUICK, take, take_all
+from kinesis_helpers import environment as environment  # a fixture
+from kinesis_helpers import stream as stream  # a fixture
+from kinesis_programs import last_line, program, put_texts
+from local_aws_helpers import client, make_stream
+from waiting import PATIENCE, until
+
+MB = 1_000_000
+
+
+def texts(count: int, size: int) -> list[str]:
+    return [f"{number:06} ".ljust(size, "x") for number in range(count)]
+
+
+def test_a_hundred_shards_of_large_records(own_aws: LocalAws) -> None:
+    stream = make_stream(own_aws, 100)
+    with program(own_aws, "kinesis_memory.py", stream, 300) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "idle\n"
+        put_texts(own_aws, stream, texts(300, MB), shards=100)
+        told = last_line(process, seconds=4 * PATIENCE)
+    assert told["records"] == 300
+    assert told["grown"] <= 1.2 * budget.MAX_QUEUE_BYTES
+    assert told["fetched"] >= budget.MAX_QUEUE_BYTES / 4  # and it does fetch ahead
+
+
+def watched(consumer: Consumer, most: list[int]) -> None:
+    """Have the most bytes that were reserved at a time noted."""
+    shared = consumer._stream.budget
+    change = shared._change
+
+    def noted(*arguments: Any) -> None:
+        change(*arguments)
+        most.append(shared.used)
+
+    shared._change = noted  # type: ignore[method-assign]
+
+
+def consume(stream: str, most: list[int], **options: Any) -> list[Any]:
+    async def main() -> list[Any]:
+        async with Consumer(stream, **{**QUICK, "processor": StringProcessor(), **options}) as consumer:
+            watched(consumer, most)
+            items = await take_all(consumer)
+        assert consumer._stream.budget.used == 0
+        return items
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("options", [{}, {"output": "batches"}, {"max_queue_size": 1}])
+def test_a_record_above_the_bound_comes_alone(aws: LocalAws, options: dict[str, Any]) -> None:
+    """Whatever there is to read, no more than one of them is in memory at a time."""
+    stream = make_stream(aws, 2)
+    put_texts(aws, stream, texts(6, MB), shards=2)
+    most: list[int] = []
+    items = consume(stream, most, max_queue_bytes=100_000, **options)
+    assert sum(map(len, items)) == (6 if options.get("output") == "batches" else 6 * MB)
+    assert max(most) < 5 * MB
+
+
+def test_fewer_records_are_asked_for_where_they_are_large(aws: LocalAws) -> None:
+    stream = make_stream(aws)
+    put_texts(aws, stream, texts(30, 100_000))
+    batches = consume(stream, [], output="batches", max_queue_bytes=2 * MB)
+    assert sum(map(len, batches)) == 30
+    assert max(map(len, batches[1:])) <= 3
+
+
+def test_many_small_records_come_as_ever(aws: LocalAws) -> None:
+    stream = make_stream(aws)
+    put_texts(aws, stream, texts(3000, 20))
+    assert list(map(len, consume(stream, [], output="batches"))) == [3000]
+
+
+def test_an_answer_that_finds_no_room_is_let_go_of(
+    own_aws: LocalAws, stream: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its body is not read, and it comes again when there is room."""
+    monkeypatch.setattr(fetch, "QUEUE_FULL_SECONDS", 0.05)
+    put_texts(own_aws, stream, texts(2, 10))
+
+    async def main() -> list[str]:
+        async with Consumer(
+            stream, **QUICK, processor=StringProcessor(), max_queue_bytes=MB, record_limit=1
+        ) as consumer:
+            items = await take(consumer, 1)
+            await asyncio.to_thread(put_texts, own_aws, stream, texts(4, MB))
+            await until(lambda: "is let go of" in caplog.text, "the bound", seen=lambda: caplog.text)
+            return items + await take_all(consumer, 5)
+
+    items = asyncio.run(main())
+    assert [len(item) for item in items] == [10, 10, MB, MB, MB, MB]
+    assert "max_queue_bytes" in caplog.text
+
+
+@pytest.mark.parametrize("deaggregate", [True, False])
+def test_aggregates_that_grow(aws: LocalAws, stream: str, deaggregate: bool) -> None:
+    """80 kB become 20 MB: the bytes that they become count, and nothing is lost."""
+    aggregate = _core.Aggregate()
+    for _ in range(10_000):
+        aggregate.add("k" * 200, b"1")
+    for _ in range(3):
+        client(aws).put_record(StreamName=stream, PartitionKey="k", Data=aggregate.encode())
+    most: list[int] = []
+    processor = KPLStringProcessor() if deaggregate else JsonProcessor()
+    options = {"output": "batches", "deaggregate": deaggregate, "processor": processor, "max_queue_bytes": MB}
+    batches = consume(stream, most, **options)
+    assert sum(map(len, batches)) == (30_000 if deaggregate else 3)
+    if deaggregate:
+        assert max(most) >= 3 * MB

@@ -1,0 +1,293 @@
+"""What several consumers, or several tasks, of one process share: a checkpointer, and a consumer's items."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from fastkcl.kinesis import (
+    Consumer,
+    MemoryCheckPointer,
+    Producer,
+    RedisCheckPointer,
+    ValidationError,
+    run_processors,
+)
+from fastkcl.kinesis.bounds import check_count, within
+from fastkcl.kinesis.testing import MemoryStream
+from fastkcl.local_aws import Fault, LocalAws
+from kinesis_helpers import QUICK, assert_each_once, numbered, open_shards, put, split, take, take_all
+from kinesis_helpers import environment as environment  # a fixture
+from kinesis_helpers import stream as stream  # a fixture
+from local_aws_helpers import SHARD_0, client, make_stream, new_name
+from waiting import until
+
+PATIENT: dict[str, Any] = {**QUICK, "idle_timeout": 5}
+"""For reading without a count of what is to come."""
+
+# Consumers that share a checkpointer.
+
+
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+def test_two_consumers_share_a_checkpointer(
+    aws: LocalAws, redis: dict[str, str], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Each record goes to one of them; what the first one had goes to the second when the first one has left."""
+    for name, value in redis.items():
+        monkeypatch.setenv(name, value)
+    stream = make_stream(aws, 4)
+    put(aws, stream, numbered(20, 5))
+
+    async def main() -> list[Any]:
+        kept = MemoryCheckPointer() if kind == "memory" else RedisCheckPointer(new_name())
+        options: dict[str, Any] = {**QUICK, "checkpointer": kept, "idle_timeout": None}
+        async with Consumer(stream, **options) as second:
+            async with Consumer(stream, **options, max_shard_consumers=3) as first:
+                await first.wait_ready()
+                both: list[Any] = []
+
+                async def part(consumer: Consumer) -> None:
+                    while len(both) < 100:
+                        both.append(await anext(consumer))
+
+                parts = [asyncio.create_task(part(consumer)) for consumer in (first, second)]
+                await until(lambda: len(both) >= 100, "all items", seen=lambda: len(both))
+                for each in parts:
+                    each.cancel()
+                await asyncio.gather(*parts, return_exceptions=True)
+                shards = [consumer._stream.readers.keys() for consumer in (first, second)]
+                assert [len(each) for each in shards] == [3, 1]
+                assert shards[0].isdisjoint(shards[1])
+            await until(lambda: len(second._stream.readers) == 4, "the shards of the first")
+            await asyncio.to_thread(put, aws, stream, numbered(20, 5, start=5))
+            due = {(key, n) for key in range(20) for n in range(5, 10)}
+            async for item in second:
+                due.discard((item["key"], item["n"]))
+                if not due:
+                    break
+            return both
+
+    assert_each_once(asyncio.run(main()), 20, 5)
+
+
+# Tasks that share a consumer.
+
+
+class TaskError(Exception):
+    pass
+
+
+def numbers(items: list[Any]) -> list[int]:
+    return [item["n"] for item in items]
+
+
+@pytest.mark.parametrize("how", ["fails", "is cancelled"])
+def test_an_item_whose_task_fails_comes_again(aws: LocalAws, stream: str, how: str) -> None:
+    """Other tasks go on, and acknowledge what they have themselves."""
+    put(aws, stream, numbered(1, 30))
+    kept = MemoryCheckPointer()
+
+    async def main() -> list[int]:
+        seen: list[int] = []
+        has_failed = asyncio.Event()
+
+        async def fail(consumer: Consumer) -> None:
+            seen.extend(numbers(await take_in_task(consumer, 8)))
+            has_failed.set()
+            if how == "fails":
+                raise TaskError
+            await asyncio.Event().wait()
+
+        async def go_on(consumer: Consumer) -> None:
+            await has_failed.wait()
+            seen.extend(numbers([item async for item in consumer]))
+
+        async with Consumer(stream, **PATIENT, checkpointer=kept, max_queue_size=10) as consumer:
+            failing = asyncio.create_task(fail(consumer))
+            going_on = asyncio.create_task(go_on(consumer))
+            await has_failed.wait()
+            if how == "is cancelled":
+                failing.cancel()
+            await going_on
+            with pytest.raises((TaskError, asyncio.CancelledError)):
+                await failing
+        return seen
+
+    assert asyncio.run(main()) == list(range(30))
+
+    async def again() -> list[int]:
+        async with Consumer(stream, **PATIENT, checkpointer=kept) as consumer:
+            return numbers(await take_all(consumer))
+
+    assert asyncio.run(again()) == list(range(7, 30))
+    assert asyncio.run(again()) == []
+
+
+async def take_in_task(consumer: Consumer, count: int) -> list[Any]:
+    """So many items, asked for by this very task."""
+    return [await anext(consumer) for _ in range(count)]
+
+
+def test_a_task_that_is_still_at_its_item_holds_the_position(aws: LocalAws, stream: str) -> None:
+    put(aws, stream, numbered(1, 20))
+    kept = MemoryCheckPointer()
+    before: list[str | None] = []
+
+    async def main() -> None:
+        done = asyncio.Event()
+
+        async def slow(consumer: Consumer) -> None:
+            await take_in_task(consumer, 3)
+            await done.wait()
+            with pytest.raises(StopAsyncIteration):
+                await anext(consumer)
+
+        async with Consumer(stream, **PATIENT, checkpointer=kept) as consumer:
+            working = asyncio.create_task(slow(consumer))
+            await until(lambda: consumer._delivery is not None and consumer._delivery.mark == 2, "the third item")
+            assert numbers(await take_all(consumer)) == list(range(3, 20))
+            before.append(kept.get_all_checkpoints()[SHARD_0])
+            done.set()
+            await working
+            assert kept.get_all_checkpoints()[SHARD_0] == last_of(aws, stream)
+
+    asyncio.run(main())
+    assert before[0] != last_of(aws, stream)
+
+
+def last_of(aws: LocalAws, stream: str) -> str:
+    kinesis = client(aws)
+    position = {"StreamName": stream, "ShardId": SHARD_0, "ShardIteratorType": "TRIM_HORIZON"}
+    records = kinesis.get_records(ShardIterator=kinesis.get_shard_iterator(**position)["ShardIterator"])["Records"]
+    return str(records[-1]["SequenceNumber"])
+
+
+def test_tasks_that_end_are_done_with_their_items(aws: LocalAws, stream: str) -> None:
+    """A task for each item, hundreds of them; nothing is kept of those that have ended."""
+    put(aws, stream, numbered(1, 300))
+    kept = MemoryCheckPointer()
+
+    async def main() -> list[int]:
+        async with Consumer(stream, **PATIENT, checkpointer=kept) as consumer:
+            items = [await asyncio.create_task(anext(consumer)) for _ in range(300)]
+            assert len(consumer._holders._held) <= 128
+            with pytest.raises(StopAsyncIteration):
+                await asyncio.create_task(anext(consumer))
+        return numbers(items)
+
+    assert asyncio.run(main()) == list(range(300))
+    assert kept.get_all_checkpoints()[SHARD_0] == last_of(aws, stream)
+
+
+def test_a_shard_is_not_finished_while_a_task_is_at_its_last_item(aws: LocalAws, stream: str) -> None:
+    put(aws, stream, numbered(4, 2))
+    split(aws, stream, open_shards(aws, stream)[0])
+    put(aws, stream, numbered(4, 1, start=2))
+
+    async def main() -> None:
+        done = asyncio.Event()
+
+        async def slow(consumer: Consumer) -> None:
+            await take_in_task(consumer, 8)
+            await done.wait()
+            await anext(consumer)
+
+        async with Consumer(stream, **PATIENT) as consumer:
+            working = asyncio.create_task(slow(consumer))
+            await until(lambda: consumer._delivery is not None and consumer._delivery.mark == 7, "the last item")
+            assert await take_all(consumer) == []
+            assert list(consumer._stream.readers) == [SHARD_0]
+            done.set()
+            await working
+            assert len(await take_all(consumer)) == 3
+
+    asyncio.run(main())
+
+
+# Counts, and waits.
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["max_queue_size", "max_shard_consumers", "record_limit", "max_batch_bytes", "retry_limit", "create_stream_shards"],
+)
+@pytest.mark.parametrize("value", [1.5, 2.0, float("nan")])
+def test_a_fraction_is_no_count(option: str, value: float) -> None:
+    with pytest.raises(ValidationError, match=f"{option} must be a whole number"):
+        Consumer("orders", **{option: value})
+    if option != "create_stream_shards" and option != "retry_limit":
+        with pytest.raises(ValidationError, match=f"{option} must be a whole number"):
+            asyncio.run(run_processors("orders", object, checkpointer=MemoryCheckPointer(), **{option: value}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("option", ["batch_size", "max_queue_size", "max_request_bytes", "max_record_bytes"])
+def test_a_fraction_is_no_count_of_a_producer(option: str) -> None:
+    with pytest.raises(ValidationError, match=f"{option} must be a whole number"):
+        Producer("orders", **{option: 499.5})
+
+
+def test_counts() -> None:
+    check_count("n", 3, 1, 3)
+    for value in (0, 4, True):
+        with pytest.raises(ValidationError, match="n must be 1 to 3, not"):
+            check_count("n", value, 1, 3)
+    with pytest.raises(TypeError, match="whole number"):
+        check_count("n", "3", 1)
+    with pytest.raises(ValidationError, match="whole number"):
+        MemoryStream("s", 1.5)  # type: ignore[arg-type]
+
+
+def test_waits_that_end() -> None:
+    async def main() -> None:
+        assert await within(5, "it", asyncio.to_thread(int, "7")) == 7
+        with pytest.raises(TimeoutError, match=r"it: not done within 0.01 s"):
+            await within(0.01, "it", asyncio.sleep(600))
+        with pytest.raises(TimeoutError, match="its own"):
+            await within(5, "it", fail())
+
+    async def fail() -> None:
+        raise TimeoutError("its own")
+
+    asyncio.run(main())
+
+
+# Streams that are looked at.
+
+
+def consume(stream: str, **options: Any) -> list[Any]:
+    async def main() -> list[Any]:
+        async with Consumer(stream, **{**QUICK, **options}) as consumer:
+            return await take(consumer, 5)
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("also", [[], ["DescribeStreamSummary"]], ids=["", "nor its summary"])
+@pytest.mark.parametrize("option", ["use_list_shards", "skip_describe_stream"])
+def test_without_the_permission_to_describe(own_aws: LocalAws, stream: str, option: str, also: list[str]) -> None:
+    put(own_aws, stream, numbered(1, 5))
+    own_aws.faults(*(Fault(operation, "AccessDeniedException") for operation in ["DescribeStream", *also]))
+    assert_each_once(consume(stream, **{option: True}), 1, 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "operation"),
+    [
+        ({}, "DescribeStream"),
+        ({"use_list_shards": True}, "DescribeStreamSummary"),
+        ({"skip_describe_stream": True}, "DescribeStreamSummary"),
+    ],
+    ids=str,
+)
+def test_a_stream_that_is_made_and_not_visible_yet(own_aws: LocalAws, options: dict[str, Any], operation: str) -> None:
+    stream = new_name()
+    own_aws.faults(Fault(operation, "ResourceNotFoundException", times=2))
+
+    async def main() -> list[Any]:
+        async with Consumer(stream, **QUICK, create_stream=True, **options) as consumer:
+            await asyncio.to_thread(put, own_aws, stream, numbered(1, 5))
+            return await take(consumer, 5)
+
+    assert_each_once(asyncio.run(main()), 1, 5)
+    assert own_aws.hits() == [2]

@@ -1,0 +1,83 @@
+"""Power cuts under a strict model of POSIX (tests/support/power_cuts.py): 0 lost, 0 doubled, 0 refused.
+
+FASTKCL_POWER_CUTS says how many states of each sink are looked at; `make test-long` looks at thousands.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from fastkcl.spark.sinks import delta as delta_module
+from power_cuts import problems, shows, sites
+from sink_helpers import DELTA, PARQUET
+
+pytestmark = pytest.mark.timeout(7200)
+
+STATES = int(os.environ.get("FASTKCL_POWER_CUTS", "0"))
+KINDS = {"PARQUET": PARQUET, "DELTA": DELTA}
+# Places that sync, and what sees that they do: a power cut, or, where another one syncs the same, nothing.
+SEEN = {
+    "PARQUET": [
+        "ParquetSink._adopt: sync_file(file), content",
+        "ParquetSink._adopt: sync_folder(file.parent), name",
+        "ParquetSink._commit: create(self._commit_file), content",
+        "ParquetSink._commit: create(self._commit_file), name",
+        "ParquetSink._publish: sync_folder(self._data_folder), name",
+        "ParquetSink._write_behind: sync_file(staging / file), content",
+        "ParquetSink._write_behind: sync_folder(staging), name",
+        "ParquetSink._write_behind: sync_folder(staging.parent), name",
+        "ParquetSink.open: make_folder(folder), name",
+        "_identify: create(root / _TABLE), content",
+        "_identify: create(root / _TABLE), name",
+        "_identify: sync_file(root / _TABLE), content",
+    ],
+    "DELTA": [
+        "DeltaSink._commit: create(entry), content",
+        "DeltaSink._commit: create(entry), name",
+        "DeltaSink._files: sync_file(file), content",
+        "DeltaSink._files: sync_folder(staging), name",
+        "DeltaSink._files: sync_folder(staging.parent), name",
+        "DeltaSink._keep: make_folder(log), name",
+        "DeltaSink._keep: sync_file(log / name), content",
+        "DeltaSink._keep: sync_file(path), content",
+        "DeltaSink._keep: sync_folder(log), name",
+        "DeltaSink._made: create(entry), content",
+        "DeltaSink._make_checkpoint: replace(log / LAST_CHECKPOINT), content",
+        "DeltaSink._make_checkpoint: replace(log / LAST_CHECKPOINT), name",
+        "DeltaSink._make_checkpoint: replace(target), content",
+        "DeltaSink._make_checkpoint: replace(target), name",
+        "DeltaSink._write_behind: make_folder(folder), name",
+    ],
+}
+TWICE = {
+    "PARQUET": ["_identify: sync_folder(root), name"],  # `open` has made sure of the folders below right before
+    "DELTA": [
+        "DeltaSink._made: create(entry), name",  # `_keep` comes before anybody relies on the table
+        "DeltaSink._made: make_folder(log), name",
+        "DeltaSink._make_checkpoint: make_folder(target.parent), name",  # deltalake makes no folder in the log
+    ],
+}
+
+
+@pytest.fixture(autouse=True)
+def _early_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta_module, "_CHECKPOINT_INTERVAL", 2)
+
+
+@pytest.mark.parametrize(("name", "states"), [("PARQUET", 120), ("DELTA", 50)])
+def test_what_a_power_cut_leaves(tmp_path: Path, name: str, states: int) -> None:
+    wrong = list(problems(KINDS[name], tmp_path, STATES or states))
+    assert wrong == [], (len(wrong), wrong[:3])
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_each_place_that_syncs_is_known(tmp_path: Path, name: str) -> None:
+    assert sites(KINDS[name], tmp_path) == sorted(SEEN[name] + TWICE[name])
+
+
+@pytest.mark.parametrize(("name", "site"), [(name, site) for name in KINDS for site in SEEN[name]])
+def test_a_sync_that_is_left_out_is_seen(tmp_path: Path, name: str, site: str) -> None:
+    """The model itself: none of them could be taken away and nothing of it shown."""
+    assert shows(KINDS[name], tmp_path, site) is not None
