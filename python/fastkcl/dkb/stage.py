@@ -43,7 +43,7 @@ from fastkcl.dkb.errors import StageError
 from fastkcl.dkb.files import OutputFile, input_files, output_path
 from fastkcl.dkb.log import log
 from fastkcl.dkb.messages import JSONMessage, Message, MessageType, message_class
-from fastkcl.kcl.processor import refuse_deferred_result
+from fastkcl.processing.processor import refuse_deferred_result
 from fastkcl.stdio import process, reports
 from fastkcl.stdio.descriptors import Descriptors
 from fastkcl.stdio.signals import SignalWatch

@@ -22,7 +22,7 @@ and both sides wait for ever. KCL up to 1.7.1 (legacy) knows only `checkpoint`; 
 from __future__ import annotations
 
 from fastkcl._core import Checkpoint, Initialize, Shutdown, encode_checkpoint, encode_status
-from fastkcl.kcl.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
+from fastkcl.processing.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ user code catches the exception.
 from __future__ import annotations
 
 from fastkcl._core import Checkpoint, DecodeError, Reader
-from fastkcl.kcl.errors import LocalProtocolError, RemoteProtocolError
+from fastkcl.processing.errors import LocalProtocolError, RemoteProtocolError
 from fastkcl.stdio import reports
 from fastkcl.stdio.descriptors import LOST
 

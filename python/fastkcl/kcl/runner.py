@@ -12,13 +12,13 @@ import os
 import time
 
 from fastkcl._core import DEFAULT_MAX_LINE_BYTES, Decoder, Initialize, ProcessRecords
-from fastkcl.kcl.checkpointer import Checkpointer
 from fastkcl.kcl.connection import Connection
-from fastkcl.kcl.counters import UNCOUNTED, Counters
 from fastkcl.kcl.dialogue import Dialogue
-from fastkcl.kcl.errors import LocalProtocolError, ProtocolError
-from fastkcl.kcl.failures import FailurePolicy, unfinished_shard
-from fastkcl.kcl.processor import ShardContext, check_processor, refuse_deferred_result
+from fastkcl.processing.checkpointer import Checkpointer
+from fastkcl.processing.counters import UNCOUNTED, Counters
+from fastkcl.processing.errors import LocalProtocolError, ProtocolError
+from fastkcl.processing.failures import FailurePolicy, unfinished_shard
+from fastkcl.processing.processor import ShardContext, check_processor, refuse_deferred_result
 from fastkcl.stdio import process, reports
 
 TYPE_CHECKING = False
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from fastkcl._core import RecordBatch
     from fastkcl.kcl.connection import State
-    from fastkcl.kcl.processor import BatchProcessor
     from fastkcl.monitoring import Monitor
+    from fastkcl.processing.processor import BatchProcessor
     from fastkcl.stdio.descriptors import Descriptors
     from fastkcl.stdio.signals import SignalWatch
 

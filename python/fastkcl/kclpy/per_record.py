@@ -45,10 +45,10 @@ from __future__ import annotations
 import time
 from itertools import accumulate
 
-from fastkcl.kcl.errors import CheckpointError as _Meaning
-from fastkcl.kcl.processor import refuse_deferred, refuse_deferred_result, refuse_unrun
 from fastkcl.kclpy.checkpoint_error import CheckpointError
 from fastkcl.kclpy.v3.processor import RecordProcessorBase
+from fastkcl.processing.errors import CheckpointError as _Meaning
+from fastkcl.processing.processor import refuse_deferred, refuse_deferred_result, refuse_unrun
 from fastkcl.stdio.log import logger
 
 TYPE_CHECKING = False

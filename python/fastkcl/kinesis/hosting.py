@@ -11,8 +11,8 @@ knows its table's position has it once all the same.
 
 Rules: one object of a processor for each shard, called in one thread of its own, one call at a time. A shard is
 finished, and its children start, when shard_ended has checkpointed its end. What happens to records that a processor
-fails on, `fastkcl.kcl.failures` decides as under a daemon; where that is to stop, the exception ends the run, after the
-others were asked to shut down. The run leaves neither threads nor tasks behind.
+fails on, `fastkcl.processing.failures` decides as under a daemon; where that is to stop, the exception ends the run,
+after the others were asked to shut down. The run leaves neither threads nor tasks behind.
 """
 
 from __future__ import annotations
@@ -29,11 +29,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias, TypeVar, Unpack, cast
 
 from fastkcl._core import Position, RecordBatch
-from fastkcl.kcl.checkpointer import Checkpointer
-from fastkcl.kcl.counters import Counters
-from fastkcl.kcl.errors import CheckpointError, LocalProtocolError
-from fastkcl.kcl.failures import FailurePolicy
-from fastkcl.kcl.processor import BatchProcessor, ShardContext, check_processor, refuse_deferred_result
 from fastkcl.kinesis.bounds import check_count, within
 from fastkcl.kinesis.budget import MAX_QUEUE_BYTES
 from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place, check_checkpointer
@@ -43,6 +38,11 @@ from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, OnDataLoss, ShardReader
 from fastkcl.kinesis.metrics import get_metrics_collector
 from fastkcl.kinesis.reading import LOOK_SECONDS, IteratorType, ReadOptions, StreamReader
 from fastkcl.kinesis.record_queue import Failed, Fetched, RecordQueue, ShardEnded, ShardLost
+from fastkcl.processing.checkpointer import Checkpointer
+from fastkcl.processing.counters import Counters
+from fastkcl.processing.errors import CheckpointError, LocalProtocolError
+from fastkcl.processing.failures import FailurePolicy
+from fastkcl.processing.processor import BatchProcessor, ShardContext, check_processor, refuse_deferred_result
 
 if TYPE_CHECKING:
     from fastkcl.kcl.dialogue import Dialogue

@@ -25,7 +25,7 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), 127)
 """All of ASCII but tab and line feed. Python itself escapes what is beyond."""
 _EXIT_SIGNAL = 128
 _CONTEXT_LIMIT = 200
-_OWN_MODULES = ("fastkcl.kcl.", "fastkcl.processv1.", "fastkcl.dkb.", "fastkcl.stdio.")
+_OWN_MODULES = ("fastkcl.kcl.", "fastkcl.processing.", "fastkcl.processv1.", "fastkcl.dkb.", "fastkcl.stdio.")
 
 
 def exit_code_of_signal(number: int) -> int:

@@ -29,8 +29,8 @@ import os
 import sys
 
 from fastkcl._core import __version__, write_ipc_file
-from fastkcl.kcl.counters import UNCOUNTED
-from fastkcl.kcl.errors import ConfigurationError, ProtocolError
+from fastkcl.processing.counters import UNCOUNTED
+from fastkcl.processing.errors import ConfigurationError, ProtocolError
 from fastkcl.stdio import reports
 
 TYPE_CHECKING = False
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from typing import Literal, NoReturn
 
     from fastkcl._core import Record, RecordBatch
-    from fastkcl.kcl.counters import Counters
     from fastkcl.kcl.dialogue import Dialogue
-    from fastkcl.kcl.processor import ShardContext
+    from fastkcl.processing.counters import Counters
+    from fastkcl.processing.processor import ShardContext
 
 _NAME_PART_LIMIT = 80
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")

@@ -11,13 +11,13 @@ import time
 from _thread import get_ident
 
 from fastkcl._core import Position, Record
-from fastkcl.kcl.counters import UNCOUNTED
-from fastkcl.kcl.errors import CheckpointError
+from fastkcl.processing.counters import UNCOUNTED
+from fastkcl.processing.errors import CheckpointError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from fastkcl.kcl.counters import Counters
     from fastkcl.kcl.dialogue import Dialogue
+    from fastkcl.processing.counters import Counters
 
 
 class Checkpointer:

@@ -30,8 +30,8 @@ from __future__ import annotations
 
 import time
 
-from fastkcl.kcl.errors import CheckpointError
-from fastkcl.kcl.processor import BatchProcessor, refuse_deferred, refuse_deferred_result
+from fastkcl.processing.errors import CheckpointError
+from fastkcl.processing.processor import BatchProcessor, refuse_deferred, refuse_deferred_result
 from fastkcl.stdio.log import logger
 
 TYPE_CHECKING = False
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from typing import overload
 
     from fastkcl._core import RecordBatch
-    from fastkcl.kcl.checkpointer import Checkpointer
-    from fastkcl.kcl.processor import ShardContext
+    from fastkcl.processing.checkpointer import Checkpointer
+    from fastkcl.processing.processor import ShardContext
 
 DEFAULT_CHECKPOINT_INTERVAL = 10.0
 _SHARD_END_RETRIES = 5  # 1 + 2 + 4 + 8 + 16 s of pauses

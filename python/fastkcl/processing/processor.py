@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fastkcl._core import Dialect, RecordBatch
-    from fastkcl.kcl.checkpointer import Checkpointer
     from fastkcl.monitoring import Monitor
+    from fastkcl.processing.checkpointer import Checkpointer
 
 
 class ShardContext(Frozen):

@@ -1,0 +1,12 @@
+"""The contract between user code and the source of its records, whichever source that is.
+
+    errors        ProtocolError (Local, Remote), CheckpointError, ConfigurationError
+    checkpointer  Checkpointer: user code asks it to store positions
+    processor     BatchProcessor and ShardContext: what user code writes, and what it learns of its shard
+    function      @processor: one function as a BatchProcessor
+    failures      what happens when user code fails: on_error, retries, dead_letter
+    counters      what a monitor counts of a shard
+
+A source calls the methods of a processor for one shard, in one thread, one call at a time. Users have these names in
+`fastkcl`.
+"""
