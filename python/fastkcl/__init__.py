@@ -42,6 +42,7 @@ except ImportError as error:  # FASTKCL_FORCE_ISA names what this CPU does not h
     raise
 from fastkcl.kcl.runner import run
 from fastkcl.processing.checkpointer import Checkpointer
+from fastkcl.processing.context import ShardContext
 from fastkcl.processing.errors import (
     CheckpointError,
     ConfigurationError,
@@ -50,7 +51,7 @@ from fastkcl.processing.errors import (
     RemoteProtocolError,
 )
 from fastkcl.processing.function import processor
-from fastkcl.processing.processor import BatchProcessor, ShardContext
+from fastkcl.processing.processor import BatchProcessor
 
 __all__ = [
     "BatchProcessor",

@@ -12,6 +12,7 @@ given is in `fastkcl.processing`; its public names stay here as well.
 from fastkcl.kcl.connection import Connection
 from fastkcl.kcl.runner import run
 from fastkcl.processing.checkpointer import Checkpointer
+from fastkcl.processing.context import ShardContext
 from fastkcl.processing.errors import (
     CheckpointError,
     ConfigurationError,
@@ -20,7 +21,7 @@ from fastkcl.processing.errors import (
     RemoteProtocolError,
 )
 from fastkcl.processing.function import processor
-from fastkcl.processing.processor import BatchProcessor, ShardContext
+from fastkcl.processing.processor import BatchProcessor
 
 __all__ = [
     "BatchProcessor",

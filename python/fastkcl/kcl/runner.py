@@ -15,10 +15,11 @@ from fastkcl._core import DEFAULT_MAX_LINE_BYTES, Decoder, Initialize, ProcessRe
 from fastkcl.kcl.connection import Connection
 from fastkcl.kcl.dialogue import Dialogue
 from fastkcl.processing.checkpointer import Checkpointer
+from fastkcl.processing.context import ShardContext
 from fastkcl.processing.counters import UNCOUNTED, Counters
 from fastkcl.processing.errors import LocalProtocolError, ProtocolError
 from fastkcl.processing.failures import FailurePolicy, unfinished_shard
-from fastkcl.processing.processor import ShardContext, check_processor, refuse_deferred_result
+from fastkcl.processing.processor import check_processor, refuse_deferred_result
 from fastkcl.stdio import process, reports
 
 TYPE_CHECKING = False

@@ -22,9 +22,9 @@ from fastkcl.kclpy.pipe import FORKED, GuardedOutput, Pipe, end_broken
 from fastkcl.kclpy.v2 import processor as v2processor
 from fastkcl.kclpy.v3 import processor as v3processor
 from fastkcl.kclpy.variables import DEAD_LETTER_VARIABLE, ON_ERROR_VARIABLE, VERBOSE_VARIABLE
+from fastkcl.processing.context import ShardContext
 from fastkcl.processing.errors import ProtocolError, RemoteProtocolError
 from fastkcl.processing.failures import FailurePolicy, failed, unfinished_shard
-from fastkcl.processing.processor import ShardContext
 from fastkcl.stdio import reports
 from fastkcl.stdio.descriptors import DescriptorsError
 

@@ -39,10 +39,11 @@ from fastkcl.kinesis.metrics import get_metrics_collector
 from fastkcl.kinesis.reading import LOOK_SECONDS, IteratorType, ReadOptions, StreamReader
 from fastkcl.kinesis.record_queue import Failed, Fetched, RecordQueue, ShardEnded, ShardLost
 from fastkcl.processing.checkpointer import Checkpointer
+from fastkcl.processing.context import ShardContext
 from fastkcl.processing.counters import Counters
 from fastkcl.processing.errors import CheckpointError, LocalProtocolError
 from fastkcl.processing.failures import FailurePolicy
-from fastkcl.processing.processor import BatchProcessor, ShardContext, check_processor, refuse_deferred_result
+from fastkcl.processing.processor import BatchProcessor, check_processor, refuse_deferred_result
 
 if TYPE_CHECKING:
     from fastkcl.kcl.dialogue import Dialogue

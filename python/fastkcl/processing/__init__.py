@@ -1,8 +1,9 @@
 """The contract between user code and the source of its records, whichever source that is.
 
     errors        ProtocolError (Local, Remote), CheckpointError, ConfigurationError
+    context       ShardContext: the shard that a processor works on
     checkpointer  Checkpointer: user code asks it to store positions
-    processor     BatchProcessor and ShardContext: what user code writes, and what it learns of its shard
+    processor     BatchProcessor: what user code writes
     function      @processor: one function as a BatchProcessor
     failures      what happens when user code fails: on_error, retries, dead_letter
     counters      what a monitor counts of a shard

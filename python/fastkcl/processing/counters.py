@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from fastkcl._core import RecordBatch
     from fastkcl.monitoring import Monitor
-    from fastkcl.processing.processor import ShardContext
+    from fastkcl.processing.context import ShardContext
 
 
 class Counters:

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from fastkcl._core import Record, RecordBatch
     from fastkcl.kcl.dialogue import Dialogue
+    from fastkcl.processing.context import ShardContext
     from fastkcl.processing.counters import Counters
-    from fastkcl.processing.processor import ShardContext
 
 _NAME_PART_LIMIT = 80
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")

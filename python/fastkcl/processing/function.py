@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from fastkcl._core import RecordBatch
     from fastkcl.processing.checkpointer import Checkpointer
-    from fastkcl.processing.processor import ShardContext
+    from fastkcl.processing.context import ShardContext
 
 DEFAULT_CHECKPOINT_INTERVAL = 10.0
 _SHARD_END_RETRIES = 5  # 1 + 2 + 4 + 8 + 16 s of pauses
