@@ -18,7 +18,7 @@ from fastkcl.processing.checkpointer import Checkpointer
 from fastkcl.processing.context import ShardContext
 from fastkcl.processing.counters import UNCOUNTED, Counters
 from fastkcl.processing.errors import LocalProtocolError, ProtocolError
-from fastkcl.processing.failures import FailurePolicy, unfinished_shard
+from fastkcl.processing.failures import FailurePolicy, ProcessorError, unfinished_shard
 from fastkcl.processing.processor import check_processor, refuse_deferred_result
 from fastkcl.stdio import process, reports
 
@@ -219,4 +219,7 @@ class _Server:
         def call() -> None:
             refuse_deferred_result(f"{type(self._processor).__name__}.{name}", method())
 
-        self._failures.call(call, name, self._dialogue, self._context, batch, give_up)
+        try:
+            self._failures.call(call, name, self._dialogue, self._context, batch, give_up)
+        except ProcessorError:
+            raise SystemExit(reports.EXIT_FAILURE) from None

@@ -7,7 +7,8 @@
     function      @processor: one function as a BatchProcessor
     failures      what happens when user code fails: on_error, retries, dead_letter
     counters      what a monitor counts of a shard
+    host          Host: what a source does for all of these
 
-A source calls the methods of a processor for one shard, in one thread, one call at a time. Users have these names in
-`fastkcl`.
+A source of records is the host of a processor: it calls its methods for one shard, in one thread, one call at a time,
+stores its checkpoints and knows whether the shard is still its own. Users have the public names in `fastkcl`.
 """

@@ -39,12 +39,16 @@ if TYPE_CHECKING:
     from typing import Literal, NoReturn
 
     from fastkcl._core import Record, RecordBatch
-    from fastkcl.kcl.dialogue import Dialogue
     from fastkcl.processing.context import ShardContext
     from fastkcl.processing.counters import Counters
+    from fastkcl.processing.host import Host
 
 _NAME_PART_LIMIT = 80
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+
+
+class ProcessorError(Exception):
+    """A method of the processor has failed for good: the host has to end the run. The failure is reported already."""
 
 
 class FailurePolicy:
@@ -103,7 +107,7 @@ class FailurePolicy:
         self,
         method: Callable[[], None],
         name: str,
-        dialogue: Dialogue,
+        host: Host,
         context: ShardContext,
         batch: RecordBatch | None = None,
         give_up: Callable[[RecordBatch | None], Sequence[RecordBatch]] | None = None,
@@ -113,16 +117,16 @@ class FailurePolicy:
         Args:
             method: the call.
             name: the method's name.
-            dialogue: what the method may have broken.
+            host: who calls.
             context: the shard.
             batch: for process_batch: its records.
             give_up: lets go of the records in the way; None for a method that has nothing to do with records.
 
         Raises:
+            ProcessorError: the run has to end.
             ProtocolError: the dialogue is broken, whatever the method made of that.
-            SystemExit: the run has to stop.
         """
-        failure = self._attempts(method, name, dialogue, context, batch)
+        failure = self._attempts(method, name, host, context, batch)
         if failure is None:
             return
         what, traceback = failure
@@ -131,16 +135,16 @@ class FailurePolicy:
             return
         if name == "initialize" or (self._on_error == "stop" and self._dead_letter is None):
             self._stop(what)
-        unwritten = None if give_up is None else self._given_up(give_up, what, dialogue, batch)
+        unwritten = None if give_up is None else self._given_up(give_up, what, host, batch)
         self.settle(what, traceback, context, batch, unwritten)
         if batch is None and unwritten:
-            self.call(method, name, dialogue, context)
+            self.call(method, name, host, context)
 
     def _attempts(
         self,
         method: Callable[[], None],
         name: str,
-        dialogue: Dialogue,
+        host: Host,
         context: ShardContext,
         batch: RecordBatch | None,
     ) -> tuple[str, str] | None:
@@ -151,31 +155,32 @@ class FailurePolicy:
             try:
                 method()
             except Exception as error:
-                traceback = _raised(error, dialogue)
+                traceback = _raised(error, host)
                 what = failed(name, error, context, batch)
                 self.refuse_questions(error, what)
             else:
-                dialogue.check()
+                host.check()
                 return None
             if attempt == retries:
                 return what, traceback
             self._report(f"retry: {what}; {retries - attempt} more to go")
-            dialogue.signals.back_off(self._backoff, attempt)
+            if not host.may_retry(name, self._backoff, attempt):
+                raise ProcessorError
             attempt += 1
 
     def _given_up(
         self,
         give_up: Callable[[RecordBatch | None], Sequence[RecordBatch]],
         what: str,
-        dialogue: Dialogue,
+        host: Host,
         batch: RecordBatch | None,
     ) -> list[RecordBatch]:
         try:
             unwritten = _with_records(give_up(batch))
         except Exception as error:
-            _raised(error, dialogue)
+            _raised(error, host)
             self._stop(f"{what}; and give_up failed with {reports.describe(error)}")
-        dialogue.check()
+        host.check()
         return unwritten
 
     def settle(
@@ -196,7 +201,7 @@ class FailurePolicy:
             unwritten: the records in question; None for those of the batch.
 
         Raises:
-            SystemExit: the run has to stop.
+            ProcessorError: the run has to end.
         """
         if unwritten is None:
             unwritten = [] if batch is None else [batch]
@@ -234,7 +239,7 @@ class FailurePolicy:
             what: as `failed` says it.
 
         Raises:
-            SystemExit: it has.
+            ProcessorError: it has.
         """
         bdb = sys.modules.get("bdb")  # nobody has quit a debugger without it
         for each in _with_its_causes(error):
@@ -251,16 +256,16 @@ class FailurePolicy:
 
     def _stop(self, what: str) -> NoReturn:
         self._report(f"user_error: {what}; no status was sent")
-        raise SystemExit(reports.EXIT_FAILURE) from None
+        raise ProcessorError from None
 
 
-def _raised(error: Exception, dialogue: Dialogue) -> str:
+def _raised(error: Exception, host: Host) -> str:
     """Print the traceback of an exception out of user code, if that helps; returns it.
 
     Raises:
         ProtocolError: that was the reason, or the dialogue is broken anyway.
     """
-    dialogue.check()
+    host.check()
     if isinstance(error, ProtocolError):
         raise error
     text = reports.traceback_text(error)
