@@ -36,7 +36,7 @@ try:
         decode_line,
     )
 except ImportError as error:  # FASTKCL_FORCE_ISA names what this CPU does not have
-    from fastkcl.__main__ import refuse_to_start
+    from fastkcl.loading import refuse_to_start
 
     refuse_to_start(error)
     raise
