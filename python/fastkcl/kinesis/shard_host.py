@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from fastkcl._core import Position, RecordBatch
+from fastkcl.backoff import doubled
 from fastkcl.kinesis.checkpoints.base import Place
 from fastkcl.kinesis.fetch import ShardReader
 from fastkcl.processing.errors import LocalProtocolError
@@ -73,14 +74,14 @@ class ShardHost:
 
     def back_off(self, seconds: float, attempt: int) -> None:
         """Wait before a checkpoint is tried again, twice as long each time."""
-        time.sleep(_pause(seconds, attempt))
+        time.sleep(doubled(seconds, attempt, threading.TIMEOUT_MAX))
 
     def may_retry(self, method: str, seconds: float, attempt: int) -> bool:
         """Wait before a method is called again, unless the shard is asked to stop; stopping itself is tried again."""
         if method == "shutdown_requested":
             self.back_off(seconds, attempt)
             return True
-        return not self._stopping.wait(_pause(seconds, attempt))
+        return not self._stopping.wait(doubled(seconds, attempt, threading.TIMEOUT_MAX))
 
     def checkpoint(self, sequence_number: str | None, sub_sequence_number: int | None) -> str | None:
         """Write a position, or, without one, the end of what was delivered.
@@ -109,7 +110,3 @@ class ShardHost:
         if sequence_number is None and self.is_at_end:
             self.end_is_stored = True
         return None
-
-
-def _pause(seconds: float, attempt: int) -> float:
-    return min(seconds * 2.0 ** min(attempt, 100), threading.TIMEOUT_MAX)
