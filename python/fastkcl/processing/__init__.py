@@ -6,6 +6,7 @@
     processor     BatchProcessor: what user code writes
     function      @processor: one function as a BatchProcessor
     failures      what happens when user code fails: on_error, retries, dead_letter
+    dead_letters  the files of records that a processor has failed on
     counters      what a monitor counts of a shard
     host          Host: what a source does for all of these
 

@@ -25,26 +25,23 @@ that are no Exception, and a failing `initialize`. Nor is user code that waits f
 
 from __future__ import annotations
 
-import os
 import sys
 
-from fastkcl._core import __version__, write_ipc_file
 from fastkcl.processing.counters import UNCOUNTED
 from fastkcl.processing.errors import ConfigurationError, ProtocolError
 from fastkcl.stdio import reports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Sequence
     from typing import Literal, NoReturn
 
     from fastkcl._core import Record, RecordBatch
     from fastkcl.processing.context import ShardContext
     from fastkcl.processing.counters import Counters
+    from fastkcl.processing.dead_letters import DeadLetters
     from fastkcl.processing.host import Host
-
-_NAME_PART_LIMIT = 80
-_SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
 class ProcessorError(Exception):
@@ -68,7 +65,7 @@ class FailurePolicy:
         OSError: `dead_letter` cannot be made or written to.
     """
 
-    __slots__ = ("_backoff", "_counters", "_dead_letter", "_on_error", "_report", "_retries")
+    __slots__ = ("_backoff", "_counters", "_dead_letters", "_on_error", "_report", "_retries")
 
     def __init__(
         self,
@@ -91,17 +88,16 @@ class FailurePolicy:
         self._backoff = backoff
         self._report = report
         self._counters = counters
-        # User code may change the current folder.
-        self._dead_letter = None if dead_letter is None else os.path.abspath(os.fspath(dead_letter))  # noqa: PTH100
-        if self._dead_letter is not None:
-            os.makedirs(self._dead_letter, exist_ok=True)  # noqa: PTH103 - pathlib is slow to import
-            if not os.access(self._dead_letter, os.W_OK | os.X_OK):
-                raise PermissionError(f"dead_letter={self._dead_letter}: this user may not write there")
+        self._dead_letters: DeadLetters | None = None
+        if dead_letter is not None:
+            from fastkcl.processing.dead_letters import DeadLetters
+
+            self._dead_letters = DeadLetters(dead_letter)
 
     @property
     def stores(self) -> bool:
         """Whether a batch that failed is stored, and so nothing of it is lost when it is passed."""
-        return self._dead_letter is not None
+        return self._dead_letters is not None
 
     def call(
         self,
@@ -133,7 +129,7 @@ class FailurePolicy:
         if name == "lease_lost":
             self.pass_lost_lease(what)
             return
-        if name == "initialize" or (self._on_error == "stop" and self._dead_letter is None):
+        if name == "initialize" or (self._on_error == "stop" and self._dead_letters is None):
             self._stop(what)
         unwritten = None if give_up is None else self._given_up(give_up, what, host, batch)
         self.settle(what, traceback, context, batch, unwritten)
@@ -207,14 +203,14 @@ class FailurePolicy:
             unwritten = [] if batch is None else [batch]
         unwritten = _with_records(unwritten)
         these = "these records" if len(unwritten) == 1 and unwritten[0] is batch else _records(unwritten)
-        if self._dead_letter is not None and unwritten:
+        if self._dead_letters is not None and unwritten:
             try:
-                path = _store(self._dead_letter, unwritten, context, what, traceback)
+                path = self._dead_letters.store(unwritten, context, what, traceback)
             except (OSError, ValueError) as error:
-                self._stop(f"{what}; and dead_letter={self._dead_letter} could not be written: {error}")
+                self._stop(f"{what}; and dead_letter={self._dead_letters.folder} could not be written: {error}")
             self._counters.stored(sum(map(len, unwritten)))
             self._report(f"dead_letter: {what}; {these} are stored in {path}")
-        elif self._dead_letter is not None and batch is not None:
+        elif self._dead_letters is not None and batch is not None:
             self._report(f"dead_letter: {what}; no record had to be stored")
         elif self._on_error == "skip":
             self._counters.skipped(sum(map(len, unwritten)))
@@ -334,69 +330,13 @@ def span(batch: RecordBatch | None, context: ShardContext) -> str:
 
 
 def _records(batches: Sequence[RecordBatch]) -> str:
-    ends = _ends(batches)
-    if ends is None:
-        return "no records"
-    first, last = ends
-    return f"{sum(map(len, batches))} records from {_place(first)} to {_place(last)}"
-
-
-def _ends(batches: Sequence[RecordBatch]) -> tuple[Record, Record] | None:
-    """The first and the last record, None if there is none."""
     filled = _with_records(batches)
-    return (filled[0][0], filled[-1][len(filled[-1]) - 1]) if filled else None
+    if not filled:
+        return "no records"
+    first, last = filled[0][0], filled[-1][len(filled[-1]) - 1]
+    return f"{sum(map(len, filled))} records from {_place(first)} to {_place(last)}"
 
 
 def _place(record: Record) -> str:
     sub = record.sub_sequence_number
     return record.sequence_number if sub is None else f"{record.sequence_number}/{sub}"
-
-
-def _store(folder: str, batches: Sequence[RecordBatch], context: ShardContext, error: str, traceback: str) -> str:
-    """Write a dead letter; on return it is on disk.
-
-    Returns:
-        The path of the file.
-
-    Raises:
-        OSError: it could not be written.
-    """
-    metadata = {
-        "fastkcl.version": __version__,
-        "fastkcl.shard_id": context.shard_id,
-        "fastkcl.error": _as_utf8(error),
-        "fastkcl.traceback": _as_utf8(traceback),
-    }
-    if context.stream is not None:
-        metadata["fastkcl.stream"] = _as_utf8(context.stream)
-    if batches[-1].millis_behind_latest is not None:
-        metadata["fastkcl.millis_behind_latest"] = str(batches[-1].millis_behind_latest)
-    parts = [context.stream or "", context.shard_id]
-    ends = _ends(batches)
-    if ends is not None:
-        for name, record in zip(("first", "last"), ends, strict=True):
-            metadata[f"fastkcl.{name}_sequence_number"] = record.sequence_number
-            if record.sub_sequence_number is not None:
-                metadata[f"fastkcl.{name}_sub_sequence_number"] = str(record.sub_sequence_number)
-        parts += [ends[0].sequence_number, str(ends[0].sub_sequence_number or 0)]
-    stem = "-".join(_safe(part) for part in parts if part)
-    # The same position may fail again after a redelivery: every failure keeps its file.
-    number = 0
-    while True:
-        path = f"{folder}/{stem}{f'.{number}' if number else ''}.arrow"
-        try:
-            write_ipc_file(path, batches, metadata)
-        except FileExistsError:
-            number += 1
-        else:
-            return path
-
-
-def _as_utf8(text: str) -> str:
-    """Text of user code as Arrow metadata can hold it: a lone surrogate is written as its escape."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _safe(part: str) -> str:
-    """A part of a file name: what is no letter, digit, - or _ becomes _, and a long part keeps its end."""
-    return "".join(char if char in _SAFE else "_" for char in part)[-_NAME_PART_LIMIT:]
