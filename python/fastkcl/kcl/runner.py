@@ -12,6 +12,7 @@ import os
 import time
 
 from fastkcl._core import DEFAULT_MAX_LINE_BYTES, Decoder, Initialize, ProcessRecords
+from fastkcl.checks import check_not_negative
 from fastkcl.kcl.connection import Connection
 from fastkcl.kcl.dialogue import Dialogue
 from fastkcl.processing.checkpointer import Checkpointer
@@ -77,8 +78,7 @@ def run(
         RuntimeError: not in the main thread, or this process has served before.
     """
     check_processor(processor)
-    if not shutdown_grace >= 0:
-        raise ValueError(f"shutdown_grace must not be negative: {shutdown_grace}")
+    check_not_negative(shutdown_grace=shutdown_grace)
     Decoder(max_line_bytes=max_line_bytes)  # refuses what is out of range; the reader would only after `take`
     connection = Connection(dialect=dialect)
     processor.monitor = monitor or processor.monitor or _monitor_of_environment()

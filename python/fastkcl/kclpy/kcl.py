@@ -16,6 +16,7 @@ import os
 import sys
 
 from fastkcl import _core
+from fastkcl.checks import check_choice
 from fastkcl.kclpy import dispatch, messages
 from fastkcl.kclpy.checkpoint_error import CheckpointError
 from fastkcl.kclpy.pipe import FORKED, GuardedOutput, Pipe, end_broken
@@ -598,8 +599,7 @@ def _from_environment() -> Any:
         ValueError: neither "stop" nor "skip".
     """
     value = os.environ.get(ON_ERROR_VARIABLE) or "skip"
-    if value not in ("stop", "skip"):
-        raise ValueError(f"{ON_ERROR_VARIABLE} must be 'stop' or 'skip', not {value!r}")
+    check_choice(ON_ERROR_VARIABLE, value, "stop", "skip")
     return value
 
 

@@ -10,6 +10,7 @@ import time
 from _thread import get_ident
 
 from fastkcl._core import Position, Record
+from fastkcl.checks import check_not_negative, check_whole_number
 from fastkcl.processing.counters import UNCOUNTED
 from fastkcl.processing.errors import CheckpointError
 
@@ -57,10 +58,8 @@ class Checkpointer:
             LocalProtocolError: not allowed at this point, or in this thread. The run ends.
             RemoteProtocolError: the daemon broke the protocol, or has gone. The run ends.
         """
-        if not isinstance(retries, int):
-            raise TypeError(f"retries must be a whole number, not {retries!r}")
-        if retries < 0 or not backoff >= 0:
-            raise ValueError(f"retries and backoff must not be negative: {retries}, {backoff}")
+        check_whole_number("retries", retries)
+        check_not_negative(retries=retries, backoff=backoff)
         sequence_number: str | None
         if isinstance(at, (Record, Position)):
             if sub_sequence_number is not None:

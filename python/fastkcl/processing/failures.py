@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import sys
 
+from fastkcl.checks import check_choice, check_not_negative, check_whole_number
 from fastkcl.processing.counters import UNCOUNTED
 from fastkcl.processing.errors import ConfigurationError, ProtocolError
 from fastkcl.stdio import reports
@@ -77,12 +78,9 @@ class FailurePolicy:
         report: Callable[[str], None] = reports.line,
         counters: Counters = UNCOUNTED,
     ) -> None:
-        if on_error not in ("stop", "skip"):
-            raise ValueError(f"on_error must be 'stop' or 'skip', not {on_error!r}")
-        if not isinstance(retries, int):
-            raise TypeError(f"retries must be a whole number, not {retries!r}")
-        if retries < 0 or not backoff >= 0:
-            raise ValueError(f"retries and retry_backoff must not be negative: {retries}, {backoff}")
+        check_choice("on_error", on_error, "stop", "skip")
+        check_whole_number("retries", retries)
+        check_not_negative(retries=retries, retry_backoff=backoff)
         self._on_error = on_error
         self._retries = retries
         self._backoff = backoff

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import time
 
+from fastkcl.checks import check_not_negative
 from fastkcl.processing.errors import CheckpointError
 from fastkcl.processing.processor import BatchProcessor, refuse_deferred, refuse_deferred_result
 from fastkcl.stdio.log import logger
@@ -72,8 +73,7 @@ class FunctionProcessor(BatchProcessor):
         if not callable(function):
             raise TypeError(f"@fastkcl.processor decorates a function of one batch, not {function!r}")
         refuse_deferred(function)
-        if not checkpoint_interval >= 0:
-            raise ValueError(f"checkpoint_interval must not be negative: {checkpoint_interval}")
+        check_not_negative(checkpoint_interval=checkpoint_interval)
         self.__wrapped__ = function
         self.__doc__ = function.__doc__
         self._interval = checkpoint_interval
