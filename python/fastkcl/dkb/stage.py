@@ -50,6 +50,8 @@ from fastkcl.stdio.signals import SignalWatch
 
 __all__ = ["Input", "ProcessorStage"]
 
+reports.skip_frames_of("fastkcl.dkb")
+
 Input: TypeAlias = "Message | list[Message] | MessageBatch | None"
 """What process gets: a message, a batch of them, or None, the trigger of an extraction stage."""
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from fastkcl.stdio.descriptors import Descriptors
     from fastkcl.stdio.signals import SignalWatch
 
+reports.skip_frames_of("fastkcl.kcl")
+
 STREAM_VARIABLE = "FASTKCL_STREAM"
 """Environment variable with the stream's name, which no message tells."""
 

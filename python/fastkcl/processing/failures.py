@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from fastkcl.processing.dead_letters import DeadLetters
     from fastkcl.processing.host import Host
 
+reports.skip_frames_of("fastkcl.processing")
+
 
 class ProcessorError(Exception):
     """A method of the processor has failed for good: the host has to end the run. The failure is reported already."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fastkcl.stdio.descriptors import Descriptors
     from fastkcl.stdio.signals import SignalWatch
 
+reports.skip_frames_of("fastkcl.processv1")
+
 _TURN_SECONDS = 1.0  # how long a grace time may be overdrawn
 
 
