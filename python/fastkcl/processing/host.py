@@ -14,7 +14,7 @@ from typing import NoReturn, Protocol
 
 
 class Host(Protocol):
-    """The host of one processor. Each method is called in the thread that calls the processor.
+    """The host of one processor. Each method but `not_allowed` is called in the thread that calls the processor.
 
     Any of them may raise SystemExit where the process has to end, for example after a second signal.
     """
@@ -42,7 +42,7 @@ class Host(Protocol):
         """
 
     def not_allowed(self, what: str) -> NoReturn:
-        """Refuse something that user code may not do.
+        """Refuse something that user code may not do; in the thread that does it.
 
         Raises:
             LocalProtocolError: always.
