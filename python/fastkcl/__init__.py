@@ -10,8 +10,9 @@
     fastkcl.run(store)
 
 A daemon, above all Amazon's MultiLangDaemon of the Kinesis Client Library, starts the program once for each shard.
-The names here are the extension's decoder (`fastkcl._core`) and the protocol (`fastkcl.kcl`). `fastkcl.spark` and
-`fastkcl.replay` are imported by those who use them; a child that does not pays nothing for them.
+The names here are the extension's decoder (`fastkcl._core`), what user code is given (`fastkcl.processing`) and the
+protocol's `run` (`fastkcl.kcl`). `fastkcl.spark` and `fastkcl.replay` are imported by those who use them; a child that
+does not pays nothing for them.
 
 PYTEST_DONT_REWRITE: no assertion stands here, and ``fastkcl run -m pytest`` has this module before pytest begins.
 """
@@ -35,22 +36,22 @@ try:
         decode_line,
     )
 except ImportError as error:  # FASTKCL_FORCE_ISA names what this CPU does not have
-    from fastkcl.__main__ import refuse_to_start
+    from fastkcl.loading import refuse_to_start
 
     refuse_to_start(error)
     raise
-from fastkcl.kcl import (
-    BatchProcessor,
-    Checkpointer,
+from fastkcl.kcl.runner import run
+from fastkcl.processing.checkpointer import Checkpointer
+from fastkcl.processing.context import ShardContext
+from fastkcl.processing.errors import (
     CheckpointError,
     ConfigurationError,
     LocalProtocolError,
     ProtocolError,
     RemoteProtocolError,
-    ShardContext,
-    processor,
-    run,
 )
+from fastkcl.processing.function import processor
+from fastkcl.processing.processor import BatchProcessor
 
 __all__ = [
     "BatchProcessor",

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from aiobotocore.session import get_session
 from botocore.exceptions import ClientError, EndpointConnectionError
-from fastkcl.kinesis.client import Backoff, Failure, ReconnectPolicy, StreamClient, error_code, failure_of
+from fastkcl.backoff import Backoff
+from fastkcl.kinesis.client import Failure, ReconnectPolicy, StreamClient, error_code, failure_of
 from fastkcl.kinesis.exceptions import StreamDoesNotExist, StreamExists, StreamShardLimit, StreamStatusInvalid
 from fastkcl.kinesis.sessions import new_session
 from fastkcl.local_aws import Fault, LocalAws

@@ -20,7 +20,8 @@ from fastkcl.daemon.keys import Generation, all_keys, collapse, find_key
 if TYPE_CHECKING:
     from fastkcl.daemon.command import Launch
     from fastkcl.daemon.jars import JarSet
-    from fastkcl.daemon.options import Options, Source
+    from fastkcl.daemon.options import Source
+    from fastkcl.daemon.settings import Options
 
 __all__ = ["daemon"]
 

@@ -1,6 +1,7 @@
 """Starts the Java MultiLangDaemon, and lives with it: what ``fastkcl daemon`` does, without its command line.
 
     keys         which keys a generation of the daemon knows, in any spelling
+    settings     the properties as the daemon gets them
     options      properties from defaults, a file, the environment and the command line, checked
     jars         the daemon's jars: a folder, an installed amazon_kclpy, or fetched once through Maven
     command      the java command line and the environment of the daemon

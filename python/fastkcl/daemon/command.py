@@ -22,7 +22,8 @@ from pathlib import Path
 from fastkcl.daemon.jars import JarSet
 from fastkcl.daemon.keys import Generation
 from fastkcl.daemon.log import kcl_1_options
-from fastkcl.daemon.options import EXECUTABLE, Options, OptionsError, is_stand_in
+from fastkcl.daemon.options import EXECUTABLE, OptionsError, is_stand_in
+from fastkcl.daemon.settings import Options
 from fastkcl.java import Java
 
 __all__ = ["MINIMUM_JAVA", "STREAM_VARIABLE", "Launch", "plan"]

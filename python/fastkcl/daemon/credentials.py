@@ -16,11 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 from zipfile import BadZipFile, ZipFile
 
-if TYPE_CHECKING:
-    from fastkcl.daemon.options import Options, Setting
+from fastkcl.daemon.settings import Options, Setting
 
 __all__ = ["CUSTOM_PROVIDER", "DEFAULT_PREFIX", "PREFIX_VARIABLE", "apply", "missing_classes", "translate"]
 

@@ -18,7 +18,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,12 +26,11 @@ import javaproperties
 
 from fastkcl.daemon import credentials, defaults
 from fastkcl.daemon.keys import Generation, find_key, suggest
+from fastkcl.daemon.settings import Options, Setting
 
 __all__ = [
     "EXECUTABLE",
-    "Options",
     "OptionsError",
-    "Setting",
     "Source",
     "collect",
     "executable_name",
@@ -41,9 +40,9 @@ __all__ = [
 ]
 
 EXECUTABLE = "executableName"
+"""The key of the child's command."""
 _WORDS_OF_A_PATH = 20
 """Looked for: a path with more spaces is not one that somebody forgot to think of."""
-"""The key of the child's command."""
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _OPENING_QUOTE = re.compile(r"""(?<!\S)["']""")
 _QUOTED = re.compile(r"""(["'])\S* .*?\1(?!\S)""")
@@ -72,58 +71,6 @@ class Source:
     value: str
     origin: str
     """Where, for people: ``app.properties, line 3``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One property as the daemon gets it."""
-
-    key: str
-    value: str
-    origin: str
-
-
-@dataclass(slots=True)
-class Options:
-    """Everything that the daemon is told.
-
-    Attributes:
-        generation: which daemon.
-        settings: by key, in the daemon's spelling; those that it does not know, as they were written.
-        warnings: what was found that the daemon would not have said.
-        notes: what was decided here and is worth knowing.
-        secrets: system properties for the JVM that nobody but it may see.
-    """
-
-    generation: Generation
-    settings: dict[str, Setting] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    secrets: dict[str, str] = field(default_factory=dict)
-
-    def get(self, key: str) -> str | None:
-        """The value of a key, in the daemon's spelling; None if nobody set it."""
-        setting = self.settings.get(key)
-        return None if setting is None else setting.value
-
-    def properties(self) -> str:
-        """The properties file, as text in ASCII."""
-        lines = [
-            javaproperties.join_key_value(setting.key, setting.value)
-            for setting in sorted(self.settings.values(), key=lambda setting: setting.key.lower())
-        ]
-        return "".join(f"{line}\n" for line in lines)
-
-    @property
-    def application(self) -> str:
-        """The application's name."""
-        return self.settings["applicationName"].value
-
-    @property
-    def stream(self) -> str:
-        """The stream's name; from the ARN where there is one, as the daemon does."""
-        arn = self.get("streamArn")
-        return arn.rpartition("/")[2] if arn else self.settings["streamName"].value
 
 
 def collect(

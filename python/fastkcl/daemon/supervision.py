@@ -33,12 +33,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from fastkcl.backoff import Backoff
 from fastkcl.daemon.command import Launch
 from fastkcl.daemon.guard import Guard
 from fastkcl.daemon.keys import find_key
 from fastkcl.daemon.log import MARK, Event, LogReader, shown
-from fastkcl.daemon.options import Options
 from fastkcl.daemon.processes import die_with_parent, end_group, group_members
+from fastkcl.daemon.settings import Options
 
 __all__ = ["Exit", "Outcome", "Supervisor"]
 
@@ -115,18 +116,18 @@ class Supervisor:
         Raises:
             OSError: it cannot be started.
         """
-        pause = self.back_off
+        pauses = Backoff(self.back_off, _LAST_BACK_OFF)
         with self._signals():
             while True:
                 outcome = self._run_once()
                 if not restart or self._stops:
                     return outcome
                 if outcome.seconds >= _GOOD_RUN:
-                    pause = self.back_off
+                    pauses.reset()
+                pause = pauses.next()
                 self.on_message(f"{outcome.why}; again in {pause:g} s")
                 if self._stopped_within(pause):
                     return Outcome(Exit.STOPPED, "stopped before the next start", outcome.return_code, 0.0)
-                pause = min(2 * pause, _LAST_BACK_OFF)
 
     @property
     def pid(self) -> int | None:

@@ -43,12 +43,14 @@ from fastkcl.dkb.errors import StageError
 from fastkcl.dkb.files import OutputFile, input_files, output_path
 from fastkcl.dkb.log import log
 from fastkcl.dkb.messages import JSONMessage, Message, MessageType, message_class
-from fastkcl.kcl.processor import refuse_deferred_result
+from fastkcl.processing.processor import refuse_deferred_result
 from fastkcl.stdio import process, reports
 from fastkcl.stdio.descriptors import Descriptors
 from fastkcl.stdio.signals import SignalWatch
 
 __all__ = ["Input", "ProcessorStage"]
+
+reports.skip_frames_of("fastkcl.dkb")
 
 Input: TypeAlias = "Message | list[Message] | MessageBatch | None"
 """What process gets: a message, a batch of them, or None, the trigger of an extraction stage."""

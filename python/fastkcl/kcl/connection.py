@@ -22,7 +22,8 @@ and both sides wait for ever. KCL up to 1.7.1 (legacy) knows only `checkpoint`; 
 from __future__ import annotations
 
 from fastkcl._core import Checkpoint, Initialize, Shutdown, encode_checkpoint, encode_status
-from fastkcl.kcl.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
+from fastkcl.checks import check_choice
+from fastkcl.processing.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,8 +106,7 @@ class Connection:
     __slots__ = ("_dialect", "_error", "_forced", "_request", "_response_for", "_state", "_waiting")
 
     def __init__(self, *, dialect: Literal["auto", "legacy", "modern"] = "auto") -> None:
-        if dialect not in ("auto", "legacy", "modern"):
-            raise ValueError(f"dialect must be 'auto', 'legacy' or 'modern', not {dialect!r}")
+        check_choice("dialect", dialect, "auto", "legacy", "modern")
         self._forced: Dialect | None = None if dialect == "auto" else dialect
         self._dialect: Dialect | None = self._forced
         self._state: State = "START"

@@ -16,15 +16,16 @@ import os
 import sys
 
 from fastkcl import _core
-from fastkcl.kcl.errors import ProtocolError, RemoteProtocolError
-from fastkcl.kcl.failures import FailurePolicy, failed, unfinished_shard
-from fastkcl.kcl.processor import ShardContext
+from fastkcl.checks import check_choice
 from fastkcl.kclpy import dispatch, messages
 from fastkcl.kclpy.checkpoint_error import CheckpointError
 from fastkcl.kclpy.pipe import FORKED, GuardedOutput, Pipe, end_broken
 from fastkcl.kclpy.v2 import processor as v2processor
 from fastkcl.kclpy.v3 import processor as v3processor
 from fastkcl.kclpy.variables import DEAD_LETTER_VARIABLE, ON_ERROR_VARIABLE, VERBOSE_VARIABLE
+from fastkcl.processing.context import ShardContext
+from fastkcl.processing.errors import ProtocolError, RemoteProtocolError
+from fastkcl.processing.failures import FailurePolicy, ProcessorError, failed, unfinished_shard
 from fastkcl.stdio import reports
 from fastkcl.stdio.descriptors import DescriptorsError
 
@@ -517,10 +518,10 @@ class KCLProcess:
                 self._failures.pass_lost_lease(what)
             else:
                 self._failures.settle(what, text, context, batch)
-        except SystemExit as end:
-            self._stopped = end
+        except ProcessorError:
+            self._stopped = SystemExit(reports.EXIT_FAILURE)
             _end_from_any_thread()
-            raise
+            raise self._stopped from None
         # What was not processed is stored; a processor that holds its checkpoints back for it need not do so.
         pass_unprocessed = getattr(self.processor, "pass_unprocessed", None)
         if batch is not None and len(batch) > 0 and self._failures.stores and pass_unprocessed is not None:
@@ -598,8 +599,7 @@ def _from_environment() -> Any:
         ValueError: neither "stop" nor "skip".
     """
     value = os.environ.get(ON_ERROR_VARIABLE) or "skip"
-    if value not in ("stop", "skip"):
-        raise ValueError(f"{ON_ERROR_VARIABLE} must be 'stop' or 'skip', not {value!r}")
+    check_choice(ON_ERROR_VARIABLE, value, "stop", "skip")
     return value
 
 

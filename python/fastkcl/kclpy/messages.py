@@ -10,8 +10,8 @@ from __future__ import annotations
 import binascii
 
 from fastkcl._core import DecodeError, KclpyRecordBase, decode_base64, kclpy_detach, kclpy_records
-from fastkcl.kcl.processor import refuse_unrun
 from fastkcl.kclpy.checkpoint_error import CheckpointError
+from fastkcl.processing.processor import refuse_unrun
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

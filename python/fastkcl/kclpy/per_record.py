@@ -45,10 +45,11 @@ from __future__ import annotations
 import time
 from itertools import accumulate
 
-from fastkcl.kcl.errors import CheckpointError as _Meaning
-from fastkcl.kcl.processor import refuse_deferred, refuse_deferred_result, refuse_unrun
+from fastkcl.checks import check_choice, check_not_negative, check_whole_number
 from fastkcl.kclpy.checkpoint_error import CheckpointError
 from fastkcl.kclpy.v3.processor import RecordProcessorBase
+from fastkcl.processing.errors import CheckpointError as _Meaning
+from fastkcl.processing.processor import refuse_deferred, refuse_deferred_result, refuse_unrun
 from fastkcl.stdio.log import logger
 
 TYPE_CHECKING = False
@@ -97,19 +98,13 @@ class PerRecordProcessor(RecordProcessorBase):
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        if not isinstance(checkpoint_retries, int):
-            raise TypeError(f"checkpoint_retries must be a whole number, not {checkpoint_retries!r}")
+        check_whole_number("checkpoint_retries", checkpoint_retries)
         if checkpoint_retries < 1:
             raise ValueError(f"checkpoint_retries counts the first try too and must be 1 or more: {checkpoint_retries}")
-        for name, value in (
-            ("checkpoint_error_sleep_seconds", checkpoint_error_sleep_seconds),
-            ("checkpoint_freq_seconds", checkpoint_freq_seconds),
-            ("records_per_checkpoint", records_per_checkpoint),
-        ):
-            if not value >= 0:
-                raise ValueError(f"{name} must not be negative: {value}")
-        if on_record_error not in ("raise", "skip"):
-            raise ValueError(f"on_record_error must be 'raise' or 'skip', not {on_record_error!r}")
+        check_not_negative(checkpoint_error_sleep_seconds=checkpoint_error_sleep_seconds)
+        check_not_negative(checkpoint_freq_seconds=checkpoint_freq_seconds)
+        check_not_negative(records_per_checkpoint=records_per_checkpoint)
+        check_choice("on_record_error", on_record_error, "raise", "skip")
         self.checkpoint_retries = checkpoint_retries
         self.checkpoint_error_sleep_seconds = checkpoint_error_sleep_seconds
         self.checkpoint_freq_seconds = checkpoint_freq_seconds

@@ -9,7 +9,7 @@ botocore repeats nothing here. A call that does not reach the service, or that t
 share its outage: one attempt is one round of theirs, however many they are. Throttling and everything that the service
 says about the request is the caller's to handle.
 
-Rules: aiobotocore is imported when a client is opened. `ReconnectPolicy` and `Backoff` have no clock.
+Rules: aiobotocore is imported when a client is opened. `ReconnectPolicy` has no clock.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 from fastkcl._core import GetRecordsAnswer, decode_get_records
+from fastkcl.backoff import Backoff
 from fastkcl.kinesis.bounds import check_count
 from fastkcl.kinesis.exceptions import (
     StreamDoesNotExist,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from fastkcl.kinesis.metrics import MetricsCollector
 
 __all__ = [
-    "Backoff",
     "Failure",
     "ReconnectPolicy",
     "StreamClient",
@@ -59,7 +59,6 @@ DEFAULT_RETRY_LIMIT = 5
 FIXED_PAUSE = 5.0  # seconds, of reconnecting without expo_backoff
 DEFAULT_EXPO_BACKOFF_LIMIT = 120.0
 DEFAULT_DESCRIBE_TIMEOUT = 60.0
-FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0  # seconds, of throttling
 DESCRIBE_PAUSE = 0.5  # seconds between two looks at a stream that is being made
 LARGE_BODY = 2**18
 """Bytes of an answer from which on it is decoded beside the event loop."""
@@ -228,22 +227,6 @@ class ReconnectPolicy:
     def succeeded(self) -> None:
         """The outage is over."""
         self._attempts = 0
-
-
-class Backoff:
-    """Pauses that double, from 0.25 s to 5 s."""
-
-    def __init__(self) -> None:
-        self._pause = FIRST_PAUSE
-
-    def next(self) -> float:
-        """Seconds to wait now."""
-        pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
-        return pause
-
-    def reset(self) -> None:
-        """Begin with the shortest again."""
-        self._pause = FIRST_PAUSE
 
 
 class StreamClient:

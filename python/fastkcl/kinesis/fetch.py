@@ -39,9 +39,10 @@ from enum import Enum
 from typing import Any, Literal, NamedTuple
 
 from fastkcl._core import ChildShard, Deaggregated, GetRecordsAnswer, Record, RecordBatch, deaggregate
+from fastkcl.backoff import Backoff
 from fastkcl.kinesis.budget import MAX_QUEUE_BYTES, ByteBudget, CallSizes, Reservation
 from fastkcl.kinesis.checkpoints.base import Place
-from fastkcl.kinesis.client import LARGE_BODY, Backoff, Failure, StreamClient, error_code, failure_of
+from fastkcl.kinesis.client import LARGE_BODY, Failure, StreamClient, error_code, failure_of
 from fastkcl.kinesis.exceptions import AnotherStream, AnswerTooLarge, DataLossError, StreamDoesNotExist
 from fastkcl.kinesis.metrics import MetricsCollector, MetricType
 from fastkcl.kinesis.record_queue import Fetched, RecordQueue, ShardEnded, ShardLost

@@ -26,9 +26,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, NoReturn, Self, Unpack
 
+from fastkcl.backoff import Backoff
 from fastkcl.kinesis.aggregators import BaseAggregator, OutputItem, SimpleAggregator
 from fastkcl.kinesis.bounds import check_count
-from fastkcl.kinesis.client import Backoff, Failure, StreamClient, StreamOptions, error_code, failure_of
+from fastkcl.kinesis.client import Failure, StreamClient, StreamOptions, error_code, failure_of
 from fastkcl.kinesis.exceptions import StreamDoesNotExist, UnknownException, ValidationError
 from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
 from fastkcl.kinesis.processors import JsonProcessor

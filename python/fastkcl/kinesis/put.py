@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from fastkcl.backoff import doubled
 from fastkcl.kinesis.aggregate import Aggregator, Entry, UserRecord
 from fastkcl.kinesis.shards import ShardMap
 
@@ -212,7 +213,7 @@ class Filler:
         self._pace(self._call_users, self._call_bytes)
         self._call_bytes = self._call_users = 0
         self._call_keys.clear()
-        pause, fruitless = _FIRST_PAUSE, 0
+        fruitless = 0
         while entries:
             refused = self._put(entries)
             if not refused:
@@ -224,8 +225,7 @@ class Filler:
                     f"{', '.join(f'{code} {count:,}x' for code, count in self._report.refused.most_common())}",
                     self.report,
                 )
-            pause = _FIRST_PAUSE if fruitless == 0 else min(2 * pause, _LONGEST_PAUSE)
-            self._sleep(pause * random.uniform(0.5, 1.0))
+            self._sleep(doubled(_FIRST_PAUSE, fruitless, _LONGEST_PAUSE) * random.uniform(0.5, 1.0))
             entries = refused
         if self._astray:
             self._after_reshard()

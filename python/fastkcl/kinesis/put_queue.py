@@ -27,9 +27,9 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fastkcl.backoff import Backoff
 from fastkcl.kinesis.aggregate import Aggregator, Entry, UserRecord
 from fastkcl.kinesis.aggregators import OutputItem
-from fastkcl.kinesis.client import Backoff
 from fastkcl.kinesis.put import MAX_CALL_BYTES, MAX_CALL_RECORDS
 from fastkcl.kinesis.sent import PutResult
 from fastkcl.kinesis.shards import ShardMap

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fastkcl import ConfigurationError
 from fastkcl._core import DEFAULT_MAX_FRAME_BYTES
-from fastkcl.kcl.processor import refuse_deferred, refuse_deferred_result
+from fastkcl.processing.processor import refuse_deferred, refuse_deferred_result
 from fastkcl.processv1.connection import EXIT
 from fastkcl.processv1.stitch import Stitch
 from fastkcl.stdio import process, reports
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fastkcl._core import ToStitchMessage
     from fastkcl.stdio.descriptors import Descriptors
     from fastkcl.stdio.signals import SignalWatch
+
+reports.skip_frames_of("fastkcl.processv1")
 
 _TURN_SECONDS = 1.0  # how long a grace time may be overdrawn
 

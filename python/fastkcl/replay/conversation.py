@@ -149,10 +149,6 @@ def _encode(message: dict[str, object]) -> bytes:
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors="replace") + b"\n"
 
 
-def _nothing() -> None:
-    return
-
-
 class Conversation:
     """What the daemon knows about one child of a shard.
 

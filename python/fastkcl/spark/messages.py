@@ -22,8 +22,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol, Self, cast
 
 from fastkcl._core import MessageBatch
-from fastkcl.kcl.processor import refuse_deferred, refuse_deferred_result
 from fastkcl.monitoring import Metrics
+from fastkcl.processing.processor import refuse_deferred, refuse_deferred_result
 from fastkcl.spark.buffer import BatchBuffer, Run, Unordered
 from fastkcl.spark.processor import (
     DEFAULT_HELD_TABLES,

@@ -54,9 +54,9 @@ from typing import TYPE_CHECKING, Final, cast
 
 from fastkcl import BatchProcessor, CheckpointError, ConfigurationError, Position, RecordBatch
 from fastkcl._core import DIALECTS
-from fastkcl.kcl.function import DEFAULT_CHECKPOINT_INTERVAL
-from fastkcl.kcl.processor import refuse_deferred, refuse_deferred_result
 from fastkcl.monitoring import DEFAULT_REPORT_INTERVAL, Monitor
+from fastkcl.processing.function import DEFAULT_CHECKPOINT_INTERVAL
+from fastkcl.processing.processor import refuse_deferred, refuse_deferred_result
 from fastkcl.spark.buffer import BatchBuffer, Run
 from fastkcl.spark.payload import OpenedRows, Payloads
 from fastkcl.spark.progress import WriteProgress

@@ -25,7 +25,7 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), 127)
 """All of ASCII but tab and line feed. Python itself escapes what is beyond."""
 _EXIT_SIGNAL = 128
 _CONTEXT_LIMIT = 200
-_OWN_MODULES = ("fastkcl.kcl.", "fastkcl.processv1.", "fastkcl.dkb.", "fastkcl.stdio.")
+_own_modules: tuple[str, ...] = ("fastkcl.stdio.",)
 
 
 def exit_code_of_signal(number: int) -> int:
@@ -49,11 +49,17 @@ def line(text: str) -> None:
     write(f"{as_report(text)}\n")
 
 
+def skip_frames_of(package: str) -> None:
+    """Have tracebacks begin after the frames of a package: a protocol says so of its own, which call user code."""
+    global _own_modules
+    _own_modules = (*_own_modules, f"{package}.")
+
+
 def traceback_text(error: BaseException) -> str:
     """The traceback of an exception as Python prints it, from the first frame that is not the run's own."""
     frames = error.__traceback__
     while frames is not None and frames.tb_next is not None:
-        if not str(frames.tb_frame.f_globals.get("__name__")).startswith(_OWN_MODULES):
+        if not str(frames.tb_frame.f_globals.get("__name__")).startswith(_own_modules):
             break
         frames = frames.tb_next
     return formatted(error, frames)

@@ -33,7 +33,6 @@ _watching: SignalWatch | None = None
 _fork_hooks_registered = False
 _at_fork = _local()
 _LONGEST_SLEEP = 0.25
-_MOST_DOUBLINGS = 16
 _NO_LIMIT = 1e9
 """Seconds from which on a grace time is none that anybody waits for; a reader's clock ends somewhere too."""
 
@@ -135,7 +134,9 @@ class SignalWatch:
         Raises:
             SystemExit: the second signal has come, or the grace time is over.
         """
-        self.sleep(seconds * 2 ** min(attempt, _MOST_DOUBLINGS))
+        from fastkcl.backoff import doubled
+
+        self.sleep(doubled(seconds, attempt))
 
     def sleep(self, seconds: float) -> None:
         """Sleep, but not beyond the grace time.

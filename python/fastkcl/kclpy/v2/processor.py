@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastkcl.kcl.processor import refuse_unrun
+from fastkcl.processing.processor import refuse_unrun
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

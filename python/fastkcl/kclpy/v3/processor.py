@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fastkcl.kcl.processor import refuse_unrun
 from fastkcl.kclpy.messages import ShutdownInput
+from fastkcl.processing.processor import refuse_unrun
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

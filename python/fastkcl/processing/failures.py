@@ -25,26 +25,30 @@ that are no Exception, and a failing `initialize`. Nor is user code that waits f
 
 from __future__ import annotations
 
-import os
 import sys
 
-from fastkcl._core import __version__, write_ipc_file
-from fastkcl.kcl.counters import UNCOUNTED
-from fastkcl.kcl.errors import ConfigurationError, ProtocolError
+from fastkcl.checks import check_choice, check_not_negative, check_whole_number
+from fastkcl.processing.counters import UNCOUNTED
+from fastkcl.processing.errors import ConfigurationError, ProtocolError
 from fastkcl.stdio import reports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Sequence
     from typing import Literal, NoReturn
 
     from fastkcl._core import Record, RecordBatch
-    from fastkcl.kcl.counters import Counters
-    from fastkcl.kcl.dialogue import Dialogue
-    from fastkcl.kcl.processor import ShardContext
+    from fastkcl.processing.context import ShardContext
+    from fastkcl.processing.counters import Counters
+    from fastkcl.processing.dead_letters import DeadLetters
+    from fastkcl.processing.host import Host
 
-_NAME_PART_LIMIT = 80
-_SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+reports.skip_frames_of("fastkcl.processing")
+
+
+class ProcessorError(Exception):
+    """A method of the processor has failed for good: the host has to end the run. The failure is reported already."""
 
 
 class FailurePolicy:
@@ -64,7 +68,7 @@ class FailurePolicy:
         OSError: `dead_letter` cannot be made or written to.
     """
 
-    __slots__ = ("_backoff", "_counters", "_dead_letter", "_on_error", "_report", "_retries")
+    __slots__ = ("_backoff", "_counters", "_dead_letters", "_on_error", "_report", "_retries")
 
     def __init__(
         self,
@@ -76,34 +80,30 @@ class FailurePolicy:
         report: Callable[[str], None] = reports.line,
         counters: Counters = UNCOUNTED,
     ) -> None:
-        if on_error not in ("stop", "skip"):
-            raise ValueError(f"on_error must be 'stop' or 'skip', not {on_error!r}")
-        if not isinstance(retries, int):
-            raise TypeError(f"retries must be a whole number, not {retries!r}")
-        if retries < 0 or not backoff >= 0:
-            raise ValueError(f"retries and retry_backoff must not be negative: {retries}, {backoff}")
+        check_choice("on_error", on_error, "stop", "skip")
+        check_whole_number("retries", retries)
+        check_not_negative(retries=retries, retry_backoff=backoff)
         self._on_error = on_error
         self._retries = retries
         self._backoff = backoff
         self._report = report
         self._counters = counters
-        # User code may change the current folder.
-        self._dead_letter = None if dead_letter is None else os.path.abspath(os.fspath(dead_letter))  # noqa: PTH100
-        if self._dead_letter is not None:
-            os.makedirs(self._dead_letter, exist_ok=True)  # noqa: PTH103 - pathlib is slow to import
-            if not os.access(self._dead_letter, os.W_OK | os.X_OK):
-                raise PermissionError(f"dead_letter={self._dead_letter}: this user may not write there")
+        self._dead_letters: DeadLetters | None = None
+        if dead_letter is not None:
+            from fastkcl.processing.dead_letters import DeadLetters
+
+            self._dead_letters = DeadLetters(dead_letter)
 
     @property
     def stores(self) -> bool:
         """Whether a batch that failed is stored, and so nothing of it is lost when it is passed."""
-        return self._dead_letter is not None
+        return self._dead_letters is not None
 
     def call(
         self,
         method: Callable[[], None],
         name: str,
-        dialogue: Dialogue,
+        host: Host,
         context: ShardContext,
         batch: RecordBatch | None = None,
         give_up: Callable[[RecordBatch | None], Sequence[RecordBatch]] | None = None,
@@ -113,34 +113,34 @@ class FailurePolicy:
         Args:
             method: the call.
             name: the method's name.
-            dialogue: what the method may have broken.
+            host: who calls.
             context: the shard.
             batch: for process_batch: its records.
             give_up: lets go of the records in the way; None for a method that has nothing to do with records.
 
         Raises:
+            ProcessorError: the run has to end.
             ProtocolError: the dialogue is broken, whatever the method made of that.
-            SystemExit: the run has to stop.
         """
-        failure = self._attempts(method, name, dialogue, context, batch)
+        failure = self._attempts(method, name, host, context, batch)
         if failure is None:
             return
         what, traceback = failure
         if name == "lease_lost":
             self.pass_lost_lease(what)
             return
-        if name == "initialize" or (self._on_error == "stop" and self._dead_letter is None):
+        if name == "initialize" or (self._on_error == "stop" and self._dead_letters is None):
             self._stop(what)
-        unwritten = None if give_up is None else self._given_up(give_up, what, dialogue, batch)
+        unwritten = None if give_up is None else self._given_up(give_up, what, host, batch)
         self.settle(what, traceback, context, batch, unwritten)
         if batch is None and unwritten:
-            self.call(method, name, dialogue, context)
+            self.call(method, name, host, context)
 
     def _attempts(
         self,
         method: Callable[[], None],
         name: str,
-        dialogue: Dialogue,
+        host: Host,
         context: ShardContext,
         batch: RecordBatch | None,
     ) -> tuple[str, str] | None:
@@ -151,31 +151,32 @@ class FailurePolicy:
             try:
                 method()
             except Exception as error:
-                traceback = _raised(error, dialogue)
+                traceback = _raised(error, host)
                 what = failed(name, error, context, batch)
                 self.refuse_questions(error, what)
             else:
-                dialogue.check()
+                host.check()
                 return None
             if attempt == retries:
                 return what, traceback
             self._report(f"retry: {what}; {retries - attempt} more to go")
-            dialogue.signals.back_off(self._backoff, attempt)
+            if not host.may_retry(name, self._backoff, attempt):
+                raise ProcessorError
             attempt += 1
 
     def _given_up(
         self,
         give_up: Callable[[RecordBatch | None], Sequence[RecordBatch]],
         what: str,
-        dialogue: Dialogue,
+        host: Host,
         batch: RecordBatch | None,
     ) -> list[RecordBatch]:
         try:
             unwritten = _with_records(give_up(batch))
         except Exception as error:
-            _raised(error, dialogue)
+            _raised(error, host)
             self._stop(f"{what}; and give_up failed with {reports.describe(error)}")
-        dialogue.check()
+        host.check()
         return unwritten
 
     def settle(
@@ -196,20 +197,20 @@ class FailurePolicy:
             unwritten: the records in question; None for those of the batch.
 
         Raises:
-            SystemExit: the run has to stop.
+            ProcessorError: the run has to end.
         """
         if unwritten is None:
             unwritten = [] if batch is None else [batch]
         unwritten = _with_records(unwritten)
         these = "these records" if len(unwritten) == 1 and unwritten[0] is batch else _records(unwritten)
-        if self._dead_letter is not None and unwritten:
+        if self._dead_letters is not None and unwritten:
             try:
-                path = _store(self._dead_letter, unwritten, context, what, traceback)
+                path = self._dead_letters.store(unwritten, context, what, traceback)
             except (OSError, ValueError) as error:
-                self._stop(f"{what}; and dead_letter={self._dead_letter} could not be written: {error}")
+                self._stop(f"{what}; and dead_letter={self._dead_letters.folder} could not be written: {error}")
             self._counters.stored(sum(map(len, unwritten)))
             self._report(f"dead_letter: {what}; {these} are stored in {path}")
-        elif self._dead_letter is not None and batch is not None:
+        elif self._dead_letters is not None and batch is not None:
             self._report(f"dead_letter: {what}; no record had to be stored")
         elif self._on_error == "skip":
             self._counters.skipped(sum(map(len, unwritten)))
@@ -234,7 +235,7 @@ class FailurePolicy:
             what: as `failed` says it.
 
         Raises:
-            SystemExit: it has.
+            ProcessorError: it has.
         """
         bdb = sys.modules.get("bdb")  # nobody has quit a debugger without it
         for each in _with_its_causes(error):
@@ -251,16 +252,16 @@ class FailurePolicy:
 
     def _stop(self, what: str) -> NoReturn:
         self._report(f"user_error: {what}; no status was sent")
-        raise SystemExit(reports.EXIT_FAILURE) from None
+        raise ProcessorError from None
 
 
-def _raised(error: Exception, dialogue: Dialogue) -> str:
+def _raised(error: Exception, host: Host) -> str:
     """Print the traceback of an exception out of user code, if that helps; returns it.
 
     Raises:
         ProtocolError: that was the reason, or the dialogue is broken anyway.
     """
-    dialogue.check()
+    host.check()
     if isinstance(error, ProtocolError):
         raise error
     text = reports.traceback_text(error)
@@ -329,69 +330,13 @@ def span(batch: RecordBatch | None, context: ShardContext) -> str:
 
 
 def _records(batches: Sequence[RecordBatch]) -> str:
-    ends = _ends(batches)
-    if ends is None:
-        return "no records"
-    first, last = ends
-    return f"{sum(map(len, batches))} records from {_place(first)} to {_place(last)}"
-
-
-def _ends(batches: Sequence[RecordBatch]) -> tuple[Record, Record] | None:
-    """The first and the last record, None if there is none."""
     filled = _with_records(batches)
-    return (filled[0][0], filled[-1][len(filled[-1]) - 1]) if filled else None
+    if not filled:
+        return "no records"
+    first, last = filled[0][0], filled[-1][len(filled[-1]) - 1]
+    return f"{sum(map(len, filled))} records from {_place(first)} to {_place(last)}"
 
 
 def _place(record: Record) -> str:
     sub = record.sub_sequence_number
     return record.sequence_number if sub is None else f"{record.sequence_number}/{sub}"
-
-
-def _store(folder: str, batches: Sequence[RecordBatch], context: ShardContext, error: str, traceback: str) -> str:
-    """Write a dead letter; on return it is on disk.
-
-    Returns:
-        The path of the file.
-
-    Raises:
-        OSError: it could not be written.
-    """
-    metadata = {
-        "fastkcl.version": __version__,
-        "fastkcl.shard_id": context.shard_id,
-        "fastkcl.error": _as_utf8(error),
-        "fastkcl.traceback": _as_utf8(traceback),
-    }
-    if context.stream is not None:
-        metadata["fastkcl.stream"] = _as_utf8(context.stream)
-    if batches[-1].millis_behind_latest is not None:
-        metadata["fastkcl.millis_behind_latest"] = str(batches[-1].millis_behind_latest)
-    parts = [context.stream or "", context.shard_id]
-    ends = _ends(batches)
-    if ends is not None:
-        for name, record in zip(("first", "last"), ends, strict=True):
-            metadata[f"fastkcl.{name}_sequence_number"] = record.sequence_number
-            if record.sub_sequence_number is not None:
-                metadata[f"fastkcl.{name}_sub_sequence_number"] = str(record.sub_sequence_number)
-        parts += [ends[0].sequence_number, str(ends[0].sub_sequence_number or 0)]
-    stem = "-".join(_safe(part) for part in parts if part)
-    # The same position may fail again after a redelivery: every failure keeps its file.
-    number = 0
-    while True:
-        path = f"{folder}/{stem}{f'.{number}' if number else ''}.arrow"
-        try:
-            write_ipc_file(path, batches, metadata)
-        except FileExistsError:
-            number += 1
-        else:
-            return path
-
-
-def _as_utf8(text: str) -> str:
-    """Text of user code as Arrow metadata can hold it: a lone surrogate is written as its escape."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _safe(part: str) -> str:
-    """A part of a file name: what is no letter, digit, - or _ becomes _, and a long part keeps its end."""
-    return "".join(char if char in _SAFE else "_" for char in part)[-_NAME_PART_LIMIT:]

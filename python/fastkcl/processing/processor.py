@@ -1,48 +1,15 @@
-"""What a user writes: the methods of a batch processor, and what `initialize` tells it about its shard."""
+"""What a user writes: the methods of a batch processor."""
 
 from __future__ import annotations
-
-from fastkcl.stdio.frozen import Frozen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fastkcl._core import Dialect, RecordBatch
-    from fastkcl.kcl.checkpointer import Checkpointer
+    from fastkcl._core import RecordBatch
     from fastkcl.monitoring import Monitor
-
-
-class ShardContext(Frozen):
-    """The shard that this process works on. Immutable.
-
-    Attributes:
-        stream: the stream's name, from ``run(stream=)`` or FASTKCL_STREAM; the daemon does not tell it.
-        shard_id: e.g. ``shardId-000000000000``.
-        sequence_number: where the last checkpoint stands: decimal digits, TRIM_HORIZON, LATEST or AT_TIMESTAMP;
-            None in the legacy dialect.
-        sub_sequence_number: its sub-sequence number; None in the legacy dialect.
-        dialect: "legacy" or "modern", as used in this dialogue.
-    """
-
-    __slots__ = ("dialect", "sequence_number", "shard_id", "stream", "sub_sequence_number")
-
-    stream: str | None
-    shard_id: str
-    sequence_number: str | None
-    sub_sequence_number: int | None
-    dialect: Dialect
-
-    def __init__(
-        self,
-        *,
-        stream: str | None,
-        shard_id: str,
-        sequence_number: str | None,
-        sub_sequence_number: int | None,
-        dialect: Dialect,
-    ) -> None:
-        self._freeze(dialect, sequence_number, shard_id, stream, sub_sequence_number)
+    from fastkcl.processing.checkpointer import Checkpointer
+    from fastkcl.processing.context import ShardContext
 
 
 class BatchProcessor:

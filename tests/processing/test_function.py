@@ -33,7 +33,7 @@ def batch(*sequence_numbers: int) -> fastkcl.RecordBatch:
 def moved_by_hand(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """`time.monotonic` of the module."""
     clock = Clock(1000.0)
-    monkeypatch.setattr("fastkcl.kcl.function.time.monotonic", clock)
+    monkeypatch.setattr("fastkcl.processing.function.time.monotonic", clock)
     return clock
 
 
@@ -140,6 +140,7 @@ def test_a_failing_function_is_not_checkpointed() -> None:
     assert code == 1
     assert "KeyError: 'poison'" in stderr
     assert "fastkcl/kcl" not in stderr  # the traceback begins in user code
+    assert "fastkcl/processing" not in stderr
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,9 @@ from __future__ import annotations
 
 import time
 
-from fastkcl.kcl.errors import CheckpointError
-from fastkcl.kcl.processor import BatchProcessor, refuse_deferred, refuse_deferred_result
+from fastkcl.checks import check_not_negative
+from fastkcl.processing.errors import CheckpointError
+from fastkcl.processing.processor import BatchProcessor, refuse_deferred, refuse_deferred_result
 from fastkcl.stdio.log import logger
 
 TYPE_CHECKING = False
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
     from typing import overload
 
     from fastkcl._core import RecordBatch
-    from fastkcl.kcl.checkpointer import Checkpointer
-    from fastkcl.kcl.processor import ShardContext
+    from fastkcl.processing.checkpointer import Checkpointer
+    from fastkcl.processing.context import ShardContext
 
 DEFAULT_CHECKPOINT_INTERVAL = 10.0
 _SHARD_END_RETRIES = 5  # 1 + 2 + 4 + 8 + 16 s of pauses
@@ -72,8 +73,7 @@ class FunctionProcessor(BatchProcessor):
         if not callable(function):
             raise TypeError(f"@fastkcl.processor decorates a function of one batch, not {function!r}")
         refuse_deferred(function)
-        if not checkpoint_interval >= 0:
-            raise ValueError(f"checkpoint_interval must not be negative: {checkpoint_interval}")
+        check_not_negative(checkpoint_interval=checkpoint_interval)
         self.__wrapped__ = function
         self.__doc__ = function.__doc__
         self._interval = checkpoint_interval

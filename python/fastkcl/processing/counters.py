@@ -7,8 +7,8 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from fastkcl._core import RecordBatch
-    from fastkcl.kcl.processor import ShardContext
     from fastkcl.monitoring import Monitor
+    from fastkcl.processing.context import ShardContext
 
 
 class Counters:

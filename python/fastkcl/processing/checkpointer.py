@@ -1,8 +1,7 @@
-"""Asking the daemon to store a position.
+"""Asking the host to store a position.
 
-A checkpoint is a round trip: a line goes out, the daemon writes its lease table, a reply comes back. It is allowed
-between a request and its status, in the thread that the method was called in, for processRecords, shardEnded and
-shutdownRequested.
+A checkpoint is allowed while process_batch, shard_ended or shutdown_requested runs, in the thread that the method was
+called in. Under a daemon it is a round trip: a line goes out, the daemon writes its lease table, a reply comes back.
 """
 
 from __future__ import annotations
@@ -11,22 +10,23 @@ import time
 from _thread import get_ident
 
 from fastkcl._core import Position, Record
-from fastkcl.kcl.counters import UNCOUNTED
-from fastkcl.kcl.errors import CheckpointError
+from fastkcl.checks import check_not_negative, check_whole_number
+from fastkcl.processing.counters import UNCOUNTED
+from fastkcl.processing.errors import CheckpointError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from fastkcl.kcl.counters import Counters
-    from fastkcl.kcl.dialogue import Dialogue
+    from fastkcl.processing.counters import Counters
+    from fastkcl.processing.host import Host
 
 
 class Checkpointer:
-    """Handed to the methods of a processor; made by `run`, one for a whole dialogue."""
+    """Handed to the methods of a processor. The host makes one for a shard, in the thread that calls the processor."""
 
-    __slots__ = ("_counters", "_dialogue", "_thread")
+    __slots__ = ("_counters", "_host", "_thread")
 
-    def __init__(self, dialogue: Dialogue, counters: Counters = UNCOUNTED) -> None:
-        self._dialogue = dialogue
+    def __init__(self, host: Host, counters: Counters = UNCOUNTED) -> None:
+        self._host = host
         self._counters = counters
         self._thread = get_ident()
 
@@ -58,10 +58,8 @@ class Checkpointer:
             LocalProtocolError: not allowed at this point, or in this thread. The run ends.
             RemoteProtocolError: the daemon broke the protocol, or has gone. The run ends.
         """
-        if not isinstance(retries, int):
-            raise TypeError(f"retries must be a whole number, not {retries!r}")
-        if retries < 0 or not backoff >= 0:
-            raise ValueError(f"retries and backoff must not be negative: {retries}, {backoff}")
+        check_whole_number("retries", retries)
+        check_not_negative(retries=retries, backoff=backoff)
         sequence_number: str | None
         if isinstance(at, (Record, Position)):
             if sub_sequence_number is not None:
@@ -72,14 +70,14 @@ class Checkpointer:
         else:
             raise TypeError(f"at must be a Record, a Position, a sequence number or None, not {type(at).__name__}")
         if get_ident() != self._thread:
-            self._dialogue.connection.not_allowed("a checkpoint from a thread other than the processor's")
+            self._host.not_allowed("a checkpoint from a thread other than the processor's")
         for attempt in range(retries + 1):
             begun = time.monotonic()
-            name = self._dialogue.checkpoint(sequence_number, sub_sequence_number)
+            name = self._host.checkpoint(sequence_number, sub_sequence_number)
             self._counters.checkpointed(begun, name)
             if name is None:
                 return
             error = CheckpointError(name)
             if not error.retryable or attempt == retries:
                 raise error
-            self._dialogue.signals.back_off(backoff, attempt)
+            self._host.back_off(backoff, attempt)

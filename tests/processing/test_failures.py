@@ -633,7 +633,7 @@ def test_with_a_real_child(options: str, answered: bool, exit_code: int, report:
     assert code == exit_code
     assert report in stderr
     assert 'File "<string>", line 6, in process_batch' in stderr
-    assert "kcl/failures.py" not in stderr
+    assert "processing/failures.py" not in stderr
     assert len(list(tmp_path.iterdir())) == ("dead_letter" in options)
 
 
