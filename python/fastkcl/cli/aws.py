@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 from typing import Any
@@ -16,11 +17,17 @@ _LOCAL = ("local", "local")
 _LOCAL_REGION = "us-east-1"
 """A local server has no region of its own."""
 _ATTEMPTS = 10
-"""Of a call, with botocore's pauses between them: a minute or so where nobody answers."""
+"""Of a call, with botocore's pauses between them: about a minute of an outage."""
+_CONNECT_SECONDS = 4.0
+"""For the first connection. An outage at the start is a wrong address more often than an outage, and repeats nothing."""
 
 
 def kinesis_client(endpoint_url: str | None, region: str | None, service: str = "kinesis") -> Any:  # noqa: ANN401 - boto3 has no types
-    """A boto3 client, of Kinesis or another service. One of this machine needs neither credentials nor a region."""
+    """A boto3 client, of Kinesis or another service. One of this machine needs neither credentials nor a region.
+
+    Raises:
+        EndpointConnectionError: nobody listens at the service's address.
+    """
     import boto3
     from botocore.config import Config
 
@@ -32,11 +39,17 @@ def kinesis_client(endpoint_url: str | None, region: str | None, service: str = 
         if session.region_name is None:
             known["region_name"] = _LOCAL_REGION
     retries = Config(retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, read_timeout=60)
-    return session.client(service, endpoint_url=endpoint_url, config=retries, **known)
+    client = session.client(service, endpoint_url=endpoint_url, config=retries, **known)
+    asyncio.run(_check_listening(client.meta.endpoint_url))
+    return client
 
 
 async def aio_session(endpoint_url: str | None, region: str | None) -> Any:  # noqa: ANN401 - aiobotocore has no types
-    """A session of aiobotocore, as `kinesis_client` has one of boto3."""
+    """A session of aiobotocore, as `kinesis_client` has one of boto3.
+
+    Raises:
+        EndpointConnectionError: nobody listens at the address of Kinesis.
+    """
     from fastkcl.kinesis.sessions import new_session
 
     session = new_session()
@@ -47,7 +60,25 @@ async def aio_session(endpoint_url: str | None, region: str | None) -> Any:  # n
             session.set_credentials(*_LOCAL)
         if session.get_config_variable("region") is None:
             session.set_config_variable("region", _LOCAL_REGION)
+    async with session.create_client("kinesis", endpoint_url=endpoint_url) as client:
+        await _check_listening(client.meta.endpoint_url)
     return session
+
+
+async def _check_listening(url: str) -> None:
+    from botocore.exceptions import EndpointConnectionError
+    from botocore.utils import get_environ_proxies
+
+    if get_environ_proxies(url):
+        return  # the proxy may reach what this machine cannot
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        connecting = asyncio.open_connection(parts.hostname, port, happy_eyeballs_delay=0.25)
+        _, writer = await asyncio.wait_for(connecting, _CONNECT_SECONDS)
+    except OSError as error:  # TimeoutError included
+        raise EndpointConnectionError(endpoint_url=url, error=error) from error
+    writer.transport.abort()
 
 
 def _is_loopback(url: str | None) -> bool:
@@ -69,6 +100,8 @@ def explain(error: BaseException, stream: str | None, endpoint_url: str | None) 
             return f"{text} --region or AWS_REGION names it"
         case EndpointConnectionError() | ConnectionError() if endpoint_url is not None:
             return f"{text}: is `fastkcl local-aws` running there?"
+        case EndpointConnectionError():
+            return f"{text}: look at the network, --region, AWS_ENDPOINT_URL and HTTPS_PROXY"
         case ClientError() if error.response["Error"].get("Code") == "ResourceNotFoundException":
             return f"there is no stream {stream!r}: `fastkcl put --create SHARDS` makes it ({text})"
     return text

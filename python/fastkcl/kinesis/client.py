@@ -53,11 +53,13 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-CONNECT_TIMEOUT, READ_TIMEOUT = 5, 90  # seconds
+CONNECT_TIMEOUT, READ_TIMEOUT = 4, 90  # seconds
 MAX_CONNECTIONS = 100
 DEFAULT_RETRY_LIMIT = 5
 FIXED_PAUSE = 5.0  # seconds, of reconnecting without expo_backoff
 DEFAULT_EXPO_BACKOFF_LIMIT = 120.0
+REPORT_PAUSE = 60.0
+"""Seconds between two warnings of an outage: all tasks and shards share the service."""
 DEFAULT_DESCRIBE_TIMEOUT = 60.0
 DESCRIBE_PAUSE = 0.5  # seconds between two looks at a stream that is being made
 LARGE_BODY = 2**18
@@ -283,6 +285,7 @@ class StreamClient:
         self._retention: float | None = None
         self._max_record_bytes: int | None = None
         self._round = 0  # of attempts
+        self._next_report = 0.0
         self._waiting = asyncio.Lock()
 
     @property
@@ -404,6 +407,8 @@ class StreamClient:
                     raise
                 (on_outage or self._on_outage)(error)
                 failures += 1
+                if failures == 1:
+                    self._report_outage(operation, error)
                 # Others may succeed meanwhile, where the service fails at this call only.
                 if failures > self._policy.limit or not await self._wait_in_outage(attempt):
                     raise ConnectionError(
@@ -413,6 +418,19 @@ class StreamClient:
             else:
                 self._policy.succeeded()
                 return answer
+
+    def _report_outage(self, operation: str, error: BaseException) -> None:
+        now = asyncio.get_running_loop().time()
+        if now < self._next_report:
+            return
+        self._next_report = now + REPORT_PAUSE
+        log.warning(
+            "%s of %s: the service cannot be reached, and is tried again up to %d times: %s",
+            operation,
+            self._name,
+            self._policy.limit,
+            error,
+        )
 
     async def call_once(self, operation: str, request: Mapping[str, object]) -> dict[str, Any]:
         """Call the service one time.
