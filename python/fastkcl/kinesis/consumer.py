@@ -44,7 +44,7 @@ from fastkcl.kinesis.delivery import (
     ItemDelivery,
     RecordError,
 )
-from fastkcl.kinesis.exceptions import UnacknowledgedError, ValidationError
+from fastkcl.kinesis.exceptions import UnacknowledgedError, ValidationError, described
 from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, OnDataLoss, ShardReader
 from fastkcl.kinesis.holders import Holders
 from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
@@ -570,7 +570,7 @@ class Consumer:
                 try:
                     await self._stream.commit(reader, capped.place)
                 except Exception as error:
-                    log.warning("%s: %s is not written: %r", shard_id, capped.place, error)
+                    log.warning("%s: %s is not written: %s", shard_id, capped.place, described(error))
                     first = first or error
                     continue
                 if reader.lost:

@@ -23,7 +23,13 @@ __all__ = [
     "StreamStatusInvalid",
     "UnknownException",
     "ValidationError",
+    "described",
 ]
+
+
+def described(error: BaseException) -> str:
+    """Class and message of an error, for the log; the repr of redis' errors has neither server nor cause."""
+    return f"{type(error).__name__}({str(error)!r})"
 
 
 class ValidationError(ValueError):

@@ -44,6 +44,7 @@ from fastkcl.kinesis.exceptions import (
     CheckpointTableError,
     StreamDoesNotExist,
     ValidationError,
+    described,
 )
 from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, FetchOptions, FetchPolicy, Next, OnDataLoss, ShardReader, Start
 from fastkcl.kinesis.metrics import MetricsCollector, MetricType
@@ -253,10 +254,15 @@ class StreamReader:
                 self._count_error("", error)
                 step = policy.failed(Failure.DENIED if failure_of(error) is Failure.DENIED else Failure.OTHER)
                 if step.next is Next.GIVE_UP or _lasts(error):
-                    log.error("%s: looking for shards has stopped: %r", self._client.stream_name, error)
+                    log.error("%s: looking for shards has stopped: %s", self._client.stream_name, described(error))
                     self._on_failure(self._failed(None, error))
                     return
-                log.warning("%s: looking for shards, again in %g s: %r", self._client.stream_name, step.pause, error)
+                log.warning(
+                    "%s: looking for shards, again in %g s: %s",
+                    self._client.stream_name,
+                    step.pause,
+                    described(error),
+                )
                 await asyncio.sleep(step.pause)
                 continue
             policy.succeeded()

@@ -16,6 +16,7 @@ from typing import NoReturn
 from fastkcl._core import Position, RecordBatch
 from fastkcl.backoff import doubled
 from fastkcl.kinesis.checkpoints.base import Place
+from fastkcl.kinesis.exceptions import described
 from fastkcl.kinesis.fetch import ShardReader
 from fastkcl.processing.errors import LocalProtocolError
 
@@ -103,7 +104,7 @@ class ShardHost:
             try:
                 self._commit(place)
             except Exception as error:
-                log.warning("%s: %s is not written: %r", self._reader.shard_id, place, error)
+                log.warning("%s: %s is not written: %s", self._reader.shard_id, place, described(error))
                 return "KinesisClientLibDependencyException"
             if self._reader.lost:
                 return "ShutdownException"

@@ -97,7 +97,7 @@ class Guard:
         calls = (asyncio.wait_for(renewer.renew(key), self._timeout) for key in late)
         for key, error in zip(late, await asyncio.gather(*calls, return_exceptions=True), strict=True):
             if isinstance(error, Exception):
-                log.warning("%s: %s is not renewed: %r", self._name, key, error)
+                log.warning("%s: %s is not renewed: %s(%r)", self._name, key, type(error).__name__, str(error))
 
     async def _disconnect(self, renewer: Renewer) -> None:
         try:

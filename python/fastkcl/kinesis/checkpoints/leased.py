@@ -38,7 +38,7 @@ from uuid import uuid4
 
 from fastkcl.kinesis.bounds import within
 from fastkcl.kinesis.checkpoints.base import SHARD_END, BaseCheckPointer, Place
-from fastkcl.kinesis.exceptions import CheckpointFlushError, CheckpointOwnershipConflict, ValidationError
+from fastkcl.kinesis.exceptions import CheckpointFlushError, CheckpointOwnershipConflict, ValidationError, described
 from fastkcl.leases import Keeper, Lease, Rules, Take, Why
 from fastkcl.leases.guard import Guard
 
@@ -237,7 +237,9 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         except Exception as error:
             if not self._leases:
                 raise
-            log.warning("%s: no look at the group's leases, the next one tries again: %r", self.get_ref(), error)
+            log.warning(
+                "%s: no look at the group's leases, the next one tries again: %s", self.get_ref(), described(error)
+            )
             self._shares = {}
             return False
         if leases is None:
@@ -479,7 +481,9 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         except CheckpointOwnershipConflict:
             pass  # it is lost, and the log says so
         except Exception as error:
-            log.warning("%s: heartbeat of %s failed, the next one tries again: %r", self.get_ref(), shard_id, error)
+            log.warning(
+                "%s: heartbeat of %s failed, the next one tries again: %s", self.get_ref(), shard_id, described(error)
+            )
 
 
 class _OfGuard:
