@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo test test-rust test-python test-system test-long test-paths test-neon test-asan fuzz fuzz-quick bench bench-codec bench-quick lint format wheel sdist clean
+.PHONY: demo test test-rust test-python test-system test-long test-paths test-neon test-asan fuzz fuzz-quick fuzz-build bench bench-codec bench-quick lint format wheel sdist clean
 
 # The dependencies, and a first build of the extension.
 $(VENV)/.installed: pyproject.toml tests/plugin/pyproject.toml tests/plugin/fastkcl_cases.py
@@ -67,11 +67,13 @@ FUZZ_TARGETS := line base64 framing frames get_records kpl markers paths finish 
 FUZZ_SECONDS ?= 3600
 FUZZ_JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 fuzz-quick: FUZZ_SECONDS = 60
-fuzz fuzz-quick:
-	command -v cargo-fuzz >/dev/null || cargo install --quiet --locked --version 0.13.2 cargo-fuzz
+fuzz fuzz-quick: fuzz-build
 	$(PYTHON) tools/fuzz_seeds.py target/fuzz/seeds
-	RUSTC_BOOTSTRAP=1 cargo fuzz build --fuzz-dir rust/fuzz --target-dir target/fuzz
 	$(MAKE) --jobs=$(FUZZ_JOBS) --output-sync=target FUZZ_SECONDS=$(FUZZ_SECONDS) $(FUZZ_TARGETS:%=fuzz-target-%)
+
+fuzz-build:
+	command -v cargo-fuzz >/dev/null || cargo install --quiet --locked --version 0.13.2 cargo-fuzz
+	RUSTC_BOOTSTRAP=1 cargo fuzz build --fuzz-dir rust/fuzz --target-dir target/fuzz
 
 fuzz-target-%:
 	mkdir -p target/fuzz/corpus/$* target/fuzz/artifacts/$*
@@ -87,7 +89,7 @@ test-python: $(VENV)/.built
 
 # What has to die, hang or last: real daemons of KCL 3, 1.15 and 1.7 between local AWS and children of all kinds, chaos,
 # streaming queries. Needs Maven for the jars of KCL 1, once; a Java of the machine's own is needed by Maven alone.
-test-system: WORKERS = 5
+test-system: WORKERS = 6
 test-system: $(VENV)/.built
 	$(BIN)/python -c 'from fastkcl.daemon.jars import *; [find_jars(one, environ={}) for one in VERSIONS if one.is_1]'
 	$(PYTEST) -m 'system and not long' tests/system
