@@ -207,7 +207,9 @@ def test_an_outage_that_does_not_end() -> None:
     assert isinstance(caught.value.__cause__, EndpointConnectionError)
 
 
-def test_an_outage_is_reported_at_once_and_once(own_aws: LocalAws, orders: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_is_reported_at_once_and_once(
+    own_aws: LocalAws, orders: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def use(client: StreamClient) -> None:
         own_aws.faults(Fault("DescribeStream", "InternalFailure", times=20))
         calls = [asyncio.create_task(client.describe()) for _ in range(10)]

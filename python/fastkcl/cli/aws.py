@@ -19,7 +19,7 @@ _LOCAL_REGION = "us-east-1"
 _ATTEMPTS = 10
 """Of a call, with botocore's pauses between them: about a minute of an outage."""
 _CONNECT_SECONDS = 4.0
-"""For the first connection. An outage at the start is a wrong address more often than an outage, and repeats nothing."""
+"""For the first connection: an outage at the start is a wrong address more often, so nothing is tried again."""
 
 
 def kinesis_client(endpoint_url: str | None, region: str | None, service: str = "kinesis") -> Any:  # noqa: ANN401 - boto3 has no types
