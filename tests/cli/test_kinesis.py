@@ -121,7 +121,9 @@ def test_a_stream_that_is_not_there(aws: LocalAws) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("args", [["list"], ["tail", "s"], ["put", "s", "1"], ["groups", "describe", "g", "s", "-c", "kcl"]])
+@pytest.mark.parametrize(
+    "args", [["list"], ["tail", "s"], ["put", "s", "1"], ["groups", "describe", "g", "s", "-c", "kcl"]]
+)
 def test_a_service_that_is_not_there(args: list[str]) -> None:
     """botocore's attempts took 37 s, and the client's 70 s."""
     command = [*COMMAND, "--endpoint-url", "http://127.0.0.1:9", *args]
@@ -145,7 +147,12 @@ def test_an_address_that_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_proxy_reaches_what_this_machine_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    for name, value in {
+        "HTTP_PROXY": "http://127.0.0.1:9",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+    }.items():
+        monkeypatch.setenv(name, value)
     cli_aws.kinesis_client("http://kinesis.invalid", "eu-west-1")
 
 

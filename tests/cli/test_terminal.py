@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from fastkcl import _core
+from fastkcl.local_aws import LocalAws
 from paths import PROGRAMS, ROOT
 from waiting import wait_until, wait_until_gone
 
@@ -113,15 +114,15 @@ def folder(tmp_path: Path) -> Path:
         ["dkb", "run", "pipeline.toml"],
         ["dkb", "run", "wrong.toml"],
         ["bench", "--payloads", f"no {ODD}"],
-        ["kinesis", "--endpoint-url", "http://127.0.0.1:1", "--region", "us-east-1", "put", ODD, ODD],
+        ["kinesis", "--endpoint-url", "AWS", "--region", "us-east-1", "put", ODD, ODD],
         ["put", "s", "--input", f"no {ODD}"],
         ["local-aws", "--state", f"no/{ODD}"],
         ["run", f"no {ODD}.py"],
     ],
     ids=lambda arguments: " ".join(arguments).replace(ODD, "ODD")[:60],
 )
-def test_nothing_from_outside_controls_a_terminal(folder: Path, arguments: list[str]) -> None:
-    text = on_a_terminal([*FASTKCL, *arguments], folder)
+def test_nothing_from_outside_controls_a_terminal(folder: Path, arguments: list[str], aws: LocalAws) -> None:
+    text = on_a_terminal([*FASTKCL, *(aws.url if argument == "AWS" else argument for argument in arguments)], folder)
     assert [char for char in text if ord(char) < 32 and char not in "\r\n\t"] == []
     assert [char for char in text if 0x7F <= ord(char) < 0xA0] == []
     assert "\u202e" not in text
