@@ -17,7 +17,7 @@ import pytest
 from fastkcl import CheckpointError, ConfigurationError, Position, RecordBatch
 from fastkcl.spark import SparkProcessor, WriteContext
 from fastkcl.spark.processor import DEFAULT_MAX_TABLE_BYTES
-from fastkcl.spark.settings import MAX_CONNECT_BYTES
+from fastkcl.spark.server.settings import MAX_CONNECT_BYTES
 from fastkcl.spark.sinks import DeltaSink, ParquetSink, Shard, SinkError, storage
 from fastkcl.spark.sinks import delta as delta_module
 from paths import PROGRAMS

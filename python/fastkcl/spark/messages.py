@@ -33,8 +33,8 @@ from fastkcl.spark.processor import (
     DEFAULT_MAX_TABLE_BYTES,
 )
 from fastkcl.spark.progress import WriteProgress
-from fastkcl.spark.session import DEFAULT_RECONNECT_TIMEOUT, Session
-from fastkcl.spark.settings import MAX_CONNECT_BYTES
+from fastkcl.spark.server.session import DEFAULT_RECONNECT_TIMEOUT, Session
+from fastkcl.spark.server.settings import MAX_CONNECT_BYTES
 from fastkcl.spark.sinks.base import WriteCancelledError
 from fastkcl.stdio.log import logger
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from fastkcl.spark.session import Spark
+    from fastkcl.spark.server.session import Spark
     from fastkcl.spark.sinks.base import Frame
 
 __all__ = ["MessageContext", "MessageRows", "MessageSink", "MessageWriter"]

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 from fastkcl import ConfigurationError, RecordBatch
 from fastkcl._core import CANONICAL_COLUMNS, PayloadReader
 from fastkcl.spark.frame import data_frame
-from fastkcl.spark.settings import without_frames
+from fastkcl.spark.server.settings import without_frames
 
 if TYPE_CHECKING:
     import pyarrow as pa

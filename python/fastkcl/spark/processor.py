@@ -60,8 +60,8 @@ from fastkcl.processing.processor import refuse_deferred, refuse_deferred_result
 from fastkcl.spark.buffer import BatchBuffer, Run
 from fastkcl.spark.payload import OpenedRows, Payloads
 from fastkcl.spark.progress import WriteProgress
-from fastkcl.spark.session import DEFAULT_RECONNECT_TIMEOUT, Session
-from fastkcl.spark.settings import MAX_CONNECT_BYTES
+from fastkcl.spark.server.session import DEFAULT_RECONNECT_TIMEOUT, Session
+from fastkcl.spark.server.settings import MAX_CONNECT_BYTES
 from fastkcl.spark.shard_table import ShardTable
 from fastkcl.spark.sinks.base import Shard, SinkError, place
 from fastkcl.spark.sinks.rows import ShardRows
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 
     from fastkcl import Checkpointer, ShardContext
     from fastkcl.spark.payload import Compression, PayloadFormat
-    from fastkcl.spark.session import Spark
+    from fastkcl.spark.server.session import Spark
     from fastkcl.spark.sinks.base import Sink
 
 __all__ = [
@@ -151,7 +151,7 @@ class SparkProcessor(BatchProcessor):
             (`fastkcl.spark.schema.SCHEMA`) and a `WriteContext`, which stores the records before it returns: at least
             once. Either is called in a thread of its own, one call at a time.
         spark: a SparkSession, a function that makes one, ``"sc://host:port"``, ``"shared"``, ``"local[n]"``, or None
-            for FASTKCL_SPARK, SPARK_REMOTE or ``"shared"``; see `fastkcl.spark.session`.
+            for FASTKCL_SPARK, SPARK_REMOTE or ``"shared"``; see `fastkcl.spark.server.session`.
         stream: the stream's name, when ``run(stream=)`` and FASTKCL_STREAM do not tell it.
         max_bytes: write when the batches that are collected keep this many bytes allocated,
         max_records: or when this many records are collected,

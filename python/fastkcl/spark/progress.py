@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from fastkcl.spark.settings import in_one_line
+from fastkcl.spark.server.settings import in_one_line
 from fastkcl.spark.sinks.base import WriteCancelledError
 from fastkcl.stdio.log import logger
 
