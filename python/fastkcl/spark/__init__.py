@@ -10,7 +10,6 @@ Modules, from the protocol to Spark:
 
     processor   the BatchProcessor: which position is durable, when it is checkpointed
     messages    the same for messages without positions, of other protocols: at least once
-    buffer      collects and cuts batches, writes them in a thread; knows no protocol and no Spark
     shard_table how far a sink's table has the shard: what is dropped, what a failed write has stored all the same
     payload     gzip unpacked, JSON objects as typed columns
     sinks       tables that records get into: exactly once, or at least once
@@ -21,9 +20,14 @@ Modules, from the protocol to Spark:
 Importing this imports neither pyspark nor pyarrow: both are needed when the first shard is initialized.
 """
 
+import sys
+
+from fastkcl import write_after as buffer
 from fastkcl.spark.messages import MessageContext, MessageWriter
 from fastkcl.spark.processor import SparkProcessor, WriteContext
 from fastkcl.spark.server.local import LocalSpark
 from fastkcl.spark.server.settings import SparkUnavailableError
 
 __all__ = ["LocalSpark", "MessageContext", "MessageWriter", "SparkProcessor", "SparkUnavailableError", "WriteContext"]
+
+sys.modules[f"{__name__}.buffer"] = buffer  # its path of earlier versions, which the docs named

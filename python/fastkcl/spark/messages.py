@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Final, Protocol, Self, cast
 from fastkcl._core import MessageBatch
 from fastkcl.monitoring import Metrics
 from fastkcl.processing.processor import refuse_deferred, refuse_deferred_result
-from fastkcl.spark.buffer import BatchBuffer, Run, Unordered
 from fastkcl.spark.processor import (
     DEFAULT_HELD_TABLES,
     DEFAULT_MAX_AGE,
@@ -37,6 +36,7 @@ from fastkcl.spark.server.session import DEFAULT_RECONNECT_TIMEOUT, Session
 from fastkcl.spark.server.settings import MAX_CONNECT_BYTES
 from fastkcl.spark.sinks.base import WriteCancelledError
 from fastkcl.stdio.log import logger
+from fastkcl.write_after import BatchBuffer, Run, Unordered
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -57,7 +57,6 @@ from fastkcl._core import DIALECTS
 from fastkcl.monitoring import DEFAULT_REPORT_INTERVAL, Monitor
 from fastkcl.processing.function import DEFAULT_CHECKPOINT_INTERVAL
 from fastkcl.processing.processor import refuse_deferred, refuse_deferred_result
-from fastkcl.spark.buffer import BatchBuffer, Run
 from fastkcl.spark.payload import OpenedRows, Payloads
 from fastkcl.spark.progress import WriteProgress
 from fastkcl.spark.server.session import DEFAULT_RECONNECT_TIMEOUT, Session
@@ -66,6 +65,7 @@ from fastkcl.spark.shard_table import ShardTable
 from fastkcl.spark.sinks.base import Shard, SinkError, place
 from fastkcl.spark.sinks.rows import ShardRows
 from fastkcl.stdio.log import logger
+from fastkcl.write_after import BatchBuffer, Run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,7 +12,7 @@ from fastkcl.stdio.log import logger
 
 if TYPE_CHECKING:
     from fastkcl.monitoring import Metrics
-    from fastkcl.spark.buffer import Batch, BatchBuffer, Run
+    from fastkcl.write_after import Batch, BatchBuffer, Run
 
 __all__ = ["WriteProgress"]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from fastkcl.spark.buffer import BatchBuffer, Run, Unordered
+from fastkcl.write_after import BatchBuffer, Run, Unordered
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import PATIENCE, wait_until, wait_until_gone, wait_until_idle
