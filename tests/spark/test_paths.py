@@ -13,6 +13,7 @@ import pytest
     [
         ("from fastkcl.spark.buffer import BatchBuffer as found", "fastkcl.write_after.BatchBuffer"),
         ("import fastkcl.spark.buffer; found = fastkcl.spark.buffer.Run", "fastkcl.write_after.Run"),
+        ("from fastkcl.spark.sinks.folders import unspelled as found", "fastkcl.tables.folders.unspelled"),
     ],
 )
 def test_an_earlier_path(statement: str, name: str) -> None:

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 import pytest
-from fastkcl.spark.sinks import delta as delta_module
+from fastkcl.tables import delta as delta_module
 from power_cuts import problems, shows, sites
 from sink_helpers import DELTA, PARQUET
 

@@ -34,8 +34,8 @@ from fastkcl.spark.processor import (
 from fastkcl.spark.progress import WriteProgress
 from fastkcl.spark.server.session import DEFAULT_RECONNECT_TIMEOUT, Session
 from fastkcl.spark.server.settings import MAX_CONNECT_BYTES
-from fastkcl.spark.sinks.base import WriteCancelledError
 from fastkcl.stdio.log import logger
+from fastkcl.tables.base import WriteCancelledError
 from fastkcl.write_after import BatchBuffer, Run, Unordered
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from fastkcl.spark.server.session import Spark
-    from fastkcl.spark.sinks.base import Frame
+    from fastkcl.tables.base import Frame
 
 __all__ = ["MessageContext", "MessageRows", "MessageSink", "MessageWriter"]
 

@@ -62,9 +62,9 @@ from fastkcl.spark.progress import WriteProgress
 from fastkcl.spark.server.session import DEFAULT_RECONNECT_TIMEOUT, Session
 from fastkcl.spark.server.settings import MAX_CONNECT_BYTES
 from fastkcl.spark.shard_table import ShardTable
-from fastkcl.spark.sinks.base import Shard, SinkError, place
 from fastkcl.spark.sinks.rows import ShardRows
 from fastkcl.stdio.log import logger
+from fastkcl.tables.base import Shard, SinkError, place
 from fastkcl.write_after import BatchBuffer, Run
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from fastkcl import Checkpointer, ShardContext
     from fastkcl.spark.payload import Compression, PayloadFormat
     from fastkcl.spark.server.session import Spark
-    from fastkcl.spark.sinks.base import Sink
+    from fastkcl.tables.base import Sink
 
 __all__ = [
     "DEFAULT_HELD_TABLES",

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fastkcl.spark.server.settings import in_one_line
-from fastkcl.spark.sinks.base import WriteCancelledError
 from fastkcl.stdio.log import logger
+from fastkcl.tables.base import WriteCancelledError
 
 if TYPE_CHECKING:
     from fastkcl.monitoring import Metrics

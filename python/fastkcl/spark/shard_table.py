@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 
 from fastkcl import Position, RecordBatch
 from fastkcl.spark.server.settings import in_one_line
-from fastkcl.spark.sinks.base import KeepsPositions, Shard, Sink, SinkError, WriteCancelledError, place
 from fastkcl.spark.sinks.rows import ShardRows
 from fastkcl.stdio.log import logger
+from fastkcl.tables.base import KeepsPositions, Shard, Sink, SinkError, WriteCancelledError, place
 
 __all__ = ["ShardTable"]
 

@@ -18,10 +18,13 @@ shard):
 The commit needs no idea of who owns the lease: of two children that continue from the same position one succeeds.
 """
 
-from fastkcl.spark.sinks.base import Frame, Rows, Shard, Sink, SinkError, WriteCancelledError
-from fastkcl.spark.sinks.delta import DeltaSink
-from fastkcl.spark.sinks.parquet import ParquetSink
+import sys
+
 from fastkcl.spark.sinks.table import TableSink
+from fastkcl.tables import folders
+from fastkcl.tables.base import Frame, Rows, Shard, Sink, SinkError, WriteCancelledError
+from fastkcl.tables.delta import DeltaSink
+from fastkcl.tables.parquet import ParquetSink
 
 __all__ = [
     "DeltaSink",
@@ -34,3 +37,5 @@ __all__ = [
     "TableSink",
     "WriteCancelledError",
 ]
+
+sys.modules[f"{__name__}.folders"] = folders  # its path of earlier versions, which the docs named

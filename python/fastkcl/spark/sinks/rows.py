@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from fastkcl import Position, RecordBatch
-from fastkcl.spark.sinks.base import WriteCancelledError
+from fastkcl.tables.base import WriteCancelledError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -31,7 +31,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from fastkcl import Position
-from fastkcl.spark.sinks.base import Frame, Rows, Shard, SinkError, Transform
+from fastkcl.tables.base import Frame, Rows, Shard, SinkError, Transform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -39,9 +39,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastkcl import Position
-from fastkcl.spark.sinks import storage
-from fastkcl.spark.sinks.base import RECOVERY, Rows, Shard, SinkError, Transform, parse_json
-from fastkcl.spark.sinks.folders import (
+from fastkcl.stdio.log import logger
+from fastkcl.tables import storage
+from fastkcl.tables.base import RECOVERY, Rows, Shard, SinkError, Transform, parse_json
+from fastkcl.tables.folders import (
     check_names,
     data_folder,
     local_folder,
@@ -51,8 +52,7 @@ from fastkcl.spark.sinks.folders import (
     shard_folders,
     unspelled,
 )
-from fastkcl.spark.sinks.given_up import give_up, given_up
-from fastkcl.stdio.log import logger
+from fastkcl.tables.given_up import give_up, given_up
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

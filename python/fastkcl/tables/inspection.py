@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from fastkcl import Position
-from fastkcl.spark.sinks import storage
-from fastkcl.spark.sinks.base import Shard, SinkError, parse_json, place
-from fastkcl.spark.sinks.delta_log import (
+from fastkcl.tables import storage
+from fastkcl.tables.base import Shard, SinkError, parse_json, place
+from fastkcl.tables.delta_log import (
     ASIDE,
     checkpoint_damage,
     entry,
@@ -37,13 +37,13 @@ from fastkcl.spark.sinks.delta_log import (
     newest_checkpoint,
     no_files,
 )
-from fastkcl.spark.sinks.folders import parse_position, shard_folders
-from fastkcl.spark.sinks.given_up import given_up
+from fastkcl.tables.folders import parse_position, shard_folders
+from fastkcl.tables.given_up import given_up
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fastkcl.spark.sinks.parquet import Commit
+    from fastkcl.tables.parquet import Commit
 
 __all__ = ["Doubles", "ShardState", "TableState", "inspect_table", "span"]
 
@@ -153,8 +153,8 @@ def inspect_table(path: str | os.PathLike[str]) -> TableState:
 
 
 def _inspect_parquet(root: Path) -> TableState:
-    from fastkcl.spark.sinks.folders import data_folder
-    from fastkcl.spark.sinks.parquet import read_id, shards
+    from fastkcl.tables.folders import data_folder
+    from fastkcl.tables.parquet import read_id, shards
 
     damage = list(_linked_folders(root))
     try:
@@ -193,8 +193,8 @@ def _linked_folders(root: Path) -> Iterator[str]:
 
 
 def _inspect_parquet_shard(root: Path, shard: Shard, folders: str, visible: set[str]) -> ShardState:
-    from fastkcl.spark.sinks.parquet import check_staging
-    from fastkcl.spark.sinks.parquet import commits as commits_of
+    from fastkcl.tables.parquet import check_staging
+    from fastkcl.tables.parquet import commits as commits_of
 
     state = ShardState(shard.stream, shard.shard_id)
     _check_beside(root, folders, state)
@@ -294,7 +294,7 @@ def _inspect_delta_log(root: Path, shown: Path, damage: list[str]) -> TableState
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
-    from fastkcl.spark.sinks.delta import position
+    from fastkcl.tables.delta import position
 
     try:
         table = DeltaTable(shown)

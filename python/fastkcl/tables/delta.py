@@ -44,9 +44,10 @@ from urllib.parse import quote
 
 from fastkcl import Position
 from fastkcl._core import __version__
-from fastkcl.spark.sinks import storage
-from fastkcl.spark.sinks.base import RECOVERY, Rows, Shard, SinkError, Transform
-from fastkcl.spark.sinks.delta_log import (
+from fastkcl.stdio.log import logger
+from fastkcl.tables import storage
+from fastkcl.tables.base import RECOVERY, Rows, Shard, SinkError, Transform
+from fastkcl.tables.delta_log import (
     ASIDE,
     LAST_CHECKPOINT,
     entry,
@@ -58,9 +59,8 @@ from fastkcl.spark.sinks.delta_log import (
     set_damage_aside,
     versions,
 )
-from fastkcl.spark.sinks.folders import check_names, data_folder, local_folder, position_text, quoted, shard_folders
-from fastkcl.spark.sinks.given_up import give_up, given_up
-from fastkcl.stdio.log import logger
+from fastkcl.tables.folders import check_names, data_folder, local_folder, position_text, quoted, shard_folders
+from fastkcl.tables.given_up import give_up, given_up
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Schema
