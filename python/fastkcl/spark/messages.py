@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from fastkcl.spark.server.session import Spark
-    from fastkcl.tables.base import Frame
+    from fastkcl.spark.sinks.sink import Frame
 
 __all__ = ["MessageContext", "MessageRows", "MessageSink", "MessageWriter"]
 

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from fastkcl import Checkpointer, ShardContext
     from fastkcl.spark.payload import Compression, PayloadFormat
     from fastkcl.spark.server.session import Spark
-    from fastkcl.tables.base import Sink
+    from fastkcl.spark.sinks.sink import Sink
 
 __all__ = [
     "DEFAULT_HELD_TABLES",

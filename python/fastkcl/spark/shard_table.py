@@ -16,8 +16,9 @@ from collections.abc import Callable, Sequence
 from fastkcl import Position, RecordBatch
 from fastkcl.spark.server.settings import in_one_line
 from fastkcl.spark.sinks.rows import ShardRows
+from fastkcl.spark.sinks.sink import Sink
 from fastkcl.stdio.log import logger
-from fastkcl.tables.base import KeepsPositions, Shard, Sink, SinkError, WriteCancelledError, place
+from fastkcl.tables.base import KeepsPositions, Shard, SinkError, WriteCancelledError, place
 
 __all__ = ["ShardTable"]
 

@@ -1,34 +1,26 @@
-"""What a sink is, and what it is given."""
+"""What a table is given, and its errors."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from fastkcl import Position
 
 __all__ = [
     "RECOVERY",
-    "Frame",
+    "Files",
     "KeepsPositions",
     "Rows",
     "Shard",
-    "Sink",
     "SinkError",
-    "Transform",
     "WriteCancelledError",
     "parse_json",
     "place",
 ]
-
-Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
-"""What a user makes of the DataFrame in the canonical schema before it is written."""
-
 
 RECOVERY = "docs/recovery.md says what to do"
 """The end of an error that a table's damage is the reason of."""
@@ -50,21 +42,7 @@ class Shard:
     shard_id: str
 
 
-class Frame(Protocol):
-    """Rows to be written, not empty."""
-
-    def data_frame(self, session: SparkSession) -> DataFrame:
-        """The rows; those of a shard in the canonical schema (`fastkcl.spark.schema.SCHEMA`)."""
-
-    def check_wanted(self) -> None:
-        """To be called right before the atomic step.
-
-        Raises:
-            WriteCancelledError: it must not be taken, as nobody wants the rows any more.
-        """
-
-
-class Rows(Frame, Protocol):
+class Rows(Protocol):
     """A contiguous run of a shard's records, not empty."""
 
     @property
@@ -75,43 +53,25 @@ class Rows(Frame, Protocol):
     def last_position(self) -> Position:
         """Of the last record."""
 
-    def behind(self, position: Position) -> Rows | None:
+    def behind(self, position: Position) -> Self | None:
         """The records behind a position, None if there are none."""
 
-
-class Sink(Protocol):
-    """A table, for the shard that it was opened for.
-
-    A record is there exactly once if `open` tells the position up to which the table has the shard, and `write` moves
-    it on in the same atomic step in which the rows become visible. Without a position it is there at least once.
-    One with a position is `KeepsPositions` as well.
-    """
-
-    def open(self, shard: Shard) -> Position | None:
-        """Begin with a shard: finish what a death has interrupted.
-
-        It is called again after a write that has raised, for the same shard: was it committed before that?
-
-        Returns:
-            The position up to which the table has the shard's records; None if it has none, or nobody knows.
+    def check_wanted(self) -> None:
+        """To be called right before the atomic step.
 
         Raises:
-            SinkError: the table is damaged.
-            OSError: it cannot be read or written.
+            WriteCancelledError: it must not be taken, as nobody wants the rows any more.
         """
 
-    def write(self, rows: Rows, session: SparkSession) -> Position:
-        """Make rows durable. What the table has of them already is dropped.
 
-        Returns:
-            The position up to which the table has the shard's records now, at least the last one's of `rows`.
+class Files(Protocol):
+    """Rows on their way into Parquet files."""
 
-        Raises:
-            SinkError: the table is damaged.
-            WriteCancelledError: the rows are not wanted any more; nothing of them is durable.
-            Exception: what Spark raised. Nothing of `rows` is durable then, or all of it is: write again. Without a
-                position, a part can be, and is there twice after that.
-        """
+    def columns(self) -> list[Any]:
+        """Their columns, each as the JSON of a Delta table's schema has it, which is Spark's."""
+
+    def write(self, folder: Path) -> None:
+        """Write the rows into a folder, which is not there yet."""
 
 
 @runtime_checkable

@@ -5,7 +5,7 @@
     TableSink     a table of Spark's catalog at least once, with the columns to find doubles by
 
 A sink serves one shard at a time. `SparkProcessor` opens it when the shard is initialized, gives it one contiguous run
-of rows after another, and checkpoints what the sink says is durable. The shape of that is `base.Sink`.
+of rows after another, and checkpoints what the sink says is durable. The shape of that is `sink.Sink`.
 
 How a record gets into one of the first two exactly once (a child can die at any point, and two can believe they own one
 shard):
@@ -20,11 +20,11 @@ The commit needs no idea of who owns the lease: of two children that continue fr
 
 import sys
 
+from fastkcl.spark.sinks.files import DeltaSink, ParquetSink
+from fastkcl.spark.sinks.sink import Frame, Rows, Sink
 from fastkcl.spark.sinks.table import TableSink
 from fastkcl.tables import folders
-from fastkcl.tables.base import Frame, Rows, Shard, Sink, SinkError, WriteCancelledError
-from fastkcl.tables.delta import DeltaSink
-from fastkcl.tables.parquet import ParquetSink
+from fastkcl.tables.base import Shard, SinkError, WriteCancelledError
 
 __all__ = [
     "DeltaSink",
