@@ -32,7 +32,7 @@ from fastkcl.spark.schema import SCHEMA
 from fastkcl.spark.sinks import SinkError
 from fastkcl.tables import delta as delta_module
 from fastkcl.tables import storage
-from fastkcl.tables.inspection import inspect_table
+from fastkcl.tables.formats import inspect_table
 from sink_helpers import DELTA, SHARD, FakeSession, FakeWriter, Kind, records_of, rows
 
 SESSION: Any = FakeSession()

@@ -24,7 +24,7 @@ from fastkcl.spark.sinks.rows import ShardRows
 from fastkcl.tables import delta as delta_module
 from fastkcl.tables import storage
 from fastkcl.tables.delta import position, shards
-from fastkcl.tables.inspection import inspect_table
+from fastkcl.tables.formats import inspect_table
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,

@@ -17,7 +17,7 @@ from fastkcl import Position
 from fastkcl.spark.sinks import ParquetSink, Shard, SinkError
 from fastkcl.tables import storage
 from fastkcl.tables.folders import spelled, unspelled
-from fastkcl.tables.inspection import inspect_table
+from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.parquet import commits, shards
 from sink_helpers import NO_FILES, PARQUET, SHARD, FakeSession, FakeWriter, Mortals, batch, race, rows, stored
 

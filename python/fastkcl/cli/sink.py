@@ -61,7 +61,7 @@ def inspect(ctx: click.Context, /, path: Path, as_json: bool) -> None:
     Exits with 0 if all is well, 1 if not, 2 if PATH is no table of a sink or cannot be read.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
     from fastkcl.tables.base import SinkError
-    from fastkcl.tables.inspection import inspect_table
+    from fastkcl.tables.formats import inspect_table
 
     try:
         table = inspect_table(path)

@@ -3,7 +3,8 @@
     appender    what any format does: rows are appended after the position
     parquet     files in a folder, a commit file for each run
     delta       a Delta table; delta_log looks through its log
-    inspection  what a table of either holds of each shard, for `fastkcl sink inspect`
+    inspection  what a table holds of each shard, as the one beside each format finds it
+    formats     which of these a folder has, for `fastkcl sink inspect`
     base        what a table is given, and its errors
     folders     names of streams, shards and positions in paths
     given_up    up to where records have been given up

@@ -16,46 +16,30 @@ Rules: no Spark here, and pyarrow and deltalake only when a table is inspected.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, NamedTuple
 
 from fastkcl import Position
 from fastkcl.tables import storage
-from fastkcl.tables.base import Shard, SinkError, parse_json, place
-from fastkcl.tables.delta_log import (
-    ASIDE,
-    checkpoint_damage,
-    entry,
-    log_damage,
-    log_folder,
-    newest_checkpoint,
-    no_files,
-)
-from fastkcl.tables.folders import parse_position, shard_folders
+from fastkcl.tables.base import SinkError, place
 from fastkcl.tables.given_up import given_up
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fastkcl.tables.parquet import Commit
+__all__ = ["NO_POSITIONS", "Doubles", "ShardState", "TableState", "check_note", "check_rows", "span"]
 
-__all__ = ["Doubles", "ShardState", "TableState", "inspect_table", "span"]
-
-_NUMBER, _SUB = "sequenceNumber", "subSequenceNumber"
-_BATCH_ROWS = 65_536
-_EXAMPLES = 3
-_COMMITS, _DELTA_LOG = "_commits", "_delta_log"
-_NO_POSITIONS = (
+NO_POSITIONS = (
     "a TableSink keeps no position and may store a record twice: look for doubles by stream, shard, sequenceNumber and"
     " subSequenceNumber"
 )
-_REWRITTEN = -1  # in place of a commit
+"""Said of a table that no sink with positions has written."""
+_NUMBER, _SUB = "sequenceNumber", "subSequenceNumber"
+_BATCH_ROWS = 65_536
+_EXAMPLES = 3
 _NO_SUB = -1  # legacy: no sub-sequence number
 
 
@@ -128,298 +112,12 @@ class TableState:
         return not (self.unknown or self.damage) and all(shard.ok for shard in self.shards)
 
 
-def inspect_table(path: str | os.PathLike[str]) -> TableState:
-    """Look into a table.
-
-    Raises:
-        SinkError: `path` is no table of a sink.
-        OSError: it cannot be read.
-        ModuleNotFoundError: pyarrow is missing.
-    """
-    import pyarrow.parquet  # noqa: F401 - before any work
-
-    root = Path(path)
-    if storage.status(root / _COMMITS) is not None:
-        return _inspect_parquet(root)
-    if storage.status(root / _DELTA_LOG) is not None:
-        return _inspect_delta(root)
-    raise SinkError(
-        f"{root}: no table of a sink; it has neither a folder {_COMMITS} (ParquetSink) nor {_DELTA_LOG} (DeltaSink);"
-        f" {_NO_POSITIONS}"
-    )
-
-
-# Tables of a ParquetSink.
-
-
-def _inspect_parquet(root: Path) -> TableState:
-    from fastkcl.tables.folders import data_folder
-    from fastkcl.tables.parquet import read_id, shards
-
-    damage = list(_linked_folders(root))
-    try:
-        read_id(root)
-    except SinkError as error:
-        damage.append(str(error))
-    # Before the commits, so that nothing is seen here whose commit is not seen below.
-    visible: dict[str, set[str]] = {}
-    for name in _visible_files(root):
-        visible.setdefault("/".join(name.split("/")[:2]), set()).add(name)
-    states = tuple(
-        _inspect_parquet_shard(root, shard, folders, visible.pop(data_folder(folders), set()))
-        for shard, folders in shards(root).items()
-    )
-    return TableState(str(root), "ParquetSink", states, tuple(sorted(set().union(*visible.values()))), tuple(damage))
-
-
-def _visible_files(root: Path) -> Iterator[str]:
-    """The files that Spark and Arrow read, from the table's folder on."""
-
-    def fail(error: OSError) -> None:
-        raise error
-
-    for folder, folders, files in os.walk(root, onerror=fail):
-        folders[:] = [name for name in folders if name[0] not in "_."]
-        yield from (str(Path(folder, name).relative_to(root)) for name in files if name[0] not in "_.")
-
-
-def _linked_folders(root: Path) -> Iterator[str]:
-    """What is wrong with links to folders, which Spark and Arrow follow, and `_visible_files` does not."""
-    for folder, folders, _ in os.walk(root):
-        folders[:] = [name for name in folders if name[0] not in "_."]
-        for path in (Path(folder, name) for name in folders):
-            if path.is_symlink():
-                yield f"{path}: leads elsewhere, which readers follow and this does not: make it a folder"
-
-
-def _inspect_parquet_shard(root: Path, shard: Shard, folders: str, visible: set[str]) -> ShardState:
-    from fastkcl.tables.parquet import check_staging
-    from fastkcl.tables.parquet import commits as commits_of
-
-    state = ShardState(shard.stream, shard.shard_id)
-    _check_beside(root, folders, state)
-    try:
-        check_staging(root, folders)
-    except SinkError as error:
-        state.damage.append(str(error))
-    try:
-        commits = commits_of(root, folders)
-    except SinkError as error:
-        state.damage.append(str(error))
-        return state
-    state.commits = len(commits)
-    state.records = sum(commit.rows for commit in commits)
-    state.position = commits[-1].upto if commits else None
-    _check_chain([(commit.after, commit.upto) for commit in commits], state)
-    units: list[list[str]] = []
-    named: set[str] = set()
-    for commit in commits:
-        published = commit.published(folders)
-        units.append([name for name in _check_files(root, commit, published, state) if name not in named])
-        named.update(published)
-    for after, upto in state.unpublished:
-        if upto != state.position:  # whoever made the next commit had published this one
-            state.damage.append(f"the commit {span(after, upto)} is not published, nor the last: no writer will do it")
-    state.unknown = sorted(visible - named)
-    units += [[name] for name in state.unknown]
-    _check_rows(root, list(enumerate(units)), state)
-    return state
-
-
-def _check_beside(root: Path, folders: str, state: ShardState) -> None:
+def check_note(root: Path, folders: str, state: ShardState) -> None:
     """See that the note of what was given up can be read, which the next writer may need."""
     try:
         given_up(root, folders)
     except (SinkError, OSError) as error:
         state.damage.append(str(error))
-
-
-def _check_chain(commits: Sequence[tuple[Position | None, Position]], state: ShardState) -> None:
-    ends = {upto for _, upto in commits}
-    befores: set[Position | None] = set()
-    for after, upto in commits:
-        # What passes all three is one chain from the start.
-        if after is not None and after not in ends:
-            state.gaps.append((after, upto))
-        if after is not None and upto <= after:
-            state.damage.append(f"the commit {span(after, upto)} ends before it begins")
-        if after in befores:
-            state.damage.append(f"the commit {span(after, upto)} is not the only one that begins there")
-        befores.add(after)
-
-
-def _check_files(root: Path, commit: Commit, published: Sequence[str], state: ShardState) -> list[str]:
-    """The files of a commit that readers see."""
-    seen, waiting = [], False
-    for name, target in zip(commit.files, published, strict=True):
-        try:
-            if storage.file_status(root / target) is not None:
-                seen.append(target)
-            elif storage.file_status(root / commit.staging / name) is not None:
-                waiting = True
-            elif storage.file_status(root / target) is not None:  # published since the first look
-                seen.append(target)
-            else:
-                state.missing.append(target)
-        except SinkError as error:
-            state.damage.append(str(error))
-    if waiting:
-        state.unpublished.append((commit.after, commit.upto))
-    return seen
-
-
-# Tables of a DeltaSink.
-
-
-def _inspect_delta(root: Path) -> TableState:
-    log = log_folder(root)
-    damage = log_damage(log)
-    checkpoints = checkpoint_damage(log)
-    damage += [f"{path}: a damaged checkpoint: {why}" for path, why in checkpoints]
-    if (aside := root / ASIDE).is_symlink():
-        damage.append(f"{aside}: leads elsewhere, so that no checkpoint is made: make it a folder")
-    with tempfile.TemporaryDirectory(prefix="fastkcl-") as folder:
-        shown = root
-        without = {path.name for path in (*(path for path, _ in checkpoints), *no_files(log))}
-        if without:  # as the next writer opens it
-            shown = Path(folder)
-            log_folder(shown).mkdir()
-            for name in set(storage.names(log)) - without:
-                (log_folder(shown) / name).symlink_to(log.absolute() / name)
-        return _inspect_delta_log(root, shown, damage)
-
-
-def _inspect_delta_log(root: Path, shown: Path, damage: list[str]) -> TableState:
-    import pyarrow as pa
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
-    from fastkcl.tables.delta import position
-
-    try:
-        table = DeltaTable(shown)
-        if table.metadata().partition_columns != ["stream", "shard"]:
-            raise SinkError(
-                f"{root}: a Delta table, but none of a DeltaSink: it is not partitioned by stream and shard;"
-                f" {_NO_POSITIONS}"
-            )
-        actions = pa.table(table.get_add_actions(flatten=True))
-        deletes = "deletionVectors" in (table.protocol().reader_features or ())
-    except DeltaError as error:
-        if damage:
-            return TableState(str(root), "DeltaSink", (), (), tuple(damage))
-        raise SinkError(f"{root}: {str(error).partition(chr(10))[0]}") from error
-    files: dict[Shard, list[str]] = {}
-    unknown = []
-    names = (actions[name].to_pylist() for name in ("path", "partition.stream", "partition.shard"))
-    for name, stream, shard_id in zip(*names, strict=True):
-        if stream is None or shard_id is None:
-            unknown.append(unquote(name))
-        else:
-            files.setdefault(Shard(stream, shard_id), []).append(unquote(name))
-    about: dict[Shard, list[_DeltaCommit]] = {shard: [] for shard in files}
-    log = _delta_log(root, table.version(), damage)
-    for version, info in log.items():
-        if (told := info.get("fastkcl")) is not None:
-            try:
-                commit = _DeltaCommit.of(told)
-            except (KeyError, TypeError, ValueError, OverflowError) as error:
-                damage.append(f"{entry(log_folder(root), version)}: what a DeltaSink says there is damaged: {error!r}")
-            else:
-                about.setdefault(commit.shard, []).append(commit)
-    states = []
-    for shard in sorted(about, key=lambda shard: (shard.stream, shard.shard_id)):
-        state = ShardState(shard.stream, shard.shard_id, all_commits=0 in log, position=position(table, shard))
-        _check_beside(root, shard_folders(shard), state)
-        _check_delta_commits(about[shard], state)
-        _check_delta_files(root, files.get(shard, []), state, deletes=deletes)
-        states.append(state)
-    return TableState(str(root), "DeltaSink", tuple(states), tuple(sorted(unknown)), tuple(damage))
-
-
-class _DeltaCommit(NamedTuple):
-    """What a DeltaSink says of a commit in the log."""
-
-    shard: Shard
-    after: Position | None
-    upto: Position
-    rows: int
-
-    @classmethod
-    def of(cls, told: dict[str, Any]) -> _DeltaCommit:
-        stream, shard_id, after, upto = texts = [told[name] for name in ("stream", "shard", "after", "upto")]
-        if not all(isinstance(text, str) for text in texts) or type(told["rows"]) is not int:
-            raise TypeError(told)
-        end = parse_position(upto)
-        if end is None:
-            raise ValueError("it ends at the start")
-        return cls(Shard(stream, shard_id), parse_position(after), end, told["rows"])
-
-
-def _delta_log(root: Path, last: int, damage: list[str]) -> dict[int, dict[str, Any]]:
-    """What commits say of themselves, by version, as far as the log is left.
-
-    A clean-up that a power cut has interrupted leaves entries before others that are gone: these are not the log any
-    more. deltalake's `history()` counts versions down from the handle's, and begins with commits that are newer than
-    that.
-    """
-    log: dict[int, dict[str, Any]] = {}
-    for path in sorted((root / _DELTA_LOG).glob("*.json")):
-        if not path.stem.isdecimal() or int(path.stem) > last:
-            continue
-        try:
-            text = storage.read(path)
-            if text is None:  # a clean-up
-                continue
-            lines = [parse_json(line) for line in text.splitlines() if line]
-            log[int(path.stem)] = {name: value for line in lines for name, value in line.get("commitInfo", {}).items()}
-        except (SinkError, ValueError, AttributeError) as error:
-            if not any(each.startswith(f"{path}:") for each in damage):
-                raise SinkError(f"{path}: no commit of a Delta table: {error}") from error
-    folder = log_folder(root)
-    checkpoint, _ = newest_checkpoint(folder, storage.names(folder))
-    first = max((version for version in log if version - 1 not in log and version - 1 <= checkpoint), default=0)
-    return {version: info for version, info in log.items() if version >= first}
-
-
-def _check_delta_commits(about: Sequence[_DeltaCommit], state: ShardState) -> None:
-    """Commits as they follow each other in the log."""
-    state.commits = len(about)
-    state.records = sum(commit.rows for commit in about)
-    end: Position | None = None
-    for index, commit in enumerate(about):
-        if commit.after != end and (index > 0 or state.all_commits):
-            state.gaps.append((commit.after, commit.upto))
-        end = commit.upto
-    if about and end != state.position:
-        told = "gone" if state.position is None else place(state.position)
-        state.damage.append(f"the position is {told}, and the last commit ends elsewhere")
-    elif state.position is None:
-        state.damage.append(f"it has no position: no DeltaSink has written its rows; {_NO_POSITIONS}")
-
-
-def _check_delta_files(root: Path, files: Sequence[str], state: ShardState, *, deletes: bool) -> None:
-    units: dict[str, list[str]] = {}
-    there = []
-    for name in sorted(files):
-        if storage.status(root / name) is not None:
-            there.append(name)
-        else:
-            state.missing.append(name)
-    if deletes:
-        state.unkeyed["rows of this table may be deleted by vectors, which are not read here"] = len(there)
-        return
-    rewritten = []
-    for name in there:
-        folder = os.path.dirname(name)  # noqa: PTH120 - there can be very many
-        if os.path.basename(folder).startswith("after-"):  # noqa: PTH119
-            units.setdefault(folder, []).append(name)
-        else:
-            rewritten.append(name)
-    _check_rows(root, [*enumerate(units.values()), *((_REWRITTEN, [name]) for name in rewritten)], state)
-
-
-# For people.
 
 
 def span(after: Position | None, upto: Position) -> str:
@@ -450,7 +148,7 @@ class _Unit(NamedTuple):
     doubles: Doubles
 
 
-def _check_rows(root: Path, units: Sequence[tuple[int, list[str]]], state: ShardState) -> None:
+def check_rows(root: Path, units: Sequence[tuple[int, list[str]]], state: ShardState) -> None:
     """Look through units: each with a number of its commit, which only files that were rewritten have in common."""
     found = []
     for commit, files in units:
