@@ -10,6 +10,7 @@ Modules, from the protocol to Spark:
 
     processor   the BatchProcessor: which position is durable, when it is checkpointed
     messages    the same for messages without positions, of other protocols: at least once
+    writer      one write from top to bottom, of either; in the writer's thread
     shard_table how far a sink's table has the shard: what is dropped, what a failed write has stored all the same
     payload     gzip unpacked, JSON objects as typed columns
     sinks       tables that records get into: exactly once, or at least once

@@ -18,12 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol, Self, cast
 
 from fastkcl._core import MessageBatch
 from fastkcl.monitoring import Metrics
-from fastkcl.processing.processor import refuse_deferred, refuse_deferred_result
+from fastkcl.processing.processor import refuse_deferred
 from fastkcl.spark.processor import (
     DEFAULT_HELD_TABLES,
     DEFAULT_MAX_AGE,
@@ -34,6 +33,7 @@ from fastkcl.spark.processor import (
 from fastkcl.spark.progress import WriteProgress
 from fastkcl.spark.server.session import DEFAULT_RECONNECT_TIMEOUT, Session
 from fastkcl.spark.server.settings import MAX_CONNECT_BYTES
+from fastkcl.spark.writer import FunctionTarget, Target, Writer
 from fastkcl.stdio.log import logger
 from fastkcl.tables.base import WriteCancelledError
 from fastkcl.write_after import BatchBuffer, Run, Unordered
@@ -86,6 +86,7 @@ class MessageRows:
     """
 
     corrupt_payloads = 0
+    millis_behind_latest: int | None = None
 
     def __init__(self, batches: Sequence[MessageBatch], cancelled: Callable[[], bool]) -> None:
         self._batches = tuple(batches)
@@ -156,12 +157,11 @@ class MessageWriter:
         max_held_bytes: int | None = None,
         reconnect_timeout: float = DEFAULT_RECONNECT_TIMEOUT,
     ) -> None:
-        self._sink: MessageSink | None = None
-        self._user_write: Callable[[DataFrame, MessageContext], object] | None = None
+        target: Target[MessageRows]
         if isinstance(sink, type):
             raise TypeError(f"sink must be an instance, not the class: {sink.__name__}(…)")
         if callable(getattr(sink, "append", None)):
-            self._sink = cast("MessageSink", sink)
+            target = _SinkTarget(cast("MessageSink", sink))
         elif hasattr(sink, "write"):
             raise TypeError(
                 f"{type(sink).__name__} goes by the positions of a shard's records, and messages have none: use"
@@ -169,7 +169,7 @@ class MessageWriter:
             )
         elif callable(sink):
             refuse_deferred(sink)
-            self._user_write = sink
+            target = FunctionTarget(sink, self._context)
         else:
             raise TypeError(f"sink must be a sink, or a function of a DataFrame and a MessageContext, not {sink!r}")
         if not 1 <= max_table_bytes <= MAX_CONNECT_BYTES:
@@ -188,7 +188,8 @@ class MessageWriter:
         )
         self.metrics = Metrics({"source": source})
         """Writes, messages and bytes written, failures, what is held; see `fastkcl.monitoring`."""
-        self._progress = WriteProgress(source, self.metrics, self._buffer)
+        progress = WriteProgress(source, self.metrics, self._buffer)
+        self._writer = Writer(target, self._session, progress, lambda: not self._buffer.closed)
 
     def open(self) -> MessageWriter:
         """Open the session now, so that what is wrong fails now; the first write does otherwise.
@@ -249,23 +250,19 @@ class MessageWriter:
 
     def _write(self, run: Run[MessageBatch, None]) -> None:
         """Make a run durable; in the writer's thread."""
-        rows = MessageRows(run.batches, lambda: self._buffer.closed)
-        attempts = count(run.attempt)
+        self._writer.write(run, MessageRows(run.batches, lambda: self._buffer.closed))
 
-        def write(session: SparkSession) -> None:
-            if self._sink is not None:
-                self._sink.append(rows, session)
-                return
-            assert self._user_write is not None
-            context = MessageContext(
-                source=self._source, attempt=next(attempts), rows=run.rows, bytes=rows.nbytes, spark=session
-            )
-            df = rows.data_frame(session)
-            rows.check_wanted()
-            refuse_deferred_result("write", self._user_write(df, context))
+    def _context(self, rows: MessageRows, session: SparkSession, attempt: int) -> MessageContext:
+        return MessageContext(
+            source=self._source, attempt=attempt, rows=rows.num_rows, bytes=rows.nbytes, spark=session
+        )
 
-        def stored() -> MessageRows:
-            self._session.call(write, lambda: not self._buffer.closed)
-            return rows
 
-        self._progress.write(run, stored)
+class _SinkTarget(Target[MessageRows]):
+    """A sink of messages."""
+
+    def __init__(self, sink: MessageSink) -> None:
+        self._sink = sink
+
+    def store(self, rows: MessageRows, session: SparkSession, attempt: int) -> None:
+        self._sink.append(rows, session)

@@ -49,20 +49,20 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import TYPE_CHECKING, Final, cast
 
 from fastkcl import BatchProcessor, CheckpointError, ConfigurationError, Position, RecordBatch
 from fastkcl._core import DIALECTS
 from fastkcl.monitoring import DEFAULT_REPORT_INTERVAL, Monitor
 from fastkcl.processing.function import DEFAULT_CHECKPOINT_INTERVAL
-from fastkcl.processing.processor import refuse_deferred, refuse_deferred_result
+from fastkcl.processing.processor import refuse_deferred
 from fastkcl.spark.payload import OpenedRows, Payloads
 from fastkcl.spark.progress import WriteProgress
 from fastkcl.spark.server.session import DEFAULT_RECONNECT_TIMEOUT, Session
 from fastkcl.spark.server.settings import MAX_CONNECT_BYTES
 from fastkcl.spark.shard_table import ShardTable
 from fastkcl.spark.sinks.rows import ShardRows
+from fastkcl.spark.writer import FunctionTarget, Target, Writer
 from fastkcl.stdio.log import logger
 from fastkcl.tables.base import Shard, SinkError, place
 from fastkcl.write_after import BatchBuffer, Run
@@ -236,7 +236,6 @@ class SparkProcessor(BatchProcessor):
             payload, schema, compression, max_payload_bytes, max_bytes=max_bytes, max_table_bytes=max_table_bytes
         )
         self._payloads = payloads if payloads.needed else None
-        self._opened: OpenedRows | None = None  # by the writer, for the run that it writes next
         self._buffer: BatchBuffer[RecordBatch, Position] = BatchBuffer(
             self._write,
             self._order,
@@ -246,7 +245,7 @@ class SparkProcessor(BatchProcessor):
             max_held_bytes=DEFAULT_HELD_TABLES * max_bytes if max_held_bytes is None else max_held_bytes,
             max_age=max_age,
             commit_interval=checkpoint_interval,
-            fit=None if self._payloads is None else self._fit,
+            fit=None if self._payloads is None else self._payloads.open,
         )
 
     @property
@@ -271,19 +270,24 @@ class SparkProcessor(BatchProcessor):
             )
         self._shard_id = context.shard_id
         self._order.legacy = not DIALECTS[context.dialect].sub_sequence_numbers
-        self._progress = WriteProgress(self._shard_id, self.monitor.metrics, self._buffer)
+        progress = WriteProgress(self._shard_id, self.monitor.metrics, self._buffer)
         session = self._session.get()
         if self._payloads is not None:
             self._payloads.prepare(session)
+        target: Target[ShardRows]
         if self._sink is not None:
-            self._table = ShardTable(
+            target = self._table = ShardTable(
                 self._sink,
                 Shard(self._stream, self._shard_id),
                 legacy=self._order.legacy,
-                dropped=self._progress.dropped,
+                dropped=progress.dropped,
                 checkpoint=_checkpoint_of(context),
                 accept_gap=_accepts_gap() if self._accept_gap is None else self._accept_gap,
             )
+        else:
+            assert self._user_write is not None
+            target = FunctionTarget(self._user_write, self._context)
+        self._writer = Writer(target, self._session, progress, self._wanted)
 
     def process_batch(self, batch: RecordBatch, checkpointer: Checkpointer) -> None:
         """Hold the records, to be written behind; checkpoint what is written when it is time.
@@ -368,59 +372,29 @@ class SparkProcessor(BatchProcessor):
             logger().warning("%s: the run ends before everything was written; it is delivered again", self._shard_id)
         self._buffer.join(_JOIN_SECONDS)
 
-    def _fit(self, batches: Sequence[RecordBatch]) -> int:
-        """Open as many payloads as make a table; in the writer's thread."""
-        assert self._payloads is not None
-        self._opened = self._payloads.open(batches)
-        return self._opened.num_rows
-
     def _write(self, run: Run[RecordBatch, Position]) -> None:
         """Make a run durable; in the writer's thread."""
-        assert run.last_position is not None
-        opened, self._opened = self._opened, None
+        opened: OpenedRows | None = run.fitted
         if opened is not None:
             assert self._payloads is not None
             if opened.num_rows < run.rows:  # more records of one group than make a table
                 opened = self._payloads.open_all(run.batches)
             opened = opened.slice(0, run.rows)
         rows = ShardRows(run.batches, legacy=self._order.legacy, cancelled=lambda: self._buffer.closed, opened=opened)
-        if self._table is not None:
-            self._progress.write(run, lambda: self._write_to_table(rows), _millis_behind_latest)
-        else:
-            self._progress.write(run, lambda: self._write_by_user(run, rows), _millis_behind_latest)
+        self._writer.write(run, rows)
 
-    def _write_by_user(self, run: Run[RecordBatch, Position], rows: ShardRows) -> ShardRows:
-        stream, user_write = self._stream, self._user_write
-        first, last = run.first_position, run.last_position
-        assert stream is not None
-        assert user_write is not None
-        assert first is not None
-        assert last is not None
-        attempts = count(run.attempt)
-
-        def write(session: SparkSession) -> None:
-            context = WriteContext(
-                stream=stream,
-                shard_id=self._shard_id,
-                first_position=first,
-                last_position=last,
-                attempt=next(attempts),
-                rows=run.rows,
-                bytes=rows.nbytes,
-                spark=session,
-            )
-            df = rows.data_frame(session)
-            rows.check_wanted()
-            refuse_deferred_result("write", user_write(df, context))
-
-        self._session.call(write, self._wanted)
-        return rows
-
-    def _write_to_table(self, rows: ShardRows) -> ShardRows | None:
-        sink, table = self._sink, self._table
-        assert sink is not None
-        assert table is not None
-        return table.write(rows, lambda new: self._session.call(lambda session: sink.write(new, session), self._wanted))
+    def _context(self, rows: ShardRows, session: SparkSession, attempt: int) -> WriteContext:
+        assert self._stream is not None
+        return WriteContext(
+            stream=self._stream,
+            shard_id=self._shard_id,
+            first_position=rows.first_position,
+            last_position=rows.last_position,
+            attempt=attempt,
+            rows=rows.num_rows,
+            bytes=rows.nbytes,
+            spark=session,
+        )
 
     def _wanted(self) -> bool:
         """Whether what is being written is still this worker's; in the writer's thread."""
@@ -483,7 +457,3 @@ def _accepts_gap() -> bool:
     if text not in ("", "0", "1"):
         raise ConfigurationError(f"FASTKCL_ACCEPT_GAP={text}: must be 1 to accept a gap, or 0")
     return text == "1"
-
-
-def _millis_behind_latest(batch: RecordBatch) -> int | None:
-    return batch.millis_behind_latest

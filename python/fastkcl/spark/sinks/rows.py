@@ -62,6 +62,16 @@ class ShardRows:
         return 0 if self._opened is None else self._opened.corrupt
 
     @property
+    def millis_behind_latest(self) -> int | None:
+        """Of the last batch."""
+        return self._batches[-1].millis_behind_latest
+
+    @property
+    def first_position(self) -> Position:
+        """Of the first record."""
+        return self._position(self._batches[0], 0)
+
+    @property
     def last_position(self) -> Position:
         """Of the last record."""
         return self._position(self._batches[-1], len(self._batches[-1]) - 1)
