@@ -12,6 +12,7 @@ Modules, from the protocol to Spark:
     messages    the same for messages without positions, of other protocols: at least once
     writer      one write from top to bottom, of either; in the writer's thread
     shard_table how far a sink's table has the shard: what is dropped, what a failed write has stored all the same
+    bounds      when batches are written, and how much is held
     payload     gzip unpacked, JSON objects as typed columns
     sinks       tables that records get into: exactly once, or at least once
     frame       a DataFrame of a table, in the form that costs Spark least
@@ -24,11 +25,23 @@ Importing this imports neither pyspark nor pyarrow: both are needed when the fir
 import sys
 
 from fastkcl import write_after as buffer
+from fastkcl.spark.bounds import Bounds
 from fastkcl.spark.messages import MessageContext, MessageWriter
+from fastkcl.spark.payload import BinaryPayload, JsonPayload
 from fastkcl.spark.processor import SparkProcessor, WriteContext
 from fastkcl.spark.server.local import LocalSpark
 from fastkcl.spark.server.settings import SparkUnavailableError
 
-__all__ = ["LocalSpark", "MessageContext", "MessageWriter", "SparkProcessor", "SparkUnavailableError", "WriteContext"]
+__all__ = [
+    "BinaryPayload",
+    "Bounds",
+    "JsonPayload",
+    "LocalSpark",
+    "MessageContext",
+    "MessageWriter",
+    "SparkProcessor",
+    "SparkUnavailableError",
+    "WriteContext",
+]
 
 sys.modules[f"{__name__}.buffer"] = buffer  # its path of earlier versions, which the docs named
