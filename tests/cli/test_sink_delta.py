@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
 from fastkcl.cli.main import cli
 from fastkcl.spark.sinks import DeltaSink, Shard
-from fastkcl.spark.sinks import inspection as inspection_module
+from fastkcl.tables import inspection as inspection_module
 from sink_helpers import FakeSession, FakeWriter, rows
 from waiting import wait_until
 

@@ -144,3 +144,9 @@ def test_a_room_uses_only_rooms_below_its_own() -> None:
     ]
     assert len(used) > 100
     assert [f"{module} imports {other}" for module, other in used if row[room_of(module)] >= row[room_of(other)]] == []
+
+
+def test_tables_know_no_spark() -> None:
+    used = {(module, name) for module, path in MODULES.items() for name, _ in imports(path, types=True)}
+    spark = {module for module, name in used if name.split(".")[0] == "pyspark"}
+    assert {room_of(module) for module in spark} == {"fastkcl.demo", "fastkcl.spark"}

@@ -87,7 +87,7 @@ class SharedSpark:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SharedSpark]:
     """The JVM: `spark.session` is a classic session, `spark.url` a Connect server with a token."""
-    from fastkcl.spark.local import interrupt_kept
+    from fastkcl.spark.server.local import interrupt_kept
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
@@ -119,7 +119,7 @@ def given(spark: SharedSpark, way: str) -> SparkSession | str:
 
 @pytest.fixture(scope="session")
 def _connect_session(spark: SharedSpark) -> Iterator[Any]:
-    from fastkcl.spark.session import Session
+    from fastkcl.spark.server.session import Session
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")

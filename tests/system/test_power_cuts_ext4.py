@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fastkcl.spark.sinks.inspection import inspect_table
+from fastkcl.tables.formats import inspect_table
 from paths import PROGRAMS
 from sink_helpers import DELTA, PARQUET, SHARD, records_of
 from waiting import PATIENCE, wait_until

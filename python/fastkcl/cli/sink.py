@@ -13,7 +13,7 @@ from fastkcl.cli.output import printable
 
 if TYPE_CHECKING:
     from fastkcl import Position
-    from fastkcl.spark.sinks.inspection import ShardState, TableState
+    from fastkcl.tables.inspection import ShardState, TableState
 
 __all__ = ["sink"]
 
@@ -60,8 +60,8 @@ def inspect(ctx: click.Context, /, path: Path, as_json: bool) -> None:
 
     Exits with 0 if all is well, 1 if not, 2 if PATH is no table of a sink or cannot be read.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
-    from fastkcl.spark.sinks.base import SinkError
-    from fastkcl.spark.sinks.inspection import inspect_table
+    from fastkcl.tables.base import SinkError
+    from fastkcl.tables.formats import inspect_table
 
     try:
         table = inspect_table(path)
@@ -157,8 +157,8 @@ def _lines(table: TableState) -> Iterator[str]:
 
 
 def _facts(shard: ShardState) -> Iterator[tuple[str, Sequence[str]]]:
-    from fastkcl.spark.sinks.base import place
-    from fastkcl.spark.sinks.inspection import span
+    from fastkcl.tables.base import place
+    from fastkcl.tables.inspection import span
 
     waiting = f", {len(shard.unpublished)} not published yet" if shard.unpublished else ""
     left = "" if shard.all_commits else " in the log that is left"

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from fastkcl.demo.report import ShardWork, Step
-from fastkcl.spark.local import LocalSpark
-from fastkcl.spark.settings import without_frames
+from fastkcl.spark.server.local import LocalSpark
+from fastkcl.spark.server.settings import without_frames
 
 __all__ = [
     "LOG_LINES",

@@ -9,7 +9,7 @@ of the job:
     28,000 rows   64 rows, no copy              64 rows in the plan
 
 Columns and schema are those of the table either way. A classic session has no rows in its plans (by the settings of
-`fastkcl.spark.settings`) and gets the table as it is.
+`fastkcl.spark.server.settings`) and gets the table as it is.
 """
 
 from __future__ import annotations

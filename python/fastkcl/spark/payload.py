@@ -28,13 +28,15 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 from fastkcl import ConfigurationError, RecordBatch
 from fastkcl._core import CANONICAL_COLUMNS, PayloadReader
+from fastkcl.spark.bounds import Bounds
 from fastkcl.spark.frame import data_frame
-from fastkcl.spark.settings import without_frames
+from fastkcl.spark.server.settings import without_frames
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +45,17 @@ if TYPE_CHECKING:
 
     from fastkcl._core import OpenedPayloads
 
-__all__ = ["DEFAULT_MAX_PAYLOAD_BYTES", "Compression", "OpenedRows", "PayloadFormat", "Payloads"]
+__all__ = [
+    "DEFAULT_MAX_PAYLOAD_BYTES",
+    "BinaryPayload",
+    "Compression",
+    "JsonPayload",
+    "OpenedRows",
+    "PayloadFormat",
+    "Payloads",
+    "SinglePayload",
+    "payloads_of",
+]
 
 PayloadFormat: TypeAlias = Literal["binary", "json"]
 Compression: TypeAlias = Literal["none", "gzip", "auto"]
@@ -70,6 +82,60 @@ _ARROW_TYPES: Final = {
     "date": "date32",
     "string": "string",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryPayload:
+    """Payloads as bytes in the column ``data``."""
+
+    compression: Compression = "none"
+    """``"gzip"`` or ``"auto"`` to unpack them; then there is a column ``_corrupt``."""
+    max_payload_bytes: int | None = None
+    """Larger ones are corrupt when unpacked; `DEFAULT_MAX_PAYLOAD_BYTES`, or `max_table_bytes` if that is less."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPayload:
+    """Payloads as JSON objects, with typed columns in the place of ``data``, and ``_corrupt``."""
+
+    schema: str | StructType
+    """The columns, as a StructType or in Spark's DDL: ``"id string, at timestamp, tags array<string>"``."""
+    compression: Compression = "none"
+    """``"gzip"`` or ``"auto"`` to unpack them."""
+    max_payload_bytes: int | None = None
+    """Larger ones are corrupt when unpacked; `DEFAULT_MAX_PAYLOAD_BYTES`, or `max_table_bytes` if that is less."""
+
+
+class SinglePayload(TypedDict, total=False):
+    """What a `JsonPayload` or `BinaryPayload` has, one by one, beside ``payload="json"`` or ``"binary"``."""
+
+    schema: str | StructType | None
+    compression: Compression
+    max_payload_bytes: int | None
+
+
+def payloads_of(
+    payload: PayloadFormat | BinaryPayload | JsonPayload, single: Mapping[str, Any], bounds: Bounds
+) -> Payloads | None:
+    """How payloads are opened, whose options are given together or one by one; None if there is nothing to open.
+
+    Raises:
+        TypeError: they are given both ways, or a schema is something else.
+        ValueError: they do not fit together; see `Payloads`.
+    """
+    options: dict[str, Any] = {"payload": payload, "schema": None, "compression": "none", "max_payload_bytes": None}
+    if isinstance(payload, BinaryPayload | JsonPayload):
+        if single:
+            name, group = next(iter(single)), type(payload).__name__
+            raise TypeError(f"{name}= beside payload={group}(…): give it as {group}({name}=…)")
+        options |= {"compression": payload.compression, "max_payload_bytes": payload.max_payload_bytes}
+        if isinstance(payload, JsonPayload):
+            options |= {"payload": "json", "schema": payload.schema}
+        else:
+            options |= {"payload": "binary"}
+    options |= single
+    made = Payloads(**options, max_bytes=bounds.max_bytes, max_table_bytes=bounds.max_table_bytes)
+    return made if made.needed else None
 
 
 class Payloads:

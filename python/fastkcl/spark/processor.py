@@ -49,32 +49,40 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Unpack, cast
 
 from fastkcl import BatchProcessor, CheckpointError, ConfigurationError, Position, RecordBatch
 from fastkcl._core import DIALECTS
 from fastkcl.monitoring import DEFAULT_REPORT_INTERVAL, Monitor
 from fastkcl.processing.function import DEFAULT_CHECKPOINT_INTERVAL
-from fastkcl.processing.processor import refuse_deferred, refuse_deferred_result
-from fastkcl.spark.buffer import BatchBuffer, Run
-from fastkcl.spark.payload import OpenedRows, Payloads
+from fastkcl.processing.processor import refuse_deferred
+from fastkcl.spark.bounds import (
+    DEFAULT_HELD_TABLES,
+    DEFAULT_MAX_AGE,
+    DEFAULT_MAX_BYTES,
+    DEFAULT_MAX_RECORDS,
+    DEFAULT_MAX_TABLE_BYTES,
+    Bounds,
+    SingleBounds,
+    bounds_of,
+)
+from fastkcl.spark.payload import BinaryPayload, JsonPayload, OpenedRows, SinglePayload, payloads_of
 from fastkcl.spark.progress import WriteProgress
-from fastkcl.spark.session import DEFAULT_RECONNECT_TIMEOUT, Session
-from fastkcl.spark.settings import MAX_CONNECT_BYTES
+from fastkcl.spark.server.session import DEFAULT_RECONNECT_TIMEOUT, Session
 from fastkcl.spark.shard_table import ShardTable
-from fastkcl.spark.sinks.base import Shard, SinkError, place
 from fastkcl.spark.sinks.rows import ShardRows
+from fastkcl.spark.writer import FunctionTarget, Target, Writer
 from fastkcl.stdio.log import logger
+from fastkcl.tables.base import Shard, SinkError, place
+from fastkcl.write_after import BatchBuffer, Run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from fastkcl import Checkpointer, ShardContext
-    from fastkcl.spark.payload import Compression, PayloadFormat
-    from fastkcl.spark.session import Spark
-    from fastkcl.spark.sinks.base import Sink
+    from fastkcl.spark.payload import PayloadFormat
+    from fastkcl.spark.server.session import Spark
+    from fastkcl.spark.sinks.sink import Sink
 
 __all__ = [
     "DEFAULT_HELD_TABLES",
@@ -87,14 +95,6 @@ __all__ = [
     "WriteContext",
 ]
 
-DEFAULT_MAX_BYTES: Final = 16 * 1024 * 1024
-"""A Connect server needs some five times this for each child that writes: four fit into 1 GB, Spark's default."""
-DEFAULT_MAX_RECORDS: Final = 500_000
-DEFAULT_MAX_TABLE_BYTES: Final = 112 * 1024 * 1024
-"""Room is left below `MAX_CONNECT_BYTES` for what Arrow's stream format adds."""
-DEFAULT_HELD_TABLES: Final = 4
-"""`max_held_bytes` is this many times `max_bytes`: one being written, one that waits, one being collected, and room."""
-DEFAULT_MAX_AGE: Final = 60.0
 DEFAULT_SHUTDOWN_GRACE: Final = 20.0
 """Within the 30 s for which `fastkcl.run` goes on after a signal."""
 
@@ -142,6 +142,10 @@ class ShardOrder:
         return record.sequence_number if self.legacy or record.sub_sequence_number is None else None
 
 
+class SingleOptions(SingleBounds, SinglePayload, total=False):
+    """What `Bounds`, `JsonPayload` and `BinaryPayload` have, one by one."""
+
+
 class SparkProcessor(BatchProcessor):
     """Writes a shard's records through Spark; for `fastkcl.run`.
 
@@ -151,29 +155,23 @@ class SparkProcessor(BatchProcessor):
             (`fastkcl.spark.schema.SCHEMA`) and a `WriteContext`, which stores the records before it returns: at least
             once. Either is called in a thread of its own, one call at a time.
         spark: a SparkSession, a function that makes one, ``"sc://host:port"``, ``"shared"``, ``"local[n]"``, or None
-            for FASTKCL_SPARK, SPARK_REMOTE or ``"shared"``; see `fastkcl.spark.session`.
+            for FASTKCL_SPARK, SPARK_REMOTE or ``"shared"``; see `fastkcl.spark.server.session`.
         stream: the stream's name, when ``run(stream=)`` and FASTKCL_STREAM do not tell it.
-        max_bytes: write when the batches that are collected keep this many bytes allocated,
-        max_records: or when this many records are collected,
-        max_age: or when the first of them has waited for this many seconds.
-        max_table_bytes: cut tables so that none is larger; at most `MAX_CONNECT_BYTES`.
-        max_held_bytes: when everything that is not written would keep more bytes allocated, the batch of the moment
-            included, its status waits for the writer. `DEFAULT_HELD_TABLES` times `max_bytes` by default.
+        bounds: when batches are written, how large a table may be, and how much is held.
         checkpoint_interval: least seconds between two checkpoints.
         shutdown_grace: seconds, at the most, that a requested shutdown waits for the writes.
         reconnect_timeout: seconds, from its failure on, in which a write whose Connect server has gone is repeated.
         report_interval: seconds between two lines of metrics in the log; None for none. See `fastkcl.monitoring`.
         metrics_dir: folder for a Prometheus file; without it that of FASTKCL_METRICS_DIR, if that is set.
-        payload: ``"json"`` for typed columns in the place of ``data``,
-        schema: which they are, as a StructType or in Spark's DDL.
-        compression: ``"gzip"`` or ``"auto"`` to unpack payloads. With this or JSON there is a column ``_corrupt``.
-        max_payload_bytes: a payload that is larger when unpacked is corrupt. See `fastkcl.spark.payload`.
+        payload: a `JsonPayload` for typed columns in the place of ``data``; a `BinaryPayload`, to unpack gzip; or
+            ``"json"`` and ``"binary"``, with `single`. See `fastkcl.spark.payload`.
         accept_gap: go on where the daemon's checkpoint lies after the position of a sink's table, which ends the run
             otherwise: the records between are not delivered again. For the first start on a new table; without it,
             FASTKCL_ACCEPT_GAP=1 says so.
+        single: what `Bounds`, `JsonPayload` and `BinaryPayload` have, each by its own name: ``max_age=5``.
 
     Raises:
-        TypeError: `sink` is neither, or `spark` is something else.
+        TypeError: `sink` is neither, `spark` is something else, or an option is given in a group and by its own name.
         ValueError: a bound out of range, or a `spark` that is no URL.
         OSError: `metrics_dir` cannot be written to.
     """
@@ -186,21 +184,15 @@ class SparkProcessor(BatchProcessor):
         *,
         spark: Spark = None,
         stream: str | None = None,
-        max_bytes: int = DEFAULT_MAX_BYTES,
-        max_records: int = DEFAULT_MAX_RECORDS,
-        max_age: float = DEFAULT_MAX_AGE,
-        max_table_bytes: int = DEFAULT_MAX_TABLE_BYTES,
-        max_held_bytes: int | None = None,
+        bounds: Bounds | None = None,
         checkpoint_interval: float = DEFAULT_CHECKPOINT_INTERVAL,
         shutdown_grace: float = DEFAULT_SHUTDOWN_GRACE,
         reconnect_timeout: float = DEFAULT_RECONNECT_TIMEOUT,
         report_interval: float | None = DEFAULT_REPORT_INTERVAL,
         metrics_dir: str | os.PathLike[str] | None = None,
-        payload: PayloadFormat = "binary",
-        schema: str | StructType | None = None,
-        compression: Compression = "none",
-        max_payload_bytes: int | None = None,
+        payload: PayloadFormat | BinaryPayload | JsonPayload = "binary",
         accept_gap: bool | None = None,
+        **single: Unpack[SingleOptions],
     ) -> None:
         self._sink: Sink | None = None
         self._user_write: Callable[[DataFrame, WriteContext], object] | None = None
@@ -213,10 +205,8 @@ class SparkProcessor(BatchProcessor):
             self._user_write = sink
         else:
             raise TypeError(f"sink must be a sink, or a function of a DataFrame and a WriteContext, not {sink!r}")
-        if not 1 <= max_table_bytes <= MAX_CONNECT_BYTES:
-            raise ValueError(
-                f"max_table_bytes={max_table_bytes}: must be 1 to {MAX_CONNECT_BYTES}, what Spark Connect takes at most"
-            )
+        of_payload = {name: value for name, value in single.items() if name in SinglePayload.__annotations__}
+        bounds = bounds_of(bounds, {name: value for name, value in single.items() if name not in of_payload})
         for name, seconds in (("checkpoint_interval", checkpoint_interval), ("shutdown_grace", shutdown_grace)):
             if not seconds >= 0:
                 raise ValueError(f"{name}={seconds!r}: must be seconds, 0 or more")
@@ -232,21 +222,12 @@ class SparkProcessor(BatchProcessor):
         self._order = ShardOrder()
         self._table: ShardTable | None = None  # of the sink
         self._grace_ends: float | None = None  # once a shutdown is requested, on the clock of time.monotonic
-        payloads = Payloads(
-            payload, schema, compression, max_payload_bytes, max_bytes=max_bytes, max_table_bytes=max_table_bytes
-        )
-        self._payloads = payloads if payloads.needed else None
-        self._opened: OpenedRows | None = None  # by the writer, for the run that it writes next
-        self._buffer: BatchBuffer[RecordBatch, Position] = BatchBuffer(
+        self._payloads = payloads_of(payload, of_payload, bounds)
+        self._buffer: BatchBuffer[RecordBatch, Position] = bounds.buffer(
             self._write,
             self._order,
-            max_bytes=max_bytes,
-            max_records=max_records,
-            max_run_bytes=max_table_bytes,
-            max_held_bytes=DEFAULT_HELD_TABLES * max_bytes if max_held_bytes is None else max_held_bytes,
-            max_age=max_age,
             commit_interval=checkpoint_interval,
-            fit=None if self._payloads is None else self._fit,
+            fit=None if self._payloads is None else self._payloads.open,
         )
 
     @property
@@ -271,19 +252,24 @@ class SparkProcessor(BatchProcessor):
             )
         self._shard_id = context.shard_id
         self._order.legacy = not DIALECTS[context.dialect].sub_sequence_numbers
-        self._progress = WriteProgress(self._shard_id, self.monitor.metrics, self._buffer)
+        progress = WriteProgress(self._shard_id, self.monitor.metrics, self._buffer)
         session = self._session.get()
         if self._payloads is not None:
             self._payloads.prepare(session)
+        target: Target[ShardRows]
         if self._sink is not None:
-            self._table = ShardTable(
+            target = self._table = ShardTable(
                 self._sink,
                 Shard(self._stream, self._shard_id),
                 legacy=self._order.legacy,
-                dropped=self._progress.dropped,
+                dropped=progress.dropped,
                 checkpoint=_checkpoint_of(context),
                 accept_gap=_accepts_gap() if self._accept_gap is None else self._accept_gap,
             )
+        else:
+            assert self._user_write is not None
+            target = FunctionTarget(self._user_write, self._context)
+        self._writer = Writer(target, self._session, progress, self._wanted)
 
     def process_batch(self, batch: RecordBatch, checkpointer: Checkpointer) -> None:
         """Hold the records, to be written behind; checkpoint what is written when it is time.
@@ -368,59 +354,29 @@ class SparkProcessor(BatchProcessor):
             logger().warning("%s: the run ends before everything was written; it is delivered again", self._shard_id)
         self._buffer.join(_JOIN_SECONDS)
 
-    def _fit(self, batches: Sequence[RecordBatch]) -> int:
-        """Open as many payloads as make a table; in the writer's thread."""
-        assert self._payloads is not None
-        self._opened = self._payloads.open(batches)
-        return self._opened.num_rows
-
     def _write(self, run: Run[RecordBatch, Position]) -> None:
         """Make a run durable; in the writer's thread."""
-        assert run.last_position is not None
-        opened, self._opened = self._opened, None
+        opened: OpenedRows | None = run.fitted
         if opened is not None:
             assert self._payloads is not None
             if opened.num_rows < run.rows:  # more records of one group than make a table
                 opened = self._payloads.open_all(run.batches)
             opened = opened.slice(0, run.rows)
         rows = ShardRows(run.batches, legacy=self._order.legacy, cancelled=lambda: self._buffer.closed, opened=opened)
-        if self._table is not None:
-            self._progress.write(run, lambda: self._write_to_table(rows), _millis_behind_latest)
-        else:
-            self._progress.write(run, lambda: self._write_by_user(run, rows), _millis_behind_latest)
+        self._writer.write(run, rows)
 
-    def _write_by_user(self, run: Run[RecordBatch, Position], rows: ShardRows) -> ShardRows:
-        stream, user_write = self._stream, self._user_write
-        first, last = run.first_position, run.last_position
-        assert stream is not None
-        assert user_write is not None
-        assert first is not None
-        assert last is not None
-        attempts = count(run.attempt)
-
-        def write(session: SparkSession) -> None:
-            context = WriteContext(
-                stream=stream,
-                shard_id=self._shard_id,
-                first_position=first,
-                last_position=last,
-                attempt=next(attempts),
-                rows=run.rows,
-                bytes=rows.nbytes,
-                spark=session,
-            )
-            df = rows.data_frame(session)
-            rows.check_wanted()
-            refuse_deferred_result("write", user_write(df, context))
-
-        self._session.call(write, self._wanted)
-        return rows
-
-    def _write_to_table(self, rows: ShardRows) -> ShardRows | None:
-        sink, table = self._sink, self._table
-        assert sink is not None
-        assert table is not None
-        return table.write(rows, lambda new: self._session.call(lambda session: sink.write(new, session), self._wanted))
+    def _context(self, rows: ShardRows, session: SparkSession, attempt: int) -> WriteContext:
+        assert self._stream is not None
+        return WriteContext(
+            stream=self._stream,
+            shard_id=self._shard_id,
+            first_position=rows.first_position,
+            last_position=rows.last_position,
+            attempt=attempt,
+            rows=rows.num_rows,
+            bytes=rows.nbytes,
+            spark=session,
+        )
 
     def _wanted(self) -> bool:
         """Whether what is being written is still this worker's; in the writer's thread."""
@@ -483,7 +439,3 @@ def _accepts_gap() -> bool:
     if text not in ("", "0", "1"):
         raise ConfigurationError(f"FASTKCL_ACCEPT_GAP={text}: must be 1 to accept a gap, or 0")
     return text == "1"
-
-
-def _millis_behind_latest(batch: RecordBatch) -> int | None:
-    return batch.millis_behind_latest

@@ -12,17 +12,23 @@ after a failure. A sink without a position (`TableSink`) drops nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from fastkcl import Position, RecordBatch
-from fastkcl.spark.settings import in_one_line
-from fastkcl.spark.sinks.base import KeepsPositions, Shard, Sink, SinkError, WriteCancelledError, place
+from fastkcl.spark.server.settings import in_one_line
 from fastkcl.spark.sinks.rows import ShardRows
+from fastkcl.spark.sinks.sink import Sink
+from fastkcl.spark.writer import Target
 from fastkcl.stdio.log import logger
+from fastkcl.tables.base import KeepsPositions, Shard, SinkError, WriteCancelledError, place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["ShardTable"]
 
 
-class ShardTable:
+class ShardTable(Target[ShardRows]):
     """A sink, opened for a shard.
 
     Args:
@@ -77,29 +83,42 @@ class ShardTable:
         """Records that came again although the table has them."""
         return self._dropped_records
 
-    def write(self, rows: ShardRows, write: Callable[[ShardRows], Position]) -> ShardRows | None:
-        """Write what the table has not.
+    def missing(self, rows: ShardRows) -> ShardRows | None:
+        """The rows that the table has not; None if it has all of them."""
+        return rows if self._upto is None else rows.behind(self._upto)
 
-        Args:
-            rows: the next run of the shard.
-            write: has the sink write rows, as `Sink.write` does.
+    def store(self, rows: ShardRows, session: SparkSession, attempt: int) -> None:
+        """Have the sink write rows."""
+        self._unsure = False
+        self._upto = self._sink.write(rows, session)
 
-        Returns:
-            The rows that were written, None if the table has all of them.
+    def has(self, rows: ShardRows, error: Exception) -> bool:
+        """Whether rows were committed before their write failed. Then they are neither written again nor given up."""
+        if isinstance(error, WriteCancelledError):
+            return False
+        try:
+            self._ask()
+        except Exception:
+            self._unsure = True
+        if self._unsure or self._upto is None or self._upto < rows.last_position:
+            return False
+        logger().warning(
+            "%s: a write has failed after its commit; the table has its records up to %s. It was %s",
+            self._shard.shard_id,
+            place(self._upto),
+            in_one_line(error),
+        )
+        return True
 
-        Raises:
-            WriteCancelledError: the rows are not wanted any more.
-            Exception: what the sink raised; not all of the rows are durable.
-        """
-        new = rows if self._upto is None else rows.behind(self._upto)
-        if new is not None:
-            self._write(new, write)
-        if dropped := rows.num_rows - (0 if new is None else new.num_rows):
+    def done(self, rows: ShardRows, missing: ShardRows | None) -> None:
+        """Count what the table has now, and report what was dropped."""
+        stored = 0 if missing is None else missing.num_rows
+        self._new_records += stored
+        if dropped := rows.num_rows - stored:
             self._tell_dropped(dropped, rows.last_position)
             # A redelivery after a death looks like this for a run or two; a stream that was created again goes on.
-            if new is None and self._dropped_records >= 2 * (self._dropped_told or dropped):
+            if missing is None and self._dropped_records >= 2 * (self._dropped_told or dropped):
                 self.tell_if_all_was_dropped()
-        return new
 
     def without_stored(self, batches: Sequence[RecordBatch]) -> Sequence[RecordBatch]:
         """The records that the table has not, of those that are to be given up after a failure.
@@ -140,28 +159,6 @@ class ShardTable:
                 self._shard.stream,
                 place(self._upto),
             )
-
-    def _write(self, new: ShardRows, write: Callable[[ShardRows], Position]) -> None:
-        self._unsure = False
-        try:
-            self._upto = write(new)
-        except WriteCancelledError:
-            raise
-        except Exception as error:
-            # It may have been committed before. Then it is neither to be written again nor to be given up.
-            try:
-                self._ask()
-            except Exception:
-                self._unsure = True
-            if self._unsure or self._upto is None or self._upto < new.last_position:
-                raise
-            logger().warning(
-                "%s: a write has failed after its commit; the table has its records up to %s. It was %s",
-                self._shard.shard_id,
-                place(self._upto),
-                in_one_line(error),
-            )
-        self._new_records += new.num_rows
 
     def _check_gap(self, checkpoint: Position, *, accept_gap: bool) -> None:
         """See that the table has what the daemon does not deliver any more, but for what was given up.

@@ -5,7 +5,7 @@
     TableSink     a table of Spark's catalog at least once, with the columns to find doubles by
 
 A sink serves one shard at a time. `SparkProcessor` opens it when the shard is initialized, gives it one contiguous run
-of rows after another, and checkpoints what the sink says is durable. The shape of that is `base.Sink`.
+of rows after another, and checkpoints what the sink says is durable. The shape of that is `sink.Sink`.
 
 How a record gets into one of the first two exactly once (a child can die at any point, and two can believe they own one
 shard):
@@ -18,10 +18,13 @@ shard):
 The commit needs no idea of who owns the lease: of two children that continue from the same position one succeeds.
 """
 
-from fastkcl.spark.sinks.base import Frame, Rows, Shard, Sink, SinkError, WriteCancelledError
-from fastkcl.spark.sinks.delta import DeltaSink
-from fastkcl.spark.sinks.parquet import ParquetSink
+import sys
+
+from fastkcl.spark.sinks.files import DeltaSink, ParquetSink
+from fastkcl.spark.sinks.sink import Frame, Rows, Sink
 from fastkcl.spark.sinks.table import TableSink
+from fastkcl.tables import folders
+from fastkcl.tables.base import Shard, SinkError, WriteCancelledError
 
 __all__ = [
     "DeltaSink",
@@ -34,3 +37,5 @@ __all__ = [
     "TableSink",
     "WriteCancelledError",
 ]
+
+sys.modules[f"{__name__}.folders"] = folders  # its path of earlier versions, which the docs named

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from fastkcl import Position, RecordBatch
-from fastkcl.spark.sinks.base import WriteCancelledError
+from fastkcl.tables.base import WriteCancelledError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,6 +60,16 @@ class ShardRows:
     def corrupt_payloads(self) -> int:
         """Payloads that could not be opened in this process; not those that Spark finds."""
         return 0 if self._opened is None else self._opened.corrupt
+
+    @property
+    def millis_behind_latest(self) -> int | None:
+        """Of the last batch."""
+        return self._batches[-1].millis_behind_latest
+
+    @property
+    def first_position(self) -> Position:
+        """Of the first record."""
+        return self._position(self._batches[0], 0)
 
     @property
     def last_position(self) -> Position:

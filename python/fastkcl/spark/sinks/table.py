@@ -31,7 +31,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from fastkcl import Position
-from fastkcl.spark.sinks.base import Frame, Rows, Shard, SinkError, Transform
+from fastkcl.spark.sinks.sink import Frame, Rows, Transform
+from fastkcl.tables.base import Shard, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

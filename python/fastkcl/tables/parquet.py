@@ -9,7 +9,7 @@
 Spark and Arrow leave out folders whose names begin with ``_``; how names are spelled is said in `folders`. The steps of
 one write, P being the position up to which the table has the shard:
 
-    stage     Spark writes Parquet files into a new staging folder; they are synced
+    stage     Parquet files are written into a new staging folder and synced
     commit    a finished temporary file is linked to ``after-<P>``: an exclusive creation, which fails if that exists.
               It names the staged files, and L, the position of their last record
     publish   the files are linked to names made from P, which replaces nothing and can be done again without harm.
@@ -36,12 +36,14 @@ from collections.abc import Iterable, Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastkcl import Position
-from fastkcl.spark.sinks import storage
-from fastkcl.spark.sinks.base import RECOVERY, Rows, Shard, SinkError, Transform, parse_json
-from fastkcl.spark.sinks.folders import (
+from fastkcl.stdio.log import logger
+from fastkcl.tables import storage
+from fastkcl.tables.appender import Appender
+from fastkcl.tables.base import RECOVERY, Files, Rows, Shard, SinkError, parse_json
+from fastkcl.tables.folders import (
     check_names,
     data_folder,
     local_folder,
@@ -51,13 +53,9 @@ from fastkcl.spark.sinks.folders import (
     shard_folders,
     unspelled,
 )
-from fastkcl.spark.sinks.given_up import give_up, given_up
-from fastkcl.stdio.log import logger
+from fastkcl.tables.given_up import give_up, given_up
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-__all__ = ["Commit", "ParquetSink", "check_staging", "commits", "read_id", "shards"]
+__all__ = ["Commit", "ParquetAppender", "check_staging", "commits", "read_id", "shards"]
 
 _COMMITS = "_commits"
 _STAGING = "_staging"
@@ -91,25 +89,20 @@ class Commit:
         ]
 
 
-class ParquetSink:
+class ParquetAppender(Appender):
     """Writes a shard's records into a folder of Parquet files: exactly once, in order, with a zombie fenced off.
 
     Args:
-        path: folder of the table, on a POSIX file system that Spark sees under the same path.
-        transform: makes of a DataFrame in the canonical schema (`fastkcl.spark.schema.SCHEMA`) the one that is
-            written. It may be called more than once for the same records.
+        path: folder of the table, on a POSIX file system that the writer of its files sees under the same path.
 
     Raises:
         ValueError: `path` is a URL of something else.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, transform: Transform | None = None) -> None:
-        self._root = local_folder(path, "ParquetSink")
-        self._transform = transform
-        self._shard: Shard | None = None
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(local_folder(path, "ParquetSink"))
         self._folders = ""
         self._id: str | None = None
-        self._position: Position | None = None
         self._last: Path | None = None  # commit file that ends there
 
     def open(self, shard: Shard) -> Position | None:
@@ -142,24 +135,6 @@ class ParquetSink:
         self._remove_dead_staging({position_text(after) for after in afters})
         return self._position
 
-    def write(self, rows: Rows, session: SparkSession) -> Position:
-        """Make rows durable and visible; see `base.Sink.write`.
-
-        Raises:
-            SinkError: the table is damaged, or another one.
-            WriteCancelledError: the lease has gone before the commit.
-            Exception: what Spark, `transform` or the file system raised.
-        """
-        remaining: Rows | None = rows
-        while remaining is not None:
-            if self._position is not None:
-                remaining = remaining.behind(self._position)
-                if remaining is None:
-                    break
-            self._write_behind(remaining, session)
-        assert self._position is not None
-        return self._position
-
     def give_up(self, upto: Position) -> None:
         """Note that records up to a position have been given up: a checkpoint there is no sign of a loss."""
         give_up(self._root, self._folders, upto)
@@ -168,18 +143,14 @@ class ParquetSink:
         """Up to where records have been given up; None if none have."""
         return given_up(self._root, self._folders)
 
-    def _write_behind(self, rows: Rows, session: SparkSession) -> None:
-        """Write rows that are all behind the position, or learn that somebody else has continued from there."""
+    def _append(self, rows: Rows, files: Files) -> None:
         after = self._position
         staging = self._staging_folder / f"{_AFTER}{position_text(after)}-{secrets.token_hex(8)}"
-        df = rows.data_frame(session)
-        if self._transform is not None:
-            df = self._transform(df)
         tried = False
         try:
-            df.write.parquet(f"file://{staging}")  # Spark takes the path as it is, without escapes
-            files = tuple(name for name in storage.names(staging) if name.endswith(".parquet"))
-            for file in files:
+            files.write(staging)
+            names = tuple(name for name in storage.names(staging) if name.endswith(".parquet"))
+            for file in names:
                 storage.sync_file(staging / file)
             storage.sync_folder(staging)
             storage.sync_folder(staging.parent)
@@ -188,7 +159,7 @@ class ParquetSink:
                 upto=rows.last_position,
                 rows=rows.num_rows,
                 staging=str(staging.relative_to(self._root)),
-                files=files,
+                files=names,
             )
             rows.check_wanted()
             self._check_identity()

@@ -23,8 +23,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
-from fastkcl.spark.jdk import JavaNotFoundError, use_java
-from fastkcl.spark.settings import (
+from fastkcl.spark.server.jdk import JavaNotFoundError, use_java
+from fastkcl.spark.server.settings import (
     INGEST_SETTINGS,
     TIME_ZONE_SETTING,
     SparkUnavailableError,

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastkcl.spark.sinks import DeltaSink, ParquetSink, storage
+from fastkcl.spark.sinks import DeltaSink, ParquetSink
+from fastkcl.tables import storage
 from sink_helpers import SHARD, FakeSession, FakeWriter, rows
 
 SESSION: Any = FakeSession()

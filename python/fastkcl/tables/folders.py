@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from fastkcl import Position
-from fastkcl.spark.sinks.base import Shard
+from fastkcl.tables.base import Shard
 
 __all__ = [
     "START",

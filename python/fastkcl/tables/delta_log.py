@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from fastkcl.spark.sinks import storage
-from fastkcl.spark.sinks.base import RECOVERY, SinkError, parse_json
 from fastkcl.stdio.log import logger
+from fastkcl.tables import storage
+from fastkcl.tables.base import RECOVERY, SinkError, parse_json
 
 __all__ = [
     "ASIDE",

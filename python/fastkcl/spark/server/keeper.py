@@ -1,6 +1,6 @@
-"""The process that keeps a shared Spark Connect server as long as somebody is attached; see `fastkcl.spark.shared`.
+"""The process that keeps a shared Spark Connect server as long as somebody is attached: `fastkcl.spark.server.shared`.
 
-    python -m fastkcl.spark.keeper LISTENER_FD FOLDER STEM HEAP LINGER
+    python -m fastkcl.spark.server.keeper LISTENER_FD FOLDER STEM HEAP LINGER
 
 It has the JVM as a child, which ends with it, however it ends. Each client that connects is told one line of JSON,
 ``{"url": …, "pid": …}``, or ``{"error": …}`` if Spark did not start, and nothing else, until it leaves. A client that
@@ -23,9 +23,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from fastkcl.spark.local import LocalSpark
-from fastkcl.spark.settings import SparkUnavailableError
-from fastkcl.spark.shared import lock_file, peer_user
+from fastkcl.spark.server.local import LocalSpark
+from fastkcl.spark.server.settings import SparkUnavailableError
+from fastkcl.spark.server.shared import lock_file, peer_user
 from fastkcl.stdio.log import logger
 
 _TICK_SECONDS: Final = 0.5

@@ -12,7 +12,7 @@ import os
 import threading
 from typing import NamedTuple
 
-from fastkcl.spark.local import LocalSpark
+from fastkcl.spark.server.local import LocalSpark
 
 __all__ = ["acquire", "release"]
 

@@ -42,9 +42,9 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from typing import Final, Generic, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, Self, TypeAlias, TypeVar
 
-__all__ = ["Batch", "BatchBuffer", "Commit", "Order", "Run", "Unordered"]
+__all__ = ["Batch", "BatchBuffer", "Commit", "Fitted", "Order", "Run", "Unordered"]
 
 _TURN: Final = 0.25  # seconds that the caller's thread waits at once
 
@@ -104,6 +104,14 @@ class Unordered:
         """Every row stands for itself."""
 
 
+class Fitted(Protocol):
+    """What `fit` has made of the rows that it was given."""
+
+    @property
+    def num_rows(self) -> int:
+        """Rows from the first one on, at least one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Run(Generic[B, P]):
     """A contiguous piece of the input, to be written as one table."""
@@ -116,6 +124,8 @@ class Run(Generic[B, P]):
     nbytes: int
     attempt: int
     """1 + the writes that have failed since the last one that did not."""
+    fitted: Any = None
+    """What `fit` has returned: for these rows, or for more or fewer of them from the first on. None without `fit`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +156,9 @@ class BatchBuffer(Generic[B, P]):
         max_held_bytes: let `add` wait while holding everything that is not written, the new batch included, would keep
             more bytes allocated. A single batch or group may.
         commit_interval: seconds, at least, between two commits.
-        fit: how many rows from the start of these batches may become one run, where that is not a question of
-            `max_run_bytes` alone; at least one, and the same whenever it is asked. In the writer's thread, before
-            `write`, which raises what it raises.
+        fit: prepares rows from the start of these batches, as many as may become one run, where that is not a question
+            of `max_run_bytes` alone; at least one, and as many whenever it is asked. In the writer's thread, before
+            `write`, which finds what it returns in `Run.fitted`. What it raises counts as raised by `write`.
         clock: monotonic seconds.
 
     Raises:
@@ -166,7 +176,7 @@ class BatchBuffer(Generic[B, P]):
         max_held_bytes: int,
         max_age: float,
         commit_interval: float,
-        fit: Callable[[Sequence[B]], int] | None = None,
+        fit: Callable[[Sequence[B]], Fitted] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         for name, value in (("max_bytes", max_bytes), ("max_records", max_records), ("max_run_bytes", max_run_bytes)):
@@ -467,9 +477,10 @@ class BatchBuffer(Generic[B, P]):
                 attempt = self._failures + 1
             if not taken:
                 return
-            if self._fit is not None:
+            fitted = None if self._fit is None else self._fit(taken)
+            if fitted is not None:
                 # They end where rows may be parted; so does every shorter beginning that `_boundary` finds.
-                taken = _split(taken, self._boundary(taken, self._fit(taken), at_end=True))[0]
+                taken = _split(taken, self._boundary(taken, fitted.num_rows, at_end=True))[0]
             run = Run(
                 batches=tuple(taken),
                 first_position=self._order.position(taken[0], 0),
@@ -477,6 +488,7 @@ class BatchBuffer(Generic[B, P]):
                 rows=(rows := sum(batch.num_rows for batch in taken)),
                 nbytes=sum(batch.nbytes for batch in taken),
                 attempt=attempt,
+                fitted=fitted,
             )
             position = run.last_position
             self._write(run)

@@ -6,11 +6,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from fastkcl.spark.buffer import BatchBuffer, Run, Unordered
+from fastkcl.write_after import BatchBuffer, Run, Unordered
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import PATIENCE, wait_until, wait_until_gone, wait_until_idle
@@ -179,6 +179,37 @@ def test_bounds(bounds: dict[str, float], batches: list[Rows], runs: list[list[i
     assert buffer.flush(at_end=True)
     assert [p for run in sink.runs for p in run] == [p for b in batches for p, _, _ in b.rows]
     assert (buffer.rows, buffer.capacity_bytes) == (0, 0)
+
+
+def test_a_run_ends_by_what_fits_and_has_it() -> None:
+    """A group that ends elsewhere makes the run shorter, or longer if the run begins with it."""
+    written: list[tuple[list[int], list[int]]] = []
+
+    class FittedSink(Sink):
+        def write(self, run: Run[Rows, int]) -> None:
+            super().write(run)
+            written.append((self.runs[-1], [position for position, _, _ in run.fitted.rows]))
+
+    def three(batches: Sequence[Rows]) -> Rows:
+        return Rows(tuple(row for batch in batches for row in batch.rows)[:3])
+
+    sink = FittedSink()
+    buffer = sink.buffer(fit=three)  # type: ignore[arg-type]
+    add(buffer, rows(*range(4), groups=(1, 1, 2, 2)), sink)
+    add(buffer, rows(*range(4, 7), groups=(2, 2, 3)), sink)
+    assert buffer.flush(at_end=True)
+    assert written == [([0, 1], [0, 1, 2]), ([2, 3, 4, 5], [2, 3, 4]), ([6], [6])]
+
+
+def test_what_fit_raises_is_the_writes() -> None:
+    def refuse(_batches: Sequence[Rows]) -> Rows:
+        raise RuntimeError("nothing fits")
+
+    sink = Sink()
+    buffer = sink.buffer(fit=refuse, max_records=1)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="nothing fits"):
+        add(buffer, rows(0), sink)
+    assert (sink.runs, buffer.rows) == ([], 1)
 
 
 # Groups: rows of one number are never parted. (rows with their groups, at the end?, what is written, what is held)

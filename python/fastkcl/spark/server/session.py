@@ -23,7 +23,7 @@ Rules:
 - Nothing here writes to standard output, nor does any JVM. A session that is *given* was started by somebody else: if
   that was before `fastkcl.run` moved the protocol's descriptors away, its JVM holds them. Give a function instead; it
   is called when the protocol is safe.
-- Nothing waits without an end for a server that is gone or hangs (`fastkcl.spark.connect`).
+- Nothing waits without an end for a server that is gone or hangs (`fastkcl.spark.server.connect`).
 - `close` is another thread's, and does not wait for a call that is under way.
 """
 
@@ -37,9 +37,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from fastkcl.spark import connect, in_process, shared
-from fastkcl.spark.local import LocalSpark, interrupt_kept
-from fastkcl.spark.settings import (
+from fastkcl.spark.server import connect, in_process, shared
+from fastkcl.spark.server.local import LocalSpark, interrupt_kept
+from fastkcl.spark.server.settings import (
     INGEST_SETTINGS,
     SparkUnavailableError,
     apply_settings,

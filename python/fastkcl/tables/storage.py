@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
 
-from fastkcl.spark.sinks.base import RECOVERY, SinkError
+from fastkcl.tables.base import RECOVERY, SinkError
 
 __all__ = [
     "create",

@@ -2,8 +2,8 @@
 
     child ──┐                       ┌────────────────────────────┐
     child ──┼─ Unix socket, held ──▶│ keeper (fastkcl.spark.     │── standard input ──▶ JVM with Spark Connect
-    child ──┘  as long as it writes │ keeper), a process of its  │                      on the loopback interface
-      │                             │ own session                │                            ▲
+    child ──┘  as long as it writes │ server.keeper), a process  │                      on the loopback interface
+      │                             │ of its own session         │                            ▲
       └──────────── tables, by the URL and token that the keeper tells ──────────────────────┘
 
 A daemon starts a process for each shard; a JVM for each of them would take half a gigabyte and seconds of start each.
@@ -46,7 +46,7 @@ from pathlib import Path
 from typing import Final
 from weakref import WeakSet
 
-from fastkcl.spark.settings import SparkUnavailableError, require_spark
+from fastkcl.spark.server.settings import SparkUnavailableError, require_spark
 
 __all__ = [
     "ADDRESS",
@@ -218,7 +218,7 @@ class SharedServer:
             keeper = [str(listener.fileno()), str(self._folder_path()), self._stem(), self._heap(), str(self._linger)]
             # It forks and is nobody's child then; what is waited for here is its start.
             subprocess.run(
-                [sys.executable, "-P", "-m", "fastkcl.spark.keeper", *keeper],
+                [sys.executable, "-P", "-m", "fastkcl.spark.server.keeper", *keeper],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

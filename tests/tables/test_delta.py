@@ -19,11 +19,12 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
 from fastkcl import Position
 from fastkcl.spark.schema import SCHEMA
-from fastkcl.spark.sinks import DeltaSink, Shard, SinkError, storage
-from fastkcl.spark.sinks import delta as delta_module
-from fastkcl.spark.sinks.delta import position, shards
-from fastkcl.spark.sinks.inspection import inspect_table
+from fastkcl.spark.sinks import DeltaSink, Shard, SinkError
 from fastkcl.spark.sinks.rows import ShardRows
+from fastkcl.tables import delta as delta_module
+from fastkcl.tables import storage
+from fastkcl.tables.delta import position, shards
+from fastkcl.tables.formats import inspect_table
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,

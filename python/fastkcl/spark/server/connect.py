@@ -18,7 +18,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, cast
 
-from fastkcl.spark.settings import (
+from fastkcl.spark.server.settings import (
     CONNECT_SETTINGS,
     INGEST_SETTINGS,
     LOOPBACK_SETTINGS,

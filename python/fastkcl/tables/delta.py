@@ -7,7 +7,7 @@
 A reader of a Delta table sees the files that its log names, whatever else is in its folders. The steps of one write,
 P being the position up to which the table has the shard:
 
-    stage        Spark writes Parquet files into a new folder of the shard; they are synced
+    stage        Parquet files are written into a new folder of the shard and synced
     commit       deltalake opens the log and reads P from it once more, at version V. The entry V + 1, with the files
                  and the new position, is linked to its name when it is synced: an exclusive creation
     checkpoint   each hundredth commit. deltalake makes it elsewhere, of links to the log; it is renamed to its place
@@ -37,16 +37,18 @@ import re
 import secrets
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
 from fastkcl import Position
 from fastkcl._core import __version__
-from fastkcl.spark.sinks import storage
-from fastkcl.spark.sinks.base import RECOVERY, Rows, Shard, SinkError, Transform
-from fastkcl.spark.sinks.delta_log import (
+from fastkcl.stdio.log import logger
+from fastkcl.tables import storage
+from fastkcl.tables.appender import Appender, R
+from fastkcl.tables.base import RECOVERY, Files, Rows, Shard, SinkError
+from fastkcl.tables.delta_log import (
     ASIDE,
     LAST_CHECKPOINT,
     entry,
@@ -58,15 +60,13 @@ from fastkcl.spark.sinks.delta_log import (
     set_damage_aside,
     versions,
 )
-from fastkcl.spark.sinks.folders import check_names, data_folder, local_folder, position_text, quoted, shard_folders
-from fastkcl.spark.sinks.given_up import give_up, given_up
-from fastkcl.stdio.log import logger
+from fastkcl.tables.folders import check_names, data_folder, local_folder, position_text, quoted, shard_folders
+from fastkcl.tables.given_up import give_up, given_up
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Schema
-    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["DeltaSink", "position", "shards"]
+__all__ = ["DeltaAppender", "position", "shards"]
 
 _Json: TypeAlias = Any
 
@@ -92,36 +92,30 @@ _SAFE_FEATURES = {
 }
 
 
-class DeltaSink:
+class DeltaAppender(Appender):
     """Writes a shard's records into a Delta table: exactly once, in order, with a zombie fenced off.
 
-    The table has the DataFrame's columns and two more, by which it is partitioned: `stream` and `shard`. It is made at
+    The table has the columns of the files and two more, by which it is partitioned: `stream` and `shard`. It is made at
     the first write, unless it is there. Needs deltalake: ``pip install 'fastkcl[delta]'``.
 
     Args:
-        path: folder of the table, on a POSIX file system that Spark sees under the same path.
-        transform: makes of a DataFrame in the canonical schema (`fastkcl.spark.schema.SCHEMA`) the one that is
-            written. It may be called more than once for the same records.
+        path: folder of the table, on a POSIX file system that the writer of its files sees under the same path.
 
     Raises:
         ValueError: `path` is a URL of something else, or has a ``%`` in it.
         ImportError: deltalake is not installed.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, transform: Transform | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         try:
             import deltalake  # noqa: F401 - before a shard is opened
         except ImportError as error:
             raise ImportError("DeltaSink needs deltalake: pip install 'fastkcl[delta]'") from error
-        self._root = local_folder(path, "DeltaSink")
+        super().__init__(local_folder(path, "DeltaSink"))
         if "%" in str(self._root):
             raise ValueError(f"{self._root}: deltalake would take the % for an escape: choose a path without")
-        self._transform = transform
-        self._shard: Shard | None = None
         self._id: str | None = None  # of the table
-        self._position: Position | None = None
         self._kept = -1  # version up to which the log is synced
-        self._schema: Schema | None = None
 
     def open(self, shard: Shard) -> Position | None:
         """Begin with a shard: see how far the table has it.
@@ -144,25 +138,17 @@ class DeltaSink:
         self._move_to(table)
         return self._position
 
-    def write(self, rows: Rows, session: SparkSession) -> Position:
-        """Make rows durable and visible; see `base.Sink.write`.
+    def append_run(self, rows: R, files: Callable[[R], Files]) -> Position:
+        """Make rows durable and visible; see `Appender.append_run`.
 
         Raises:
             SinkError: the table is not one that this sink can write to, or has lost a commit.
-            WriteCancelledError: the lease has gone before the commit.
-            Exception: what Spark, `transform`, deltalake or the file system raised. Whether the rows are in the table
-                shows at the next write, which drops them then.
+            WriteCancelledError: the rows are not wanted any more.
+            Exception: what `files`, deltalake or the file system raised. Whether the rows are in the table shows at the
+                next write, which drops them then.
         """
-        remaining: Rows | None = rows
         self._move_to(self._opened())
-        while remaining is not None:
-            if self._position is not None:
-                remaining = remaining.behind(self._position)
-                if remaining is None:
-                    break
-            self._write_behind(remaining, session)
-        assert self._position is not None
-        return self._position
+        return super().append_run(rows, files)
 
     def give_up(self, upto: Position) -> None:
         """Note that records up to a position have been given up: a checkpoint there is no sign of a loss."""
@@ -174,17 +160,10 @@ class DeltaSink:
         assert self._shard is not None
         return given_up(self._root, shard_folders(self._shard))
 
-    def _write_behind(self, rows: Rows, session: SparkSession) -> None:
-        """Write rows that are all behind the position, or learn that somebody else has continued from there."""
+    def _append(self, rows: Rows, files: Files) -> None:
         assert self._shard is not None
         after = self._position
-        df = rows.data_frame(session)
-        if self._transform is not None:
-            df = self._transform(df)
-        # Without a transformation it is always the same, and asking Connect for it costs as much as sending the rows.
-        schema = _schema(df) if self._schema is None else self._schema
-        if self._transform is None:
-            self._schema = schema
+        schema = _schema(files.columns())
         if (there := _open(self._root)) is not None:  # the table is made when there are files for it
             _check(there, schema)
         folder = self._root / data_folder(f"{quoted(self._shard.stream)}/{quoted(self._shard.shard_id)}")
@@ -192,8 +171,8 @@ class DeltaSink:
         storage.make_folder(folder)
         tried = False
         try:
-            df.write.parquet(f"file://{staging}")  # Spark takes the path as it is, without escapes
-            files = self._files(staging)
+            files.write(staging)
+            actions = self._files(staging)
             for attempt in range(_ATTEMPTS):
                 if attempt:
                     time.sleep(random.uniform(0, _PAUSE))
@@ -207,7 +186,7 @@ class DeltaSink:
                 _check(table, schema)
                 rows.check_wanted()
                 tried = True
-                if self._commit(table, files, rows) and self._confirm(rows.last_position, table.version() + 1):
+                if self._commit(table, actions, rows) and self._confirm(rows.last_position, table.version() + 1):
                     return
             raise SinkError(
                 f"{self._name}: {_ATTEMPTS} commits have met others: write less often, or from fewer shards"
@@ -517,15 +496,15 @@ def _open(root: Path) -> DeltaTable | None:
     raise OSError(f"{log_folder(root)}: deltalake finds no table there")  # an error is no absence
 
 
-def _schema(df: DataFrame) -> Schema:
-    """A DataFrame's schema as that of the table: Delta writes it as Spark does.
+def _schema(columns: Sequence[_Json]) -> Schema:
+    """Columns as the schema of the table.
 
     Raises:
         SinkError: it has a column that the table has already, or a type that Delta has not.
     """
     from deltalake import Schema
 
-    fields = [_nullable(field) for field in df.schema.jsonValue()["fields"]]
+    fields = [_nullable(field) for field in columns]
     if taken := {field["name"] for field in fields if field["name"].lower() in _PARTITIONS}:
         raise SinkError(f"column {taken.pop()}: the table has it already, with the record's origin: name it otherwise")
     for field in fields:

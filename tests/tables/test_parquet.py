@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.dataset
 import pytest
 from fastkcl import Position
-from fastkcl.spark.sinks import ParquetSink, Shard, SinkError, storage
-from fastkcl.spark.sinks.folders import spelled, unspelled
-from fastkcl.spark.sinks.inspection import inspect_table
-from fastkcl.spark.sinks.parquet import commits, shards
+from fastkcl.spark.sinks import ParquetSink, Shard, SinkError
+from fastkcl.tables import storage
+from fastkcl.tables.folders import spelled, unspelled
+from fastkcl.tables.formats import inspect_table
+from fastkcl.tables.parquet import commits, shards
 from sink_helpers import NO_FILES, PARQUET, SHARD, FakeSession, FakeWriter, Mortals, batch, race, rows, stored
 
 SESSION: Any = FakeSession()

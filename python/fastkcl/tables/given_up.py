@@ -12,8 +12,8 @@ import json
 from pathlib import Path
 
 from fastkcl import Position
-from fastkcl.spark.sinks import storage
-from fastkcl.spark.sinks.base import SinkError, parse_json
+from fastkcl.tables import storage
+from fastkcl.tables.base import SinkError, parse_json
 
 __all__ = ["give_up", "given_up"]
 
