@@ -531,7 +531,7 @@ class MarkerDecoder:
     Not for several threads at once. After a DecodeError (a message is too long) there is nothing more.
 
     Args:
-        end_of_message: EOM, behind each message; like every marker 1 to 16 bytes, and no prefix of another.
+        end_of_message: EOM, after each message; like every marker 1 to 16 bytes, and no prefix of another.
         end_of_process: EOP, looked for everywhere; may equal EOM.
         at_boundary: looked for where a message could begin: EOB for a worker, BNC for a supervisor.
         max_message_bytes: bound of one message.

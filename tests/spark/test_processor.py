@@ -864,7 +864,7 @@ class TestACheckpointAfterTheTablesPosition:
         if how == "environment":
             monkeypatch.setenv("FASTKCL_ACCEPT_GAP", "1")
         made = processor(sink(tmp_path), session=SinkSession(), checkpoint="7", **options)
-        assert [each.levelname for each in caplog.records if "going on behind the checkpoint" in each.message] == [
+        assert [each.levelname for each in caplog.records if "continuing after the checkpoint" in each.message] == [
             "ERROR"
         ]
         process(made, record_batch([8, 9, 10, 11]), FakeCheckpointer())

@@ -25,9 +25,9 @@ SEEN = {
         "ParquetSink._commit: create(self._commit_file), content",
         "ParquetSink._commit: create(self._commit_file), name",
         "ParquetSink._publish: sync_folder(self._data_folder), name",
-        "ParquetSink._write_behind: sync_file(staging / file), content",
-        "ParquetSink._write_behind: sync_folder(staging), name",
-        "ParquetSink._write_behind: sync_folder(staging.parent), name",
+        "ParquetSink._write_after: sync_file(staging / file), content",
+        "ParquetSink._write_after: sync_folder(staging), name",
+        "ParquetSink._write_after: sync_folder(staging.parent), name",
         "ParquetSink.open: make_folder(folder), name",
         "_identify: create(root / _TABLE), content",
         "_identify: create(root / _TABLE), name",
@@ -48,7 +48,7 @@ SEEN = {
         "DeltaSink._make_checkpoint: replace(log / LAST_CHECKPOINT), name",
         "DeltaSink._make_checkpoint: replace(target), content",
         "DeltaSink._make_checkpoint: replace(target), name",
-        "DeltaSink._write_behind: make_folder(folder), name",
+        "DeltaSink._write_after: make_folder(folder), name",
     ],
 }
 TWICE = {

@@ -12,7 +12,7 @@ import sys
 __all__ = ["PACKAGES_VARIABLE", "import_original", "name"]
 
 PACKAGES_VARIABLE = "FASTKCL_BENCH_KCLPY"
-"""Environment variable: a folder of packages (site-packages) with amazon_kclpy, behind all others on the path."""
+"""Environment variable: a folder of packages (site-packages) with amazon_kclpy, after all others on the path."""
 
 
 def import_original() -> str | None:

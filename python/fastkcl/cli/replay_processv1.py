@@ -76,7 +76,7 @@ class _StitchType(click.ParamType):  # type: ignore[type-arg]  # not generic in 
     "--stitches", type=click.IntRange(1, _MOST_STITCHES), default=1, show_default=True, help="Stitches of COMMAND."
 )
 @click.option("--group", default="App.Stitch.1", show_default=True, help="Application, component and version of them.")
-@click.option("--argument", "custom", multiple=True, help="A custom argument, behind --, for all. Repeatable.")
+@click.option("--argument", "custom", multiple=True, help="A custom argument, after --, for all. Repeatable.")
 @click.option(
     "--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Where each gets a folder of its own."
 )
@@ -129,7 +129,7 @@ def replay_processv1(
         names = [f"stitch{number}" for number in range(1, stitches + 1)]
         specs += [_spec(name, list(command), GroupName.parse(group), custom, data_dir) for name in names]
     if not specs:
-        raise click.UsageError("nothing to start: give a COMMAND behind --, or --stitch")
+        raise click.UsageError("nothing to start: give a COMMAND after --, or --stitch")
     options = StitchesOptions(
         node=node,
         heartbeat_seconds=heartbeat,

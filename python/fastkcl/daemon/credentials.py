@@ -32,7 +32,7 @@ _KEYS = ("awsCredentialsProvider", "awsCredentialsProviderDynamoDB", "awsCredent
 _SDK_1_PACKAGE = "com.amazonaws.auth."
 _SDK_2_PACKAGE = "software.amazon.awssdk.auth.credentials."
 _KCL_3_PACKAGE = "software.amazon.kinesis.multilang.auth."
-_BY_ANOTHER_NAME = ("StsAssumeRoleCredentialsProvider",)  # KCL 3 has an own class for it
+_BY_ANOTHER_NAME = ("StsAssumeRoleCredentialsProvider",)  # KCL 3 has its own class for it
 # The SDK 1's, and what the SDK 2 has for it.
 _PROVIDERS = (
     ("DefaultAWSCredentialsProviderChain", "DefaultCredentialsProvider"),

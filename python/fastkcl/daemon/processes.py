@@ -30,7 +30,7 @@ def group_members(group: int) -> list[int]:
         if not entry.name.isdigit():
             continue
         with suppress(OSError):  # it ended meanwhile
-            # The command's name, in parentheses, may hold anything: what counts stands behind the last one.
+            # The command's name, in parentheses, may hold anything: the fields follow the last one.
             state, _parent, its_group = (
                 Path(entry.path, "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[:3]
             )

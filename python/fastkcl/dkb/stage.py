@@ -166,7 +166,7 @@ class ProcessorStage:
         log(level, type(self).__name__, text)
 
     def stop(self) -> None:
-        """End after the request of the moment, as if the input had ended behind it."""
+        """End after the current request, as if the input had ended there."""
         self._stopping = True
 
     # The loop, in parts.

@@ -45,7 +45,7 @@ Options:
   -m MODULE             Run a module, as python -m does.
   --help                Show this message and exit.
 
-Options of an own KCLProcess(on_error=, dead_letter=) come first.
+Options of the program's own KCLProcess(on_error=, dead_letter=) come first.
 """
 _VARIABLES = {"--on-error": ON_ERROR_VARIABLE, "--dead-letter": DEAD_LETTER_VARIABLE}
 

@@ -3,7 +3,7 @@
     StreamReader ──▶ RecordQueue ──▶ Delivery ──▶ ``async for`` ── asks for more ──▶ Positions ──▶ checkpointer
 
 The program acknowledges what it was given by asking for more; of several tasks each acknowledges what it was given
-itself. When it asks past a batch's last record, the batch's position is written, at once or behind
+itself. When it asks past a batch's last record, the batch's position is written, at once or in the background
 (`checkpoint_interval`); `close` writes what is acknowledged of a batch as well. So a record is delivered again if the
 program dies with it, and never skipped. A program that works on several records at a time acknowledges each itself
 (`acknowledge="explicit"`, `fastkcl.kinesis.acknowledging`).

@@ -239,7 +239,7 @@ class ShardReader:
         throttled: answers that said too much or too often.
         successes: answers with or without records.
         rows: records that were queued.
-        committed_rows: how many of them are behind the position that was written last.
+        committed_rows: how many of them are covered by the position that was written last.
     """
 
     def __init__(
@@ -596,7 +596,7 @@ class ShardReader:
         if answer.last is not None:
             if not await self._queue_all(answer.records, answer.last, answer.held):
                 return False
-        elif self._options.empty_answers and self.queue.is_empty:  # ticks of a slow batch do not heap up behind it
+        elif self._options.empty_answers and self.queue.is_empty:  # ticks do not pile up while a batch is slow
             self.queue.put(Fetched(self, answer.records, None, self.rows))
         self._iterator = answer.next_shard_iterator
         if self._iterator is None:

@@ -234,7 +234,7 @@ def plan(
 
 
 def _position_at(kinesis: Any, address: Mapping[str, str], shard: Shard, moment: datetime) -> str:  # noqa: ANN401
-    """Behind the last record that came before a time."""
+    """The position after the last record that came before a time."""
     if shard.is_closed and not _has_later(kinesis, address, shard, moment):
         return SHARD_END
     for seconds in WINDOWS:

@@ -4,10 +4,10 @@
          ▲                                                                            │
          └──────── commit: a position of the processor's own choice ◀── checkpoint ◀──┘
 
-A processor is told what a daemon would tell it: initialize, process_batch, and shard_ended, lease_lost or
-shutdown_requested, and run_ended at last. A batch without records is the tick in which one that writes behind can
-checkpoint. Positions are the processor's: what it has not checkpointed comes again after a death, and a sink that
-knows its table's position has it once all the same.
+A processor gets the calls that a daemon would make: initialize, process_batch, and shard_ended, lease_lost or
+shutdown_requested, and run_ended at last. A batch without records is the tick in which a processor that writes in the
+background can checkpoint. Positions are the processor's: records that it has not checkpointed come again after a
+death, and a sink that knows its table's position has them once all the same.
 
 Rules: one object of a processor for each shard, called in one thread of its own, one call at a time. A shard is
 finished, and its children start, when shard_ended has checkpointed its end. What happens to records that a processor

@@ -11,7 +11,7 @@ of one shard.
 
 With `PutLimits.aggregate` what is added goes into KPL aggregates, one open for each shard, and these wait. An aggregate
 that another shard has taken than it was made for is in doubt: after a reshard, `reshard` says whether that shard owns
-all of its keys, or readers will drop it. Then its user records are packed anew, and so is everything behind them.
+all of its keys, or readers will drop it. Then its user records are packed anew, and so is everything after them.
 
 Rules: a call has records of all lines in the order in which they were added, as far as their shards may have them now.
 With `PutLimits.calls` lines are divided into so many groups, each of which has one call at a time. What was refused, or
@@ -285,7 +285,7 @@ class PutQueue:
     # Calls.
 
     def due(self, now: float) -> float | None:
-        """When `take` has something to give: now or later, or never if nothing waits that is not behind a call."""
+        """When `take` has something to give: now or later, or never if all that waits is waiting for a call's end."""
         free = (lane for lane in self._lanes.values() if lane.waiting and lane.group not in self._calls)
         return min((lane.due(now) for lane in free), default=None)
 

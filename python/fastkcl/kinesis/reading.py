@@ -7,7 +7,7 @@
 
 One task looks for shards: at the start, every 60 s, at once when a shard ends, and every 2 s or more often for those
 that another consumer has, of which the checkpointer may give us our share. Each shard has a task that reads it. What
-stops a task reaches the program through the queue, behind the records that were read before, and `resume` lets it go on
+stops a task reaches the program through the queue, after the records that were read before, and `resume` lets it go on
 where it was.
 
 Rules: a shard is read when it is allocated by the checkpointer, and no longer. It is given back when its last position

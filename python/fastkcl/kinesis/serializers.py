@@ -1,6 +1,6 @@
 """Items to bytes and back: one half of a processor.
 
-The JSON is that of Python's `json.dumps` by default, ASCII with spaces behind colons and commas, whatever libraries are
+The JSON is that of Python's `json.dumps` by default, ASCII with spaces after colons and commas, whatever libraries are
 installed: the same item gives the same bytes everywhere.
 """
 

@@ -86,7 +86,7 @@ class Origin(Enum):
     """Where a shard begins."""
 
     POSITION = "position"
-    """Behind the position that is kept for it."""
+    """After the position that is kept for it."""
     TRIM_HORIZON = "TRIM_HORIZON"
     """At its first record: it follows a shard that was read."""
     ITERATOR_TYPE = "iterator_type"

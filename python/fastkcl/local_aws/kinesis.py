@@ -300,7 +300,7 @@ class Subscription:
 
 
 def _millis_behind(records: Sequence[Record], more: bool, now: float) -> int:
-    """How old the last record of an answer is, if there are others behind it."""
+    """How old the last record of an answer is, if there are others after it."""
     return max(0, int(now * 1000) - records[-1].arrival_millis) if records and more else 0
 
 

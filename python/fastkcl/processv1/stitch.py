@@ -127,7 +127,7 @@ class Stitch:
 
     @property
     def custom_arguments(self) -> tuple[str, ...]:
-        """What stands behind ``--`` on the command line."""
+        """The arguments after ``--`` on the command line."""
         return self._custom_arguments
 
     @property

@@ -10,7 +10,7 @@ import sys
 
 from fastkcl.processv1.errors import CoreGoneError
 
-_STATE, _START_TIME = 0, 19  # of what stands behind the name in /proc/PID/stat: proc(5), fields 3 and 22
+_STATE, _START_TIME = 0, 19  # of the fields after the name in /proc/PID/stat: proc(5), fields 3 and 22
 
 
 class CoreWatch:

@@ -1,4 +1,4 @@
-"""Collects record batches and writes them behind the caller's back, whatever protocol they came by.
+"""Collects record batches and writes them in the background, whatever protocol they came by.
 
 Spark wants tens of megabytes at a time (a small DataFrame costs 50 to 110 ms whatever is in it), a worker
 gets what its parent happens to send, and the parent waits for an answer. Between them stands this buffer.
@@ -23,8 +23,8 @@ Rules:
 2. Runs are written one after another, each a contiguous piece of what was added. What is being written is held,
    and counts, until it is durable.
 3. A write that fails stops the writer and surfaces at the next call. Calling again has the same run written again
-   and waits for it. Instead, `give_up` lets go of everything behind the durable position, whichever row of it is
-   the one that cannot be written.
+   and waits for it. Instead, `give_up` lets go of everything after the durable position, whichever row cannot be
+   written.
 4. Only a position whose rows are all written is ever committed, by the caller's thread, at most once an interval.
 5. Rows of one group (`Order.group`) are written together. A group may go on in the next batch, so the last one
    waits for it, or for the end.
@@ -294,7 +294,7 @@ class BatchBuffer(Generic[B, P]):
     def give_up(self, batch: B | None, *, at_end: bool) -> list[B]:
         """Let go of the rows that are not written, after a failure: the caller stores them elsewhere, or loses them.
 
-        The position behind them counts as durable and is committed when it is time. Nothing is let go if only a commit
+        The position after them counts as durable and is committed when it is time. Nothing is let go if only a commit
         has failed; the batch is adopted then. Of a batch that was refused for its positions nothing was tried: it goes
         alone, and what is held stays.
 
@@ -533,7 +533,7 @@ class BatchBuffer(Generic[B, P]):
         return self._boundary(batches, max(rows, 1), at_end=at_end) if batches else 0
 
     def _boundary(self, batches: Sequence[B], cut: int, *, at_end: bool) -> int:
-        """The nearest place at or before `cut` rows where they may be parted, else the nearest behind it, else 0."""
+        """The nearest row at or before `cut` where the rows may be parted, else the nearest after it, else 0."""
         ends = list(accumulate(batch.num_rows for batch in batches))
 
         def group(row: int) -> Hashable | None:

@@ -10,8 +10,8 @@ messages stored twice. A column of one's own, e.g. a number from the message's c
 How a protocol uses it:
 
 - A request with an answer (DKB's EOP): `add` and `flush`, then answer. What is answered is stored.
-- Messages without one (ProcessV1's Data): `add`, which writes behind; `flush` at the end. What was added and not
-  stored is lost with the process, or sent again by who keeps it.
+- Messages without one (ProcessV1's Data): `add`, which writes in the background; `flush` at the end. Messages
+  that were added and not stored are lost with the process, unless their sender keeps them and sends them again.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class MessageWriter:
         return self
 
     def add(self, batch: MessageBatch) -> None:
-        """Take a batch over, to be written behind; waits while too much is held.
+        """Take a batch over, to be written in the background; waits while too much is held.
 
         Raises:
             Exception: what a write of earlier batches has raised. The batch is not taken then, and calling again has

@@ -1,4 +1,4 @@
-"""A batch processor that hands a shard's records to Spark, in tables of a size that Spark likes, behind the dialogue.
+"""A batch processor that hands a shard's records to Spark, in tables of a size that Spark likes, in the background.
 
     process_batch ──▶ BatchBuffer ─▶ status         the daemon goes on while
                           │
@@ -29,16 +29,17 @@ also at a requested shutdown (it is delivered again).
 
 What a refused checkpoint does:
 
-    may be retried       logged, tried again at the next request; after a requested shutdown there is none, and what was
-                         written behind the last position comes again. At a shard's end: tried a few times, then raised
+    may be retried       logged, tried again at the next request; after a requested shutdown there is none, and records
+                         that were written after the last position come again. At a shard's end: tried a few times, then
+                         raised
     ShutdownException    the lease is another worker's: logged, what is held and what still comes is left to the new
                          owner, leaseLost is awaited. At a shard's end it is raised
     anything else        raised
 
 What a failing write does: it is raised at the next request, so `fastkcl.run` acts by ``retries``, ``dead_letter`` and
 ``on_error``. A retry in place repeats the same write. A sink that fails is asked first how far its table is: a write
-that failed after its commit is done. A dead letter holds everything behind the last record written
-(`give_up`), as any of it can be what is wrong; then the shard goes on behind it.
+that failed after its commit is done. A dead letter holds everything after the last record written
+(`give_up`), as any of these records can be the cause; then the shard continues after them.
 
 Threads: signals, checkpoints and the dialogue are the main thread's; `write` runs in the writer's, one call at a time.
 """
@@ -286,7 +287,7 @@ class SparkProcessor(BatchProcessor):
             )
 
     def process_batch(self, batch: RecordBatch, checkpointer: Checkpointer) -> None:
-        """Hold the records, to be written behind; checkpoint what is written when it is time.
+        """Hold the records, to be written in the background; checkpoint the written ones when it is time.
 
         Raises:
             Exception: what a write of earlier records has raised. The batch is not held then, and can be given again.
@@ -351,7 +352,7 @@ class SparkProcessor(BatchProcessor):
         self._buffer.commit(lambda position: self._checkpoint(checkpointer, position))
 
     def give_up(self, batch: RecordBatch | None) -> Sequence[RecordBatch]:
-        """Let go of all records behind the last one written; nothing if it was a checkpoint that failed.
+        """Let go of all records after the last one written; of none if it was a checkpoint that failed.
 
         In the legacy dialect the last sequence number stays held before the shard's end, as it may go on. What a sink's
         table has all the same is not among them.

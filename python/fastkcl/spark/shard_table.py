@@ -1,9 +1,9 @@
 """How far a sink's table has a shard: what it has is not written again, and not given up either.
 
-    rows ──▶ behind the position? ──▶ sink.write ──▶ the position moves on
-                 │ no                     │ fails
-                 ▼                        ▼
-              dropped, counted, told   the sink is asked how far its table is: the write may have been committed
+    rows ──▶ after the position? ──▶ sink.write ──▶ the position moves on
+                 │ no                    │ fails
+                 ▼                       ▼
+          dropped, counted, logged    the sink is asked how far its table is: the write may have been committed
 
 Rules: the writer's thread writes, and nobody else touches this meanwhile; the main thread asks while that stands still
 after a failure. A sink without a position (`TableSink`) drops nothing.
@@ -186,7 +186,7 @@ class ShardTable:
                 " FASTKCL_ACCEPT_GAP=1 until each shard has been written to; else the table has lost commits:"
                 " docs/recovery.md says what to do"
             )
-        logger().error("%s; going on behind the checkpoint, as accept_gap says", what)
+        logger().error("%s; continuing after the checkpoint, as accept_gap says", what)
 
     def _tell_dropped(self, dropped: int, last: Position) -> None:
         assert self._upto is not None

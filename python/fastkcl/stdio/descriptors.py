@@ -8,7 +8,7 @@
 
 A forked worker that outlives us and still held fd m would keep the daemon waiting for the end of a child that is
 gone (it drains our output before it waits for the process). A fork that runs no exec is seen by
-`os.register_at_fork`; one made by C code behind Python's back is not.
+`os.register_at_fork`; one made by C code without Python's knowledge is not.
 
 fd 0 and fd 1 are never given back: what is printed while the interpreter ends has no business in the pipe either.
 Workers that were forked *before* `take()` still hold the daemon's pipe; start them afterwards.

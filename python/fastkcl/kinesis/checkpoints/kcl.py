@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["KCLCheckPointer"]
 
 LAST_SUB_SEQUENCE_NUMBER = 2**63 - 1
-"""Behind every user record of a record: what is said of a record whose user records nobody has counted."""
+"""After every user record of a record: the position of a record whose user records nobody has counted."""
 
 ATTEMPTS = 3
 """How often an update is tried that finds an earlier one of ours, whose answer got lost."""

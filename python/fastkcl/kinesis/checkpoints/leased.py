@@ -70,7 +70,7 @@ class _Lease:
 
 
 def is_later(position: str, than: str | None) -> bool:
-    """Whether a position comes behind another one of the same shard."""
+    """Whether a position comes after another one of the same shard."""
     return than is None or _order(position) > _order(than)
 
 

@@ -37,7 +37,7 @@ class StitchSpec:
         application: of which application it is, and so on.
         component: of which component.
         version: of which version.
-        custom_arguments: what comes behind ``--``.
+        custom_arguments: those after ``--``.
         data_dir: a folder of its own; made if it is not there.
         environment: variables beside those of this process.
     """
@@ -194,7 +194,7 @@ class Instance:
         return given
 
     def ask_to_exit(self, code: int) -> None:
-        """Say ``_exit``, and close its input behind that."""
+        """Send ``_exit``, then close its input."""
         self._put(ToStitchMessage(id=code, channel_name="_exit", data=""))
         self._end_queue()
 

@@ -12,7 +12,7 @@ shard):
 
     1. data    written where readers do not see it
     2. commit  one atomic step: "after position P comes this data, up to position L". It fails if somebody has already
-               continued from P; then the rows up to his L are dropped, and the rest is tried again behind it
+               continued from P; then the rows up to its L are dropped, and the rest is tried again after it
     3. publish what is committed becomes visible; whoever comes next finishes what a death has interrupted
 
 The commit needs no idea of who owns the lease: of two children that continue from the same position one succeeds.

@@ -76,7 +76,7 @@ class Rows(Frame, Protocol):
         """Of the last record."""
 
     def behind(self, position: Position) -> Rows | None:
-        """The records behind a position, None if there are none."""
+        """The records after a position, None if there are none."""
 
 
 class Sink(Protocol):

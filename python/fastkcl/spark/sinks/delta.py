@@ -13,15 +13,15 @@ P being the position up to which the table has the shard:
     checkpoint   each hundredth commit. deltalake makes it elsewhere, of links to the log; it is renamed to its place
                  when it is synced, and only then `_last_checkpoint` names it
 
-Whoever commits behind an entry, or relies on a position in it, syncs it first: it may be of somebody who died before
-that, or does not sync. So each entry and checkpoint of a sink that a power cut leaves is whole, and those that others
-rely on stay.
+A writer that commits after an entry, or relies on a position in it, syncs it first: the entry's own writer may have
+died before that, or never sync. So each entry and checkpoint of a sink that a power cut leaves is whole, and those
+that others rely on stay.
 
 The position is in the table's application transactions, of which a commit can set several: a sequence number in pieces
 of 62 bits (a transaction's version is a signed 64-bit number), and the sub-sequence number. Nobody compares these
 versions. What fails is a second entry V + 1, and that is the comparison: where P was read, nobody else has continued.
-Commits of other shards are stepped behind. Checkpoints and the clean-up of the log keep transactions, and drop old
-commits' metadata.
+After a commit of another shard the next version is tried. Checkpoints and the clean-up of the log keep transactions,
+and drop old commits' metadata.
 
 A file that was staged and never committed is in nobody's way, and goes with the table's next VACUUM.
 
@@ -79,7 +79,7 @@ _TYPES = {
 }
 _BITS = 62
 _ENGINE = f"fastkcl:{__version__}"
-# A commit that lost against one of another shard, or of another kind, is tried again behind it.
+# A commit that lost against one of another shard, or of another kind, is tried again after it.
 _ATTEMPTS = 100
 _PAUSE = 0.05  # seconds, at the most, before that
 _RANDOM = re.compile(r"[0-9a-f]{16}")  # names there
@@ -160,7 +160,7 @@ class DeltaSink:
                 remaining = remaining.behind(self._position)
                 if remaining is None:
                     break
-            self._write_behind(remaining, session)
+            self._write_after(remaining, session)
         assert self._position is not None
         return self._position
 
@@ -174,8 +174,8 @@ class DeltaSink:
         assert self._shard is not None
         return given_up(self._root, shard_folders(self._shard))
 
-    def _write_behind(self, rows: Rows, session: SparkSession) -> None:
-        """Write rows that are all behind the position, or learn that somebody else has continued from there."""
+    def _write_after(self, rows: Rows, session: SparkSession) -> None:
+        """Write rows that are all after the position, or learn that another writer has continued from there."""
         assert self._shard is not None
         after = self._position
         df = rows.data_frame(session)
@@ -328,7 +328,7 @@ class DeltaSink:
         """See that the table has what was committed, and make the checkpoint that is due.
 
         Returns:
-            False if it has not: the log was cleaned up behind the handle, and begins after this commit.
+            False if it has not: the log was cleaned up since the handle was opened, and begins after this commit.
         """
         log = log_folder(self._root)
         table = self._opened()

@@ -156,7 +156,7 @@ class ParquetSink:
                 remaining = remaining.behind(self._position)
                 if remaining is None:
                     break
-            self._write_behind(remaining, session)
+            self._write_after(remaining, session)
         assert self._position is not None
         return self._position
 
@@ -168,8 +168,8 @@ class ParquetSink:
         """Up to where records have been given up; None if none have."""
         return given_up(self._root, self._folders)
 
-    def _write_behind(self, rows: Rows, session: SparkSession) -> None:
-        """Write rows that are all behind the position, or learn that somebody else has continued from there."""
+    def _write_after(self, rows: Rows, session: SparkSession) -> None:
+        """Write rows that are all after the position, or learn that another writer has continued from there."""
         after = self._position
         staging = self._staging_folder / f"{_AFTER}{position_text(after)}-{secrets.token_hex(8)}"
         df = rows.data_frame(session)
