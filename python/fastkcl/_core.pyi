@@ -890,7 +890,7 @@ def split_aggregate(data: Buffer) -> list[bytes]:
 class Aggregate:
     """A KPL aggregate that is being filled, byte for byte as aws-kinesis-agg makes it.
 
-    It has no bound: `size_with` tells what would become of it. Not for several threads at once.
+    It has no bound: `size_with` returns the size that it would have. Not for several threads at once.
     """
 
     def __new__(cls) -> Aggregate: ...

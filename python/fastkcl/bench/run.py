@@ -84,7 +84,7 @@ def measure(
     Args:
         batch: what is decoded.
         rounds: how often each peer has its turn.
-        on_progress: told the suite, rounds done, and rounds in all.
+        on_progress: called with the suite, rounds done, and rounds in all.
 
     Raises:
         BenchError: a result of fastkcl is wrong, or a child ended.

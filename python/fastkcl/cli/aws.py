@@ -14,7 +14,7 @@ __all__ = ["aio_session", "explain", "kinesis_client"]
 _LOCAL = ("local", "local")
 """A local server takes any credentials."""
 _LOCAL_REGION = "us-east-1"
-"""A local server has no region of its own."""
+"""A local server has no region."""
 _ATTEMPTS = 10
 """Of a call, with botocore's pauses between them: a minute or so where nobody answers."""
 

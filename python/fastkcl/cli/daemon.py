@@ -100,7 +100,7 @@ def _list_keys(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 )
 @click.option("--set", "pairs", metavar="KEY=VALUE", multiple=True, help="Any key, also one with a dot or a new one.")
 @click.option("--no-environment", is_flag=True, help="Do not look for keys in the environment.")
-@click.option("--strict", is_flag=True, help="Refuse keys that the daemon does not know, instead of telling of them.")
+@click.option("--strict", is_flag=True, help="Refuse keys that the daemon does not know, instead of warning of them.")
 @click.option(
     "--list-keys", is_flag=True, is_eager=True, expose_value=False, callback=_list_keys, help="List all keys, and exit."
 )
@@ -142,7 +142,7 @@ def _list_keys(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 @click.option("--table/--no-table", default=None, help="A table of the shards below the log.  [default: on a terminal]")
 @click.option("--print-properties", is_flag=True, help="Write the properties that the daemon would get, and exit.")
 @click.option("--print-command", is_flag=True, help="Write the command that would start it, and exit.")
-@click.option("--check", is_flag=True, help="Look whether it could be started, say where each value is from, and exit.")
+@click.option("--check", is_flag=True, help="Check that it can be started, show each value's source, and exit.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def daemon(ctx: click.Context, /, command: tuple[str, ...], **given: Any) -> None:  # noqa: ANN401 - click's values

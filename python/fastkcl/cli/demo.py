@@ -108,7 +108,7 @@ def _run_replayed(shards: int, records: int, keep: Path | None, display: _Displa
 
 def _run_real(shards: int, records: int, keep: Path | None, display: _Display) -> DemoReport:
     with without_extra("local"):
-        import_module("fastkcl.local_aws.server")  # a process of its own has it, whose message would come late
+        import_module("fastkcl.local_aws.server")  # a separate process has it, whose message would come late
         from fastkcl.demo.daemon import run_daemon_demo
         from fastkcl.local_aws import LocalAwsError
     try:

@@ -477,7 +477,7 @@ class _LineError(Exception):
 async def _lines(descriptor: int) -> AsyncIterator[bytes]:
     """Lines of a file, a pipe or a terminal, as soon as they are there; they may end with CR LF.
 
-    They are read by a thread of its own, which does not keep the process from ending while it waits.
+    They are read by a separate thread, which does not keep the process from ending while it waits.
     """
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue(maxsize=4)

@@ -143,7 +143,7 @@ def _form(name: str) -> str:
     default="kcl",
     show_default=True,
     expose_value=False,
-    help="Whose part to play; processv1 has options of its own: --protocol processv1 --help.",
+    help="Whose part to play; processv1 has its own options: --protocol processv1 --help.",
 )
 @click.option(
     "--profile", type=click.Choice(list(PROFILES)), help="Generate records of this kind.  [default: clickstream]"

@@ -70,7 +70,7 @@ class _StitchType(click.ParamType):  # type: ignore[type-arg]  # not generic in 
     "given",
     type=_StitchType(),
     multiple=True,
-    help="A stitch of its own, e.g. ping@Games.Ping.1='node ping.js'. Repeatable.",
+    help="A separate stitch, e.g. ping@Games.Ping.1='node ping.js'. Repeatable.",
 )
 @click.option(
     "--stitches", type=click.IntRange(1, _MOST_STITCHES), default=1, show_default=True, help="Stitches of COMMAND."
@@ -78,7 +78,7 @@ class _StitchType(click.ParamType):  # type: ignore[type-arg]  # not generic in 
 @click.option("--group", default="App.Stitch.1", show_default=True, help="Application, component and version of them.")
 @click.option("--argument", "custom", multiple=True, help="A custom argument, after --, for all. Repeatable.")
 @click.option(
-    "--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Where each gets a folder of its own."
+    "--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Where each gets its own folder."
 )
 @click.option("--node", default="node1", show_default=True, help="The core's name.")
 @click.option("--heartbeat", type=_SECONDS, default=60.0, show_default=True, help="Seconds between heartbeats.")
@@ -117,7 +117,8 @@ def replay_processv1(
     """Play a CrossStitch core (ProcessV1) for COMMAND, and for what --stitch names.
 
     Stitches are started with the core's command line, get heartbeats, send each other data by id and by group, get
-    payloads if asked for, and are told to exit. What they log, and how their health changes, is on standard error.
+    payloads if asked for, and get the message to exit. What they log, and how their health changes, is on standard
+    error.
 
     \b
     Examples:

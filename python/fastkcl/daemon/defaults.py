@@ -1,6 +1,6 @@
-"""What the daemon is told where nobody says otherwise, because its own default is a trap.
+"""Defaults for the daemon that differ from its own, because its own are traps.
 
-Each row says why; docs/daemon.md says it at length. A default is left out where the generation has no such key, and
+Each row gives the reason; docs/daemon.md explains it. A default is left out where the generation has no such key, and
 where a key of the user has decided the matter.
 """
 

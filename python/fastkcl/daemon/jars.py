@@ -90,7 +90,7 @@ def find_jars(
         given: the folder that the user names.
         environ: where FASTKCL_JARS is looked up.
         fetch: whether Maven may be run.
-        on_fetch: is told what is being fetched.
+        on_fetch: called with a line of text before Maven runs.
 
     Raises:
         JarsError: there are none, or not of that generation.

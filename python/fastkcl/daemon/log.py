@@ -15,7 +15,7 @@ From that flood come events, one for what a person would call one thing:
 
 Standard error is in the same stream, because the daemon copies each line of a child there right after it has logged
 it. The copy is dropped here. What else has no head belongs to the line before: a stack trace. A copy of more than 8 KiB
-comes in pieces, and a line of the log may begin after one: the mark tells where.
+comes in pieces, and a line of the log may begin after one: the mark shows where.
 
 A checkpoint's outcome is in no line of the log. But the answer's size is, and the answer only echoes the request: it
 has one size if it says ``"error":null``, and another for each error.
@@ -65,7 +65,7 @@ _KINESIS_1: Final = "com.amazonaws.services.kinesis."
 
 
 def kcl_1_options(mark: str) -> list[str]:
-    """What a JVM of KCL 1 is told, so that its log can be read here."""
+    """The log configuration of a JVM of KCL 1, so that its log can be read here."""
     return [
         "-Dorg.apache.commons.logging.Log=org.apache.commons.logging.impl.SimpleLog",
         f"{_SIMPLE_LOG}defaultlog=info",
@@ -271,7 +271,7 @@ class LogReader:
     def _explain(self, exception: str) -> None:
         """Why the daemon gives up a child, as far as an exception tells."""
         if exception.startswith("java.lang.NullPointerException") and self.failed_shard is not None:
-            self.cause = f"the child of {self.failed_shard} wrote the word null on a line of its own"
+            self.cause = f"the child of {self.failed_shard} wrote a line with only the word null"
         elif "Cannot run program" in exception:
             self.cause = f"the child's program could not be started: {exception.partition('IOException: ')[2]}"
 

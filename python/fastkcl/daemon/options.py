@@ -1,14 +1,14 @@
-"""The daemon's properties, put together from four places and checked before a JVM is started.
+"""The daemon's properties, merged from four sources and checked before a JVM is started.
 
     our defaults  ◀  properties file  ◀  environment  ◀  command line           the later wins
 
-Every key may be spelt in any case and with any separator (`fastkcl.daemon.keys`), in each of these places; from the
+Every key may be spelt in any case and with any separator (`fastkcl.daemon.keys`), in each of these sources; from the
 environment only names that mean a key are taken, and dots cannot be written there. What comes out are the daemon's own
 spellings, with a note of where each value is from.
 
-What is wrong is of two kinds. A value that cannot be right, or a required key that is missing, is an error, and all
-errors are told at once. What the daemon would pass over in silence is a warning, or an error too where the caller is
-strict: a key that it does not know, a key that is written twice.
+There are two kinds of problems. A wrong value, or a missing required key, is an error, and all errors are reported at
+once. A key that the daemon would ignore in silence is a warning, and an error for a strict caller: a key that it does
+not know, a key that is written twice.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def collect(
         strict: a warning is an error.
 
     Raises:
-        OptionsError: there is something to mend; all of it is told.
+        OptionsError: there are errors; it reports all of them.
     """
     options = Options(generation)
     problems: list[str] = []
@@ -162,10 +162,10 @@ def executable_name(command: Sequence[str]) -> str:
 
 
 def missing_keys(options: Options, version: str) -> list[str]:
-    """What to tell about keys and values that this release of the daemon does not have yet.
+    """Messages about keys and values that this release of the daemon does not have yet.
 
     Args:
-        options: what it is told.
+        options: of the daemon.
         version: the release, as `fastkcl.daemon.jars` finds it.
     """
     return [
@@ -190,7 +190,7 @@ def _endpoints(generation: Generation) -> tuple[str, ...]:
 
 
 def _from_environment(options: Options, environ: Mapping[str, str], problems: list[str]) -> Iterator[Source]:
-    """Variables that are named like a key; what looks like a slip of the pen is told."""
+    """Variables that are named like a key; one that looks like a typing error is a problem."""
     generation = options.generation
     seen: dict[str, Source] = {}
     for name, value in environ.items():

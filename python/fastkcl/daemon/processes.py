@@ -1,7 +1,7 @@
 """The processes of a group, by Linux's /proc: the daemon's children, also when the daemon is gone.
 
-The daemon is started as the leader of a process group of its own. Java starts children in the group of their parent,
-so the group is what the daemon has started and left behind; a server that a child has put into a session of its own,
+The daemon is started as the leader of its own process group. Java starts children in the group of their parent,
+so the group is all that the daemon has started and left behind; a server that a child has put into a separate session,
 to be shared and to outlive it, is not in it.
 """
 
@@ -50,7 +50,7 @@ def end_group(
     Args:
         group: the group, whose leader has ended and is waited for.
         patience: seconds.
-        on_step: is told what is done.
+        on_step: called with a line for each step.
         is_hurried: whether somebody wants it to be over; then SIGKILL is sent at once.
 
     Returns:

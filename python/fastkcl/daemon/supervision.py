@@ -5,7 +5,7 @@
       │             ▼
       └─ restart ◀─ ended: why? ──▶ children that it left are waited for, then ended
 
-The daemon and its children are a process group of their own. So Ctrl-C on a terminal reaches us alone, and children
+The daemon and its children have their own process group. So Ctrl-C on a terminal reaches us alone, and children
 that would die of it hear of the end from the daemon. If we are killed, the daemon gets SIGTERM from the kernel, and a
 guard (`fastkcl.daemon.guard`) sees to it that all of them end.
 
@@ -83,11 +83,11 @@ class Supervisor:
 
     Attributes:
         launch: how they are started.
-        options: what they are told.
-        on_event: is told what happens; called from the thread that reads the log. It and the next must not raise: a
+        options: their settings.
+        on_event: called with each event, from the thread that reads the log. It and the next must not raise: a
             daemon stands still when nobody reads its log.
-        on_line: is told each line of the log, without its mark, from the same thread.
-        on_message: is told what we do ourselves, a line each.
+        on_line: called with each line of the log, without its mark, from the same thread.
+        on_message: called with a line for each step of the supervisor.
         grace_margin: seconds that a daemon has beyond its own grace, once it is asked to stop.
         orphan_seconds: that children have to end by themselves once their daemon is gone, and then after SIGTERM.
         back_off: seconds before the first new start; doubled each time, up to a minute.

@@ -5,7 +5,7 @@
     child      what the daemon starts for each shard
     parts      what both are made of
     check      compares what was sent with what Spark reads back
-    report     what is told of it
+    report     the results
 
-A room of its own, as it uses all the others.
+It is a separate room, as it uses all the others.
 """

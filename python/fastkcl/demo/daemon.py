@@ -78,11 +78,11 @@ def run_daemon_demo(
     """Run the demo. What it starts has ended when it returns or raises.
 
     Args:
-        shards: of the stream, each with a child process of its own.
+        shards: of the stream, each with its own child process.
         records: for each shard, by and large: their keys decide.
         keep: empty or new folder to leave the table in; a temporary one is used and removed without it.
-        on_step: told the step that begins.
-        on_progress: told how many records children have taken, of how many; from another thread.
+        on_step: called with each step that begins.
+        on_progress: called with how many records children have taken, of how many; from another thread.
 
     Raises:
         ValueError: a number below 1, or `keep` is not empty.

@@ -70,11 +70,11 @@ def run_demo(
     """Run the demo. What it starts has ended when it returns or raises.
 
     Args:
-        shards: how many, each with a child process of its own.
+        shards: how many, each with its own child process.
         records: records of each shard.
         keep: empty or new folder to leave the table in; a temporary one is used and removed without it.
-        on_step: told the step that begins.
-        on_progress: told how far the shards are, from other threads.
+        on_step: called with each step that begins.
+        on_progress: called with the progress of the shards, from other threads.
 
     Raises:
         ValueError: a number below 1, or `keep` is not empty.
@@ -190,8 +190,8 @@ class _Stage:
 
     Args:
         server: what is killed, and started again.
-        on_step: told of it.
-        on_progress: told what comes in.
+        on_step: called with it.
+        on_progress: called with what comes in.
         shards: how many there are, those of the split included.
         parents: what these were split off, by their index.
     """

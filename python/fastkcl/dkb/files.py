@@ -1,6 +1,6 @@
 """Input files and output files of a stage.
 
-Each input file is a stream of its own: what ends with it is answered into its own output file, the input's stem and the
+Each input file is a separate stream: what ends with it is answered into its own output file, the input's stem and the
 extension of the output type. An output file appears under its name when all of it is there, and never in the place of
 one that exists.
 """

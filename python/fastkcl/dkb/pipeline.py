@@ -1,4 +1,4 @@
-"""`Pipeline`: stages in a row, each with a supervisor in a thread of its own and a bounded queue before it.
+"""`Pipeline`: stages in a row, each with a supervisor in its own thread and a bounded queue before it.
 
     extract ─▶ queue ─▶ Supervisor ─▶ queue ─▶ Supervisor ─▶ output
     or input           (transform)            (load)

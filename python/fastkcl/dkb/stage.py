@@ -176,7 +176,7 @@ class ProcessorStage:
 
         Returns:
             The exit code: 0 fine, 1 failure, 2 wrong arguments, 3 a config file that cannot be parsed, 128 + n after
-            a signal. What has to be said about it is in the log.
+            a signal. The reason is in the log.
         """
         try:
             if self.ARGS is None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 reports.skip_frames_of("fastkcl.kcl")
 
 STREAM_VARIABLE = "FASTKCL_STREAM"
-"""Environment variable with the stream's name, which no message tells."""
+"""Environment variable with the stream's name, which no message has."""
 
 
 def run(
@@ -118,10 +118,10 @@ def serve(
         dialogue: with whom.
         failures: what happens when they raise.
         stream: the stream's name.
-        counters: told what happens.
+        counters: they count what happens.
 
     Raises:
-        SystemExit: it did not end cleanly; what has to be said about that is on standard error.
+        SystemExit: it did not end cleanly; the reason is on standard error.
     """
     server = _Server(processor, dialogue, failures, stream, counters)
     try:

@@ -6,8 +6,8 @@ Any text files serve as input and output. Where they are the real standard input
 writes lines has been replaced, messages come from the Rust reader instead of `_IOHandler.read_line` and `load_action`;
 all else is the same code. FASTKCL_VERBOSE, or the level DEBUG of the logger "fastkcl", shows which it is, and why.
 
-What happens when the processor raises is the original's way unless it is changed: the error and its traceback go to
-the error file, and then the daemon is told that all is well. What that skips is named in a line of its own.
+When the processor raises, the default is the original's: the error and its traceback go to the error file, and then
+the daemon gets a status. A separate line names the records that this skips.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _IOHandler:
         self.output_file = output_file
         self.error_file = error_file
         self.dialect: _core.Dialect = "modern"
-        """Of what is written; `initialize` tells it."""
+        """Of our messages; `initialize` shows it."""
         self.failure: Exception | None = None
         """Why the dialogue cannot go on, also where user code has swallowed it."""
         self._stored = False
@@ -301,12 +301,12 @@ class KCLProcess:
         input_file: text file that the daemon's lines are read from.
         output_file: text file that lines for the daemon are written to.
         error_file: text file for errors and tracebacks.
-        on_error: when the processor raises: "skip" tells the daemon that all is well, as amazon_kclpy does, and says
-            on the error file what was skipped; "stop" ends the process with 1 and without a status, so that the
+        on_error: when the processor raises: "skip" sends a status to the daemon, as amazon_kclpy does, and reports
+            the skipped records on the error file; "stop" ends the process with 1 and without a status, so that the
             records are delivered again. None takes FASTKCL_ON_ERROR, or "skip". Either way a failure after the lease
             is lost is skipped, and user code that waits for a person (``breakpoint()``, ``input()``) stops.
         dead_letter: folder in which a batch that the processor raised for is stored as an Arrow IPC file, before the
-            daemon is told that it is processed. None takes FASTKCL_DEAD_LETTER, or no folder. A batch without records
+daemon gets the status. None takes FASTKCL_DEAD_LETTER, or no folder. A batch without records
             leaves no file.
 
     Raises:
@@ -416,13 +416,13 @@ class KCLProcess:
         return output
 
     def _changed_reading(self) -> str | None:
-        """What somebody has put of his own where lines are read."""
+        """The program's replacement of the reading of lines."""
         return _changed(self.io_handler, _IOHandler, "read_line", "load_action") or _changed(
             self, KCLProcess, "_handle_a_line"
         )
 
     def _changed_writing(self) -> str | None:
-        """What somebody has put of his own where lines are written; it would miss the private descriptors."""
+        """The program's replacement of the writing of lines; it would miss the private descriptors."""
         handler, checkpointer = self.io_handler, self.checkpointer
         if type(handler) is not _IOHandler:
             return f"the io_handler is of the program's own class {type(handler).__name__}"
@@ -451,7 +451,7 @@ class KCLProcess:
         _core.kclpy_detach(records)
 
     def _answer(self, action: Any) -> tuple[messages.Record, ...]:
-        """Have the processor answer, and tell the daemon.
+        """Have the processor answer, and send the status.
 
         Returns:
             The records of the batch, which is over when nobody holds `action` any more.
@@ -502,7 +502,7 @@ class KCLProcess:
                 raise failure
 
     def _handle_error(self, action: Any, error: Exception) -> None:
-        """Say what happened; return if the daemon is told that all is well.
+        """Report the failure; return if the daemon gets a status all the same.
 
         Raises:
             SystemExit: it is not.

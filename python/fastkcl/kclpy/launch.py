@@ -181,7 +181,7 @@ def _print(text: str) -> NoReturn:
 
 
 def _put_first(folder: str) -> None:
-    """What Python puts there; it has put the folder of our own command there, or with ``-m`` the current one."""
+    """What Python puts there; it has put the folder of our command there, or with ``-m`` the current one."""
     if not sys.flags.safe_path:
         sys.path[0] = folder
 

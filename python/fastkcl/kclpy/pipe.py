@@ -1,7 +1,7 @@
 """The process's own standard input and output, when the drop-in talks to a daemon over them.
 
 amazon_kclpy reads lines from a text file and writes lines to another. Where these are the real standard input and
-output, the Rust reader takes over; nobody can tell but by the clock:
+output, the Rust reader takes over. Only the speed differs:
 
 - What a program has read ahead of us comes first: text that stands in the input file's buffer is not lost.
 - A checkpoint from another thread reads its own answer, as it does with the original: one reads at a time.
@@ -60,7 +60,7 @@ class Pipe:
         Raises:
             DescriptorsError: they are other files, or a terminal.
             RuntimeError: they have been taken before.
-            SystemExit: nothing can go on there, which is said.
+            SystemExit: nothing can go on there; the reason was written to standard error.
         """
         for name, file, fd in (("input", input_file, 0), ("output", output_file, 1)):
             if not _is_file_of(file, fd):
@@ -91,7 +91,7 @@ class Pipe:
 
     @classmethod
     def _in_place(cls) -> Pipe | None:
-        """The process's, unless somebody has put a file of his own where standard input was."""
+        """The process's pipe; None if the program has replaced standard input by another file."""
         null = os.stat(os.devnull)
         return cls._of_process if file_of(0) == (null.st_dev, null.st_ino) else None
 

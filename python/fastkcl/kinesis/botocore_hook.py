@@ -9,7 +9,7 @@ decoded into Arrow columns, and objects are made of them when somebody asks for 
           ▏{"Records": ▏[]           ▏, "NextShardIterator": …}▏ ── botocore's own parser ─▶ everything else
 
 Rules: GetRecords of Kinesis only, answers of success only; what a program sees is what botocore's parser would have
-given, and `RecordBatch` beside it. Parsers that a program has given a timestamp or blob parser of its own stay as they
+given, and `RecordBatch` beside it. Parsers to which a program has given its own timestamp or blob parser stay as they
 are. It concerns all clients of the process, also those that exist already, in every thread. An answer that cannot be
 read is a `DecodeError`, where botocore's parser would give an answer without records.
 """

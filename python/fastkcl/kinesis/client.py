@@ -597,8 +597,8 @@ class StreamClient:
             limit: records, 1 to 10,000.
             then: what is made of the answer, while it is in the processor's cache: in the thread that has decoded it.
             on_outage: see `call`.
-            gate: waits until there is room for a body of so many bytes, before it is read. Where the session has an
-                HTTP client of its own, the body is there already.
+            gate: waits until there is room for a body of so many bytes, before it is read. Where the session has its
+                own HTTP client, the body is there already.
 
         Raises:
             DecodeError: the answer cannot be read.

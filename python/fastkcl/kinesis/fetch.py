@@ -92,7 +92,7 @@ class Next(Enum):
     AGAIN = "again"
     NEW_ITERATOR = "new iterator"
     LOOK = "look"
-    """At the list of shards, and tell `FetchPolicy.looked`."""
+    """At the list of shards, and call `FetchPolicy.looked`."""
     SHARD_GONE = "shard gone"
     GIVE_UP = "give up"
 
@@ -232,7 +232,7 @@ class ShardReader:
 
     Attributes:
         shard: which.
-        children: of the shard, as its end has told.
+        children: of the shard, as its last answer named them.
         lost: whether the shard is another's by now.
         ended: whether it was read to its end.
         healthy: whether the last call has succeeded; False before the first.

@@ -89,8 +89,8 @@ class Standing:
         shard: which.
         position: see `Row`.
         owner: None while it is free.
-        seconds_behind: how long ago the first record came that is not read; 0 at the tip. None where that cannot be
-            told: there is no position, or nothing is left to read.
+        seconds_behind: how long ago the first record came that is not read; 0 at the tip. None where that is not
+            known: there is no position, or nothing is left to read.
     """
 
     shard: Shard

@@ -9,7 +9,7 @@ shutdown_requested, and run_ended at last. A batch without records is the tick i
 background can checkpoint. Positions are the processor's: records that it has not checkpointed come again after a
 death, and a sink that knows its table's position has them once all the same.
 
-Rules: one object of a processor for each shard, called in one thread of its own, one call at a time. A shard is
+Rules: one object of a processor for each shard, called in its own thread, one call at a time. A shard is
 finished, and its children start, when shard_ended has checkpointed its end. What happens to records that a processor
 fails on, `fastkcl.processing.failures` decides as under a daemon; where that is to stop, the exception ends the run,
 after the others were asked to shut down. The run leaves neither threads nor tasks behind.
@@ -80,7 +80,7 @@ async def run_processors(
     dead_letter: str | os.PathLike[str] | None = None,
     **options: Unpack[StreamOptions],
 ) -> None:
-    """Have processors process the shards of a stream, until it is cancelled or told to stop.
+    """Have processors process the shards of a stream, until it is cancelled or `stop` is set.
 
     Either way the processors are asked to shut down first, and may take their time for it.
 

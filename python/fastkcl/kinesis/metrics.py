@@ -1,4 +1,4 @@
-"""What producers, consumers and checkpointers count, and who is told of it.
+"""Counts of producers, consumers and checkpointers, and the collectors that get them.
 
     Producer, Consumer, checkpointers ──▶ MetricsCollector ─┬─ NoOpMetricsCollector        nobody: the default
                                                             ├─ InMemoryMetricsCollector    a test, a person
@@ -75,7 +75,7 @@ class Metric(NamedTuple):
     """What a metric is.
 
     Attributes:
-        kind: which call tells of it: counters `increment`, gauges `gauge`, histograms `histogram` and `timer`.
+        kind: which call reports it: counters `increment`, gauges `gauge`, histograms `histogram` and `timer`.
         labels: that each call gives.
         help: one sentence.
         buckets: upper bounds of a histogram's.
@@ -136,7 +136,7 @@ Labels = Mapping[str, str]
 
 
 class MetricsCollector(abc.ABC):
-    """Base class: what is told of each metric."""
+    """Base class: the calls by which metrics are reported."""
 
     @abc.abstractmethod
     def increment(self, metric: MetricType, value: float = 1, labels: Labels | None = None) -> None:
@@ -184,7 +184,7 @@ class Timer:
 
 
 class NoOpMetricsCollector(MetricsCollector):
-    """Nobody is told."""
+    """Reports nothing."""
 
     def increment(self, metric: MetricType, value: float = 1, labels: Labels | None = None) -> None:
         """Do nothing."""
@@ -303,11 +303,11 @@ def get_metrics_collector() -> MetricsCollector:
 
 
 def set_metrics_collector(collector: MetricsCollector) -> None:
-    """Have clients that are made from now on, and are given none, tell this one."""
+    """Make this the collector of clients that are made from now on and are given none."""
     global _collector
     _collector = collector
 
 
 def reset_metrics_collector() -> None:
-    """Have them tell nobody, as at first."""
+    """Have them report nothing, as at first."""
     set_metrics_collector(NoOpMetricsCollector())

@@ -492,7 +492,7 @@ class Producer:
         self._waiting.fail(error)
 
     def _put_beside(self, call: Sequence[Pending]) -> None:
-        """Put a call in a task of its own."""
+        """Put a call in a separate task."""
 
         async def put() -> None:
             try:

@@ -1,6 +1,6 @@
 """Fills a stream: PutRecords in full calls, at a rate, until each record is taken.
 
-PutRecords can take some records of a call and refuse others, as shards have limits of their own. Refused ones are put
+PutRecords can take some records of a call and refuse others, as each shard has its own limits. Refused ones are put
 again, in their order and before anything that comes after them, with growing pauses; calls that fail as a whole are
 botocore's to repeat. An answer that was lost on the way makes botocore repeat a call that was done: every record is
 put at least once.

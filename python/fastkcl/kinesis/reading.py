@@ -133,8 +133,8 @@ class StreamReader:
         checkpointer: divides the shards, and keeps the positions.
         options: see there.
         make_queue: the queue of a shard: the same one for all, or one for each.
-        on_failure: is told when looking for shards has stopped.
-        on_reader: is told of each shard that is ours from now on.
+        on_failure: called when looking for shards has stopped.
+        on_reader: called with each shard that is ours from now on.
         metrics: what is counted.
 
     Attributes:

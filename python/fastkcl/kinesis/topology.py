@@ -90,7 +90,7 @@ class Origin(Enum):
     TRIM_HORIZON = "TRIM_HORIZON"
     """At its first record: it follows a shard that was read."""
     ITERATOR_TYPE = "iterator_type"
-    """Where the consumer was told to begin."""
+    """Where the consumer's options say."""
     NOWHERE = "nowhere"
     """It was closed before the consumer came, which begins at the latest record: there is nothing to read."""
 
@@ -100,7 +100,7 @@ class Topology:
 
     def __init__(self) -> None:
         self._shards: dict[str, Shard] = {}
-        self._from_parents: set[str] = set()  # told by GetRecords, and not listed yet
+        self._from_parents: set[str] = set()  # named by GetRecords, and not listed yet
         self._at_first: frozenset[str] | None = None  # in the first list
         self._finished: set[str] = set()
         self._ended: set[str] = set()  # closed, as the last answer has shown
@@ -168,7 +168,7 @@ class Topology:
         Args:
             shard_id: which.
             has_position: whether a position is kept for it.
-            at_latest: whether the consumer was told to begin at the latest record.
+            at_latest: whether the consumer's option is to begin at the latest record.
         """
         if has_position:
             self._followed.add(shard_id)
@@ -184,7 +184,7 @@ class Topology:
     # What is asked.
 
     def has(self, shard_id: str) -> bool:
-        """Whether the stream has it: it is listed, or a parent's end has told of it and no list is newer."""
+        """Whether the stream has it: it is listed, or a parent's end has named it and no list is newer."""
         return shard_id in self._shards
 
     @property

@@ -1,4 +1,4 @@
-"""Renewals that no event loop can hold up: a thread that renews what is late, on a connection of its own.
+"""Renewals that no event loop can hold up: a thread that renews late leases, on its own connection.
 
 Heartbeats are tasks of an event loop, and a program that computes for seconds without awaiting stops them. This thread
 looks now and then what is overdue, and renews it. While the loop beats in time the thread does nothing else.

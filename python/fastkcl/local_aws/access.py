@@ -6,7 +6,7 @@ A page of any site can make a browser send requests to a loopback port. What giv
 a request of a page to another origin  has ``Origin``, or ``Sec-Fetch-Site`` other than ``none``; no AWS client has them
 DNS rebinding                          the page's own name is in ``Host``: only loopback names and named ones are taken
 an answer to another origin            is not readable without CORS headers, of which there are none
-a "simple" request                     cannot have a header of its own: the paths that control the server need one
+a "simple" request                     cannot have a custom header: the paths that control the server need one
 =====================================  ===============================================================================
 
 Rules: no I/O. Nothing of a refused request is looked at but its path and headers.

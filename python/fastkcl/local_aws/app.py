@@ -1,4 +1,4 @@
-"""The server as an ASGI application: Kinesis of our own, every other service from moto, faults in front of both.
+"""The server as an ASGI application: our own Kinesis, every other service from moto, faults in front of both.
 
                           ┌─ /_faults
     HTTP/1.1, h2c ─▶ app ─┤                ┌─ Kinesis_20131202.* ─▶ wire ─▶ Kinesis

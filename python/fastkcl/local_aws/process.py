@@ -38,7 +38,7 @@ def _session() -> Any:  # noqa: ANN401 - boto3 has no types
 
 
 class LocalAws:
-    """A server in a process of its own, on a free port, from ``with`` to its end.
+    """A server in a separate process, on a free port, from ``with`` to its end.
 
         with LocalAws(streams={"orders": 4}) as aws:
             kinesis = aws.client("kinesis")

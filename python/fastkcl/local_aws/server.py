@@ -1,4 +1,4 @@
-"""Serves `LocalAwsApp` on one port until it is told to end: hypercorn speaks HTTP/1.1 and HTTP/2 without TLS on it.
+"""Serves `LocalAwsApp` on one port until it is stopped: hypercorn speaks HTTP/1.1 and HTTP/2 without TLS on it.
 
 Clients of the modern daemon open HTTP/2 with prior knowledge, everything else speaks HTTP/1.1: hypercorn sees which
 from the first bytes of a connection.

@@ -184,7 +184,7 @@ class Stream:
         mode: ``PROVISIONED`` or ``ON_DEMAND``.
         retention_seconds: how long records stay.
         max_record_bytes: of one record with its key.
-        key_id: of the encryption that GetRecords tells of (nothing is encrypted); None without.
+        key_id: of the encryption that GetRecords reports (nothing is encrypted); None without.
         metrics: names of shard-level metrics that were switched on.
     """
 

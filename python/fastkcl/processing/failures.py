@@ -60,7 +60,7 @@ class FailurePolicy:
         backoff: seconds before the first retry, doubled before each further one.
         dead_letter: folder for records that failed; made if it is missing.
         report: writes a line.
-        counters: told what was stored or skipped.
+        counters: they count stored and skipped records.
 
     Raises:
         ValueError: an argument out of range.
@@ -296,7 +296,7 @@ def _is_unanswered(error: BaseException) -> bool:
     while frames is not None and frames.tb_next is not None:
         frames = frames.tb_next
     asker = None if frames is None else frames.tb_frame.f_globals.get("__name__")
-    # input() is no frame of its own; nothing else in Python says this.
+    # input() has no frame; nothing else in Python raises this text.
     if error.args != ("EOF when reading a line",) and asker != "getpass":
         return False
     try:

@@ -134,7 +134,7 @@ def check_processor(processor: object) -> None:
     """Refuse what cannot be served, before the daemon's first message.
 
     Raises:
-        TypeError: no instance of a `BatchProcessor` with a `process_batch` of its own.
+        TypeError: no instance of a `BatchProcessor` with its own `process_batch`.
     """
     if isinstance(processor, type):
         raise TypeError(f"run() takes an instance, not the class: run({processor.__name__}())")

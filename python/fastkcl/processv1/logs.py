@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class CoreLogHandler(logging.Handler):
-    """Writes each record to the core's log, a line of the log for each of its own.
+    """Writes each record to the core's log, a line of the log for each line of the record.
 
     Args:
         stitch: whose core.

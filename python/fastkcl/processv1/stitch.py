@@ -291,7 +291,7 @@ class Stitch:
         self._send(FromStitchMessage(command="logs", logs=lines))
 
     def send_to(self, instance: str, data: str, channel: str | None = None) -> None:
-        """Send data to a stitch. Nobody tells whether it arrives.
+        """Send data to a stitch. There is no report whether it arrives.
 
         Args:
             instance: its id, or ``node:id``.

@@ -92,7 +92,7 @@ class _Lines:
 
 
 class StderrRelay:
-    """Passes lines of all children on, one at a time, from a thread of its own.
+    """Passes lines of all children on, one at a time, from a separate thread.
 
     Args:
         emit: called with (shard id, line without its end); None passes the line to our standard error.

@@ -119,7 +119,7 @@ def read_child_line(line: bytes, dialect: ReplayDialect = "modern") -> ChildLine
     if not text.strip():
         return ChildLine("skip")
     if _NULL.match(text):
-        return ChildLine("fatal", why="the word null on a line of its own stops the daemon (NullPointerException)")
+        return ChildLine("fatal", why="a line with only the word null stops the daemon (NullPointerException)")
     try:
         value, _ = _DECODER.raw_decode(text)
     except _DuplicateActionError:

@@ -42,7 +42,7 @@ ENVIRONMENT_ATTEMPT = "FASTKCL_REPLAY_ATTEMPT"
 
 
 class ShardPlayer:
-    """Plays one shard. `run` is called once, in a thread of its own.
+    """Plays one shard. `run` is called once, in its own thread.
 
     Args:
         plan: of the shard.

@@ -96,7 +96,7 @@ def _play(players: Sequence[ShardPlayer], plans: Sequence[ShardPlan], hub: Hub) 
             except RuntimeError as error:
                 raise ReplayError(f"{len(players)} shards are too many: {error}") from error
         _wait(players)
-    except BaseException:  # Ctrl-C above all: the children are in groups of their own and did not get it
+    except BaseException:  # Ctrl-C above all: the children are in their own groups and did not get it
         hub.stop()
         _wait(player for player, thread in zip(players, threads, strict=True) if thread.ident is not None)
         raise

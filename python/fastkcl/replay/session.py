@@ -439,7 +439,7 @@ class Session:
         if clean and code != 0:
             self.verdict(f"ended {describe_exit(code)} after {after}; 0 is the end of a child that did its work")
         elif clean is False and code <= 0:
-            self.verdict(f"ended {describe_exit(code)} after {after}; an exit code above 0 has to tell of it")
+            self.verdict(f"ended {describe_exit(code)} after {after}; it must exit with a code above 0")
         elif clean is False:
             self.fault(f"ended {describe_exit(code)} after {after}")
         return SessionOver(again=True)

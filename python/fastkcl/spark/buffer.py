@@ -6,7 +6,7 @@ It knows no protocol and no Spark, only three things:
 
 - a *batch*: Arrow columns that can be counted, measured and sliced (`Batch`);
 - an *order*: which position a row has, if any, and which rows must not be parted (`Order`);
-- a *commit*: a function that tells the parent how far the data is durable (`Commit`).
+- a *commit*: a function that reports to the parent how far the data is durable (`Commit`).
 
     the caller's thread                               the writer's thread
     ──────────────────────────────────────────        ─────────────────────────────────────────────
@@ -74,7 +74,7 @@ P = TypeVar("P")
 P_co = TypeVar("P_co", covariant=True)
 
 Commit: TypeAlias = Callable[[P | None], bool]
-"""Tell the parent that everything up to a position is durable (None: the protocol has no positions).
+"""Report to the parent that everything up to a position is durable (None: the protocol has no positions).
 
 Returns whether that is done; False asks to be called again at the next opportunity.
 """
@@ -134,7 +134,7 @@ class _Count:
 
 
 class BatchBuffer(Generic[B, P]):
-    """Collects batches, writes them as runs in a thread of its own, commits what is durable. For one caller's thread.
+    """Collects batches, writes them as runs in its own thread, commits what is durable. For one caller's thread.
 
     Args:
         write: writes one run, in the writer's thread; the run is durable when it returns, and not when it raises.
@@ -198,7 +198,7 @@ class BatchBuffer(Generic[B, P]):
         self._at_end = False
         self._failures = 0  # of writes, since the last one that succeeded
         self._stalled = False  # a write has failed, and the writer waits for what the caller makes of it
-        self._failure: BaseException | None = None  # ... which has not been told yet
+        self._failure: BaseException | None = None  # ... which has not been raised yet
         self._durable: P | None = None
         self._durable_runs = 0
         self._closed = False
@@ -312,7 +312,7 @@ class BatchBuffer(Generic[B, P]):
         with self._changed:
             if batch is not None:
                 self._adopt(batch)
-            if not self._stalled or self._failure is not None or not self._held:  # a commit, or one not told yet
+            if not self._stalled or self._failure is not None or not self._held:  # a commit, or one not raised yet
                 return []
             rows = sum(batch.num_rows for batch in self._held)
             given, held = _split(self._held, self._boundary(self._held, rows, at_end=at_end))

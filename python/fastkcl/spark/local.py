@@ -2,8 +2,8 @@
 
 Rules:
 
-- The JVM writes to standard error or where it is told, never to standard output.
-- It has a session (in the sense of setsid) of its own, so that a SIGTERM to the process group, which a worker outlives
+- The JVM writes to standard error or to the given log, never to standard output.
+- It has its own session (in the sense of setsid), so that a SIGTERM to the process group, which a worker outlives
   to finish its work, does not take Spark away from it. It ends when its standard input does, and so with this process,
   however that dies.
 - The handlers of signals stay whose they are; a SparkContext takes SIGINT for itself otherwise.

@@ -127,7 +127,7 @@ class MessageWriter:
     Args:
         sink: where messages go: a sink with ``append``, as `fastkcl.spark.sinks.TableSink`; or a function, called as
             ``write(df, context)`` with a DataFrame of the batches' columns and a `MessageContext`, which stores them
-            before it returns. Either is called in a thread of its own, one call at a time.
+            before it returns. Either is called in a separate thread, one call at a time.
         spark: as for `fastkcl.spark.SparkProcessor`.
         source: where the messages come from, for the log and the context.
         max_bytes: write when the batches that are collected keep this many bytes allocated,

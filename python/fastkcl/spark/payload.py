@@ -18,7 +18,7 @@ Rules:
   has a value that does not fit the schema. It is NULL otherwise.
 - What is no object has NULL in all columns of the schema. An object with a value that does not fit has its other
   values, and ``_corrupt``. A payload that the daemon sent as null is NULL everywhere.
-- from_json takes some values that do not fit in another form, and does not tell: 200 for a tinyint, 1e400, half of a
+- from_json changes some values that do not fit, without an error: 200 for a tinyint, 1e400, half of a
   surrogate pair, a key's first value (all of them: ``payload/loss.rs``). The reader does. Such an object has what
   from_json makes of it, and ``_corrupt``.
 - from_json itself takes the first of several objects, replaces invalid UTF-8, and knows single quotes and NaN. None

@@ -23,7 +23,7 @@ When it writes, and when it checkpoints (both numbers of the last record written
     lease lost           drops what is not written; the shard's new owner gets it. A running write of a sink does not
                          commit any more
 
-In the legacy dialect the user records of an aggregate share one sequence number, and nothing tells them apart. So a
+In the legacy dialect the user records of an aggregate share one sequence number, and nothing distinguishes them. So a
 write never ends between two records of the same number: the last number waits for the next batch or the shard's end,
 also at a requested shutdown (it is delivered again).
 
@@ -138,7 +138,7 @@ class ShardOrder:
         return Position(record.sequence_number, None if self.legacy else record.sub_sequence_number)
 
     def group(self, batch: RecordBatch, row: int) -> str | None:
-        """The sequence number, where nothing else tells the records of an aggregate apart."""
+        """The sequence number, where nothing else distinguishes the records of an aggregate."""
         record = batch[row]
         return record.sequence_number if self.legacy or record.sub_sequence_number is None else None
 
@@ -150,10 +150,10 @@ class SparkProcessor(BatchProcessor):
         sink: where records go. A sink of `fastkcl.spark.sinks`, each with its own guarantee. Or a
             function, called as ``write(df, context)`` with a DataFrame of the canonical schema
             (`fastkcl.spark.schema.SCHEMA`) and a `WriteContext`, which stores the records before it returns: at least
-            once. Either is called in a thread of its own, one call at a time.
+            once. Either is called in a separate thread, one call at a time.
         spark: a SparkSession, a function that makes one, ``"sc://host:port"``, ``"shared"``, ``"local[n]"``, or None
             for FASTKCL_SPARK, SPARK_REMOTE or ``"shared"``; see `fastkcl.spark.session`.
-        stream: the stream's name, when ``run(stream=)`` and FASTKCL_STREAM do not tell it.
+        stream: the stream's name, when ``run(stream=)`` and FASTKCL_STREAM do not give it.
         max_bytes: write when the batches that are collected keep this many bytes allocated,
         max_records: or when this many records are collected,
         max_age: or when the first of them has waited for this many seconds.
@@ -256,10 +256,10 @@ class SparkProcessor(BatchProcessor):
         return 0 if self._table is None else self._table.dropped_records
 
     def initialize(self, context: ShardContext) -> None:
-        """Open the Spark session and the sink, so that what is wrong fails now, not after a buffer's worth of records.
+        """Open the Spark session and the sink, so that errors surface now, not after a buffer's worth of records.
 
         Raises:
-            ConfigurationError: nobody has told the stream's name, a part of each record's key; Spark cannot parse JSON
+            ConfigurationError: the stream's name, a part of each record's key, is not set; Spark cannot parse JSON
                 by the schema; or, as a SparkUnavailableError, pyspark or Java is missing, or Spark does not start.
             SinkError: the sink's table is damaged, or the daemon's checkpoint lies after its position.
             OSError: the sink's table cannot be read or written.
@@ -298,7 +298,7 @@ class SparkProcessor(BatchProcessor):
             self._left_records += batch.num_rows
             return
         self._buffer.add(batch, lambda position: self._checkpoint(checkpointer, position))
-        if self._lease_gone:  # the checkpoint has just told
+        if self._lease_gone:  # the checkpoint has just shown it
             self._leave()
 
     def lease_lost(self) -> None:
@@ -358,7 +358,7 @@ class SparkProcessor(BatchProcessor):
         table has all the same is not among them.
 
         Raises:
-            Exception: the sink cannot tell what its table has.
+            Exception: the sink cannot read its table's position.
         """
         given = self._buffer.give_up(batch, at_end=self._ended)
         return given if self._table is None else self._table.without_stored(given)

@@ -1,4 +1,4 @@
-"""Tells how the writes of a shard, or of messages, go: a line in the log for each, and values for the monitor."""
+"""Reports how the writes of a shard, or of messages, go: a line in the log for each, and values for the monitor."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class WriteProgress:
         write: Callable[[], Written | None],
         millis_behind_latest: Callable[[B], int | None] = lambda _batch: None,
     ) -> None:
-        """Write, and tell how it went; a failure too, as the exception itself surfaces at the next request only.
+        """Write, and report the result; a failure too, as the exception itself surfaces at the next request only.
 
         Args:
             run: what is to be written.

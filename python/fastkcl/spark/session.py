@@ -4,8 +4,8 @@
     ──────────────────────────────────  ───────────────────────────────────────────────────  ───────────
     a SparkSession                      nothing, it is used as it is                         left alone
     a function without arguments        what it returns                                      stopped
-    "sc://host:15002"                   a session of its own on that Connect server          released
-    "shared", "shared:NAME"             a session of its own on a Connect server that the    released; the server ends
+    "sc://host:15002"                   its own session on that Connect server               released
+    "shared", "shared:NAME"             its own session on a Connect server that the         released; the server ends
                                         processes of this user on this host share            after the last of them
     "local[2]", "local[*]"…             Spark in a JVM of this process, one for all of its   ended after the last of
                                         processors                                           them

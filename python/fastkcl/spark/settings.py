@@ -1,4 +1,4 @@
-"""What sessions, servers and JVMs have in common: the settings for ingest, and how an error of Spark is told."""
+"""What sessions, servers and JVMs have in common: the settings for ingest, and the text of Spark's errors."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class ShardTable:
         sink: of the table.
         shard: whose records are written.
         legacy: sub-sequence numbers do not exist.
-        dropped: told how many records were dropped, each time.
+        dropped: called with the number of dropped records, each time.
         checkpoint: the daemon's, from which it delivers; None for the shard's start, or where nobody knows.
         accept_gap: go on where it lies after the table's position, as the records between are not wanted here.
 
@@ -53,7 +53,7 @@ class ShardTable:
         self._legacy = legacy
         self._dropped = dropped
         self._upto: Position | None = None  # where the table is
-        self._unsure = False  # a write has failed, and the sink could not tell since whether it is committed
+        self._unsure = False  # a write has failed, and whether it was committed is not known yet
         self._dropped_records = 0
         self._dropped_told = 0
         self._new_records = 0
@@ -95,7 +95,7 @@ class ShardTable:
         if new is not None:
             self._write(new, write)
         if dropped := rows.num_rows - (0 if new is None else new.num_rows):
-            self._tell_dropped(dropped, rows.last_position)
+            self._log_dropped(dropped, rows.last_position)
             # A redelivery after a death looks like this for a run or two; a stream that was created again goes on.
             if new is None and self._dropped_records >= 2 * (self._dropped_told or dropped):
                 self.tell_if_all_was_dropped()
@@ -105,7 +105,7 @@ class ShardTable:
         """The records that the table has not, of those that are to be given up after a failure.
 
         Raises:
-            Exception: the sink cannot tell.
+            Exception: the sink cannot read its table's position.
         """
         if self._unsure:
             self._ask()
@@ -188,7 +188,7 @@ class ShardTable:
             )
         logger().error("%s; continuing after the checkpoint, as accept_gap says", what)
 
-    def _tell_dropped(self, dropped: int, last: Position) -> None:
+    def _log_dropped(self, dropped: int, last: Position) -> None:
         assert self._upto is not None
         self._dropped_records += dropped
         self._dropped(dropped)

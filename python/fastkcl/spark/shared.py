@@ -4,7 +4,7 @@
     child ──┼─ Unix socket, held ──▶│ keeper (fastkcl.spark.     │── standard input ──▶ JVM with Spark Connect
     child ──┘  as long as it writes │ keeper), a process of its  │                      on the loopback interface
       │                             │ own session                │                            ▲
-      └──────────── tables, by the URL and token that the keeper tells ──────────────────────┘
+      └──────────── tables, by the URL and token that the keeper sends ──────────────────────┘
 
 A daemon starts a process for each shard; a JVM for each of them would take half a gigabyte and seconds of start each.
 
@@ -20,8 +20,8 @@ Rules:
    alone, both ends look who the other is, and the token goes through the socket: it is in no file.
 5. The keeper inherits nothing but the listening socket: no pipe of a daemon, no terminal, no process group. The first
    SIGTERM, which a service manager may send to all processes, has it end with its last client.
-6. A server that lives and does not answer is given up by who sees that: the keeper is told, and listens no more. The
-   next one is started beside it; it ends with its last client.
+6. A server that lives and does not answer is given up by the client that sees it: the client informs the keeper, which
+   stops listening. The next one is started beside it; it ends with its last client.
 7. One server serves one name, Python environment and heap.
 """
 

@@ -1,4 +1,4 @@
-"""A child process as its parent holds it: three pipes, a group of its own, and an end that is waited for.
+"""A child process as its parent holds it: three pipes, its own process group, and an end that is waited for.
 
     parent's thread ── write ──▶ stdin │       │ stdout ──▶ reader thread ──▶ on_stdout(data)
                                        │ child │
@@ -7,7 +7,7 @@
 The parent writes and reads at the same time: a child that writes much while it reads must not block both. A child's
 standard error is always drained.
 
-Rules: a child is a process group of its own, so that what it leaves behind can be ended with it. Every wait has a
+Rules: a child has its own process group, so that what it leaves behind can be ended with it. Every wait has a
 bound, and `abandon` ends it at once, also where a process that has left the group holds a pipe. `ChildProcess` never
 raises for what the child does: a broken pipe is the False of `write`.
 """

@@ -35,7 +35,7 @@ class DroppingWriter(io.RawIOBase):
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self.dropped = 0
-        """Bytes dropped that nobody has been told of yet."""
+        """Bytes that were dropped and not yet reported."""
 
     def writable(self) -> bool:
         """Always."""
@@ -86,7 +86,7 @@ def drop_when_full(protocol_fd: int) -> bool:
         protocol_fd: what the protocol is written to, which must go on to wait.
 
     Returns:
-        Whether there was something to change: fd 2 is a pipe or a socket of its own.
+        Whether there was something to change: fd 2 is a separate pipe or socket.
     """
     try:
         mode = os.fstat(2).st_mode

@@ -50,7 +50,7 @@ def line(text: str) -> None:
 
 
 def skip_frames_of(package: str) -> None:
-    """Have tracebacks begin after the frames of a package: a protocol says so of its own, which call user code."""
+    """Have tracebacks begin after a package's frames. A protocol names its own package, which calls user code."""
     global _own_modules
     _own_modules = (*_own_modules, f"{package}.")
 

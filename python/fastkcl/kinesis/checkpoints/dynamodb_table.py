@@ -95,7 +95,7 @@ class Table:
         return region or self._bound_region or "us-east-1"
 
     def again(self) -> Table:
-        """The same table with a client of its own, for another event loop."""
+        """The same table with a separate client, for another event loop."""
         table = copy.copy(self)
         table._stack, table._client, table._opening = AsyncExitStack(), None, asyncio.Lock()
         return table

@@ -214,7 +214,7 @@ class KCLCheckPointer(LeasedCheckPointer):
         if shard is None:
             raise ValidationError(
                 f"there is no lease of {shard_id} in table {self._table.name}, and none can be made before "
-                "shards_listed has told its parents"
+                "shards_listed was called with its parents"
             )
         is_child = any(parent in self._shards for parent in shard.parents)
         for parent in () if is_child else shard.parents:  # no longer listed, but perhaps read

@@ -160,7 +160,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         raise NotImplementedError(f"{type(self).__name__} takes no shard of another's: {take} of {shard_id}")
 
     def _second(self) -> LeasedCheckPointer | None:
-        """The same consumer on a connection of its own, for another event loop; None if there can be none."""
+        """The same consumer on a separate connection, for another event loop; None if there can be none."""
         return None
 
     async def _finish(self, shard_id: str) -> None:

@@ -147,7 +147,7 @@ class RedisCheckPointer(LeasedCheckPointer):
         return bool(taken), _text(position) or None
 
     async def _look(self, shard_ids: Collection[str]) -> list[Lease]:
-        # The keys of a cluster may be on different nodes, which run a script for keys of their own alone.
+        # The keys of a cluster may be on different nodes, which run a script for their own keys alone.
         groups = [[shard_id] for shard_id in shard_ids] if self._is_cluster else [list(shard_ids)]
         answers = await asyncio.gather(*(self._eval(redis_leases.LOOK, group) for group in groups))
         return [

@@ -2,7 +2,7 @@
 
     heartbeat thread ──▶ each instance ◀── route ◀── reader threads of the others
 
-Whatever one stitch does, the others go on: each has threads and a queue of its own, and nothing of a stitch's raises
+Whatever one stitch does, the others go on: each has its own threads and queue, and nothing of a stitch's raises
 in a thread of another.
 """
 

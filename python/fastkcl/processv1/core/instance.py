@@ -38,7 +38,7 @@ class StitchSpec:
         component: of which component.
         version: of which version.
         custom_arguments: those after ``--``.
-        data_dir: a folder of its own; made if it is not there.
+        data_dir: its own folder; made if it is not there.
         environment: variables beside those of this process.
     """
 
@@ -144,7 +144,7 @@ class Instance:
     Args:
         spec: what to start.
         node: the core's node.
-        on_message: called with each message of its, from a thread of its own.
+        on_message: called with each of its messages, from a separate thread.
         on_log: called with each line about it, from any thread.
 
     Raises:

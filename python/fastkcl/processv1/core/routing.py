@@ -1,4 +1,4 @@
-"""Who gets what a stitch sends. Pure functions; nobody tells a sender whether anything arrived."""
+"""Finds the receivers of a stitch's messages. Pure functions; a sender gets no report whether anything arrived."""
 
 from __future__ import annotations
 

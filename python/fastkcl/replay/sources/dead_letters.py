@@ -123,7 +123,7 @@ def _letter_shard(stream: str, shard_id: str, label: str, letters: Sequence[_Let
     if legacy and len(without) < sum(len(letter.rows) for letter in letters):
         raise SourceError(
             f"{without[0].path}: it has no sub-sequence numbers (KCL 1.x), and other records of {label} have them;"
-            " put such letters into a folder of their own"
+            " put such letters into a separate folder"
         )
     rows = _aggregates_once(letters) if legacy else _records_once(letters)
     numbers = [row.sequence_number or "" for row in rows]

@@ -82,7 +82,7 @@ class Rows(Frame, Protocol):
 class Sink(Protocol):
     """A table, for the shard that it was opened for.
 
-    A record is there exactly once if `open` tells the position up to which the table has the shard, and `write` moves
+    A record is there exactly once if `open` returns the position up to which the table has the shard, and `write` moves
     it on in the same atomic step in which the rows become visible. Without a position it is there at least once.
     One with a position is `KeepsPositions` as well.
     """
@@ -101,7 +101,7 @@ class Sink(Protocol):
         """
 
     def write(self, rows: Rows, session: SparkSession) -> Position:
-        """Make rows durable. What the table has of them already is dropped.
+        """Make rows durable. Rows that the table has already are dropped.
 
         Returns:
             The position up to which the table has the shard's records now, at least the last one's of `rows`.
@@ -116,7 +116,7 @@ class Sink(Protocol):
 
 @runtime_checkable
 class KeepsPositions(Protocol):
-    """What a sink has as well if its table keeps positions: then a checkpoint after the table's tells of a loss."""
+    """A sink whose table keeps positions. With it, a checkpoint after the table's position means a loss."""
 
     def give_up(self, upto: Position) -> None:
         """Note that the shard's records up to a position have been given up: they are in no table, and need not be.

@@ -72,7 +72,7 @@ _Json: TypeAlias = Any
 
 _PARTITIONS = ["stream", "shard"]
 _REPLACED = "somebody has replaced the table. Restore it, or start the child again to go on with this one"
-# The protocol's, but variant, which is a feature of its own.
+# The protocol's, except variant, which is a separate feature.
 _TYPES = {
     *("string", "long", "integer", "short", "byte", "float", "double", "decimal", "boolean", "binary"),
     *("date", "timestamp", "timestamp_ntz"),

@@ -4,9 +4,9 @@ A power cut can leave an entry of 0 bytes of a writer that does not sync. deltal
 and the position in it would be gone without a word. A damaged checkpoint keeps deltalake from opening the table, also
 where an older one and the log have everything.
 
-An entry that is cut off at the end of a line is an entry as well. It shows where the first line says how much there is:
-entries of a DeltaSink end with the position, and deltalake counts the files that it adds and removes. Nothing tells of
-others.
+An entry that is cut off at the end of a line is a valid entry. The cut shows only if the entry states its length:
+entries of a DeltaSink end with the position, and deltalake counts the files that it adds and removes. In other entries
+it cannot be seen.
 """
 
 from __future__ import annotations

@@ -467,7 +467,7 @@ def _check_rows(root: Path, units: Sequence[tuple[int, list[str]]], state: Shard
         if len(cluster) == 1:
             doubles.append(cluster[0].doubles)
         else:
-            # What could not be read is told already.
+            # A shard that could not be read is reported already.
             again = ShardState(state.stream, state.shard_id)
             tables = [(unit.commit, _read_keys(root, unit.files, again)) for unit in cluster]
             doubles.append(_doubles([(commit, keys) for commit, keys in tables if keys is not None]))

@@ -1,4 +1,4 @@
-"""The calls by which tables change: a sink makes none of its own, but in scratch folders.
+"""The calls by which tables change: a sink makes no others, except in scratch folders.
 
     one step each      write_new, link, rename, unlink, remove, make, sync_file, sync_folder; status, names, read
     made of those      create, replace, make_folder
@@ -11,7 +11,7 @@ A step that fails raises OSError; that something is not there is no failure of `
 Only ENOENT says so: an I/O error is never taken for an absence, nor is a link that leads nowhere where a file is
 expected. What is no file there is never opened: a FIFO would block, and a device has no end.
 
-Rules: POSIX file systems. Called as ``storage.link(…)``, so that a test can put a disk of its own under all of it.
+Rules: POSIX file systems. Called as ``storage.link(…)``, so that a test can put its own disk under all of it.
 """
 
 from __future__ import annotations
