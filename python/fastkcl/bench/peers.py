@@ -1,8 +1,8 @@
-"""Peers: what one would write without fastkcl to turn a processRecords line into a pyarrow.RecordBatch.
+"""Peers: other ways to turn a processRecords line into a pyarrow.RecordBatch.
 
 Each is a function from the line's bytes to the batch in the canonical schema, written as well as the library allows in
 a few lines: typed decoding where it has that, fast base64 beside it, one pyarrow array a column, one thread. Nulls are
-kept. What is not installed is left out.
+kept. Peers that are not installed are left out.
 """
 
 from __future__ import annotations

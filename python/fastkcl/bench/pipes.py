@@ -1,6 +1,6 @@
-"""A child between two pipes, the daemon's half of its conversation, and where the two run.
+"""A child between two pipes, the daemon's half of its conversation, and the cores of both.
 
-Lines go out in pieces: 8 KiB, as the daemon's BufferedWriter writes them, or what the caller says. Writer and child are
+Lines go out in pieces: 8 KiB, as the daemon's BufferedWriter writes them, or of the caller's size. Writer and child are
 pinned, both to one core or to two: unpinned runs jump between the two placements.
 """
 

@@ -1,4 +1,4 @@
-"""One batch measured in process and through real children, beside what is installed.
+"""One batch measured in process and through real children, beside the installed peers.
 
     batch ─▶ each peer's result, compared with Python's json and base64 ─▶ rounds in process, on one core
           └▶ each child's first batch, compared with the same ─▶ rounds over a pipe, on one core and on two

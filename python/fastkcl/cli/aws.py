@@ -1,4 +1,4 @@
-"""Clients of Kinesis for commands, and what they say when it does not answer as it should."""
+"""Clients of Kinesis for commands, and their messages when it fails."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def _list_keys(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 def daemon(ctx: click.Context, /, command: tuple[str, ...], **given: Any) -> None:  # noqa: ANN401 - click's values
     """Start the Java MultiLangDaemon for a stream, with COMMAND as the child for each shard.
 
-    Each key of the daemon is an option, spelt as one likes (--failover-time-millis, --failoverTimeMillis): see
+    Each key of the daemon is an option, in any spelling (--failover-time-millis, --failoverTimeMillis): see
     --list-keys. Keys come from defaults, the properties file, the environment (STREAM_NAME, …) and the command line;
     the later wins.
 
@@ -159,9 +159,9 @@ def daemon(ctx: click.Context, /, command: tuple[str, ...], **given: Any) -> Non
       fastkcl daemon --stream words --application legacy --kcl 1.7 --endpoint-url http://127.0.0.1:4567 -- python app.py
       fastkcl daemon -p app.properties --print-properties > daemon.properties
 
-    SIGTERM and Ctrl-C ask it to stop, in order; a second one kills what is left. Exits with 0 if it was stopped in
-    order, 1 if it ended because of a child, 2 if it could not be started, 3 if it ended for another reason, 4 if it was
-    stopped and something had to be killed.
+    SIGTERM and Ctrl-C ask it to stop, in order; a second one kills the remaining processes. Exits with 0 if it was
+    stopped in order, 1 if it ended because of a child, 2 if it could not be started, 3 if it ended for another reason,
+    4 if it was stopped and something had to be killed.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
     try:
         from fastkcl.daemon.options import OptionsError

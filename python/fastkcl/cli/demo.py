@@ -64,7 +64,7 @@ A Kinesis stream of click events, on this machine, and the real daemon:
     help="Leave the table in DIR, which must be new or empty. Without it nothing stays.",
 )
 def demo(shards: int, records: int, real: bool, as_json: bool, keep: Path | None) -> None:
-    """See it work: generated shards, child processes, Spark, Parquet, and a check of what arrived.
+    """See it work: generated shards, child processes, Spark, Parquet, and a check of the table.
 
     On the way a child is killed, a shard is split, and Spark is killed and started again. Needs pyspark and a Java (17
     or newer, or the one of pip install 'fastkcl[jdk]'); about a minute, most of it the JVMs'. Exits with 1 if a record

@@ -1,13 +1,13 @@
 """``fastkcl inspect``: captured lines for reading, or their records for other tools.
 
-Lines that a daemon wrote are decoded by the same codec as in a child, so what is shown is what a child gets. A file
+Lines that a daemon wrote are decoded by the same codec as in a child, so it shows the records that a child gets. A file
 of a child's lines (``.out.jsonl``) can be shown too, as the daemon reads them. The formats for tools hold the records
 only, in the canonical schema and with the shard's id first; JSON lines and Parquet can be replayed with
 ``fastkcl replay --input``.
 
-Rules: an error names the line. The table shows the error in its place and goes on; a row is shown as soon as its line
-is read. A file for tools is written whole or not at all; what is no regular file (a FIFO, a device) is written in its
-place. Nothing that a line holds reaches a terminal as a control character.
+Rules: an error names the line. The table shows the error in its row and goes on; a row is shown as soon as its line
+is read. A file for tools is written whole or not at all; a FIFO or a device is written in place. Nothing that a line
+holds reaches a terminal as a control character.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class _BadLineError(click.ClickException):
 def inspect(ctx: click.Context, /, file: str, form: Format, output: Path | None, rows: int) -> None:
     """Show the captured lines of FILE (- for standard input) or convert their records.
 
-    FILE holds what a daemon wrote to a child, one JSON message a line; .gz is unpacked. In a table, the lines of a
+    FILE has a daemon's lines to a child, one JSON message a line; .gz is unpacked. In a table, the lines of a
     child (.out.jsonl) can be shown as well.
 
     \b

@@ -40,9 +40,9 @@ _KIND = click.option(
     "kind",
     type=click.Choice(list(_FAILOVER)),
     required=True,
-    help="What the group keeps its positions with. Redis is that of REDIS_HOST and its companions.",
+    help="The store of the group's positions. Redis is that of REDIS_HOST and its companions.",
 )
-_TABLE = click.option("--table", help="Of DynamoDB, where it is not the one that the group's name says.")
+_TABLE = click.option("--table", help="Of DynamoDB, if its name is not made from the group's.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 
 
@@ -183,10 +183,10 @@ def reset(
     execute: bool,
     as_json: bool,
 ) -> None:
-    """Have GROUP go on elsewhere in STREAM.
+    """Move the positions of GROUP in STREAM.
 
-    Shows what would be written, or writes it with --execute. That is refused while members of the group live, which it
-    watches for as long as a lease lasts.
+    Shows the new positions, or writes them with --execute. That is refused while members of the group live: it watches
+    their leases for as long as a lease lasts.
     """
     from fastkcl.kinesis.groups import check_stream, live_members, plan
 

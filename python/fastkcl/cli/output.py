@@ -1,15 +1,15 @@
-"""Standard output as commands need it: one that fails in one line, whoever writes.
+"""Standard output as commands need it: it fails in one line, with any writer.
 
 click, rich, pyarrow and plain writes each make something else of a full disk or of a reader that has gone: a
-traceback, a silent 1, an error at the very end of the process. So what happens then is decided below all of them.
+traceback, a silent 1, an error at the very end of the process. So the reaction is decided here, below all of them.
 
-    the reader has gone (`| head`)   not a word, and 141: what a shell says of a program that SIGPIPE has ended
+    the reader has gone (`| head`)   no message, and 141: a shell's code for a program that SIGPIPE has ended
     any other error                  one line, and 2
     closed from the start (`>&-`)    one line, and 2
 
 A character that the terminal's encoding does not have is written as its escape. So is each control character on its
 way to a terminal, and to standard error: keys, payloads, lines of children and file names are from outside, and a
-terminal obeys what is in them.
+terminal obeys their control characters.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ def _form(name: str) -> str:
 @click.option(
     "--fault", "faults", multiple=True, type=_FaultType(), help="Let something go wrong; see below. Repeatable."
 )
-@click.option("--stream", help="The stream's name.  [default: replay, or what dead letters say]")
+@click.option("--stream", help="The stream's name.  [default: replay, or that of the dead letters]")
 @click.option(
     "--env", "variables", multiple=True, type=_VariableType(), help="A variable for the children. Repeatable."
 )

@@ -89,7 +89,7 @@ class _StitchType(click.ParamType):  # type: ignore[type-arg]  # not generic in 
     "--seconds", type=_SECONDS, help="How long to go on.  [default: until all payloads are answered, or Ctrl-C]"
 )
 @click.option("--timeout", type=_SECONDS, default=300.0, show_default=True, help="Seconds that an answer may take.")
-@click.option("--exit-code", type=click.IntRange(0, 255), default=0, help="What stitches are asked to end with.")
+@click.option("--exit-code", type=click.IntRange(0, 255), default=0, help="The code with which stitches should end.")
 @click.option("--exit-grace", type=_SECONDS, default=15.0, show_default=True, help="Seconds for them to end.")
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object on standard output.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
@@ -114,10 +114,10 @@ def replay_processv1(
     as_json: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Play a CrossStitch core (ProcessV1) for COMMAND, and for what --stitch names.
+    """Play a CrossStitch core (ProcessV1) for COMMAND, and for the stitches of --stitch.
 
     Stitches are started with the core's command line, get heartbeats, send each other data by id and by group, get
-    payloads if asked for, and get the message to exit. What they log, and how their health changes, is on standard
+    payloads if asked for, and get the message to exit. Their logs and the changes of their health are on standard
     error.
 
     \b

@@ -1,13 +1,13 @@
-"""The command line that starts a daemon, and what it finds in its environment.
+"""The command line that starts a daemon, and the daemon's environment.
 
     java <JVM options> -cp <user's paths>:<jars>:<folder of the properties> <main class> <properties file>
 
-The JVM gets what the daemon needs and does not ask for: UTF-8 whatever the locale, since before Java 18 the locale
-decides and turns characters of partition keys into question marks; for KCL 1 on Java 9 and later the module opening
-without which SDK 1 cannot build an exception, so that a throttled checkpoint is answered with the wrong error; JSON
-instead of CBOR where Kinesis is a stand-in.
+The JVM gets options that the daemon needs and does not ask for. UTF-8 in any locale: before Java 18 the locale decides
+and turns characters of partition keys into question marks. For KCL 1 on Java 9 and later an opened module: without it
+SDK 1 cannot build an exception, and a throttled checkpoint is answered with the wrong error. JSON instead of CBOR where
+Kinesis is a stand-in.
 
-Children inherit the environment whole. FASTKCL_STREAM is added to it: no message tells a child which stream it reads.
+Children inherit the environment whole. FASTKCL_STREAM is added to it: no message names the stream to a child.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     python -m fastkcl.daemon.guard GROUP GRACE PATIENCE FOLDER        standard input: a pipe that nobody else reads
 
 The supervisor starts one with each JVM, in a separate session, so that a signal to the supervisor's group does not end
-it too. It waits for a byte on its input, which says that the supervisor is done with this JVM, and ends. If the input
-ends without one, the supervisor has died. The kernel has then sent SIGTERM to the JVM (`die_with_parent`), which tells
-the children; this is what comes after, the same steps as the supervisor's own:
+it too. It waits for a byte on its input, which means that the supervisor is done with this JVM, and ends. If the input
+ends without one, the supervisor has died. The kernel has then sent SIGTERM to the JVM (`die_with_parent`), which stops
+the children. The guard takes the next steps, which are the supervisor's own:
 
     GRACE seconds for the JVM ──▶ SIGKILL to it ──▶ PATIENCE for its children ──▶ SIGTERM ──▶ PATIENCE ──▶ SIGKILL
 """

@@ -1,15 +1,15 @@
-"""The daemon's jars: where they are, whose generation they are of, and how they are fetched.
+"""The daemon's jars: their folder, their generation, and how they are fetched.
 
-Looked for in this order; the first folder that has the daemon in it is taken:
+They are looked for in this order; the first folder that has the daemon in it is taken:
 
     --jars DIR            there and nowhere else
     amazon_kclpy/jars     of the installed package, which is of KCL 3 (it is found without being imported)
     FASTKCL_JARS=DIR      the folder that `fastkcl.kclpy.helper` knows too
     the user's cache      ~/.cache/fastkcl/kcl/<version>, filled through Maven once
 
-What is fetched is written down in this package, one file for each version: a jar a line, with its coordinates and
-SHA-256. Maven copies exactly these, without looking at what they depend on, through whatever mirror the user has
-configured; a folder enters the cache whole and with right checksums, or not at all, and is checked again at each start.
+This package lists the jars to fetch, one file for each version: a jar a line, with its coordinates and SHA-256. Maven
+copies exactly these, without their dependencies, through the mirror that the user has configured. A folder enters the
+cache whole and with right checksums, or not at all, and is checked again at each start.
 """
 
 from __future__ import annotations

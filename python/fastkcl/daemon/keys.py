@@ -1,14 +1,14 @@
-"""The keys that a MultiLangDaemon understands, by generation, and what their values may be.
+"""The keys that a MultiLangDaemon understands, by generation, and their valid values.
 
 The daemon takes its configuration from a properties file and is silent about a key that it does not know; where it
-cannot read a number it goes on with its default. So keys and values are checked here first. What there is to know is
-in keys.json, which ``tools/daemon_keys.py`` derives from the classes in the daemon's jars.
+cannot read a number it goes on with its default. So keys and values are checked here first. The facts are in keys.json,
+which ``tools/daemon_keys.py`` derives from the classes in the daemon's jars.
 
 A key may be written in any case and with any separator; these are one key:
 
     failoverTimeMillis    failover-time-millis    failover_time_millis    FAILOVER_TIME_MILLIS
 
-A key, or a value of an enumeration, that came with a later release of its generation says since when.
+A key, or a value of an enumeration, that came with a later release of its generation names that release.
 
 Some keys of KCL 3 have a dot: those of a configuration bean (``fanoutConfig.consumerArn``), which are known, and those
 of a client (``cloudWatchClient.endpointOverride``), where anything may follow.

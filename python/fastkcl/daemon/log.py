@@ -1,7 +1,7 @@
-"""Reads the daemon's log: its lines, and what happened to which shard.
+"""Reads the daemon's log: its lines, and the events of each shard.
 
 The daemon writes some four lines for each message to a child. It is started with a log configuration of ours, by
-which a few loggers say more than they usually do and each line has a head:
+which a few loggers log more than they usually do and each line has a head:
 
     |mark|12:00:00.000|INFO|a.b.Logger|shard|message       KCL 3, logback.xml
     |mark|12:00:00.000| [INFO] Logger - message            KCL 1, `kcl_1_options`
@@ -9,16 +9,16 @@ which a few loggers say more than they usually do and each line has a head:
 The mark is random and made anew for each daemon. So no line of a child, or of a payload that a child writes down, can
 pass for one of the daemon.
 
-From that flood come events, one for what a person would call one thing:
+These lines become events:
 
-    lease taken · batch · checkpoint · lease lost · shard ended · what a child wrote · warnings and errors
+    lease taken · batch · checkpoint · lease lost · shard ended · lines of a child · warnings and errors
 
 Standard error is in the same stream, because the daemon copies each line of a child there right after it has logged
-it. The copy is dropped here. What else has no head belongs to the line before: a stack trace. A copy of more than 8 KiB
-comes in pieces, and a line of the log may begin after one: the mark shows where.
+it. The copy is dropped here. Any other line without a head belongs to the line before: a stack trace. A copy of more
+than 8 KiB comes in pieces, and a line of the log may begin after one: the mark shows where.
 
 A checkpoint's outcome is in no line of the log. But the answer's size is, and the answer only echoes the request: it
-has one size if it says ``"error":null``, and another for each error.
+has one size with ``"error":null``, and another for each error.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     our defaults  ◀  properties file  ◀  environment  ◀  command line           the later wins
 
 Every key may be spelt in any case and with any separator (`fastkcl.daemon.keys`), in each of these sources; from the
-environment only names that mean a key are taken, and dots cannot be written there. What comes out are the daemon's own
-spellings, with a note of where each value is from.
+environment only names that mean a key are taken, and dots cannot be written there. The result has the daemon's own
+spellings, and the source of each value.
 
 There are two kinds of problems. A wrong value, or a missing required key, is an error, and all errors are reported at
 once. A key that the daemon would ignore in silence is a warning, and an error for a strict caller: a key that it does

@@ -1,6 +1,6 @@
-"""Whether the demo's table has each record that was sent, once and unchanged.
+"""Checks that the demo's table has each sent record, once and unchanged.
 
-Counted twice, by code that shares nothing: Python counts what the replayer has, Spark counts what the table has.
+The records are counted twice, by separate code: Python counts those of the replayer, Spark those of the table.
 
     records     rows, and distinct (sequence number, sub-sequence number), of each shard
     content     the sum of a CRC-32 over each record: key, position, time, and every field of the payload

@@ -1,4 +1,4 @@
-"""The whole way once through a real daemon, on one machine, through a split of a shard, and a check of what arrived.
+"""The whole way once through a real daemon, on one machine, through a split of a shard, and a check of the table.
 
     generate ──▶ stream of local AWS ──▶ Java daemon ═ pipe ═▶ child for each shard ──▶ Spark Connect ──▶ Parquet table
                     │  (and leases)    (fastkcl daemon)        (demo.child)            (in a JVM of ours)    │
@@ -7,8 +7,8 @@
 Half of the records are in the stream before the daemon starts. When children have some of them, a shard is split, and
 the other half is put. The demo waits until the lease table has every shard at its end, and stops the daemon.
 
-What was sent is read from the stream itself, with sequence numbers and arrival times as the service gave them, and
-compared with what Spark reads back (`fastkcl.demo.check`). The lease table is written ahead, as a daemon that
+The sent records are read from the stream itself, with sequence numbers and arrival times as the service gave them, and
+compared with those that Spark reads back (`fastkcl.demo.check`). The lease table is written ahead, as a daemon that
 finds none waits for up to half a minute. It is no benchmark: two JVMs start cold on one machine.
 """
 

@@ -1,4 +1,4 @@
-"""What both demos are made of: the Spark that they start, and what their children say."""
+"""The common parts of both demos: the Spark that they start, and the metrics of their children."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The whole way once, on one machine and without AWS, through all that usually goes wrong, and a check of what arrived.
+"""The whole way once, on one machine and without AWS, through the usual faults, and a check of the table.
 
     generate ──▶ replayer ═ pipe ═▶ child for each shard ──▶ Spark Connect ──▶ Parquet table
        │        (the daemon's part)  (demo.child)            (in a JVM of ours)    │
        └────────────────── compared, shard by shard ◀────────────────── SQL ◀──────┘
 
-What is done to it while it works:
+Its faults:
 
     a child is killed      by SIGKILL, half way through the line of a batch half way through the shard; another one
                            takes over from the last checkpoint, so records come again
@@ -12,8 +12,8 @@ What is done to it while it works:
     Spark is killed        the JVM with the Connect server, by SIGKILL, when every shard has children at work; it is
                            started again at the same address, and the children go on by themselves
 
-What was sent is compared with what Spark reads back: rows, distinct (sequence number, sub-sequence number), and a
-checksum over all columns of every record. It is no benchmark: the JVM is cold, and everything shares one machine.
+The sent records are compared with those that Spark reads back: rows, distinct (sequence number, sub-sequence number),
+and a checksum over all columns of every record. It is no benchmark: the JVM is cold, and everything shares one machine.
 """
 
 from __future__ import annotations

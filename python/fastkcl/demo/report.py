@@ -1,4 +1,4 @@
-"""What the demo has found: shard by shard, what was done to them, what it took."""
+"""The results of the demo: each shard, its faults, and the time and CPU."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """The two sides of the DKB stream as state tables, without input or output.
 
-The worker (what a stage is). A row is read: *in this state, on this event, write this and go there*.
+The worker (a stage). A row is read: *in this state, on this event, write this and go there*.
 
       message (not full): BNC         message (full), EOB, end of input
     IDLE ───────────▶ COLLECTING ───────────────────────────────▶ PROCESSING ──results EOP──▶ IDLE
     IDLE ──message (batch size 1)───────────────────────────────▶ PROCESSING
 
-The supervisor (who feeds it). Requests go out, results come back; in between the batch is fed:
+The supervisor feeds it. Requests go out, results come back; in between the batch is fed:
 
            message          BNC             EOB
     IDLE ─────────▶ FEED ◀──────▶ ASKED ─────────▶ WAIT ──EOP──▶ IDLE        worker-driven: BNC asks for the next
@@ -15,10 +15,10 @@ The supervisor (who feeds it). Requests go out, results come back; in between th
     EXTRACT ── messages ── end of output ──▶ DEAD                            nothing is sent
 
 Rules:
-- An event that has no row leads to ERROR, for good, and so does what our own side may not do.
+- An event that has no row leads to ERROR, for good, and so does a call that the state does not allow.
 - EOP means "finished with": it is never written for a request whose user code has failed.
 - BNC is never the first thing a worker writes. A result that holds a marker is refused.
-- End of output leads a supervisor from any state to DEAD; what that means is the retry policy's.
+- End of output leads a supervisor from any state to DEAD; the retry policy decides on the rest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is wrong around a stage: its arguments, its markers, its files."""
+"""Errors around a stage: its arguments, its markers, its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""The markers of a DKB stream: what each is for, what a set of them must keep, and the sets in the field.
+r"""The markers of a DKB stream: the purpose of each, the rules for a set, and the sets in the field.
 
     EOM  end of message       both       after each message
     EOP  end of process       worker     after all results of one request, or alone: done, ready for the next

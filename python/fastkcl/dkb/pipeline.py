@@ -3,11 +3,11 @@
     extract ─▶ queue ─▶ Supervisor ─▶ queue ─▶ Supervisor ─▶ output
     or input           (transform)            (load)
 
-A file in TOML says which:
+A file in TOML describes it:
 
     [pipeline]
     input = "messages.jsonl"        # if the first stage is no extraction: a file of lines; "-": standard input
-    output = "results.jsonl"        # what the last stage gives, a message a line; without it, it is counted only
+    output = "results.jsonl"        # results of the last stage, a message a line; without it they are counted only
     queue = 1000                    # messages that wait between two stages
 
     [[stage]]

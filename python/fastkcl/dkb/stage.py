@@ -14,7 +14,7 @@
     stage.set_output_message_type("text")
     sys.exit(stage.run())
 
-What process says, and what becomes of its results:
+The return value of process, and the effect on its results:
 
     True       results of the request are written, then EOP, in one write
     False      results are dropped, EOP alone
@@ -24,7 +24,7 @@ In batches process gets a list of messages; with the input type ``"arrow"`` it g
 instead, whose columns are filled in Rust: data (binary, as it came) and number (int64, of the message in its input).
 
 A message that cannot be read is reported and passed over; it is never given to process. The pipes of the protocol are
-private while a stage runs: what is printed goes to standard error.
+private while a stage runs: prints go to standard error.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ requests (plain: its output is the messages, its end their end) or empty message
 
 Rules:
 - Results are held until the EOP of their request, so that a request is answered as a whole: nothing of it goes on
-  twice when the worker dies in between. What a dead worker had written is handed on marked `partial`, for who wants it.
-- A dead worker is restarted, `RetryPolicy.max` times in a row without any output. What becomes of the request that it
-  died of: ``retry`` sends it again each time, ``once`` once more and skips it then, ``skip`` skips it. What is skipped
-  is reported, never silent.
+  twice when the worker dies in between. The results of a dead worker are handed on marked `partial`.
+- A dead worker is restarted, `RetryPolicy.max` times in a row without any output. The policy decides on the request
+  that it died of: ``retry`` sends it again each time, ``once`` once more and skips it then, ``skip`` skips it. A
+  skipped request is reported, never silent.
 - The worker may have done its work before it died, so a request is processed at least once.
 - It is written and read at the same time: a worker that answers while it still gets its request blocks nobody.
 """

@@ -9,14 +9,14 @@ go to `state`; there a checkpoint is allowed or not; the status leads to `after`
                                  READY, DRAINING ─▶ LEASE_LOST or SHARD_ENDED ─S─▶ DONE ─EOF─▶ CLOSED
 
 Rules:
-- A message or an end of input that has no row leads to ERROR, and so does what our own side may not do.
+- A message or an end of input that has no row leads to ERROR, and so does a call that the state does not allow.
 - ERROR is for good. The first error is kept in `error`, and everything later raises it again.
 - A checkpoint reply belongs to an open checkpoint and to nothing else.
 - The messages are the frozen classes of `fastkcl._core`; the bytes come from its encoders.
 
-The dialect matters for what we write: a daemon skips a checkpoint line with a key it does not know, never answers,
+The dialect matters for our lines: a daemon skips a checkpoint line with a key it does not know, never answers,
 and both sides wait for ever. KCL up to 1.7.1 (legacy) knows only `checkpoint`; later ones know `sequenceNumber` and
-`subSequenceNumber`, and say so by these keys in `initialize`.
+`subSequenceNumber`, and show it by these keys in `initialize`.
 """
 
 from __future__ import annotations

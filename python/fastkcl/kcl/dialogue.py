@@ -1,8 +1,8 @@
-"""A connection on its descriptors: reads messages, writes lines, and turns what goes wrong there into ERROR.
+"""A connection on its descriptors: reads messages, writes lines, and turns failures of both into ERROR.
 
 It is the host of a processor (`fastkcl.processing.host`): a daemon stores the checkpoints.
 
-Every way in which the dialogue can break ends in one place: the connection is in ERROR, and the error says what to
+Every failure of the dialogue ends in one way: the connection is in ERROR, and the error has the text to
 report. An unreadable line, an end of input or a broken pipe inside a checkpoint therefore ends the run even where
 user code catches the exception.
 """

@@ -1,4 +1,4 @@
-"""From the dict of a message to the class that knows what to do with it."""
+"""From the dict of a message to its class."""
 
 from __future__ import annotations
 

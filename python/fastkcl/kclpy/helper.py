@@ -1,4 +1,4 @@
-"""The class path and the command line that start the Java daemon: what ``amazon_kclpy_helper.py`` does.
+"""The class path and the command line that start the Java daemon, as ``amazon_kclpy_helper.py`` prints them.
 
     python -m fastkcl.kclpy.helper --print_command --java /usr/bin/java --properties app.properties
     $(python -m fastkcl.kclpy.helper --print_command -j java -p app.properties)    # and run it
@@ -6,13 +6,13 @@
 Options, output, exit codes and importable functions are the original's; `--jars` is ours. A class path holds, in
 this order: the paths of the user, the jars in the order of their names, the folder of the properties file.
 
-Where the jars are looked for:
+The jars are looked for in this order:
 
     --jars DIR          there and nowhere else
     amazon_kclpy/jars   if that package is installed beside us; it is found without being imported
     FASTKCL_JARS=DIR    otherwise
 
-Without any jar the output is what the original would print, and standard error says what is missing.
+Without any jar the output is the original's, and standard error names the missing jars.
 """
 
 from __future__ import annotations

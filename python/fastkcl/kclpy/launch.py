@@ -1,7 +1,7 @@
 """``fastkcl run app.py [args]``: an unchanged program, whose imports of amazon_kclpy are served from here.
 
 The program runs as ``python app.py`` would run it, be it a file, a folder, an archive or a module: ``sys.path[0]``,
-``sys.argv`` and the module ``__main__`` are what Python would make them. Of the drop-in nothing but the import hook is
+``sys.argv`` and the module ``__main__`` are as Python would make them. Of the drop-in nothing but the import hook is
 loaded before it: `fastkcl.kclpy.kcl` binds standard input and output when it is imported, as the original does, and a
 program may have replaced them by then. A daemon starts this once for each shard, so nothing of the command line library
 is imported either.

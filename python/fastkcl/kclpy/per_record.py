@@ -9,28 +9,29 @@
 
     kcl.KCLProcess(Words(checkpoint_freq_seconds=30)).run()
 
-When it checkpoints (whichever comes first; each is looked at after every record, and once for a list of no records):
+It checkpoints at these events (the first that comes; each is looked at after every record, and once for a list of no
+records):
 
     checkpoint_freq_seconds   more than so many seconds have passed since it did last
     records_per_checkpoint    at least so many records were processed since then
     process_record            has returned True: at this record, at once
     shard ended, shutdown     always
 
-A `should_checkpoint` of one's own is asked once for each list, after its last record, as easy-kclpy asks it.
+Your own `should_checkpoint` is called once for each list, after its last record, as easy-kclpy asks it.
 
-Which position: the largest of those processed, by sequence number and then sub-sequence number, both as integers, and
+The position is the largest of those processed, by sequence number and then sub-sequence number, both as integers, and
 **never one that an unprocessed record is at or before**. So:
 
 - Records without sub-sequence numbers (KCL 1.7 and older) can share a sequence number. Between two such records there
   is no position to checkpoint; a checkpoint that is due waits for the last of them.
 - When a call of `process_records` is left by an exception, the first record that it did not come to is remembered, and
-  nothing from there on is checkpointed in this process, whatever is processed later: after a restart it is delivered
-  again. This holds where `on_error` of `fastkcl.kclpy.kcl` is "skip", too. The shard's end cannot be checkpointed then.
-  Processing is resumed if that record does come again; `pass_unprocessed` gives the records up, and is called where
-  `dead_letter` has stored them.
+  nothing from there on is checkpointed in this process, even if later records are processed: after a restart it is
+  delivered again. This holds where `on_error` of `fastkcl.kclpy.kcl` is "skip", too. The shard's end cannot be
+  checkpointed then. Processing is resumed if that record does come again; `pass_unprocessed` gives the records up, and
+  is called where `dead_letter` has stored them.
 - With ``on_record_error="skip"`` a record that fails counts as processed. Checkpoints pass it; it does not come again.
 
-What a refused checkpoint does:
+The effect of a refused checkpoint:
 
     ThrottlingException, trouble of    tried again, `checkpoint_retries` times in all; then logged, and the position is
     dependencies, RuntimeException     kept for the next time that a checkpoint is due. Raised at a shard's end

@@ -3,7 +3,7 @@
 amazon_kclpy reads lines from a text file and writes lines to another. Where these are the real standard input and
 output, the Rust reader takes over. Only the speed differs:
 
-- What a program has read ahead of us comes first: text that stands in the input file's buffer is not lost.
+- Text that a program has read ahead of us comes first: the input file's buffer is not lost.
 - A checkpoint from another thread reads its own answer, as it does with the original: one reads at a time.
 - Signals do what Python's defaults do, or the program's own handlers, at once: a wait for input sees them through a
   wake-up descriptor.
