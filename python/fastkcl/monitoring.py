@@ -1,10 +1,10 @@
-"""Counts what a process does, and reports it: a JSON line in the log, a text file for Prometheus.
+"""Counts a process's work, and reports the counts: a JSON line in the log, a text file for Prometheus.
 
     Counter, Gauge, Timestamp    one value each, with a name, a unit and a sentence of help
     Metrics                      the values of one thing that has labels, e.g. of a shard
     Monitor                      reports a Metrics from its own thread, until it is stopped
 
-Protocols and processors count into a `Metrics`; none of them knows who reads it, and nothing here knows a protocol.
+Protocols and processors count into a `Metrics`; none of them knows the reader, and nothing here knows a protocol.
 A child of `fastkcl.run` has one if its processor comes with it (`SparkProcessor`), if it is asked for
 (``run(monitor=Monitor())``), or if FASTKCL_METRICS_DIR is set. The others do not even import this module.
 
@@ -17,10 +17,10 @@ written under another name and renamed, so that no reader sees half of it, and r
 that Python lives to see: the shard is another process's then, maybe another host's, and two must not report it. A
 killed child leaves its file to its successor, which has the same name for it.
 
-Rules: a name is the same in both, a counter's ends in ``_total`` for Prometheus; base units (seconds, bytes). What
-is not known (yet) is null in JSON and absent for Prometheus. An instant is an age in JSON, and a timestamp for
-Prometheus, where an age would stand still with the file. A failed report is logged once and retried;
-it never fails or delays what it reports on.
+Rules: a name is the same in both, a counter's ends in ``_total`` for Prometheus; base units (seconds, bytes). A
+value that is not known (yet) is null in JSON and absent for Prometheus. An instant is an age in JSON, and a timestamp
+for Prometheus, where an age would stand still with the file. A failed report is logged once and retried; it never fails
+or delays what it reports on.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     request ──▶ status and headers ──▶ gate(length of the body) ──▶ body
 
-What waits at the gate has the connection's buffers and no more: the rest stays with the service. An answer whose gate
-raises is let go of with its connection, unread.
+An answer that waits at the gate has the connection's buffers and no more: the rest stays with the service. An answer
+whose gate raises is dropped with its connection, unread.
 
 Rules: imported with aiobotocore, when a client is opened. Calls outside of `gated` are as ever; so are errors, as their
 bodies are short.

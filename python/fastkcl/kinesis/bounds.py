@@ -1,4 +1,4 @@
-"""Bounds of what callers give: counts that are whole numbers, and waits that end."""
+"""Bounds of callers' arguments: counts that are whole numbers, and waits that end."""
 
 from __future__ import annotations
 

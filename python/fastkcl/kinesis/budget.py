@@ -2,15 +2,15 @@
 
     CallSizes.plan ──▶ reserve ──▶ GetRecords ──▶ grow: the answer's length ──▶ body, batch ──▶ settle: the batch
                           ▲                                                                          │
-                          └───────────── room ◀── release: the program is done with the batch ◀──────┘
+                          └───────────── room ◀── release: the program has finished the batch ◀──────┘
 
-A reservation covers everything that an answer takes, from the call to the last record that the program is done with:
-first its body and its columns, then the columns alone. How long a body is, its headers say before it is read; a call
-that meets more than it has reserved waits there, with nothing read.
+A reservation covers all memory of an answer, from the call to the last record that the program has finished: first its
+body and its columns, then the columns alone. The headers give the length of a body before it is read; a call that meets
+more than it has reserved waits there, with nothing read.
 
-Rules: no I/O and no clock; for one event loop. Room is given in the order in which it was asked for, and first to those
-that hold some already. Whoever needs more than there can ever be is let in when nothing else is held: an answer above
-the budget comes alone. So what is held exceeds the budget by one answer at the most.
+Rules: no I/O and no clock; for one event loop. Room is given in the order of the requests, and first to those that hold
+some already. A request above the whole budget is let in when nothing else is held: such an answer comes alone. So the
+held memory exceeds the budget by at most one answer.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""A stream's client: what a consumer and a producer share.
+"""A stream's client: the common part of a consumer and a producer.
 
     StreamClient ── call ──▶ aiobotocore ──▶ the service
-         │                        └── failure_of(error) ──▶ Failure ──▶ what to do
+         │                        └── failure_of(error) ──▶ Failure ──▶ the next step
          └── ReconnectPolicy: how long to wait in an outage, and when to give it up
 
 botocore repeats nothing here. A call that does not reach the service, or that the service fails at, is repeated by
 `StreamClient.call` with the pauses of the policy, and at last is a `ConnectionError`. All tasks that share a client
-share its outage: one attempt is one round of theirs, however many they are. Throttling and everything that the service
-says about the request is the caller's to handle.
+share its outage: one attempt is one round of theirs, however many they are. The caller handles throttling and all
+errors that the service returns about the request.
 
 Rules: aiobotocore is imported when a client is opened. `ReconnectPolicy` has no clock.
 """

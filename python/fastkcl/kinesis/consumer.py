@@ -1,17 +1,17 @@
-"""The consumer: what is put into a stream, item by item, record by record, or in Arrow batches.
+"""The consumer: reads a stream item by item, record by record, or in Arrow batches.
 
     StreamReader ──▶ RecordQueue ──▶ Delivery ──▶ ``async for`` ── asks for more ──▶ Positions ──▶ checkpointer
 
-The program acknowledges what it was given by asking for more; of several tasks each acknowledges what it was given
-itself. When it asks past a batch's last record, the batch's position is written, at once or in the background
-(`checkpoint_interval`); `close` writes what is acknowledged of a batch as well. So a record is delivered again if the
-program dies with it, and never skipped. A program that works on several records at a time acknowledges each itself
-(`acknowledge="explicit"`, `fastkcl.kinesis.acknowledging`).
+The program acknowledges an item by asking for the next one; of several tasks each acknowledges its own items. When it
+asks past a batch's last record, the batch's position is written, at once or in the background (`checkpoint_interval`);
+`close` writes the acknowledged part of a batch as well. So a record is delivered again if the program dies with it, and
+never skipped. A program that works on several records at a time acknowledges each itself (`acknowledge="explicit"`,
+`fastkcl.kinesis.acknowledging`).
 
 Rules: ``async for`` ends when nothing has come for `idle_timeout` while all shards are at their tips, or after `close`,
-and a line in the log says which. All else that stops it is an exception; iterating again goes on where it was. Nothing
-is delivered of a shard from the moment on that it is known to be another consumer's. Asking for an item lets the event
-loop run every few milliseconds, whether there is anything to wait for or not (`fastkcl.kinesis.pacing`).
+and a line in the log gives the reason. All else that stops it is an exception; iterating again continues at the same
+position. Once another consumer is known to own a shard, nothing more is delivered from it. Asking for an item lets the
+event loop run every few milliseconds, also if there is nothing to wait for (`fastkcl.kinesis.pacing`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What can go wrong between a program and a stream.
+"""Errors between a program and a stream.
 
-Rules: what the caller did wrong is a `ValidationError`; what cannot be put, or read, says which item and why.
+Rules: a mistake of the caller is a `ValidationError`; an error of putting or reading names the item and the reason.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
     Start ──▶ GetShardIterator ──▶ GetRecords ──▶ Arrow batch ──▶ aggregates taken apart ──▶ RecordQueue
                     ▲                  │                                                       │ no room for 30 s:
-                    └── FetchPolicy ◀──┴── failure                                             └ the rest is let go of,
+                    └── FetchPolicy ◀──┴── failure                                             └ the rest is dropped,
                                                                                                  and fetched again later
     ByteBudget: room for an answer before it is asked for, for its body before it is read, and for its user records
 
-What a failure of a call leads to is a table, `FetchPolicy`, without I/O or clock:
+`FetchPolicy` is the table of failures and reactions, without I/O or clock:
 
 ==============================  ================================================================================
-too much, too often             wait 0.25 s, then twice as long each time up to 5 s; that is no failure
+too much, too often             wait 0.25 s, then twice as long each time up to 5 s; this is not a failure
 iterator expired                a new one after the last record that was queued, or where the shard began
 no such shard, new iterator     look at the list of shards. It has the shard: as anything else. It does not, twice, 3 s
                                 apart: the shard is gone with its records, its end
@@ -22,7 +22,7 @@ anything else                   wait as above; the tenth in a row reaches the pr
 
 Rules: a shard's records are queued once, in order, without a gap; one that the stream has trimmed is reported
 (`fastkcl.kinesis.trimmed`). A reader waits for its own shard only. Where it began at the latest record and nothing was
-queued yet, a new iterator begins at the time of the first one, or what came between would be lost.
+queued yet, a new iterator begins at the time of the first one, or the records between would be lost.
 """
 
 from __future__ import annotations

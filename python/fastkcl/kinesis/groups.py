@@ -1,4 +1,4 @@
-"""Groups of consumers, seen and moved from outside: who has which shard, how far each is, and where it is to go on.
+"""Groups of consumers, seen and moved from outside: the owner of each shard, its position, and a new position.
 
     store ── rows ──▶ Standing of each shard ──▶ lag, owners
       ▲                     │
@@ -9,8 +9,8 @@ A store is where a checkpointer keeps its positions: `RedisStore`, `DynamoDBStor
 A time becomes the position of the last record before it, which any version and async-kinesis can read; a shard without
 such a record begins at its first one, and a closed shard without a later record is finished. LATEST is the time of now.
 
-Rules: calls block. A position is written on condition that its row is as it was read, so what a member writes meanwhile
-is never replaced; `live_members` says who it is that still writes.
+Rules: calls block. A position is written on condition that its row is unchanged since it was read, so a member's write
+is never replaced; `live_members` returns the members that still write.
 """
 
 from __future__ import annotations

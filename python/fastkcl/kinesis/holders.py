@@ -1,4 +1,4 @@
-"""Who holds what of a consumer: several tasks may iterate, and each acknowledges what it has by asking for more itself.
+"""The records that tasks hold: several tasks may iterate, and each acknowledges its record by asking for the next.
 
     task 1 ── asks ──▶ record 1 ............................. still at it
     task 2 ── asks ──▶ record 2 ── asks ──▶ record 3 ── asks ──▶ record 4

@@ -1,4 +1,4 @@
-"""Processors over a stream, without a daemon: what runs under KCL runs here, `fastkcl.spark.SparkProcessor` too.
+"""Processors over a stream, without a daemon: processors of KCL run here, `fastkcl.spark.SparkProcessor` too.
 
     StreamReader ──▶ a queue for each shard ──▶ a thread for each shard ──▶ BatchProcessor.process_batch(batch, …)
          ▲                                                                            │
@@ -10,9 +10,9 @@ background can checkpoint. Positions are the processor's: records that it has no
 death, and a sink that knows its table's position has them once all the same.
 
 Rules: one object of a processor for each shard, called in its own thread, one call at a time. A shard is
-finished, and its children start, when shard_ended has checkpointed its end. What happens to records that a processor
-fails on, `fastkcl.processing.failures` decides as under a daemon; where that is to stop, the exception ends the run,
-after the others were asked to shut down. The run leaves neither threads nor tasks behind.
+finished, and its children start, when shard_ended has checkpointed its end. `fastkcl.processing.failures` decides on
+records that a processor fails on, as under a daemon. If it decides to stop, the exception ends the run, after the
+other processors were asked to shut down. The run leaves neither threads nor tasks behind.
 """
 
 from __future__ import annotations

@@ -4,13 +4,13 @@
                                                             ├─ InMemoryMetricsCollector    a test, a person
                                                             └─ PrometheusMetricsCollector  prometheus_client
 
-A metric is one of `MetricType`, and `METRICS` says what it is: its kind, its labels, its help. A collector is given to
+A metric is one of `MetricType`, and `METRICS` describes it: its kind, its labels, its help. A collector is given to
 a client as ``metrics_collector``, or to all of them with `set_metrics_collector` before they are made. Write another
 one by its three calls.
 
 Rules: names, labels and the namespace for Prometheus are those of async-kinesis, so that dashboards go on. A call comes
-from the event loop between two reads or writes of the network: it must be quick, and an error of it ends what was
-counted, as any error does.
+from the event loop between two reads or writes of the network: it must be quick, and its error ends the counted
+operation, as any error does.
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ A record waits for `buffer_time` at most, or until a call is full; then it is pu
 `PutQueue` for their order. A call without an answer is repeated, so a record can be in the stream twice, and none is
 missing.
 
-Failures: what repeating does not help against stops the sending, and reaches the program by the next `put`, `flush` or
-`close`. Nothing that was put is dropped: `flush` tries again, and what is left when `close` fails is in `unsent`. An
-error of `after_flush_fun` stops nothing, and reaches the program in the same way, once.
+Failures: an error that repeating cannot solve stops the sending, and the next `put`, `flush` or `close` raises it.
+Nothing that was put is dropped: `flush` tries again, and if `close` fails, the remaining records are in `unsent`. An
+error of `after_flush_fun` stops nothing, and is raised in the same way, once.
 
-Rules: one task, from `start` to `close`, whatever is cancelled meanwhile; it ends before `close` does.
+Rules: one task, from `start` to `close`, also if callers are cancelled; it ends before `close` does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records that wait for PutRecords: what the next call holds, and what becomes of them by its answer.
+"""Records that wait for PutRecords: chooses the records of the next call, and settles them by its answer.
 
     add ─▶ shard 0 ▏k7 k1 k3 k1 …▏ ─┐                                   taken ─▶ Settled
            shard 1 ▏k2 k9 k2▏      ─┼─▶ take(now) ── one call ── settle ─┤
@@ -9,15 +9,16 @@ A shard has its own limits, and refuses records by itself: so each has its own l
 and its own pause after a refusal, and none waits for another. Without a `ShardMap` there is one line, with the limits
 of one shard.
 
-With `PutLimits.aggregate` what is added goes into KPL aggregates, one open for each shard, and these wait. An aggregate
-that another shard has taken than it was made for is in doubt: after a reshard, `reshard` says whether that shard owns
-all of its keys, or readers will drop it. Then its user records are packed anew, and so is everything after them.
+With `PutLimits.aggregate` added records go into KPL aggregates, one open for each shard, and these wait. An aggregate
+is in doubt if another shard has taken it than the one it was made for: after a reshard, `reshard` checks whether that
+shard owns all of its keys. If not, readers will drop it: its user records are packed anew, and so is everything after
+them.
 
 Rules: a call has records of all lines in the order in which they were added, as far as their shards may have them now.
-With `PutLimits.calls` lines are divided into so many groups, each of which has one call at a time. What was refused, or
-was in a call that failed, goes before everything that came after it. Still the service may take the second record of a
+With `PutLimits.calls` lines are divided into so many groups, each of which has one call at a time. Refused records, and
+those of a failed call, go before everything that came after them. Still the service may take the second record of a
 key in a call and refuse the first, or a reshard lead the first aggregate of it astray; with `PutLimits.ordered` a call
-has each key once. No clock and no network in here: whoever asks says what time it is.
+has each key once. No clock and no network in here: callers give the time.
 """
 
 from __future__ import annotations

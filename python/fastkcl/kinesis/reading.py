@@ -1,4 +1,4 @@
-"""A stream, all shards of it that are ours: which are taken, read, given back.
+"""A stream's shards that are ours: takes them, reads them, gives them back.
 
     client ── list_shards ──▶ Topology ── startable ──▶ checkpointer.allocate ──▶ ShardReader ──▶ RecordQueue
                                  ▲                                                    │               │
@@ -6,9 +6,9 @@
                                  └──────────── end_shard: everything of it is handed over ◀──── the program
 
 One task looks for shards: at the start, every 60 s, at once when a shard ends, and every 2 s or more often for those
-that another consumer has, of which the checkpointer may give us our share. Each shard has a task that reads it. What
-stops a task reaches the program through the queue, after the records that were read before, and `resume` lets it go on
-where it was.
+that another consumer has, of which the checkpointer may give us our share. Each shard has a task that reads it. An
+error that stops a task reaches the program through the queue, after the records that were read before, and `resume`
+lets the task continue.
 
 Rules: a shard is read when it is allocated by the checkpointer, and no longer. It is given back when its last position
 is committed, and its children start then. `stop` leaves no task behind.

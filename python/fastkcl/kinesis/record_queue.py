@@ -1,7 +1,7 @@
 """Records on their way from the shards to the program: bounded, in order.
 
 Rules: for one event loop. Room is counted in records here, and in bytes by `fastkcl.kinesis.budget`; an entry that
-finds room may be larger than it, so a queue that is empty takes any. What is taken out makes room at once.
+finds room may be larger than it, so a queue that is empty takes any. An entry that is taken out makes room at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sessions of aiobotocore for who has given none."""
+"""Sessions of aiobotocore for clients that are given none."""
 
 from __future__ import annotations
 

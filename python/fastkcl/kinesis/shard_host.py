@@ -1,8 +1,8 @@
 """A shard of a stream as the host of a processor: its checkpoints are positions of the group's checkpointer.
 
-Rules: a checkpoint may be any position from the last one to the end of what was delivered. Names of errors are KCL's,
-which processors know (`fastkcl.processing.errors.CheckpointError`). For the processor's
-thread; `stop` and `not_allowed` for any.
+Rules: a checkpoint may be any position from the last one to the end of the delivered records. Names of errors are
+KCL's, which processors know (`fastkcl.processing.errors.CheckpointError`). For the processor's thread; `stop` and
+`not_allowed` for any.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
-"""One member of a group that shares leases: what it holds, what is due, and what it takes. A state machine without I/O.
+"""One member of a group that shares leases: those that it holds, renews and takes. A state machine without I/O.
 
-    looked ──▶ what was seen, and since when ──▶ takes ──▶ Take ──▶ held ──▶ renewals ──▶ Renew ──▶ renewed …
+    looked ──▶ the rows seen, and since when ──▶ takes ──▶ Take ──▶ held ──▶ renewals ──▶ Renew ──▶ renewed …
                                                              │        │                     │
                                                              └────────┴── dropped ◀─────────┘
 
-How long a lease is believed in:
+The time for which a lease is believed in:
 
 - Its owner believes from the answer to a write until a failover time after it *asked* for that write: `holds`.
 - Others believe in an owner until the row stood still for a failover time, from the *end* of the look that saw it first
-  to the *beginning* of the one that saw it last. A take is conditional on that row. Where a table has a clock that can
-  be relied on, it may say sooner that a lease has `expired`.
+  to the *beginning* of the one that saw it last. A take is conditional on that row. Where a table has a reliable clock,
+  it may report sooner that a lease has `expired`.
 
-So a lease that ran out has no owner that believes in it, whatever hangs, is suspended or gets lost; only stealing makes
-two believe, until the robbed one writes, or looks.
+So no owner believes in a lease that ran out, also if a process hangs, is suspended or loses an answer; only stealing
+makes two believe, until the robbed one writes, or looks.
 
-Rules: a renewal never wakes what has run out. An answer that got lost is no harm: the row says whose the lease is, and
-a row that names us is taken again. Leases that are handed over (`Lease.heir`) are not stolen. What is held may be asked
-for, and renewed, in another thread.
+Rules: a renewal never revives a lease that has run out. A lost answer does no harm: the row names the owner of the
+lease, and a row that names us is taken again. Leases that are handed over (`Lease.heir`) are not stolen. Another thread
+may ask for the held leases, and renew them.
 """
 
 from __future__ import annotations

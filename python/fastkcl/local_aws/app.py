@@ -5,7 +5,7 @@
                           └─ fault? ───────┤                                        ├─▶ journal
                                            └─ anything else ─▶ OtherServices (moto)─┘
 
-Rules: `Access` refuses what comes from web pages before anything of it is read. Requests are answered one after the
+Rules: `Access` refuses requests of web pages before their bodies are read. Requests are answered one after the
 other, in the one thread of the event loop; only delays of faults and subscriptions wait beside others. So no model
 needs a lock.
 """

@@ -1,6 +1,6 @@
 """Faults on request: which calls are to fail, how, and how often.
 
-A fault waits for calls of one operation. It lets `skip` of them pass, does what it is for to the next `times`, and is
+A fault waits for calls of one operation. It lets `skip` of them pass, affects the next `times`, and is
 then over. Faults are tried in their order, and one call meets one fault.
 
     {"op": "GetRecords", "error": "ExpiredIteratorException", "times": 1}

@@ -1,8 +1,8 @@
 """A file from which the state comes back: every request that changed something, with its time.
 
 The services are deterministic: the same requests at the same times give the same streams, sequence numbers included,
-and the same tables. So nothing of them has to be stored but what was asked. A request is written before it is
-answered, and what was answered survives the process, however that ends (not the machine: nothing is synced).
+and the same tables. So only the requests have to be stored. A request is written before it is answered, and its effects
+survive any end of the process (not of the machine: nothing is synced).
 
 The file is a CBOR sequence (RFC 8742): the options first, since the state depends on them, then one array a request.
 A last one that was cut short was never answered, and is dropped.

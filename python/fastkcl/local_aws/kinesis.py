@@ -1,7 +1,7 @@
 """The operations of Kinesis Data Streams over `fastkcl.local_aws.shards`: a request and a time in, an answer out.
 
-Rules: no I/O and no clock; what a request changes depends on the request, the time and the options alone. Names,
-messages and limits are the service's, where they are known; what is not there says so instead of pretending.
+Rules: no I/O and no clock; the effects of a request depend on the request, the time and the options alone. Names,
+messages and limits are the service's, where they are known; a missing operation is refused.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 asyncio accepts as many connections as may wait, in one go. Out of descriptors it logs each of them with a traceback,
 and plans a retry for each, which does the same a second later. Here the first failure stops the round, so there is one
-retry a second; one line says that it has begun, and one that it is over.
+retry a second; one line marks its beginning, and one its end.
 
-Rules: some descriptors are kept back, so that what is being served can be finished. Connections wait in the kernel's
+Rules: some descriptors are kept back, so that open requests can be finished. Connections wait in the kernel's
 queue meanwhile.
 """
 

@@ -2,8 +2,8 @@
 
 A stream's hash keys, 0 to 2**128 - 1, are divided among its open shards. A record goes to the shard that owns the MD5
 of its partition key (or its explicit hash key), and gets a sequence number above all before it there. Resharding
-never moves a record: a split or a merge closes the parents, which keep what they have, and opens children that take
-what comes from then on.
+never moves a record: a split or a merge closes the parents, which keep their records, and opens children, which take
+the new ones.
 
     shard 0  [───────── records ─────────|  closed
                                           ├─ shard 2  [── records ──▶

@@ -1,9 +1,9 @@
-"""Errors of the protocol, what a daemon answers to a checkpoint, and what is wrong around the program.
+"""Errors of the protocol, of a checkpoint, and of the program's surroundings.
 
 A `LocalProtocolError` is the caller's mistake, a `RemoteProtocolError` the daemon's (or its end). After either the
 connection is in ERROR for good: nothing more is read or written, and `run` ends, also where user code swallows it.
 A `CheckpointError` is no protocol error: the daemon answered, and the dialogue goes on.
-A `ConfigurationError` speaks to who runs the program, and is reported without a traceback.
+A `ConfigurationError` is for the person who runs the program, and is reported without a traceback.
 """
 
 from __future__ import annotations

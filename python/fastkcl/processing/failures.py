@@ -1,4 +1,4 @@
-"""What happens when a method of the processor raises: stop, try again, store, or skip.
+"""The reaction to a method of the processor that raises: stop, try again, store, or skip.
 
 A child that exits takes its daemon down, the leases move, and the batch is delivered again, to fail again: a poison
 record wanders from host to host. A child that goes on reports a batch as processed that was not. No default is right
@@ -10,17 +10,17 @@ for everybody:
     on_error="skip"   or they are given up: a line names their positions
     on_error="stop"   or the run ends without a status (default)
 
-Which records: the processor says it (`BatchProcessor.give_up`). Usually it is the batch that process_batch failed on;
-one that buffers gives up all that is not written, in shard_ended and shutdown_requested too. The method is called
-again there, as the checkpoint that it has to make is possible now. Where no records are in the way, `on_error` decides
-alone.
+The processor names the records (`BatchProcessor.give_up`). Usually it is the batch that process_batch failed on; a
+processor that buffers gives up all unwritten records, in shard_ended and shutdown_requested too. These methods are
+called again then, as the checkpoint that they have to make is possible now. If no records are given up, `on_error`
+decides alone.
 
 A failing lease_lost is reported, and its status sent: the records are another worker's, so none can be lost, and a stop
 would only end the daemon with its other shards.
 
-Never subject to this: a protocol error, a daemon that is gone, SystemExit, KeyboardInterrupt and other exceptions
-that are no Exception, and a failing `initialize`. Nor is user code that waits for a person, as ``breakpoint()`` and
-``input()`` do: they find no terminal, with any batch, and the run ends.
+This does not concern a protocol error, a daemon that is gone, SystemExit, KeyboardInterrupt and other exceptions
+that are no Exception, and a failing `initialize`. Nor does it concern user code that waits for a person, as
+``breakpoint()`` and ``input()`` do: they find no terminal, with any batch, and the run ends.
 """
 
 from __future__ import annotations

@@ -6,20 +6,20 @@
 
     fastkcl.run(store)
 
-When it checkpoints:
+It checkpoints at these events:
 
     after a batch        at the end of everything delivered, at most every `checkpoint_interval` seconds
     on an empty batch    the same, if something is not checkpointed yet; the function is not called for no records
-    shard ended          always, with retries: nobody else will, and child shards wait for it
+    shard ended          always, with retries: the child shards wait for this checkpoint
     shutdown requested   always, with a few retries within the daemon's short patience
 
-What a refused checkpoint does:
+The effect of a refused checkpoint:
 
     may be retried       logged, tried again at the next request; the records are processed, only the position lags.
                          At shutdown the records after the last position are delivered again elsewhere. At a shard's
                          end it is raised: there is no next request
     ShutdownException    the lease is another worker's, which starts at our last position. Raising it would end this
-                         process and with it every shard of the host, for what is a normal move of a lease. So it is
+                         process and with it every shard of the host, although a lease may move at any time. So it is
                          logged as a warning, the function is not called any more, nothing more is checkpointed, and
                          leaseLost is awaited; how many records were left to the new owner is logged then. At a shard's
                          end it is raised

@@ -1,4 +1,4 @@
-"""What a user writes: the methods of a batch processor."""
+"""The methods of a batch processor, which a user writes."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@
     └──────────── name=value, in any order ────────────────────────────────────────────────┘     └─ unparsed ──┘
 
 - A word is split at its first ``=``; one without has the value ``1``. Names keep their case.
-- The first ``--`` ends what is the core's. A name that comes twice is an error.
-- A value that cannot be what it should be counts as missing: `channel` is then Stdio, `serializer` Json, `corepid` 0.
+- The first ``--`` ends the core's part. A name that comes twice is an error.
+- A value that is not valid counts as missing: `channel` is then Stdio, `serializer` Json, `corepid` 0.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """A stitch's side of ProcessV1 as a state table, without input or output.
 
-Core and stitch write when they like; nobody waits for a reply. So the table is short: `_ROWS` says what is done with
-each kind of message, by default and where the user asked to see it, and where that leads.
+Core and stitch write when they like; nobody waits for a reply. So the table is short: for each kind of message `_ROWS`
+has the action, by default and if the user asked to see the message, and the next state.
 
       start           _exit, shown to the user               user returns, or 10 s
       STARTING ─▶ RUNNING ──────────────────────▶ STOPPING ─────────────────────────▶ EXITED
                      └──────────────── _exit, by default ────────────────────────────▶
 
 Rules:
-- A heartbeat is answered when it is received, whatever the user is doing.
+- A heartbeat is answered when it is received, also while user code is busy.
 - A frame that cannot be read is an event like any other: it is logged at the core, and the next frame is read.
 - A core that is gone (end of input, no such process, a broken pipe) is an ``_exit`` with Id 1. In STOPPING it changes
-  nothing: a core that has said ``_exit`` closes the pipe.
-- What comes after an exit is not looked at, but for heartbeats of a core that waits for a STOPPING stitch.
+  nothing: a core that has sent ``_exit`` closes the pipe.
+- Messages after an exit are ignored, except heartbeats of a core that waits for a STOPPING stitch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A logging handler whose lines end in the core's log: `stitch.log` for who uses the standard library's logging."""
+"""A logging handler whose lines end in the core's log: `stitch.log` for programs that use `logging`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stitch on its descriptors: a thread that reads and answers heartbeats, and what a program asks for messages with.
+"""A stitch on its descriptors: a thread that reads and answers heartbeats, and the methods for a program's messages.
 
     core ──▶ reader thread ──▶ Connection ──▶ Deliver ──▶ queue ──▶ next_message, `for`, `async for`
                                    │
@@ -7,7 +7,7 @@
 Rules:
 - Heartbeats are answered while the program is busy, from the reader thread, which also looks for the core each 10 s.
 - Once it is over, a program that waits for a message gets SystemExit, and its ``finally`` runs. One that is busy is
-  ended where it stands, as the protocol says; `receive_exit` gives it 10 s to end by itself.
+  ended at once, by the rules of the protocol; `receive_exit` gives it 10 s to end by itself.
 - Everything on fd 1 is protocol; `print` goes to standard error, which the core may never read: log by `log`.
 """
 

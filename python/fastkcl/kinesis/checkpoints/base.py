@@ -1,4 +1,4 @@
-"""What a consumer asks of the place where its positions are kept.
+"""The interface of a consumer to the store of its positions.
 
 A checkpointer divides a stream's shards among consumers, and remembers for each shard up to where it was processed:
 
@@ -9,11 +9,11 @@ A position is text:
 ==================  =================================================================================================
 ``"49…2"``          the record of that sequence number, all of it, and everything before it
 ``"49…2/3"``        everything before it, and of itself, if it is an aggregate, the user records 0 to 3
-``"TRIM_HORIZON"``  nothing yet, and whoever made the place says where to begin; also ``LATEST``, ``AT_TIMESTAMP``
-``"SHARD_END"``     everything: the shard is finished, whoever read it
+``"TRIM_HORIZON"``  nothing yet: the start that the lease's creator chose; also ``LATEST``, ``AT_TIMESTAMP``
+``"SHARD_END"``     everything: the shard is finished, by any consumer
 ==================  =================================================================================================
 
-To a checkpointer it is a text that it gives back as it got it.
+A checkpointer returns this text unchanged.
 
 Rules: each method is safe to call again. A position is written for the owner only, and `CheckpointOwnershipConflict`
 is raised, with nothing written, when the shard is another's by now. Any other exception means that it is not known to

@@ -1,4 +1,4 @@
-"""A DynamoDB table with one item a shard: what the checkpointers in DynamoDB ask of it.
+"""A DynamoDB table with one item a shard: the calls of the checkpointers in DynamoDB.
 
 Rules: items and values are the wire's (``{"S": "text"}``); reads are consistent; a write whose condition is not met is
 None, not an error. The client is made by the first call, and made again after `close`.

@@ -1,4 +1,4 @@
-"""KCL's own lease table: a group of consumers that moves off the JVM, or back, and keeps its place.
+"""KCL's own lease table: a group of consumers that moves off the JVM, or back, and keeps its positions.
 
 A lease is an item of the table that has the application's name:
 
@@ -9,7 +9,7 @@ A lease is an item of the table that has the application's name:
 ``checkpoint``                   a sequence number, ``TRIM_HORIZON``, ``LATEST``, ``AT_TIMESTAMP`` or ``SHARD_END``
 ``checkpointSubSequenceNumber``  of a user record in an aggregate; 0 for a plain record
 ``ownerSwitchesSinceCheckpoint`` how many owners have come since the last checkpoint
-``parentShardId``                a set; a worker waits until their leases say ``SHARD_END``, or are gone
+``parentShardId``                a set; a worker waits until their leases are at ``SHARD_END``, or gone
 ``childShardIds``                a set, of a finished shard
 ``startingHashKey``, ``ending…`` the shard's hash keys
 ``checkpointOwner``              the worker that still has it, while KCL 3 hands the lease over to `leaseOwner`
@@ -23,8 +23,8 @@ as watched from here. So a lease whose owner died is free no sooner than that af
 Rules, which are KCL's (DynamoDBLeaseRefresher, DynamoDBLeaseRenewer, DynamoDBCheckpointer, ShutdownTask of 3.1):
 - Every write is conditional on the counter, which is the lease's version. An update whose answer got lost is recognised
   by owner and counter, and does not lose the lease.
-- The leases of a finished shard's children are there before its lease says ``SHARD_END``.
-- The load is balanced as KCL 2 does: whoever has less than its share takes a lease, of a live owner too. That one
+- The leases of a finished shard's children are there before its lease is at ``SHARD_END``.
+- The load is balanced as KCL 2 does: a worker with less than its share takes a lease, of a live owner too. The owner
   notices at its next write.
 - A lease that KCL 3 wants handed over is given up at the next heartbeat.
 """

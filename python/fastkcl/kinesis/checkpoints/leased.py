@@ -1,4 +1,4 @@
-"""Leases that are kept by a heartbeat: what every checkpointer does that shares its shards with other processes.
+"""Leases that are kept by a heartbeat: the base of checkpointers that share their shards with other processes.
 
     free ── allocate ──▶ held ── deallocate ──▶ free          the position stays with the backend
                          │  ▲
@@ -7,16 +7,17 @@
                         lost ── allocate ──▶ held             from the last position that was committed
 
 A lease is lost when the backend shows another owner, or when it was not renewed for `session_timeout` seconds: by then
-anybody may have taken it. Which of the two comes first does not matter, since every write of a backend is refused if it
-does not come from the owner.
+another process may have taken it. The order of the two does not matter, since a backend refuses every write that does
+not come from the owner.
 
-What is allocated is chosen by a `fastkcl.leases.Keeper`, from what `share` has seen last: an even share of the shards,
-those of the dead first, then what others have too much of. Where nobody calls `share`, `allocate` takes what is free.
+A `fastkcl.leases.Keeper` chooses the shards to allocate, from the leases that `share` has seen last: an even share of
+the shards, those of the dead first, then the surplus of others. Where nobody calls `share`, `allocate` takes free
+leases.
 
 Rules:
 - A position is written after its lease was compared, in one step of the backend; no other owner is ever overwritten.
-- Positions of a shard only grow; an older one is dropped without a word, since a newer one covers it.
-- What a backend fails to do is raised, and may be tried again; a heartbeat that fails is logged, and tried again.
+- Positions of a shard only grow; an older one is dropped silently, since a newer one covers it.
+- A failure of a backend is raised, and the call may be tried again; a failed heartbeat is logged, and tried again.
 - A lost shard's buffered position is dropped: its new owner begins at the last one that was committed.
 - One request for a shard at a time: heartbeats and positions of a shard do not race.
 - A heartbeat that is late, since the event loop is busy, comes from a thread (`fastkcl.leases.guard`).

@@ -2,8 +2,8 @@
 
     heartbeat thread ──▶ each instance ◀── route ◀── reader threads of the others
 
-Whatever one stitch does, the others go on: each has its own threads and queue, and nothing of a stitch's raises
-in a thread of another.
+No stitch can stop the others: each has its own threads and queue, and no error of a stitch is raised in a thread of
+another.
 """
 
 from __future__ import annotations

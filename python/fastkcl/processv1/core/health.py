@@ -1,4 +1,4 @@
-"""Whether a stitch is well: how many heartbeats it has missed.
+"""The health of a stitch, by the number of heartbeats that it has missed.
 
 missed  0 1 │ 2 3 4 5 │ 6 …
         green  yellow   red

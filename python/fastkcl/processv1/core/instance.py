@@ -1,10 +1,10 @@
-"""One running stitch as its core holds it: a process, what it is to get, and what is known of it.
+"""One running stitch as its core holds it: a process, its queue of messages, and its state.
 
     Core ── put ──▶ queue ──▶ writer thread ──▶ stdin of the process
     Core ◀── on_message, on_error ◀── StitchDecoder ◀── stdout of the process
 
 A stitch that does not read fills its own queue and nobody else's: data beyond it is dropped and counted, heartbeats go
-missing, and its health says so. A frame that cannot be read is counted; the next one is read.
+missing, and its health falls. A frame that cannot be read is counted; the next one is read.
 """
 
 from __future__ import annotations
