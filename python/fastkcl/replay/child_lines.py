@@ -1,8 +1,8 @@
-r"""What the daemon makes of a line that a child writes: accept, skip or fatal.
+r"""The daemon's reaction to a line of a child: accept, skip or fatal.
 
 The daemon reads a child's standard output with `BufferedReader.readLine` and gives each line to Jackson's
-`ObjectMapper.readValue(line, Message.class)`; what that accepts is more than a JSON grammar says and less
-than a person would. This module repeats it, for the classes of one dialect:
+`ObjectMapper.readValue(line, Message.class)`, which accepts more than a JSON grammar and less than a person would. This
+module repeats it, for the classes of one dialect:
 
 - A line ends at LF, CR or CR LF. Bytes that are no UTF-8 become U+FFFD.
 - The first JSON value counts; text after it is not looked at. Text *before* it loses the message.

@@ -1,10 +1,10 @@
-"""Records of a shard as columns, from wherever they come: a list, a generator, or other columns rearranged.
+"""Records of a shard as columns, from any source: a list, a generator, or other columns rearranged.
 
 A shard may be longer than memory, and a death makes the daemon deliver any run of it again. So a source is
 not an iterator but a sequence that gives any slice when asked: `Columns` are the values of such a slice,
-ready for the encoder, and `RecordSequence` is what can be sliced.
+ready for the encoder, and `RecordSequence` is the sequence that is sliced.
 
-Rules: slices of one sequence are the same each time; places rise strictly along it.
+Rules: slices of one sequence are the same each time; positions rise strictly along it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The daemon's side of one child's protocol, without input or output: requests, checkpoints, verdicts.
 
 The daemon asks, the child answers. There is at most one request open; before its status the child may ask
-for checkpoints, which the daemon does at once and answers with an echo of what was asked:
+for checkpoints, which the daemon does at once and answers with an echo of the request:
 
     daemon                                 child
     request ─────────────────────────────▶
@@ -9,19 +9,19 @@ for checkpoints, which the daemon does at once and answers with an echo of what 
     reply   ─────────────────────────────▶
             ◀───────────────────────────── status          once, last
 
-What a checkpoint may cover is one rule, of KCL's `ShardRecordProcessorCheckpointer`:
+One rule of KCL's `ShardRecordProcessorCheckpointer` limits a checkpoint:
 
-    last checkpoint  <=  place asked for  <=  largest permitted
+    last checkpoint  <=  requested position  <=  largest permitted
 
 where *largest permitted* is the last record delivered to this child (before any: where it started, so no
 number can be given). A number without a sub-sequence number means
-sub 0. A checkpoint where the last one stands succeeds without touching the lease table; any other is a write
+sub 0. A checkpoint at the last one's position succeeds without touching the lease table; any other is a write
 that fails with ShutdownException once the lease belongs to somebody else. At the shard's end the last record
 means SHARD_END. There is no checkpointer at all in initialize, nor in leaseLost (KCL 2 and 3; KCL 1.x had one
 in ``shutdown`` ZOMBIE): InvalidStateException.
 
 Rules: one `Conversation` for one child, one `Lease` for one shard; the lease outlives the children. A
-`Conversation` never raises on what a child wrote. Every line gets an `Outcome`.
+`Conversation` never raises for a line of a child. Every line gets an `Outcome`.
 """
 
 from __future__ import annotations

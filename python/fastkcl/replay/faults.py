@@ -1,14 +1,14 @@
-"""What may go wrong between a daemon and its child, by name, so that a test can ask for it.
+"""Faults between a daemon and its child, by name, so that a test can ask for them.
 
-A fault is *asked for*: what it does to the child is expected, noted in the report, and no problem by itself. A
-problem is what the child then does against the protocol: it answers a broken line, it ends with 0 after one, it
-does not end when the daemon has gone. Which is which stands in one table, `CATALOG`, and in the player.
+A fault is *asked for*: its effects on the child are expected, noted in the report, and no problem by themselves. A
+problem is a breach of the protocol by the child: it answers a broken line, it ends with 0 after one, it does not end
+when the daemon has gone. One table, `CATALOG`, and the player separate the two.
 
 On the command line a fault is one word::
 
     NAME [@WHEN] [#SHARD] [=VALUE]        kill@3    checkpoint-error@2-4=ThrottlingException    stop@2#0=1.5
 
-WHEN counts from 1 and is a number, a range ``2-4``, or ``*`` for always; what it counts depends on the fault:
+WHEN counts from 1 and is a number, a range ``2-4``, or ``*`` for always. The fault decides on the counted events:
 deliveries of a shard (batches, redelivered ones and empty ones included) or checkpoints asked for. Without it
 a fault comes at the first. SHARD is the shard's index from 0, in the order of the report; without it, each shard.
 """

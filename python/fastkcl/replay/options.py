@@ -1,4 +1,4 @@
-"""How a replay is played: the daemon's settings, the way lines are written, and what shall go wrong."""
+"""The options of a replay: the daemon's settings, the way lines are written, and the faults."""
 
 from __future__ import annotations
 

@@ -2,10 +2,11 @@
 
     script:   deliver  deliver  deliver  deliver  ask shardEnded
                                    │ the child dies; the last checkpoint is inside the second batch
-    child 2:  initialize at the checkpoint, deliver what is above it again (in batches of another size),
+    child 2:  initialize at the checkpoint, deliver the records above it again (in batches of another size),
               then go on with the script
 
-The daemon filters by place, not by batch: a record at or below the checkpoint never comes again, every other one does.
+The daemon filters by position, not by batch: a record at or below the checkpoint never comes again, every other one
+does.
 
 Rules: faults are counted by deliveries of the shard, redeliveries included, so that a fault can also hit those. A
 zombie's checkpoints are not the shard's: they are counted for no fault. A shard whose parents did not all checkpoint

@@ -1,10 +1,10 @@
 """Seeded payloads like those that people put on a stream: the profiles that replay, benches and tests share.
 
-A benchmark on random bytes says little about JSON telemetry, and the other way round. So every figure of
-this project names a profile: what a record holds, how large it is, and how many stand in one batch.
+A benchmark on random bytes says little about JSON telemetry, and the other way round. So every figure of this project
+names a profile: the content of a record, its size, and the number of records in a batch.
 
 ==============  =====================  ===========================================================
-profile         a batch                what it is
+profile         a batch                content
 ==============  =====================  ===========================================================
 iot             10,000 x ~87 B         compact JSON telemetry
 clickstream     10,000 x ~500 B        JSON events of a web shop

@@ -1,4 +1,4 @@
-"""What came of a replay: counts and times of each shard, what was made to go wrong, and what went wrong by itself."""
+"""The results of a replay: counts and times of each shard, the faults that were asked for, and the problems."""
 
 from __future__ import annotations
 

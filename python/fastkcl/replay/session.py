@@ -1,6 +1,6 @@
 """One child's session: lines written, answers waited for, its end judged.
 
-What a child does is either *answered* by the daemon's rules (`Conversation`), or it is a *problem*. A fault that was
+A child's output is either *answered* by the daemon's rules (`Conversation`), or it is a *problem*. A fault that was
 asked for may make a child end with an error: that is noted with the fault. The judgement of an end is one table:
 
     ==============================  ========================  ================================
@@ -13,12 +13,12 @@ asked for may make a child end with an error: that is noted with the fault. The 
                                     was the last thing read   with all of its shards
     ==============================  ========================  ================================
 
-A child answers what it has read. So a message is a problem if it came before the last bytes were written of what it
-answers, or while they still lie in the pipe; and so is an input that the child has closed although there was more.
+A child must read a request before it answers. So a message is a problem if it came before the last bytes of its request
+were written, or while they still lie in the pipe; and so is an input that the child has closed although there was more.
 
 Rules: every wait is bounded by the options, and ends at once when the replay is being stopped. A wait is over when its
 time is over, also for a child that never stops writing: a line counts if it came in time. A session ends by raising
-`SessionOver`, which says whether another child is to go on with the shard.
+`SessionOver`, which has the decision whether another child continues with the shard.
 """
 
 from __future__ import annotations

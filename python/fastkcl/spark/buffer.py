@@ -1,28 +1,28 @@
-"""Collects record batches and writes them in the background, whatever protocol they came by.
+"""Collects record batches of any protocol and writes them in the background.
 
-Spark wants tens of megabytes at a time (a small DataFrame costs 50 to 110 ms whatever is in it), a worker
-gets what its parent happens to send, and the parent waits for an answer. Between them stands this buffer.
-It knows no protocol and no Spark, only three things:
+Spark wants tens of megabytes at a time (a small DataFrame costs 50 to 110 ms with any content). A worker gets batches
+of any size, and its parent waits for an answer. This buffer is between them. It knows no protocol and no Spark, only
+three things:
 
 - a *batch*: Arrow columns that can be counted, measured and sliced (`Batch`);
-- an *order*: which position a row has, if any, and which rows must not be parted (`Order`);
+- an *order*: the position of a row, if any, and the rows that must not be parted (`Order`);
 - a *commit*: a function that reports to the parent how far the data is durable (`Commit`).
 
     the caller's thread                               the writer's thread
     ──────────────────────────────────────────        ─────────────────────────────────────────────
-    add(batch): raise what a write has failed with
+    add(batch): raise the error of a failed write
                 wait while the bound is reached
-                commit what is durable, if it is time
+                commit the durable position, if it is time
                 hold the batch ────────────────▶ due ──▶ runs, cut by bytes ──▶ write(run) ──▶ durable position
                                                      (bounds, or max_age)
 
 Rules:
 
-1. A batch is adopted as the last act of `add`. If a failure surfaces there, or a commit raises, the batch of the
-   moment is not in the buffer.
-2. Runs are written one after another, each a contiguous piece of what was added. What is being written is held,
-   and counts, until it is durable.
-3. A write that fails stops the writer and surfaces at the next call. Calling again has the same run written again
+1. A batch is adopted as the last act of `add`. If a failure surfaces there, or a commit raises, the new batch is not in
+   the buffer.
+2. Runs are written one after another, each a contiguous piece of the added rows. A run is held, and counts, until it is
+   durable.
+3. A failed write stops the writer, and the next call raises its error. Calling again has the same run written again
    and waits for it. Instead, `give_up` lets go of everything after the durable position, whichever row cannot be
    written.
 4. Only a position whose rows are all written is ever committed, by the caller's thread, at most once an interval.

@@ -1,7 +1,7 @@
 """Makes a DataFrame of a pa.Table, in the form that costs Spark least.
 
 A server of Spark Connect has the rows of such a table in the plan itself. It copies them one by one, several times, and
-nearly every rule of its analyzer and optimizer walks over all of them: that is most of what a write costs it. So the
+nearly every rule of its analyzer and optimizer walks over all of them: that is most of its cost of a write. So the
 rows go there in groups, each a single row with a list of structs, and ``inline`` makes rows of them again in the tasks
 of the job:
 

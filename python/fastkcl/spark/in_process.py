@@ -3,7 +3,7 @@
 A process has one SparkContext, and `fastkcl.kinesis.run_processors` has a processor for each shard: the first of them
 starts the JVM, the others use it, and it ends after the last.
 
-Rules: whoever asks waits while it starts. Another master while it runs is refused, as `LocalSpark` does.
+Rules: a processor that asks waits while it starts. Another master while it runs is refused, as `LocalSpark` does.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The process that keeps a shared Spark Connect server as long as somebody is attached; see `fastkcl.spark.shared`.
+"""The process that keeps a shared Spark Connect server as long as it has clients; see `fastkcl.spark.shared`.
 
     python -m fastkcl.spark.keeper LISTENER_FD FOLDER STEM HEAP LINGER
 
 It has the JVM as a child, which ends with it, however it ends. Each client that connects gets one line of JSON,
 ``{"url": …, "pid": …}``, or ``{"error": …}`` if Spark did not start, and nothing else, until it leaves. A client that
-says something has given Spark up: nobody else is to find it.
+sends anything has given Spark up: no other client may find it.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Hands batches of messages without positions to Spark, whatever protocol they came by: at least once.
+"""Hands batches of messages without positions to Spark, from any protocol: at least once.
 
     MessageBatch ─▶ add ─▶ BatchBuffer ─▶ writer's thread: pa.Table ─▶ createDataFrame ─▶ write(df, context), or a sink
                     flush: returns when everything added is stored ◀───────────────────────────┘
 
 It is `SparkProcessor` without the shard: the same buffer, sessions and sinks, and no position that could be kept in a
-table. So nothing can drop what comes a second time: who sends a request again because its answer was lost gets its
-messages stored twice. A column of one's own, e.g. a number from the message's content, is what doubles are found by.
+table. So nothing can drop messages that come a second time: a sender that repeats a request because its answer was lost
+gets its messages stored twice. Doubles are found by your own column, e.g. a number from the message's content.
 
-How a protocol uses it:
+Use by a protocol:
 
-- A request with an answer (DKB's EOP): `add` and `flush`, then answer. What is answered is stored.
+- A request with an answer (DKB's EOP): `add` and `flush`, then answer. Answered messages are stored.
 - Messages without one (ProcessV1's Data): `add`, which writes in the background; `flush` at the end. Messages
   that were added and not stored are lost with the process, unless their sender keeps them and sends them again.
 """

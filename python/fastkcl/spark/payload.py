@@ -5,8 +5,8 @@
                                   └─ objects with something that needs a rule ─▶ _unparsed ───┴▶ from_json
 
 A payload is opened in the process that received it, which takes less time than to have Spark parse it, and sends Spark
-typed columns instead of text. What the reader takes by itself is what nobody could read otherwise: an integer in range,
-a number for a double, a string for a string, dates and times in the full form of ISO 8601. An object with anything else
+typed columns instead of text. The reader itself takes only values with one possible reading: an integer in range, a
+number for a double, a string for a string, dates and times in the full form of ISO 8601. An object with anything else
 (a number for a string, a fraction for an integer, a key that comes twice) is left to Spark's ``from_json`` as a whole,
 and so is every object if the schema has a type that the reader does not know. Hence there is one set of rules, Spark's;
 tests compare the two.
@@ -16,14 +16,14 @@ Rules:
 - A row for each record, with all its columns. ``_corrupt`` has the payload as it came (packed, if it was) if it cannot
   be unpacked, is larger than `max_payload_bytes` when unpacked, is not one JSON object in valid UTF-8 (RFC 8259), or
   has a value that does not fit the schema. It is NULL otherwise.
-- What is no object has NULL in all columns of the schema. An object with a value that does not fit has its other
-  values, and ``_corrupt``. A payload that the daemon sent as null is NULL everywhere.
+- A payload that is not an object has NULL in all columns of the schema. An object with a value that does not fit has
+  its other values, and ``_corrupt``. A payload that the daemon sent as null is NULL everywhere.
 - from_json changes some values that do not fit, without an error: 200 for a tinyint, 1e400, half of a
   surrogate pair, a key's first value (all of them: ``payload/loss.rs``). The reader does. Such an object has what
   from_json makes of it, and ``_corrupt``.
 - from_json itself takes the first of several objects, replaces invalid UTF-8, and knows single quotes and NaN. None
   of that gets there: it would be a silent loss.
-- A table is cut by what its payloads are when opened; see `Payloads.open`.
+- A table is cut by the size of its opened payloads; see `Payloads.open`.
 """
 
 from __future__ import annotations

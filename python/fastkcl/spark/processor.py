@@ -6,37 +6,37 @@
                                                                                        │
     a later request: checkpoint ◀──────────────── position of the last record written ─┘
 
-The table is made of the batches' own buffers; the schema is explicit. What `write` has returned from counts as
-stored, so it has to run an action on the DataFrame; a sink says by itself what is stored. A position is checkpointed
-only when everything up to it is. After a death the daemon delivers again from the last checkpoint: at least once for a
-function and for a TableSink; exactly once for a sink with a position in its table, which drops what the table has. Each
-record's key is (stream, shard, sequenceNumber, subSequenceNumber).
+The table is made of the batches' own buffers; the schema is explicit. Records count as stored when `write` returns, so
+it has to run an action on the DataFrame; a sink returns the position up to which it has stored. A position is
+checkpointed only when everything up to it is stored. After a death the daemon delivers again from the last checkpoint:
+at least once for a function and for a TableSink; exactly once for a sink with a position in its table, which drops what
+the table has. Each record's key is (stream, shard, sequenceNumber, subSequenceNumber).
 
-When it writes, and when it checkpoints (both numbers of the last record written, never "everything delivered"):
+It writes and checkpoints at these events (both numbers of the last record written, never "everything delivered"):
 
     bounds reached       `max_bytes` or `max_records` collected, or `max_age` since the first of them: the writer's
-                         thread writes them, whether a request comes or not
-    any batch            checkpoints what is written and not checkpointed, at most every `checkpoint_interval`; waits
+                         thread writes them, also without a request
+    any batch            checkpoints the written records, at most every `checkpoint_interval`; waits
                          while `max_held_bytes` are held. An empty batch is a tick: the chance for a checkpoint
     shard ended          writes everything, then checkpoints the end of the shard
-    shutdown requested   writes everything, for `shutdown_grace` seconds at most, then checkpoints what is written
-    lease lost           drops what is not written; the shard's new owner gets it. A running write of a sink does not
+    shutdown requested   writes everything, for `shutdown_grace` seconds at most, then checkpoints the written records
+    lease lost           drops unwritten records; the shard's new owner gets them. A running write of a sink does not
                          commit any more
 
 In the legacy dialect the user records of an aggregate share one sequence number, and nothing distinguishes them. So a
 write never ends between two records of the same number: the last number waits for the next batch or the shard's end,
 also at a requested shutdown (it is delivered again).
 
-What a refused checkpoint does:
+The effect of a refused checkpoint:
 
     may be retried       logged, tried again at the next request; after a requested shutdown there is none, and records
                          that were written after the last position come again. At a shard's end: tried a few times, then
                          raised
-    ShutdownException    the lease is another worker's: logged, what is held and what still comes is left to the new
-                         owner, leaseLost is awaited. At a shard's end it is raised
+    ShutdownException    the lease is another worker's: logged, held records and those that still come are left to the
+                         new owner, leaseLost is awaited. At a shard's end it is raised
     anything else        raised
 
-What a failing write does: it is raised at the next request, so `fastkcl.run` acts by ``retries``, ``dead_letter`` and
+The next request raises the error of a failed write, so `fastkcl.run` acts by ``retries``, ``dead_letter`` and
 ``on_error``. A retry in place repeats the same write. A sink that fails is asked first how far its table is: a write
 that failed after its commit is done. A dead letter holds everything after the last record written
 (`give_up`), as any of these records can be the cause; then the shard continues after them.

@@ -1,9 +1,9 @@
 """Opens the Spark that a process writes to, and opens it again when its server was restarted.
 
-    spark=                              what is opened                                       at the end
+    spark=                              opened                                               at the end
     ──────────────────────────────────  ───────────────────────────────────────────────────  ───────────
     a SparkSession                      nothing, it is used as it is                         left alone
-    a function without arguments        what it returns                                      stopped
+    a function without arguments        its result                                           stopped
     "sc://host:15002"                   its own session on that Connect server               released
     "shared", "shared:NAME"             its own session on a Connect server that the         released; the server ends
                                         processes of this user on this host share            after the last of them
@@ -15,8 +15,8 @@
 A worker of the KCL has one process for each shard, and a JVM takes 0.5 GB and 5 to 7 s to start: hence "shared".
 
 When a Connect server goes while something is written (`Session.call`): the write fails, a new session is opened as soon
-as there is a server again, and the write is repeated, all for `reconnect_timeout` seconds at most. Whether the server
-has gone is asked of itself, in one call: an error of a write whose server is well is the write's own, and raised.
+as there is a server again, and the write is repeated, all for `reconnect_timeout` seconds at most. After a failed write
+the server is pinged once. If it answers, the write itself has failed, and its error is raised.
 
 Rules:
 

@@ -1,4 +1,4 @@
-"""What sessions, servers and JVMs have in common: the settings for ingest, and the text of Spark's errors."""
+"""The common part of sessions, servers and JVMs: the settings for ingest, and the text of Spark's errors."""
 
 from __future__ import annotations
 

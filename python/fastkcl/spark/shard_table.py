@@ -1,12 +1,12 @@
-"""How far a sink's table has a shard: what it has is not written again, and not given up either.
+"""How far a sink's table has a shard: these records are not written again, and not given up either.
 
     rows ──▶ after the position? ──▶ sink.write ──▶ the position moves on
                  │ no                    │ fails
                  ▼                       ▼
           dropped, counted, logged    the sink is asked how far its table is: the write may have been committed
 
-Rules: the writer's thread writes, and nobody else touches this meanwhile; the main thread asks while that stands still
-after a failure. A sink without a position (`TableSink`) drops nothing.
+Rules: the writer's thread writes, and nobody else touches this meanwhile; the main thread asks while the writer is
+stopped after a failure. A sink without a position (`TableSink`) drops nothing.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     child ──┐                       ┌────────────────────────────┐
     child ──┼─ Unix socket, held ──▶│ keeper (fastkcl.spark.     │── standard input ──▶ JVM with Spark Connect
-    child ──┘  as long as it writes │ keeper), a process of its  │                      on the loopback interface
+    child ──┘  as long as it writes │ keeper), a process in its  │                      on the loopback interface
       │                             │ own session                │                            ▲
       └──────────── tables, by the URL and token that the keeper sends ──────────────────────┘
 
@@ -10,14 +10,14 @@ A daemon starts a process for each shard; a JVM for each of them would take half
 
 Rules:
 
-1. A connection to the keeper's socket is what keeps the server alive; the kernel closes it with the process, however
-   that dies. Without one for `LINGER_SECONDS` the server ends, so that a worker that is started again finds it.
-2. The other way round, a server that has died has closed the connections: nothing is believed of a file.
-3. Whoever looks for the server holds a lock meanwhile, and so does the keeper at its end. Who finds none listens
-   in its place, starts the keeper and hands the listening socket over: others connect from then on, and wait for what
-   the keeper says when Spark has started, or has not.
+1. A connection to the keeper's socket keeps the server alive; the kernel closes it with the process, after any death.
+   Without one for `LINGER_SECONDS` the server ends, so that a worker that is started again finds it.
+2. The other way round, a server that has died has closed the connections: no file is trusted.
+3. A client that looks for the server holds a lock meanwhile, and so does the keeper at its end. A client that finds
+   none listens itself, starts the keeper and hands the listening socket over. From then on others connect, and wait for
+   the keeper's message that Spark has started, or has not.
 4. The folder (``$XDG_RUNTIME_DIR/fastkcl``, or ``fastkcl-UID`` in the folder for temporary files) is for this user
-   alone, both ends look who the other is, and the token goes through the socket: it is in no file.
+   alone, both ends check the user of the other, and the token goes through the socket: it is in no file.
 5. The keeper inherits nothing but the listening socket: no pipe of a daemon, no terminal, no process group. The first
    SIGTERM, which a service manager may send to all processes, has it end with its last client.
 6. A server that lives and does not answer is given up by the client that sees it: the client informs the keeper, which

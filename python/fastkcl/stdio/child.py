@@ -9,7 +9,7 @@ standard error is always drained.
 
 Rules: a child has its own process group, so that what it leaves behind can be ended with it. Every wait has a
 bound, and `abandon` ends it at once, also where a process that has left the group holds a pipe. `ChildProcess` never
-raises for what the child does: a broken pipe is the False of `write`.
+raises for actions of the child: for a broken pipe `write` returns False.
 """
 
 from __future__ import annotations

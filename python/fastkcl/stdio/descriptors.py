@@ -2,7 +2,7 @@
 
     before            after `take()`
     fd 0  daemon ──▶   fd 0  /dev/null          a user's input() sees the end of input
-    fd 1  ──▶ daemon   fd 1  what fd 2 is       print, C libraries and subprocesses land on standard error
+    fd 1  ──▶ daemon   fd 1  a copy of fd 2     print, C libraries and subprocesses land on standard error
                        fd n  daemon ──▶         close-on-exec: no subprocess inherits them
                        fd m  ──▶ daemon         closed in a forked child
 
@@ -10,7 +10,7 @@ A forked worker that outlives us and still held fd m would keep the daemon waiti
 gone (it drains our output before it waits for the process). A fork that runs no exec is seen by
 `os.register_at_fork`; one made by C code without Python's knowledge is not.
 
-fd 0 and fd 1 are never given back: what is printed while the interpreter ends has no business in the pipe either.
+fd 0 and fd 1 are never given back: prints while the interpreter ends do not belong in the pipe either.
 Workers that were forked *before* `take()` still hold the daemon's pipe; start them afterwards.
 """
 

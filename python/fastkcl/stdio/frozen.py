@@ -1,4 +1,4 @@
-"""Values that cannot change: what `dataclasses` would give, which is slow to import and a child does without.
+"""Values that cannot change. `dataclasses` would do the same, but is slow to import; a child does without it.
 
 A subclass names its values in `__slots__`, in the order of its positional `_freeze`, and calls that in `__init__`.
 """

@@ -1,4 +1,4 @@
-"""Cuts what a process writes into lines, with a bound."""
+"""Cuts a process's output into lines, with a bound."""
 
 from __future__ import annotations
 

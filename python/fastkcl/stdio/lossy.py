@@ -1,14 +1,14 @@
-"""A standard error that drops what its reader does not take, instead of blocking who writes.
+"""A standard error that drops output that its reader does not take, instead of blocking the writer.
 
 A parent that starts a worker with a pipe for standard error and never reads it stops the worker at some print: a full
-pipe blocks. `drop_when_full` gives up what does not fit instead, and says how much as soon as there is room again.
+pipe blocks. `drop_when_full` drops output that does not fit, and reports the amount as soon as there is room again.
 
 Rules:
 - Only a pipe or a socket is changed; a file, a terminal and /dev/null never block for long. The protocol's own pipe
-  (``2>&1`` before the start) is left alone: what is dropped there would be a message.
+  (``2>&1`` before the start) is left alone: dropped bytes would be messages there.
 - The descriptor itself stops blocking, also for C libraries and for subprocesses that inherit it: they see EAGAIN.
-- `sys.stdout` is changed too where it leads to the same place, as it does once a protocol has taken fd 1.
-- What holds the earlier `sys.stderr` (a handler of logging that was made before) meets BlockingIOError at a full pipe.
+- `sys.stdout` is changed too where it leads to the same pipe, as it does once a protocol has taken fd 1.
+- An object with the earlier `sys.stderr` (a handler of logging made before) gets BlockingIOError at a full pipe.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Lines for standard error, and exit codes.
 
-What concerns the run goes straight to fd 2: `sys.stderr` may be closed or replaced by user code, and a signal
-handler may not enter a buffered writer that it has interrupted. A daemon reads fd 2 line by line in a charset of
-its own, so a report is one line of ASCII.
+Reports of the run go straight to fd 2: user code may close or replace `sys.stderr`, and a signal handler may not enter
+a buffered writer that it has interrupted. A daemon reads fd 2 line by line in its own charset, so a report is one line
+of ASCII.
 """
 
 from __future__ import annotations

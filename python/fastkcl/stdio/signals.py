@@ -4,9 +4,9 @@ A service manager or Ctrl-C signals the whole process group, the daemon and its 
 ends its shards in good order (shutdownRequested, leaseLost, end of input), for which it needs living children;
 one that dies of the first signal breaks that off for every shard of the host. So:
 
-    first    noted; the child goes on answering, for `grace` seconds at most. A user method is not interrupted
-    second   SystemExit(128 + n) out of whatever runs, so that `finally` and `with` clean up; no status
-    third    the process ends where it stands
+    first    noted; the child continues to answer, for at most `grace` seconds. A user method is not interrupted
+    second   SystemExit(128 + n) out of the running code, so that `finally` and `with` clean up; no status
+    third    the process ends at once
 
 A wait for input sees a signal through the wake-up descriptor (`signal.set_wakeup_fd`): there is no moment between
 the last check and the wait in which one could be missed. A signal that is ignored when the run begins (nohup)

@@ -1,4 +1,4 @@
-"""What every source gives: shards, each with records and a script."""
+"""The result of every source: shards, each with records and a script."""
 
 from __future__ import annotations
 

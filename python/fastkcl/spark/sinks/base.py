@@ -1,4 +1,4 @@
-"""What a sink is, and what it is given."""
+"""The interface of a sink, and of the rows that it writes."""
 
 from __future__ import annotations
 

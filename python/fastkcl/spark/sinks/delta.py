@@ -4,13 +4,13 @@
       _delta_log/00000000000000000007.json                        one commit: files, and the position that they reach
       stream=clicks/shard=shardId-000000000000/after-start-<random>/part-….parquet
 
-A reader of a Delta table sees the files that its log names, whatever else is in its folders. The steps of one write,
+A reader of a Delta table sees the files that its log names, and no others of its folders. The steps of one write,
 P being the position up to which the table has the shard:
 
     stage        Spark writes Parquet files into a new folder of the shard; they are synced
     commit       deltalake opens the log and reads P from it once more, at version V. The entry V + 1, with the files
                  and the new position, is linked to its name when it is synced: an exclusive creation
-    checkpoint   each hundredth commit. deltalake makes it elsewhere, of links to the log; it is renamed to its place
+    checkpoint   each hundredth commit. deltalake makes it elsewhere, of links to the log; it is renamed to its name
                  when it is synced, and only then `_last_checkpoint` names it
 
 A writer that commits after an entry, or relies on a position in it, syncs it first: the entry's own writer may have
@@ -19,7 +19,7 @@ that others rely on stay.
 
 The position is in the table's application transactions, of which a commit can set several: a sequence number in pieces
 of 62 bits (a transaction's version is a signed 64-bit number), and the sub-sequence number. Nobody compares these
-versions. What fails is a second entry V + 1, and that is the comparison: where P was read, nobody else has continued.
+versions. A second entry V + 1 fails, and that is the comparison: nobody else has continued from the P that was read.
 After a commit of another shard the next version is tried. Checkpoints and the clean-up of the log keep transactions,
 and drop old commits' metadata.
 

@@ -1,12 +1,12 @@
-"""What a table holds of each shard, and whether each record is there once: read from the table alone, changing nothing.
+"""Inspects a table: the records of each shard, and doubles. It reads the table alone and changes nothing.
 
-    commits of a shard     a chain of runs (after, upto], which leads from the start to where the next writer continues
+    commits of a shard     a chain of runs (after, upto], from the start to the position of the next writer
     files of a commit      published (readers see them), staged (the next writer publishes them), or missing
     rows of those files    their keys (stream, shard, sequence number, sub-sequence number) are there once
 
-Keys are compared without holding all of them. What one commit wrote is a unit; so is a file that no commit names. Units
-lie side by side in a sound table, so each is looked through by itself; only units whose positions overlap are read a
-second time, together. A table that is being written to can be inspected.
+Keys are compared without holding all of them. The rows of one commit are a unit; so is a file that no commit names.
+Units lie side by side in a sound table, so each is looked through by itself; only units whose positions overlap are
+read a second time, together. A table that is being written to can be inspected.
 
 A Delta table forgets old commits when its log is cleaned up, and anybody may rewrite its files (OPTIMIZE). So there the
 chain is that of the log that is left, and files outside of a commit's folder are no fault.

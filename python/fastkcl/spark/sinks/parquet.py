@@ -1,12 +1,12 @@
 """Parquet files in a folder, each record exactly once.
 
     table/
-      stream=clicks/shard=shardId-000000000000/start-00000.parquet   what readers see
+      stream=clicks/shard=shardId-000000000000/start-00000.parquet   visible to readers
       _commits/clicks/shardId-000000000000/after-start               one small file for each commit
       _staging/clicks/shardId-000000000000/after-start-<random>/     written, not yet committed
       _table                                                         the table's id
 
-Spark and Arrow leave out folders whose names begin with ``_``; how names are spelled is said in `folders`. The steps of
+Spark and Arrow leave out folders whose names begin with ``_``; `folders` has the spelling of names. The steps of
 one write, P being the position up to which the table has the shard:
 
     stage     Spark writes Parquet files into a new staging folder; they are synced
@@ -15,8 +15,8 @@ one write, P being the position up to which the table has the shard:
     publish   the files are linked to names made from P, which replaces nothing and can be done again without harm.
               When these names are synced, the staging folder goes
 
-Each step is synced before the next, and whoever relies on another's step syncs it first: it may be dead and nobody may
-have. So a power cut takes back the last steps of a write, and none before.
+Each step is synced before the next, and a writer that relies on another's step syncs it first: the other may have died
+before its own sync. So a power cut takes back the last steps of a write, and none before.
 
 The commit files of a shard are a chain, from ``after-start`` over ``after-<L>``; the end of the chain is the table's
 position. They fence off a child that has lost its lease and does not know it, for ever: nothing may remove or rewrite

@@ -3,13 +3,13 @@
     one step each      write_new, link, rename, unlink, remove, make, sync_file, sync_folder; status, names, read
     made of those      create, replace, make_folder
 
-A power cut may take back whatever was not synced: a file's content until `sync_file`, a name in a folder (made, moved
-or removed) until `sync_folder`. So what others rely on is made aside, synced, and then named: `create` and `replace`
-leave either nothing or the whole.
+A power cut may take back all that was not synced: a file's content until `sync_file`, a name in a folder (made, moved
+or removed) until `sync_folder`. So files that others rely on are made aside, synced, and then named: `create` and
+`replace` leave either nothing or the whole.
 
-A step that fails raises OSError; that something is not there is no failure of `status`, `names`, `read` and `unlink`.
-Only ENOENT says so: an I/O error is never taken for an absence, nor is a link that leads nowhere where a file is
-expected. What is no file there is never opened: a FIFO would block, and a device has no end.
+A step that fails raises OSError. For `status`, `names`, `read` and `unlink` a missing file is not a failure. Only
+ENOENT means that it is missing: an I/O error never does, nor does a link that leads nowhere where a file is expected.
+There only files are opened: a FIFO would block, and a device has no end.
 
 Rules: POSIX file systems. Called as ``storage.link(…)``, so that a test can put its own disk under all of it.
 """

@@ -5,9 +5,9 @@
       approximateArrivalTimestamp TIMESTAMP, stream STRING, shard STRING
     ) USING iceberg
 
-Spark appends to it, whatever it is made of: Iceberg, Delta with Spark's own package, a database over JDBC. There is no
-step that a position could be part of, so this sink has none (`open` returns None): what the daemon delivers again
-after a death, and what a write that failed had already appended, is there twice. Each row carries its key, the columns
+Spark appends to a table of any format: Iceberg, Delta with Spark's own package, a database over JDBC. No step could
+include a position, so this sink has none (`open` returns None). Records that the daemon delivers again after a death,
+and rows that a failed write had already appended, are there twice. Each row carries its key, the columns
 `stream`, `shard`, `sequenceNumber` and `subSequenceNumber`, by which a reader keeps one of them:
 
     SELECT * EXCEPT (copy) FROM (
