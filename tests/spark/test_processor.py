@@ -292,7 +292,7 @@ class TestEnds:
         process(made, record_batch([1]), checkpointer)
         made.shutdown_requested(checkpointer)
         assert (checkpointer.asked, checkpointer.stored) == ([Position("1", 0)], [])
-        assert "what is written stays to be checkpointed" in caplog.text
+        assert "written records wait for the next checkpoint" in caplog.text
 
     def test_lease_lost_drops_what_is_held_and_says_so(self, caplog: pytest.LogCaptureFixture) -> None:
         writes = Writes()

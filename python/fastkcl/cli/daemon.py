@@ -31,7 +31,7 @@ _MAIN_KEYS = {
         "--application",
         "The application: name of its lease table. Those of one name share the shards.",
     ),
-    "regionName": ("--region", "Region of the stream and of the tables.  [default: AWS_REGION, or what the SDK finds]"),
+    "regionName": ("--region", "Region of the stream and of the tables.  [default: AWS_REGION, or the SDK's]"),
 }
 _EXIT_WRONG_OPTIONS = 2
 
@@ -291,7 +291,7 @@ def _show_check(options: Options, jars: JarSet, launch: Launch) -> None:
     where = f"at {options.get('kinesisEndpoint')}" if options.get("kinesisEndpoint") else options.get("regionName")
     click.echo(
         without_users(
-            f"application {options.application} reads stream {options.stream}, {where or 'region: what the SDK finds'}"
+            f"application {options.application} reads stream {options.stream}, {where or 'the region of the SDK'}"
         )
     )
     width = max(len(key) for key in options.settings)

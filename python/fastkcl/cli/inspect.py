@@ -257,7 +257,7 @@ def _describe(message: _core.Message, line: bytes) -> tuple[str, str, str]:
             start = _place(message.sequence_number, message.sub_sequence_number)
             return message.action, start, f"{message.shard_id} ({message.dialect})"
         case _core.Checkpoint():
-            place = _place(message.sequence_number, message.sub_sequence_number) or "(end of what was delivered)"
+            place = _place(message.sequence_number, message.sub_sequence_number) or "(end of the delivered records)"
             if b'"error"' not in line:  # a daemon's reply always has the key, a request has no use for it
                 return "checkpoint (child)", place, "asked for"
             return message.action, place, message.error or "ok"

@@ -228,7 +228,7 @@ def reset(
             click.echo("Nothing was written: --execute writes it.", err=True)
     if refused:
         names = ", ".join(move.shard.shard_id for move in refused)
-        raise _GroupError(f"somebody has written to {names} meanwhile, so they stay as they are: try again")
+        raise _GroupError(f"positions of {names} were written meanwhile, and are not replaced: try again")
 
 
 def _position(row: Row | None) -> str | None:

@@ -113,7 +113,7 @@ class _ReplayCommand(click.Command):
             formatter.write_dl(
                 [
                     ("FASTKCL_STREAM", "the stream's name; of dead letters their own"),
-                    ("FASTKCL_REPLAY_SHARD", "the shard's id, before initialize says it"),
+                    ("FASTKCL_REPLAY_SHARD", "the shard's id, before initialize has it"),
                     ("FASTKCL_REPLAY_ATTEMPT", "1 for the shard's first child, 2 for the next, ..."),
                 ]
             )

@@ -146,7 +146,7 @@ def _lines(table: TableState) -> Iterator[str]:
         yield from (f"  {name}" for name in _few(table.unknown))
     if table.damage:
         yield ""
-        yield "Damage of the table as a whole (docs/recovery.md says what to do):"
+        yield "Damage of the table as a whole (see docs/recovery.md):"
         yield from (f"  {damage}" for damage in _few(table.damage))
     bad = sum(not shard.ok for shard in table.shards)
     yield ""

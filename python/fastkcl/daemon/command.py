@@ -130,7 +130,7 @@ def plan(
         raise OptionsError(
             [
                 f"{child.origin}: {child.value!r}: Java {java.version} would write it in the locale's encoding,"
-                f" {encoding}, with question marks for what that does not have: set LC_ALL=C.UTF-8"
+                f" {encoding}, with question marks for characters that it does not have: set LC_ALL=C.UTF-8"
             ]
         )
     return Launch(

@@ -36,7 +36,7 @@ DEFAULTS = (
     Default(
         "initialPositionInStream",
         "TRIM_HORIZON",
-        "The daemon's default, LATEST, leaves out what was put before its first start has come to reading.",
+        "The daemon's default, LATEST, leaves out records that were put before its first read.",
         unless=("initialPositionInStreamExtended", "timestampAtInitialPositionInStream"),
     ),
     Default(
@@ -52,7 +52,7 @@ DEFAULTS = (
     Default(
         "callProcessRecordsEvenForEmptyRecordList",
         "true",
-        "An empty batch is a child's clock: without it, what a quiet shard holds back is not written.",
+        "An empty batch is a child's clock: without it, held records of a quiet shard are not written.",
     ),
     Default("processingLanguage", f"python/{sys.version_info[0]}.{sys.version_info[1]}", "A note in the user agent."),
     Default(

@@ -177,7 +177,7 @@ def _from_cache(generation: Generation, fetch: bool, on_fetch: Callable[[str], o
         _run_maven(Path(temporary, "pom.xml"), copied, jars)
         wrong = _differences(copied, jars)
         if wrong:
-            raise JarsError(f"KCL {version}: what Maven brought is not what was expected: {'; '.join(wrong[:5])}")
+            raise JarsError(f"KCL {version}: Maven brought other files than expected: {'; '.join(wrong[:5])}")
         if folder.exists():  # half of it, or damaged
             folder.rename(Path(temporary, "old"))
         try:

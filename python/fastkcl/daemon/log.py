@@ -418,7 +418,7 @@ class LogReader:
             yield Event(Kind.ERROR if code else Kind.CHILD, meaning, whose, line.time)
 
     def _noise(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
-        text = f"wrote a line to standard output that is no message, and was skipped: {_one_line(match[2])}"
+        text = f"wrote a line to standard output that is not a message, and was skipped: {_one_line(match[2])}"
         yield Event(Kind.WARNING, text, match[1], line.time)
 
     def _said(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:

@@ -247,7 +247,7 @@ def _unknown(generation: Generation, source: Source) -> str:
     text = f"{source.origin}: KCL {generation.value} has no key {source.name}"
     if others:
         text += f" (KCL {' and '.join(others)} has)"
-    text += ", and the daemon would not say so"
+    text += ", and the daemon would not report it"
     return f"{text}. Did you mean {meant}?" if meant else f"{text}."
 
 

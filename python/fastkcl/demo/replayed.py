@@ -99,7 +99,7 @@ def run_demo(
             columns = plan.records.columns(0, plan.records_planned)
             sent[plan.shard_id] = sent_shard(columns)
             size += sum(map(len, filter(None, columns.data)))
-        steps = [Step("generate the events, and what to look for", time.monotonic() - clock, size)]
+        steps = [Step("generate the events, and the expected table", time.monotonic() - clock, size)]
 
         on_step("starting Spark")
         server, step = start_spark(stack, work)
@@ -255,7 +255,7 @@ class _Stage:
 
     def _start_again(self) -> None:
         clock = time.monotonic()
-        self._on_step("Spark is gone, and started again; the children hold what comes")
+        self._on_step("Spark is gone, and started again; the children hold new records")
         try:
             self._server.start_again()
         except BaseException as error:

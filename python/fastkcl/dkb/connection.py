@@ -193,7 +193,7 @@ class WorkerConnection(_Connection):
                 ("BNC", bnc, bnc and self._batching != "single" and result.startswith(bnc)),
             ):
                 if found:
-                    what = f"result {number} holds {name} ({escape(marker)}), so nobody could tell where it ends"
+                    what = f"result {number} holds {name} ({escape(marker)}), so its end could not be found"
                     self._fail(LocalProtocolError("marker_in_result", what, self._state))
         if eop and eop == eom and len(results) > 1:
             what = f"{len(results)} results of one request: with EOP equal to EOM the first would end it"

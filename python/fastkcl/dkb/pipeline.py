@@ -295,7 +295,7 @@ class Pipeline:
         elif isinstance(self._input, str):
             with _opened(self._input) as file:
                 if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
-                    self._on_log(self._stages[0].name, "INFO", f"reading what is written to {self._input}".encode())
+                    self._on_log(self._stages[0].name, "INFO", f"reading the FIFO {self._input}".encode())
                 yield _Lines(file.fileno(), self._over)
         else:
             assert self._input is not None

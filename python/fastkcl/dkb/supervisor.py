@@ -491,7 +491,7 @@ class Supervisor:
         if self._deaths > self.retry.max:
             raise SupervisorError(
                 f"{self.name}: the worker died {self._deaths} times in a row without any output, the last time:"
-                f" {reason}. Its own standard error says more"
+                f" {reason}. See its own standard error"
             )
         self.counts.restarts += 1
         self.on_log("WARN", f"{self.name}: the worker died: {reason}; restarting in {self.retry.backoff:g} s".encode())

@@ -214,7 +214,7 @@ def _warn_without_jars(given: str | None) -> None:
     where = f" in {' or '.join(folders)}" if folders else f": amazon_kclpy is not installed and {JARS_VARIABLE} not set"
     sys.stderr.write(
         f"fastkcl: no KCL jars were found{where}. The daemon does not start without them. Either install amazon_kclpy,"
-        " whose package holds them, or put amazon-kinesis-client-multilang and what it depends on into a folder (Maven:"
+        " whose package holds them, or put amazon-kinesis-client-multilang and its dependencies into a folder (Maven:"
         f" dependency:copy-dependencies) and name that with --jars DIR or {JARS_VARIABLE}=DIR\n"
     )
 

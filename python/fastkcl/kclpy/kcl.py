@@ -238,7 +238,7 @@ class Checkpointer:
         if not _core.DIALECTS.get(getattr(handler, "dialect", "modern"), modern).sub_sequence_numbers:
             if sub_sequence_number:
                 raise ValueError(
-                    f"a sub-sequence number ({sub_sequence_number}) cannot be said to KCL 1.7 and older: give none"
+                    f"a sub-sequence number ({sub_sequence_number}) cannot be sent to KCL 1.7 and older: give none"
                 )
             response["checkpoint"] = sequence_number
         else:

@@ -27,17 +27,17 @@ Usage: fastkcl run [OPTIONS] APP.py [ARGS]...
        fastkcl run [OPTIONS] FOLDER|ARCHIVE [ARGS]...
        fastkcl run [OPTIONS] -m MODULE [ARGS]...
 
-Run an unchanged amazon_kclpy program with records decoded in Rust. Whether
-amazon_kclpy is installed or not, its imports are served by fastkcl.kclpy. In
+Run an unchanged amazon_kclpy program with records decoded in Rust.
+fastkcl.kclpy serves its imports, with or without an installed amazon_kclpy. In
 the daemon's properties:
 
   executableName = fastkcl run app.py
 
 Options:
   --on-error skip|stop  When the processor raises: skip, as amazon_kclpy does
-                        (the records are reported as processed; what they were
-                        is said on standard error), or stop (the process ends,
-                        the records are delivered again).
+                        (the records are reported as processed, and named on
+                        standard error), or stop (the process ends, the records
+                        are delivered again).
                         [default: FASTKCL_ON_ERROR, or skip]
   --dead-letter DIR     Store a batch that the processor raised for in DIR, as
                         an Arrow file, before it is reported as processed.

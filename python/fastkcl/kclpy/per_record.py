@@ -282,7 +282,7 @@ class PerRecordProcessor(RecordProcessorBase):
         if self._unprocessed is not None:
             self._checkpoint_position(checkpointer)
             raise RuntimeError(
-                f"{self.shard_id}: the shard's end cannot be checkpointed: the record {self._unprocessed} and what came"
+                f"{self.shard_id}: the shard's end cannot be checkpointed: the record {self._unprocessed} and those"
                 " after it in its list were not processed. They are delivered again after a restart"
             )
         self._store(checkpointer, None, None)

@@ -433,7 +433,7 @@ class Consumer:
                 case ShardEnded():
                     self._ended.append(entry.reader)
                 case ShardLost():
-                    log.warning("%s is another's now: what was fetched of it is that one's, too", entry.reader.shard_id)
+                    log.warning("%s is another's now: its fetched records are dropped", entry.reader.shard_id)
                     self._lose(entry.reader)
                 case Failed():
                     self._flush_failed = False

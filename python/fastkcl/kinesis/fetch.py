@@ -480,7 +480,7 @@ class ShardReader:
                 log.error("%s: it failed again and again, at last by %r", self.shard_id, error)
                 raise error
             case Next.SHARD_GONE:
-                log.warning("%s is no longer listed: what was not read of it is gone: %s", self.shard_id, error)
+                log.warning("%s is no longer listed: its unread records are gone: %s", self.shard_id, error)
                 await self._report_loss(None)
                 self._end(())
                 return True
@@ -625,7 +625,7 @@ class ShardReader:
         while offset < records.num_rows:
             if not await self._wait_for_room():
                 log.warning(
-                    "%s: the queue was full for %g s: what is not in it is fetched again later",
+                    "%s: the queue was full for %g s: the other records are fetched again later",
                     self.shard_id,
                     QUEUE_FULL_SECONDS,
                 )
@@ -709,9 +709,9 @@ def _arrival(record: Record | None) -> float | None:
 
 def _describe(stream_name: str, loss: DataLoss, on_data_loss: OnDataLoss) -> str:
     way = (
-        'on_data_loss="continue" reads what is left'
+        'on_data_loss="continue" reads the remaining records'
         if on_data_loss == "raise"
-        else 'what is left is read; on_data_loss="raise" stops here'
+        else 'the remaining records are read; on_data_loss="raise" stops here'
     )
     return f"{stream_name}/{loss}; {way}"
 

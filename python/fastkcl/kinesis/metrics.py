@@ -116,7 +116,7 @@ METRICS: Mapping[MetricType, Metric] = {
     MetricType.CONSUMER_QUEUE_SIZE: Metric("gauge", _STREAM, "Records that were fetched and wait for the program."),
     MetricType.CONSUMER_LAG: Metric("gauge", _SHARD, "Records that were fetched and not yet committed."),
     MetricType.CONSUMER_PROCESSING_TIME: Metric(
-        "histogram", _SHARD, "Seconds that the program has taken for what it was given.", _SECONDS
+        "histogram", _SHARD, "Seconds that the program took for its items.", _SECONDS
     ),
     MetricType.CONSUMER_DATA_LOSS: Metric(
         "counter", _SHARD, "Positions that the stream has trimmed: records after them are lost."

@@ -259,7 +259,7 @@ class Producer:
             raise ValidationError(
                 f"records of {type(self.processor).__name__} have up to {self._largest:,} bytes with their keys, and "
                 f"{self.stream_name} takes {most:,}: its MaxRecordSize allows more (UpdateMaxRecordSize), or the "
-                "processor's max_bytes less; max_record_bytes= says what the stream takes where that cannot be asked"
+                "processor's max_bytes less; give max_record_bytes= if the stream's limit cannot be asked"
             )
 
     async def close(self) -> None:

@@ -426,7 +426,7 @@ class StreamReader:
                 place, iterator_type = None, "TRIM_HORIZON"
         timestamp = self._options.timestamp if iterator_type == "AT_TIMESTAMP" else None
         if iterator_type == "AT_TIMESTAMP" and timestamp is None:
-            raise ValidationError("a position says AT_TIMESTAMP, and the consumer has no timestamp: give it one")
+            raise ValidationError("a position is AT_TIMESTAMP, and the consumer has no timestamp: give it one")
         return Start(iterator_type, timestamp, place)
 
     async def _read(self, reader: ShardReader) -> None:

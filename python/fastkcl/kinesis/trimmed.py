@@ -91,7 +91,7 @@ class DataLoss:
         span = "" if self.seconds is None else f": the records of {self.seconds:.0f} s"
         return (
             f"{self.shard_id}: record {self.position}{came} was the last one read, and the stream has trimmed it; "
-            f"{left}. What came between is lost{span}. Now is {_time(self.now)}, the retention "
+            f"{left}. Records between are lost{span}. Now is {_time(self.now)}, the retention "
             f"{self.retention / 3600:g} h"
         )
 

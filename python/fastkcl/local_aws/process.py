@@ -120,7 +120,7 @@ class LocalAws:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = self._process.wait(0 if line is None else 30)
                 self._end(signal.SIGKILL)
-                raise LocalAwsError(f"fastkcl local-aws does not start: exit code {code}; standard error says why")
+                raise LocalAwsError(f"fastkcl local-aws does not start: exit code {code}; see standard error")
             self._end(signal.SIGKILL)
             raise LocalAwsError(f"fastkcl local-aws has not started within {self._start_timeout:g} s")
         self._url = line.strip()

@@ -81,4 +81,4 @@ class CheckpointError(Exception):
     def __str__(self) -> str:
         if self.value in _MEANINGS:
             return f"{self.value}: {_MEANINGS[self.value][1]}"
-        return f"{self.value}: unknown; the daemon sends the class name of whatever was thrown, see its log"
+        return f"{self.value}: unknown; the daemon sends the class name of the exception, see its log"

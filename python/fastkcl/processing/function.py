@@ -130,7 +130,7 @@ class FunctionProcessor(BatchProcessor):
                 logger().warning("%s: checkpoint refused: %s; waiting for leaseLost", self._shard, error)
             elif error.retryable:
                 logger().warning(
-                    "%s: checkpoint refused: %s; what was processed stays to be checkpointed", self._shard, error
+                    "%s: checkpoint refused: %s; processed records wait for the next checkpoint", self._shard, error
                 )
             else:
                 raise

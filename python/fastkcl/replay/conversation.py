@@ -84,7 +84,7 @@ class CheckpointRequest:
 
     def __str__(self) -> str:
         if self.sequence_number is None:
-            return "the end of what was delivered"
+            return "the end of the delivered records"
         number = self.sequence_number[:140]
         sub = "" if self.sub_sequence_number is None else f"/{self.sub_sequence_number}"
         return f"{number if is_decimal(number) else repr(number)}{sub}"
@@ -243,7 +243,7 @@ class Conversation:
                     CheckpointRequest(read.message["sequenceNumber"], read.message["subSequenceNumber"])
                 )
             case action:
-                return Skipped(line, f"{action} is the daemon's to say, not the child's", action)
+                return Skipped(line, f"{action} is a message of the daemon, not of a child", action)
 
     def _status(self, line: bytes, response_for: str | None) -> Outcome:
         if self.open is None or response_for != self.awaited_status:

@@ -81,7 +81,7 @@ CATALOG: dict[str, FaultKind] = {
             "stop",
             "delivery",
             "SIGSTOP while the batch is under way: the lease moves to a second child, and after VALUE seconds the "
-            "first one goes on beside it as a zombie, whose checkpoints get ShutdownException.",
+            "first one continues beside it as a zombie, whose checkpoints get ShutdownException.",
             default="0.5",
             number=True,
             ends_child=True,
@@ -105,7 +105,7 @@ CATALOG: dict[str, FaultKind] = {
             ends_child=True,
         ),
         FaultKind(
-            "shard-end", "delivery", "The shard ends after the batch; what would follow is left out.", ends_child=True
+            "shard-end", "delivery", "The shard ends after the batch; later records are left out.", ends_child=True
         ),
         FaultKind(
             "shutdown",

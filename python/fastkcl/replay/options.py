@@ -94,6 +94,6 @@ class ReplayOptions:
         if self.split_at is not None and self.merge_at is not None:
             raise ValueError("split_at and merge_at exclude each other")
         if self.split_shards is not None and self.split_at is None:
-            raise ValueError("split_shards says which shards are split, and needs split_at")
+            raise ValueError("split_shards names the shards to split, and needs split_at")
         if not self.stream:
             raise ValueError("stream cannot be empty")

@@ -85,7 +85,7 @@ def open_session(url: str) -> SparkSession:
     except PySparkException as error:
         session.client.close()
         raise SparkUnavailableError(
-            f"what answers at {endpoint} opens no session of Spark Connect: {without_frames(error)}"
+            f"the server at {endpoint} opens no session of Spark Connect: {without_frames(error)}"
         ) from error
     session.client.set_retry_policies([_retry_policy()])
     return session

@@ -287,7 +287,7 @@ def _parse(ddl: str, session: SparkSession) -> StructType:
         parsed = session.sql(f"SELECT {_from_json('NULL', ddl)} AS {_PARSED}").schema[_PARSED].dataType
     except AnalysisException as error:
         raise ConfigurationError(
-            f"schema={ddl!r} is none that Spark can parse JSON by: {without_frames(error)}"
+            f"schema={ddl!r} is not a schema by which Spark can parse JSON: {without_frames(error)}"
         ) from error
     if not isinstance(parsed, StructType):
         raise ConfigurationError(f"schema={ddl!r} must name columns, as in 'id string, at timestamp'")

@@ -216,7 +216,7 @@ class SparkProcessor(BatchProcessor):
             raise TypeError(f"sink must be a sink, or a function of a DataFrame and a WriteContext, not {sink!r}")
         if not 1 <= max_table_bytes <= MAX_CONNECT_BYTES:
             raise ValueError(
-                f"max_table_bytes={max_table_bytes}: must be 1 to {MAX_CONNECT_BYTES}, what Spark Connect takes at most"
+                f"max_table_bytes={max_table_bytes}: must be 1 to {MAX_CONNECT_BYTES}, the maximum of Spark Connect"
             )
         for name, seconds in (("checkpoint_interval", checkpoint_interval), ("shutdown_grace", shutdown_grace)):
             if not seconds >= 0:
@@ -449,7 +449,7 @@ class SparkProcessor(BatchProcessor):
                 self._lease_gone = True
             elif error.retryable:
                 logger().warning(
-                    "%s: checkpoint at %s refused: %s; what is written stays to be checkpointed",
+                    "%s: checkpoint at %s refused: %s; written records wait for the next checkpoint",
                     self._shard_id,
                     place(position),
                     error,

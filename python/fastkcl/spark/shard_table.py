@@ -66,7 +66,7 @@ class ShardTable:
         if legacy and self._upto.sub_sequence_number is not None:
             logger().warning(
                 "%s: the table has records up to %s, with sub-sequence numbers, which this daemon (KCL 1.7.1 or older)"
-                " does not send: what comes of that sequence number is dropped. If it is an aggregate of which the"
+                " does not send: records of that sequence number are dropped. If it is an aggregate of which the"
                 " table has only a beginning, the rest of it is not stored",
                 shard.shard_id,
                 place(self._upto),
@@ -177,16 +177,15 @@ class ShardTable:
         upto = "none of its records" if self._upto is None else f"its records up to {place(self._upto)}"
         what = (
             f"{self._shard.shard_id}: the checkpoint {place(checkpoint)} lies after the table's position: the table has"
-            f" {upto} of stream {self._shard.stream}, and what comes after that, up to the checkpoint, is not delivered"
-            " again"
+            f" {upto} of stream {self._shard.stream}, and later records up to the checkpoint are not delivered again"
         )
         if not accept_gap:
             raise SinkError(
                 f"{what}. If the table is new, or was replaced on purpose, start with accept_gap=True or"
                 " FASTKCL_ACCEPT_GAP=1 until each shard has been written to; else the table has lost commits:"
-                " docs/recovery.md says what to do"
+                " the remedy is in docs/recovery.md"
             )
-        logger().error("%s; continuing after the checkpoint, as accept_gap says", what)
+        logger().error("%s; continuing after the checkpoint, as accept_gap is set", what)
 
     def _log_dropped(self, dropped: int, last: Position) -> None:
         assert self._upto is not None

@@ -272,4 +272,4 @@ class Table:
                     TimeToLiveSpecification={"Enabled": True, "AttributeName": self._ttl},
                 )
             except client.exceptions.ClientError as error:
-                log.warning("table %s: items that are out of date stay, there is no time to live: %s", self.name, error)
+                log.warning("table %s: expired items stay, as the table has no time to live: %s", self.name, error)

@@ -52,12 +52,12 @@ class _DeadLetters:
     def _stream_of(self, letter: _Letter) -> str:
         if letter.stream is None:
             if self.stream is None:
-                raise SourceError(f"{letter.path}: it does not say whose stream it is of; name the stream (--stream)")
+                raise SourceError(f"{letter.path}: it does not name its stream; give the stream (--stream)")
             return self.stream
         if self.stream not in (None, letter.stream):
             raise SourceError(
-                f"{letter.path}: it is of the stream {letter.stream!r}, not {self.stream!r}; a stream has to be named"
-                " for letters only that do not say theirs"
+                f"{letter.path}: it is of the stream {letter.stream!r}, not {self.stream!r}; name a stream only"
+                " for letters without one"
             )
         return letter.stream
 

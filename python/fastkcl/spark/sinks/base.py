@@ -27,11 +27,11 @@ __all__ = [
 ]
 
 Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
-"""What a user makes of the DataFrame in the canonical schema before it is written."""
+"""A user's transformation of the DataFrame in the canonical schema before it is written."""
 
 
-RECOVERY = "docs/recovery.md says what to do"
-"""The end of an error that a table's damage is the reason of."""
+RECOVERY = "the remedy is in docs/recovery.md"
+"""The end of an error about a table's damage."""
 
 
 class SinkError(Exception):

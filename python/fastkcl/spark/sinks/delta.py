@@ -71,7 +71,7 @@ __all__ = ["DeltaSink", "position", "shards"]
 _Json: TypeAlias = Any
 
 _PARTITIONS = ["stream", "shard"]
-_REPLACED = "somebody has replaced the table. Restore it, or start the child again to go on with this one"
+_REPLACED = "the table was replaced. Restore it, or start the child again to continue with this one"
 # The protocol's, except variant, which is a separate feature.
 _TYPES = {
     *("string", "long", "integer", "short", "byte", "float", "double", "decimal", "boolean", "binary"),
@@ -411,7 +411,7 @@ class DeltaSink:
 
     def _report_other(self, after: Position | None) -> None:
         logger().warning(
-            "%s: another writer has continued from %s up to %s; dropping what it has written",
+            "%s: another writer has continued from %s up to %s; dropping the records that it has written",
             self._name,
             position_text(after),
             position_text(self._position),

@@ -112,11 +112,11 @@ def entry_damage(log: Path, version: int) -> str | None:
     if text is None:
         return None
     if not text:
-        return f"{path}: damaged, 0 bytes: what it committed is lost"
+        return f"{path}: damaged, 0 bytes: its commit is lost"
     if not text.startswith(b"{") or not text.rstrip().endswith(b"}"):
-        return f"{path}: damaged, its JSON is cut off or overwritten: what it committed is lost"
+        return f"{path}: damaged, its JSON is cut off or overwritten: its commit is lost"
     if why := _lack(text):
-        return f"{path}: damaged, cut off at the end of a line ({why}): what it committed is lost"
+        return f"{path}: damaged, cut off at the end of a line ({why}): its commit is lost"
     return None
 
 

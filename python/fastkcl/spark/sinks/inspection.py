@@ -324,7 +324,7 @@ def _inspect_delta_log(root: Path, shown: Path, damage: list[str]) -> TableState
             try:
                 commit = _DeltaCommit.of(told)
             except (KeyError, TypeError, ValueError, OverflowError) as error:
-                damage.append(f"{entry(log_folder(root), version)}: what a DeltaSink says there is damaged: {error!r}")
+                damage.append(f"{entry(log_folder(root), version)}: its part of a DeltaSink is damaged: {error!r}")
             else:
                 about.setdefault(commit.shard, []).append(commit)
     states = []

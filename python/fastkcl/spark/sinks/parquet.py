@@ -209,7 +209,7 @@ class ParquetSink:
                 )
             commit = found
             logger().warning(
-                "%s: another writer has continued from %s up to %s; dropping what it has written",
+                "%s: another writer has continued from %s up to %s; dropping the records that it has written",
                 self._name,
                 position_text(after),
                 position_text(commit.upto),
@@ -363,7 +363,7 @@ def commits(path: str | os.PathLike[str], folders: str) -> list[Commit]:
 
 
 _NOTHING: Any = object()
-_REPLACED = "somebody has replaced the table. Restore it, or start the child again to go on with this one"
+_REPLACED = "the table was replaced. Restore it, or start the child again to continue with this one"
 
 
 def check_staging(root: Path, folders: str) -> None:
@@ -476,7 +476,7 @@ def _afters(folder: Path) -> Iterator[Position | None]:
                 yield parse_position(name.removeprefix(_AFTER))
             except (ValueError, OverflowError) as error:
                 raise SinkError(
-                    f"{folder / name}: no name of a commit file: remove what does not belong there"
+                    f"{folder / name}: no name of a commit file: remove files that do not belong there"
                 ) from error
 
 
