@@ -35,7 +35,7 @@ try:
         __version__,
         decode_line,
     )
-except ImportError as error:  # FASTKCL_FORCE_ISA names what this CPU does not have
+except ImportError as error:  # FASTKCL_FORCE_ISA names a set that this CPU does not have
     from fastkcl.loading import refuse_to_start
 
     refuse_to_start(error)

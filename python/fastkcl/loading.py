@@ -12,7 +12,7 @@ def refuse_to_start(error: ImportError) -> None:
     Raises:
         SystemExit: it is.
     """
-    program = getattr(sys, "argv", [""])[0]  # "-m" while Python imports what is above the module that it will run
+    program = getattr(sys, "argv", [""])[0]  # "-m" while Python imports the packages above the module that it will run
     if os.path.basename(program) == "fastkcl" or (program == "-m" and "fastkcl" in sys.orig_argv):  # noqa: PTH119
         sys.stderr.write(f"fastkcl: {error}\n")
         sys.exit(2)

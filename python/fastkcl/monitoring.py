@@ -20,7 +20,7 @@ killed child leaves its file to its successor, which has the same name for it.
 Rules: a name is the same in both, a counter's ends in ``_total`` for Prometheus; base units (seconds, bytes). A
 value that is not known (yet) is null in JSON and absent for Prometheus. An instant is an age in JSON, and a timestamp
 for Prometheus, where an age would stand still with the file. A failed report is logged once and retried; it never fails
-or delays what it reports on.
+or delays the work that it reports on.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Timestamp:
     """When something has happened last.
 
     Attributes:
-        name: of what has happened.
+        name: of the event.
         help: one sentence.
     """
 
@@ -278,7 +278,7 @@ class Monitor:
         """Report from now on.
 
         Args:
-            labels: of what is counted, before those given to the constructor.
+            labels: of the counted object, before those given to the constructor.
 
         Raises:
             RuntimeError: it was started before.

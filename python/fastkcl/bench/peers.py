@@ -51,7 +51,7 @@ def _fastkcl() -> Decode:
 
 
 def _fastkcl_fresh() -> Decode:
-    """The same in memory that nobody has used before: what a consumer pays that keeps each batch."""
+    """The same in memory that nobody has used before: the cost of a consumer that keeps each batch."""
     return lambda line: _columns_of(line, _core.Decoder())
 
 

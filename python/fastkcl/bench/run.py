@@ -37,7 +37,7 @@ class BenchError(RuntimeError):
 
 @dataclass(frozen=True)
 class Figures:
-    """What one peer came to.
+    """The result of one peer.
 
     Attributes:
         seconds: for the batch: the median round.
@@ -58,9 +58,9 @@ class Suite:
     """Peers that took turns.
 
     Attributes:
-        name: what was done.
+        name: of the work.
         figures: by peer, ours first.
-        unequal: peers that failed or gave another result, with what was wrong.
+        unequal: peers that failed or gave another result, with the reason.
     """
 
     name: str
@@ -82,7 +82,7 @@ def measure(
     """Compare, then time.
 
     Args:
-        batch: what is decoded.
+        batch: to decode.
         rounds: how often each peer has its turn.
         on_progress: called with the suite, rounds done, and rounds in all.
 

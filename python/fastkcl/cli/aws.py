@@ -58,7 +58,7 @@ def _is_loopback(url: str | None) -> bool:
 
 
 def explain(error: BaseException, stream: str | None, endpoint_url: str | None) -> str:
-    """The error, with what to do about the usual ones."""
+    """The error, with advice for the usual ones."""
     from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, NoRegionError
 
     text = without_users(printable(str(error)))

@@ -138,7 +138,7 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
         yield on_progress
 
 
-# What people and tools see.
+# Output for people and tools.
 
 
 def _machine() -> dict[str, str]:

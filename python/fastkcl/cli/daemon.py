@@ -41,14 +41,14 @@ class _WrongOptions(click.ClickException):
 
 
 class _DaemonCommand(click.Command):
-    """Knows each key of the daemon as an option, in any spelling, and says what was meant by another."""
+    """Knows each key of the daemon as an option, in any spelling, and suggests the key that was meant by another."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = [argument.partition("=")[0] for argument in args]  # which parsing uses up
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            # What it has is without case and separators, as options are looked up.
+            # Its names are without case and separators, as options are looked up.
             written = next((name for name in given if collapse(name) == collapse(error.option_name)), error.option_name)
             raise click.NoSuchOption(written, possibilities=_similar(written), ctx=ctx) from None
 
@@ -133,7 +133,7 @@ def _list_keys(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 @click.option(
     "--log-configuration",
     type=click.Path(dir_okay=False, exists=True, path_type=Path),
-    help="An own logback.xml (KCL 1: logging.properties). The log is then shown as it is.",
+    help="Your own logback.xml (KCL 1: logging.properties). The log is then shown as it is.",
 )
 @click.option(
     "--restart", is_flag=True, help="When the daemon ends by itself start it again, after 1, 2, 4, … 60 seconds."

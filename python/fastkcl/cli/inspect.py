@@ -140,7 +140,7 @@ class _Column(NamedTuple):
     style: str = ""
     justify: JustifyMethod = "left"
     cut: bool = False
-    """Cut what is too long instead of folding it."""
+    """Cut long text instead of folding it."""
 
 
 _COLUMNS = (
@@ -385,7 +385,7 @@ def _write_tables(schema: pa.Schema, tables: Iterable[pa.Table], form: Format, s
 
 
 def _write(output: Path | None, fill: Callable[[Any], object]) -> None:
-    """Fill standard output, what stands at a path and is no regular file, or a file that appears only when it is whole.
+    """Fill standard output, a FIFO or device at a path, or a file that appears only when it is whole.
 
     Args:
         output: None for standard output.
@@ -402,7 +402,7 @@ def _write(output: Path | None, fill: Callable[[Any], object]) -> None:
         except FileNotFoundError:
             mode = stat.S_IFREG | 0o666 & ~_umask()
         if stat.S_ISREG(mode):
-            _replace(output.resolve(), fill, stat.S_IMODE(mode))  # what a symbolic link names, not the link
+            _replace(output.resolve(), fill, stat.S_IMODE(mode))  # the target of a symbolic link, not the link
         else:
             with output.open("wb") as sink:
                 fill(sink)

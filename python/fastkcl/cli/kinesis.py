@@ -39,7 +39,7 @@ _SHORT = 120  # characters of raw-short
 
 
 class _KinesisError(click.ClickException):
-    """The service, or what was given; 1 is kept for records that the stream did not take."""
+    """The service failed, or an argument is wrong; 1 is kept for records that the stream did not take."""
 
     exit_code = 2
 
@@ -65,7 +65,7 @@ class _Service:
 
     @contextlib.contextmanager
     def explained(self, stream: str | None = None) -> Iterator[None]:
-        """Turn what the service and the client raise into one line."""
+        """Turn errors of the service and the client into one line."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         from fastkcl.kinesis import StreamDoesNotExist, StreamShardLimit, StreamStatusInvalid

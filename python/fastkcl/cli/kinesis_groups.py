@@ -265,7 +265,7 @@ def _stream(service: _Service, stream: str) -> tuple[Any, dict[str, str], list[S
 
 @contextmanager
 def _explained(service: _Service, stream: str | None) -> Iterator[None]:
-    """Turn what the services raise into one line."""
+    """Turn errors of the services into one line."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     from fastkcl.kinesis.exceptions import AnotherStream, CheckpointTableError, ValidationError

@@ -45,7 +45,7 @@ _C1_IN_JSON = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
 class OutputError(click.ClickException):
-    """What a command makes cannot be written."""
+    """A command's output cannot be written."""
 
     exit_code = 2
 
@@ -125,7 +125,7 @@ class _StandardOutput(io.FileIO):
         self._failed = False
 
     def write(self, data: ReadableBuffer, /) -> int:
-        if self._failed:  # what is still in buffers, which Python flushes at its end
+        if self._failed:  # the rest in buffers, which Python flushes at its end
             return memoryview(data).nbytes
         try:
             return super().write(data)

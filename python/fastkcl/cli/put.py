@@ -190,7 +190,7 @@ def _max_record_bytes(summary: dict[str, Any]) -> int:
     return int(summary["StreamDescriptionSummary"].get("MaxRecordSizeInKiB", 1024)) * 1024
 
 
-# What people and tools see.
+# Output for people and tools.
 
 
 @contextlib.contextmanager

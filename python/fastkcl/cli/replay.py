@@ -475,7 +475,7 @@ def _table(report: Report) -> Table:
 
 
 def _blocks(console: Console, report: Report) -> None:
-    """What stands in the table, shard by shard, where its rows would not fit."""
+    """The content of the table, shard by shard, where its rows would not fit."""
     from rich.padding import Padding
     from rich.text import Text
 

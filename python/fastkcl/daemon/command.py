@@ -48,7 +48,7 @@ class Launch:
     classpath: tuple[str, ...]
     """Without the folder of the properties file."""
     environment: Mapping[str, str]
-    """What is added to the environment."""
+    """Variables to add to the environment."""
     log_configuration: Path | None
     """The user's; its log is not folded."""
     secrets: Mapping[str, str]
@@ -107,16 +107,16 @@ def plan(
     """How to start a daemon with these options.
 
     Args:
-        options: what it is told.
+        options: its settings.
         jars: the daemon.
-        java: what it runs on.
+        java: for its JVM.
         jvm_options: the user's, which come last and win, e.g. ``-Xmx512m``.
         classpath: the user's, which comes first.
         log_configuration: the user's: a logback.xml, or for KCL 1 a logging.properties.
         environ: the environment that it will have.
 
     Raises:
-        OptionsError: this Java cannot do what the options need.
+        OptionsError: this Java cannot serve the options.
     """
     if options.secrets and java.version < _ARGUMENT_FILES_SINCE:
         raise OptionsError(

@@ -33,7 +33,7 @@ _SDK_1_PACKAGE = "com.amazonaws.auth."
 _SDK_2_PACKAGE = "software.amazon.awssdk.auth.credentials."
 _KCL_3_PACKAGE = "software.amazon.kinesis.multilang.auth."
 _BY_ANOTHER_NAME = ("StsAssumeRoleCredentialsProvider",)  # KCL 3 has its own class for it
-# The SDK 1's, and what the SDK 2 has for it.
+# The SDK 1's, and that of the SDK 2.
 _PROVIDERS = (
     ("DefaultAWSCredentialsProviderChain", "DefaultCredentialsProvider"),
     ("SystemPropertiesCredentialsProvider", "SystemPropertyCredentialsProvider"),
@@ -51,7 +51,7 @@ def apply(options: Options, environ: Mapping[str, str], prefix: str | None) -> N
     Args:
         options: changed in place.
         environ: where the custom provider's variables are.
-        prefix: of these variables; None for what CUSTOM_PREFIX says, or CUSTOM.
+        prefix: of these variables; None for that of CUSTOM_PREFIX, or CUSTOM.
 
     Raises:
         ValueError: a custom provider without its variables, or beside the system properties' own.

@@ -1,4 +1,4 @@
-"""Ends what ``fastkcl daemon`` leaves behind when it is killed: the JVM, its children, and their files.
+"""Ends the processes that ``fastkcl daemon`` leaves behind when it is killed: the JVM, its children, and their files.
 
     python -m fastkcl.daemon.guard GROUP GRACE PATIENCE FOLDER        standard input: a pipe that nobody else reads
 

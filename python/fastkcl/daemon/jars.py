@@ -33,7 +33,7 @@ from fastkcl.kclpy.helper import JARS_VARIABLE
 __all__ = ["VERSIONS", "Coordinates", "JarSet", "JarsError", "find_jars", "locked"]
 
 VERSIONS = {Generation.KCL_3: "3.1.3", Generation.KCL_1_15: "1.15.3", Generation.KCL_1_7: "1.7.1"}
-"""What is fetched for each generation."""
+"""The version to fetch for each generation."""
 
 _DAEMON_JAR = {
     True: re.compile(r"amazon-kinesis-client-(1\.[0-9.]+)\.jar"),
@@ -45,7 +45,7 @@ _FIRST_TRANSITIONAL = (1, 7, 2)  # KCL 1 before it speaks the old dialect, and l
 
 
 class JarsError(RuntimeError):
-    """There are no jars to start the daemon with. `str()` says where was looked and what to do."""
+    """There are no jars to start the daemon with. `str()` names the searched places and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def find_jars(
     """The jars for a generation; they are fetched if they are nowhere.
 
     Args:
-        generation: which daemon; None for KCL 3, or for what the given folder has.
+        generation: which daemon; None for KCL 3, or for that of the given folder.
         given: the folder that the user names.
         environ: where FASTKCL_JARS is looked up.
         fetch: whether Maven may be run.
@@ -223,7 +223,7 @@ def _is_whole(folder: Path, jars: tuple[Coordinates, ...]) -> bool:
 
 
 def _differences(folder: Path, jars: tuple[Coordinates, ...]) -> list[str]:
-    """What is wrong with a folder that should hold these jars and no others."""
+    """The faults of a folder that should hold these jars and no others."""
     wrong = []
     for jar in jars:
         try:

@@ -59,7 +59,7 @@ _PATTERNS = {
 
 
 class Generation(Enum):
-    """The daemons that differ; the value is what ``--kcl`` takes."""
+    """The daemons that differ; the value is that of ``--kcl``."""
 
     KCL_3 = "3"
     KCL_1_15 = "1.15"
@@ -91,7 +91,7 @@ class Key:
 
     @property
     def kind(self) -> str:
-        """What its values are, for people."""
+        """Its valid values, for people."""
         if self.type is None:
             return "text"
         return self.type if isinstance(self.type, str) else ", ".join(self.type)
@@ -100,7 +100,7 @@ class Key:
         """The value as every generation of the daemon reads it.
 
         Raises:
-            ValueError: it is none of the key's type; says what is.
+            ValueError: it is none of the key's type; names the valid ones.
         """
         text = value.strip()
         if isinstance(self.type, tuple):
@@ -132,7 +132,7 @@ class Key:
 @dataclass(frozen=True, slots=True)
 class _KeyTable:
     by_collapsed_name: dict[str, Key]
-    open: dict[str, str]  # what takes any key below it, by collapsed name
+    open: dict[str, str]  # prefixes that take any key below them, by collapsed name
 
 
 def find_key(generation: Generation, name: str) -> Key | None:

@@ -43,7 +43,7 @@ _HEADS: Final = (
 _REPEAT_SECONDS: Final = 600.0
 _GIVES_UP: Final = "Encountered an error while trying to "
 _OF_A_STACK_TRACE: Final = re.compile(r"\s+at |\s+\.\.\. \d+ |Caused by: |[\w.$]+(Exception|Error)\b")
-# What a checkpoint may be answered with, by length: the names differ in it.
+# The errors that answer a checkpoint, by length: their names differ in it.
 _CHECKPOINT_ERRORS: Final = {
     len(name): name
     for name in (
@@ -61,7 +61,7 @@ _CHECKPOINT_ERRORS: Final = {
 
 _SIMPLE_LOG: Final = "-Dorg.apache.commons.logging.simplelog."
 _KINESIS_1: Final = "com.amazonaws.services.kinesis."
-# Not java.util.logging, commons-logging's usual choice: that is silent from SIGTERM on, when what is said matters.
+# Not java.util.logging, commons-logging's usual choice: that is silent from SIGTERM on, when messages matter.
 
 
 def kcl_1_options(mark: str) -> list[str]:
@@ -78,7 +78,7 @@ def kcl_1_options(mark: str) -> list[str]:
 
 
 class Kind(Enum):
-    """What an event is about; the value is its mark in the folded log."""
+    """The kind of an event; the value is its mark in the folded log."""
 
     DAEMON = "daemon"
     LEASE = "lease"
@@ -122,12 +122,12 @@ class Event:
     text: str
     shard: str | None = None
     time: str | None = None
-    """As the daemon writes it, HH:MM:SS.mmm; None for what has no time."""
+    """As the daemon writes it, HH:MM:SS.mmm; None for an event without a time."""
 
 
 @dataclass(slots=True)
 class Shard:
-    """What is known of a shard that this daemon has or had the lease of."""
+    """The state of a shard that this daemon has or had the lease of."""
 
     id: str
     state: ShardState = ShardState.TAKEN
@@ -188,7 +188,7 @@ class LogReader:
         clock: gives seconds; for batches' durations and checkpoints' ages.
         mark: of the lines of this daemon.
         shards: by id, in the order in which their leases were taken.
-        cause: why the daemon is about to end, by what it wrote first about it; None as long as nothing is wrong.
+        cause: why the daemon is about to end, by its first line about it; None as long as nothing is wrong.
         failed_shard: whose child that was, if it was a child.
         shutdown_complete: the daemon said that its graceful shutdown is done.
         last_error: the last thing that it called an error.
@@ -230,7 +230,7 @@ class LogReader:
         """Whether no child is left that has not answered its last message."""
         return all(shard.state in (ShardState.ENDED, ShardState.LOST) for shard in self.shards.values())
 
-    # One method for each kind of line: what the daemon says, in the generations' words.
+    # One method for each kind of line, in the generations' words.
 
     def _of(self, line: LogLine) -> Iterator[Event]:
         for logger, pattern, handle in _RULES:
@@ -253,7 +253,7 @@ class LogReader:
         return now == self._told.setdefault(text, now)
 
     def _of_other(self, line: str) -> Iterator[Event]:
-        """A line without a head: of a stack trace, or what the JVM itself says."""
+        """A line without a head: of a stack trace, or of the JVM itself."""
         text = line.strip()
         last = self._last
         if not _OF_A_STACK_TRACE.match(line):
@@ -326,7 +326,7 @@ class LogReader:
         groups = match.groupdict()
         sequence, sub = groups.get("sequence"), groups.get("sub")
         if sequence is not None and not re.fullmatch(r"\d+|null", sequence):
-            shard.reply_size = None  # what it would take in JSON is not known
+            shard.reply_size = None  # its size in JSON is not known
         else:
             quoted = "null" if sequence in (None, "null") else f'"{sequence}"'
             modern = "sub" in groups
@@ -451,7 +451,7 @@ _Handle = Callable[[LogReader, LogLine, "re.Match[str]"], Iterator[Event]]
 
 
 def _rules() -> Iterator[tuple[str, re.Pattern[str], _Handle]]:
-    """Logger, message, and what is done about it."""
+    """Logger, message, and the reaction."""
     of = LogReader
     consumer = (
         r"Created new shardConsumer for : ShardInfo.*?shardId=([^,\]]+),.*checkpoint=\{ ?SequenceNumber: ([^,}]+)"

@@ -51,7 +51,7 @@ _SLIP = 0.9  # how like a key a variable has to be, as there are many that have 
 
 
 class OptionsError(ValueError):
-    """The options are not what a daemon can be started with.
+    """A daemon cannot be started with these options.
 
     `problems` has a line for each reason, `warnings` one for each thing beside it that is worth a look.
     """
@@ -87,10 +87,10 @@ def collect(
 
     Args:
         generation: which daemon they are for.
-        file: what a properties file says (`read_file`).
+        file: the content of a properties file (`read_file`).
         environ: variables to look for keys in; None for none.
         endpoint_url: one URL for Kinesis, DynamoDB and CloudWatch, as a stand-in for AWS has.
-        command_line: what comes last.
+        command_line: the last source.
         credentials_prefix: of the variables for a credentials provider of that kind; see `credentials`.
         strict: a warning is an error.
 
@@ -122,7 +122,7 @@ def collect(
 
 
 def read_file(path: Path) -> list[Source]:
-    """What a Java properties file says.
+    """The keys and values of a Java properties file.
 
     Raises:
         OptionsError: it cannot be read.
@@ -290,7 +290,7 @@ def _quoted(command: str) -> re.Match[str] | None:
 
 
 def _split_path(words: list[str], *, after: int = 0) -> str | None:
-    """Why a command does not start what was meant, if some of its words name a file only when put together again.
+    """Why a command does not start the intended file, if some of its words name one only when put together again.
 
     Args:
         words: of the command, at each space.

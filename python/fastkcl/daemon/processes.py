@@ -42,9 +42,9 @@ def group_members(group: int) -> list[int]:
 def end_group(
     group: int, *, patience: float, on_step: Callable[[str], object], is_hurried: Callable[[], bool] = lambda: False
 ) -> bool:
-    """Wait for what is left of a group to end by itself, then end it.
+    """Wait for the rest of a group to end by itself, then end it.
 
-    Children of a daemon that is gone have read the end of their input and are about to finish what they write. After
+    Children of a daemon that is gone have read the end of their input and are about to finish their writes. After
     `patience` they get SIGTERM, after as long again SIGKILL.
 
     Args:

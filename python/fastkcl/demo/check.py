@@ -55,7 +55,7 @@ ORDER BY events DESC, country
 
 @dataclass(frozen=True, slots=True)
 class SentShard:
-    """What a shard's part of the table has to hold."""
+    """The expected content of a shard's part of the table."""
 
     records: int
     checksum: int
@@ -64,7 +64,7 @@ class SentShard:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What children were given of a shard, beside its records."""
+    """The deliveries of a shard to its children, beside its records."""
 
     again: int
     """Records that came once more."""
@@ -101,7 +101,7 @@ def _text(field: str, event: dict[str, Any]) -> str:
 def compare(
     spark: SparkSession, table: Path, sent: Mapping[str, SentShard], delivered: Mapping[str, Delivered]
 ) -> list[DemoShard]:
-    """Compare each shard's rows with what was sent.
+    """Compare each shard's rows with the sent records.
 
     Args:
         spark: a session of the machine that has the table.

@@ -67,7 +67,7 @@ def run_demo(
     on_step: Callable[[str], None] = lambda _step: None,
     on_progress: Callable[[Progress], None] = lambda _progress: None,
 ) -> DemoReport:
-    """Run the demo. What it starts has ended when it returns or raises.
+    """Run the demo. All its processes have ended when it returns or raises.
 
     Args:
         shards: how many, each with its own child process.
@@ -186,14 +186,14 @@ def _options(shards: int, records: int) -> ReplayOptions:
 
 
 class _Stage:
-    """Watches how far the shards are, notes what is done to them, and kills Spark when it is time.
+    """Watches how far the shards are, notes their faults, and kills Spark when it is time.
 
     Args:
-        server: what is killed, and started again.
+        server: to kill, and to start again.
         on_step: called with it.
-        on_progress: called with what comes in.
+        on_progress: called with the progress.
         shards: how many there are, those of the split included.
-        parents: what these were split off, by their index.
+        parents: the shards that these were split off, by their index.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ _BY_MODE = {"f": ("f", "f"), "s": ("s", "s"), "m": ("s", "s")}
 
 
 class Options(NamedTuple):
-    """What a stage was asked for."""
+    """The options of a stage."""
 
     mode: str
     source: str
@@ -78,7 +78,7 @@ def _parser(description: str) -> _Parser:
 
 
 def parse_arguments(arguments: Sequence[str], description: str = "") -> Options:
-    """What these arguments ask for, with the defaults of the mode filled in.
+    """The options of these arguments, with the defaults of the mode filled in.
 
     Raises:
         StageError: they are none, or do not go together; it has the exit code.

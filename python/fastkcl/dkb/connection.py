@@ -100,7 +100,7 @@ class _Connection:
 
     @property
     def error(self) -> ProtocolError | None:
-        """What led to ERROR; None in every other state."""
+        """The error that led to ERROR; None in every other state."""
         return self._error
 
     def check(self) -> None:
@@ -119,7 +119,7 @@ class _Connection:
 
 
 class WorkerConnection(_Connection):
-    """One worker's dialogue. Give it what arrives, write what it returns.
+    """One worker's dialogue. Give it the input, write its output.
 
     Args:
         markers: of the stream.
@@ -151,7 +151,7 @@ class WorkerConnection(_Connection):
         """Take messages that can be read; more than one only in supervisor-driven batches.
 
         Returns:
-            What to write.
+            The bytes to write.
 
         Raises:
             ProtocolError: a request is being processed, or the connection was in ERROR before.
@@ -166,7 +166,7 @@ class WorkerConnection(_Connection):
         """Take anything else: a message that cannot be read, EOB, a rest without EOM, the end of input.
 
         Returns:
-            What to write.
+            The bytes to write.
 
         Raises:
             ProtocolError: not allowed here, or the connection was in ERROR before.
@@ -216,7 +216,7 @@ class WorkerConnection(_Connection):
 
 
 class SupervisorConnection(_Connection):
-    """The dialogue with one worker process. Write what `send_…` returns, give it what arrives.
+    """The dialogue with one worker process. Write the result of `send_…`, give it the input.
 
     Args:
         markers: of the stream.
@@ -292,7 +292,7 @@ class SupervisorConnection(_Connection):
         return self._markers.end_of_batch
 
     def receive(self, event: Literal["message", "end_of_process", "batch_not_complete", "eof"]) -> SupervisorState:
-        """Take what the worker has written.
+        """Take the worker's output.
 
         Returns:
             The state it leads to: IDLE after EOP, the request is done; ASKED after BNC, send a message or EOB.

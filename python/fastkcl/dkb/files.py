@@ -65,7 +65,7 @@ class OutputFile:
             raise self._exists()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._partial.open("xb", buffering=0)  # a fork would write out what a buffer holds
+            self._file = self._partial.open("xb", buffering=0)  # a fork would write out the content of a buffer
         except OSError as error:
             raise StageError("file", f"{path}: cannot be written: {error.strerror}") from None
         self._process = os.getpid()

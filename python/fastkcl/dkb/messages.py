@@ -54,7 +54,7 @@ class Message(ABC):
         """Whether the message is marked incomplete; with a status, mark it from now on.
 
         Returns:
-            What it was before.
+            Its value before.
         """
         before = self._incomplete
         if status is not None:

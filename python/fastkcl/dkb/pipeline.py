@@ -59,7 +59,7 @@ _TURN: Final = 0.25  # seconds after which a full or empty queue looks whether a
 
 
 class PipelineError(Exception):
-    """A pipeline's file is wrong, or a stage has failed. `str()` says which, and what to do."""
+    """A pipeline's file is wrong, or a stage has failed. `str()` names it, and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +355,7 @@ def read_pipeline(
         stdout: where ``output = "-"`` goes.
 
     Returns:
-        The pipeline, and what closes its output when it has run.
+        The pipeline, and the function that closes its output when it has run.
 
     Raises:
         PipelineError: the file cannot be read or is wrong; it says where.

@@ -30,7 +30,7 @@ class Dialogue:
     Args:
         connection: the rules.
         descriptors: the pipes.
-        signals: what bounds the wait for input.
+        signals: they bound the wait for input.
         max_line_bytes: bound of one line of the daemon.
 
     Raises:
@@ -115,7 +115,7 @@ class Dialogue:
         return reply.error
 
     def not_allowed(self, what: str) -> NoReturn:
-        """Go to ERROR because our own side did what it may not.
+        """Go to ERROR because of a call that the state does not allow.
 
         Raises:
             LocalProtocolError: always.

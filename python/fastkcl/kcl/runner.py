@@ -69,7 +69,7 @@ def run(
         max_line_bytes: bound of one line of the daemon, at most 2**31 - 1.
         shutdown_grace: seconds that the dialogue may go on after a first SIGTERM, SIGINT or SIGHUP, and threads may
             go on after the end.
-        monitor: a `fastkcl.monitoring.Monitor` that counts and reports what happens; without it the processor's own,
+        monitor: a `fastkcl.monitoring.Monitor` that counts and reports events; without it the processor's own,
             if it has one, else one that only writes a Prometheus file if FASTKCL_METRICS_DIR is set.
 
     Raises:
@@ -81,7 +81,7 @@ def run(
     """
     check_processor(processor)
     check_not_negative(shutdown_grace=shutdown_grace)
-    Decoder(max_line_bytes=max_line_bytes)  # refuses what is out of range; the reader would only after `take`
+    Decoder(max_line_bytes=max_line_bytes)  # refuses values out of range; the reader would only after `take`
     connection = Connection(dialect=dialect)
     processor.monitor = monitor or processor.monitor or _monitor_of_environment()
     counters = Counters(processor.monitor)
@@ -116,9 +116,9 @@ def serve(
     Args:
         processor: whose methods are called.
         dialogue: with whom.
-        failures: what happens when they raise.
+        failures: the reaction when they raise.
         stream: the stream's name.
-        counters: they count what happens.
+        counters: they count the events.
 
     Raises:
         SystemExit: it did not end cleanly; the reason is on standard error.

@@ -54,7 +54,7 @@ def installed_original() -> ModuleSpec | None:
 
 
 class _Finder:
-    """Finds ``amazon_kclpy`` and what is below it, and nothing else."""
+    """Finds ``amazon_kclpy`` and its submodules, and nothing else."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

@@ -61,7 +61,7 @@ def get_kcl_classpath(properties: str | None = None, paths: Sequence[str] = []) 
 
     Args:
         properties: path of the properties file; its folder comes last.
-        paths: what comes first; made absolute. A path may end in ``/*``, as java understands it.
+        paths: the first ones; made absolute. A path may end in ``/*``, as java understands it.
     """
     return _classpath(properties, paths, None)
 
@@ -81,7 +81,7 @@ def get_kcl_app_command(
         multi_lang_daemon_class: the main class.
         properties: the daemon's arguments that name its properties file: ``--properties-file FILE``.
         log_configuration: likewise ``--log-configuration FILE``, or an empty string.
-        paths: what comes first on the class path.
+        paths: the first ones on the class path.
     """
     classpath = _classpath(args.properties, paths, getattr(args, "jars", None))
     return f"{args.java} -cp {classpath} {multi_lang_daemon_class} {properties} {log_configuration}"

@@ -70,7 +70,7 @@ class _IOHandler:
         self._output: Pipe | GuardedOutput | None = None
 
     def write_line(self, line: str) -> None:
-        """Write a line, with a line feed before it: what stands there before must not become a part of it."""
+        """Write a line, with a line feed before it: text before it must not become a part of it."""
         text = f"\n{line}\n"
         if self._output is not None:
             self._output.write(text)
@@ -154,7 +154,7 @@ class _IOHandler:
 
 
 def _encoded(line: str) -> bytes:
-    """What a text file could not decode, and what JSON cannot hold, becomes invalid UTF-8 again."""
+    """Text that a file could not decode, and that JSON cannot hold, becomes invalid UTF-8 again."""
     try:
         return line.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -176,7 +176,7 @@ def _fail(handler: Any, error: Exception) -> Exception:
 
 
 def _raise_as_original(error: _core.DecodeError) -> NoReturn:
-    """Raise an invalid line as the original does: a MalformedAction where the action is what is wrong.
+    """Raise an invalid line as the original does: a MalformedAction where the action is wrong.
 
     Raises:
         MalformedAction: the action is missing or unknown.
@@ -491,7 +491,7 @@ daemon gets the status. None takes FASTKCL_DEAD_LETTER, or no folder. A batch wi
         """Stop where the dialogue is broken, whatever user code has made of that.
 
         Raises:
-            Exception: what broke it.
+            Exception: the error that broke it.
             RuntimeError: this process is a forked child, whose parent goes on with the dialogue.
         """
         if self._serving_pid not in (None, os.getpid()):
@@ -522,7 +522,7 @@ daemon gets the status. None takes FASTKCL_DEAD_LETTER, or no folder. A batch wi
             self._stopped = SystemExit(reports.EXIT_FAILURE)
             _end_from_any_thread()
             raise self._stopped from None
-        # What was not processed is stored; a processor that holds its checkpoints back for it need not do so.
+        # Unprocessed records are stored; a processor that holds its checkpoints back for it need not do so.
         pass_unprocessed = getattr(self.processor, "pass_unprocessed", None)
         if batch is not None and len(batch) > 0 and self._failures.stores and pass_unprocessed is not None:
             pass_unprocessed()
@@ -563,7 +563,7 @@ daemon gets the status. None takes FASTKCL_DEAD_LETTER, or no folder. A batch wi
     def _misses_checkpoint(self) -> bool:
         """Whether a daemon has stored none since the action of the moment began, as far as can be seen here.
 
-        Text files in memory are a test's, which knows what it has sent.
+        Text files in memory are a test's, which knows its messages.
         """
         handler = self.io_handler
         return (
@@ -574,7 +574,7 @@ daemon gets the status. None takes FASTKCL_DEAD_LETTER, or no folder. A batch wi
         )
 
 
-# What users may have replaced later on, in the classes or in objects.
+# Methods that users may have replaced later on, in the classes or in objects.
 _AS_HERE: dict[tuple[type, str], Any] = {
     (cls, name): function
     for cls in (_IOHandler, Checkpointer, KCLProcess)
@@ -593,7 +593,7 @@ def _changed(thing: object, cls: type, *names: str) -> str | None:
 
 
 def _from_environment() -> Any:
-    """What FASTKCL_ON_ERROR says.
+    """The value of FASTKCL_ON_ERROR.
 
     Raises:
         ValueError: neither "stop" nor "skip".

@@ -128,7 +128,7 @@ def _run_file(path: str, name: str) -> None:
 def _run_module(name: str, arguments: list[str]) -> None:
     import importlib.util
 
-    sys.argv = ["-m", *arguments]  # while what is above the module is imported
+    sys.argv = ["-m", *arguments]  # while the packages above the module are imported
     _put_first(os.getcwd())
     install()
     try:
@@ -143,7 +143,7 @@ def _run_module(name: str, arguments: list[str]) -> None:
 
 
 def _run_as_main(name: str, *, alter_argv: bool) -> None:
-    """What ``python -m`` and ``python FOLDER`` call, too."""
+    """``python -m`` and ``python FOLDER`` call this, too."""
     import runpy
 
     _fresh_main()
@@ -151,7 +151,7 @@ def _run_as_main(name: str, *, alter_argv: bool) -> None:
 
 
 def _fresh_main() -> dict[str, Any]:
-    """A new module ``__main__`` in the place of the command's own; what it holds."""
+    """A new module ``__main__`` instead of the command's own; its namespace."""
     before = vars(sys.modules["__main__"])
     main = sys.modules["__main__"] = ModuleType("__main__")
     main.__dict__["__builtins__"] = builtins
@@ -181,7 +181,7 @@ def _print(text: str) -> NoReturn:
 
 
 def _put_first(folder: str) -> None:
-    """What Python puts there; it has put the folder of our command there, or with ``-m`` the current one."""
+    """Python's own entry; it has put the folder of our command there, or with ``-m`` the current one."""
     if not sys.flags.safe_path:
         sys.path[0] = folder
 

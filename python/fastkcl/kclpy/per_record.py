@@ -75,7 +75,7 @@ class PerRecordProcessor(RecordProcessorBase):
         checkpoint_freq_seconds: checkpoint when more than so many seconds have passed; 0 for never.
         records_per_checkpoint: checkpoint when at least so many records were processed; 0 for never.
         on_record_error: when `process_record` raises: "raise" lets the exception out of `process_records`, and
-            `on_error` of `fastkcl.kclpy.kcl` decides what becomes of the list; "skip" logs the record's position and
+            `on_error` of `fastkcl.kclpy.kcl` decides on the rest of the list; "skip" logs the record's position and
             goes on with the next one.
         clock: seconds that never go back; for tests.
         sleep: waits for seconds; for tests.
@@ -125,7 +125,7 @@ class PerRecordProcessor(RecordProcessorBase):
         self._left_records = 0  # to the lease's new owner
         self._restart_triggers()
 
-    # ---- what users override ------------------------------------------------------------------------------------
+    # ---- users override these -----------------------------------------------------------------------------------
 
     def process_record(
         self,
@@ -151,13 +151,13 @@ class PerRecordProcessor(RecordProcessorBase):
         raise NotImplementedError
 
     def before_checkpoint(self, sequence_number: str | None, sub_sequence_number: int | None) -> None:
-        """Called once before each checkpoint, not before each of its tries; the place to flush what is held back.
+        """Called once before each checkpoint, not before each of its tries; flush held records here.
 
         An exception is raised to where the checkpoint was due, and nothing is checkpointed.
 
         Args:
-            sequence_number: what will be sent; None for the end of everything delivered.
-            sub_sequence_number: what will be sent; None with None, and where records have none.
+            sequence_number: to be sent; None for the end of everything delivered.
+            sub_sequence_number: to be sent; None with None, and where records have none.
         """
 
     def after_checkpoint(self, sequence_number: str | None, sub_sequence_number: int | None) -> None:
@@ -175,7 +175,7 @@ class PerRecordProcessor(RecordProcessorBase):
             or 0 < self.records_per_checkpoint <= self._records_since_trigger
         )
 
-    # ---- what users call ----------------------------------------------------------------------------------------
+    # ---- users call these ---------------------------------------------------------------------------------------
 
     def checkpoint(
         self,
@@ -218,7 +218,7 @@ class PerRecordProcessor(RecordProcessorBase):
         """
         self._unprocessed = None
 
-    # ---- what the daemon asks -----------------------------------------------------------------------------------
+    # ---- the daemon's requests ----------------------------------------------------------------------------------
 
     def initialize(self, initialize_input: messages.InitializeInput) -> None:
         """Begin with a shard.
@@ -274,7 +274,7 @@ class PerRecordProcessor(RecordProcessorBase):
 
         Raises:
             CheckpointError: refused to the last try.
-            RuntimeError: an exception has left records unprocessed. What precedes them is checkpointed.
+            RuntimeError: an exception has left records unprocessed. Records before them are checkpointed.
         """
         checkpointer = shard_ended_input.checkpointer
         assert checkpointer is not None, "the input has not been dispatched"
@@ -289,7 +289,7 @@ class PerRecordProcessor(RecordProcessorBase):
         self._call("after_checkpoint", None, None)
 
     def shutdown_requested(self, shutdown_requested_input: messages.ShutdownRequestedInput) -> None:
-        """Checkpoint what has been processed; a failure is logged only: the records are delivered again elsewhere."""
+        """Checkpoint the processed records; a failure is logged only: the records are delivered again elsewhere."""
         checkpointer = shutdown_requested_input.checkpointer
         assert checkpointer is not None, "the input has not been dispatched"
         logger().info("%s: shutdown requested", self.shard_id)
@@ -362,7 +362,7 @@ class PerRecordProcessor(RecordProcessorBase):
     # ---- checkpoints --------------------------------------------------------------------------------------------
 
     def _checkpoint_position(self, checkpointer: kcl.Checkpointer) -> None:
-        """Checkpoint what has been processed, if any of it is new."""
+        """Checkpoint the processed records, if any of them is new."""
         position = self._position
         if position is None or position == self._checkpointed or self._lease_gone:
             return
@@ -399,7 +399,7 @@ class PerRecordProcessor(RecordProcessorBase):
             self._sleep(self.checkpoint_error_sleep_seconds)
 
     def _call(self, method: str, *arguments: Any) -> Any:
-        """What a user's method says; one that only makes a coroutine has not done its work."""
+        """The result of a user's method; one that only makes a coroutine has not done its work."""
         result = getattr(self, method)(*arguments)
         refuse_unrun(self, method, result)
         return result
@@ -423,7 +423,7 @@ def _function_of(method: object) -> object:
 
 
 def _order(place: Place) -> tuple[int, int]:
-    """What places compare by. One without a sub-sequence number is the daemon's (number, 0)."""
+    """The order of positions. One without a sub-sequence number is the daemon's (number, 0)."""
     return place[0], place[1] or 0
 
 

@@ -36,7 +36,7 @@ FORKED = "a forked child came back into the dialogue of its parent; end it with 
 
 
 class Pipe:
-    """A daemon's messages and what is written to it, on private descriptors."""
+    """A daemon's messages and our lines to it, on private descriptors."""
 
     __slots__ = ("_broken", "_descriptors", "_is_left", "_reader", "_reading", "_wakeup", "shard")
 
@@ -51,7 +51,7 @@ class Pipe:
         self._broken: BaseException | None = None
         self._is_left = False
         self.shard: Initialize | None = None
-        """What the daemon has said of it, maybe to an earlier run."""
+        """The daemon's dialect, maybe of an earlier run."""
 
     @classmethod
     def take(cls, input_file: Any, output_file: Any) -> Pipe:
@@ -67,7 +67,7 @@ class Pipe:
                 raise DescriptorsError(f"the {name} file is not this process's own standard {name}")
         pipe = cls._in_place()
         if pipe is None:
-            descriptors = Descriptors.take()  # what was printed before and is held back goes to standard error
+            descriptors = Descriptors.take()  # earlier prints that are held back go to standard error
             pipe = cls._of_process = cls(descriptors, _read_ahead(input_file))
             return pipe
         if pipe._broken is not None:
@@ -196,7 +196,7 @@ class _WakeUp:
             pass  # this is another thread, or somebody has closed ours
 
     def unwatch(self) -> None:
-        """From now on no more; what the program has set meanwhile stays."""
+        """From now on no more; handlers that the program has set meanwhile stay."""
         try:
             now = set_wakeup_fd(-1)
             if now != self._write_end:
@@ -224,7 +224,7 @@ class GuardedOutput:
         self._fd = os.dup(1)
         self._file = file_of(self._fd)
         os.dup2(2, 1)
-        output_file.flush()  # what was printed before
+        output_file.flush()  # earlier prints
 
     @classmethod
     def take(cls, output_file: Any) -> GuardedOutput | None:
@@ -274,7 +274,7 @@ def _stop(what: str) -> NoReturn:
 
 
 def _read_ahead(input_file: Any) -> bytes:
-    """What stands in the buffers of a text file on fd 0, which is /dev/null now: this cannot wait."""
+    """The text in the buffers of a text file on fd 0, which is /dev/null now: this cannot wait."""
     characters = []
     try:
         while character := input_file.read(1):
@@ -288,7 +288,7 @@ def _read_ahead(input_file: Any) -> bytes:
 def _is_file_of(file: Any, fd: int) -> bool:
     """Whether it is an ordinary text file on that descriptor, down to its bytes.
 
-    What is of a user's own anywhere in it may do anything.
+    A user's own part of it may do anything.
     """
     if type(file) is not io.TextIOWrapper:
         return False

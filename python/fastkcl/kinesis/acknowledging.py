@@ -129,7 +129,7 @@ class AckDelivery:
 
 
 class Acknowledgements:
-    """What is open, of all shards."""
+    """Open records of all shards."""
 
     def __init__(self) -> None:
         self._deliveries: dict[ShardReader, deque[AckDelivery]] = {}

@@ -170,7 +170,7 @@ def install_botocore() -> BotocoreHook:
     first looked at.
 
     Returns:
-        What takes the hook away again, and a context manager that does so: ``with install_botocore(): ...``.
+        An object that removes the hook again, and a context manager that does so: ``with install_botocore(): ...``.
 
     Raises:
         ImportError: botocore is not installed.
@@ -237,7 +237,7 @@ def _asynchronous(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _content_type(parser: Any, response: Mapping[str, Any], shape: Any) -> str | None:  # noqa: ANN401
-    """How the records are written; None for what is not ours."""
+    """How the records are written; None for others."""
     from botocore.parsers import DEFAULT_TIMESTAMP_PARSER, JSONParser, ResponseParser, RpcV2CBORParser
 
     if not _hooks or response["status_code"] >= 300:

@@ -23,7 +23,7 @@ from typing import NamedTuple, Self
 __all__ = ["MAX_QUEUE_BYTES", "ByteBudget", "CallPlan", "CallSizes", "Reservation"]
 
 MAX_QUEUE_BYTES = 64 << 20
-"""What all shards hold together, unless something else is asked for."""
+"""The default bound of all shards together."""
 
 SMALLEST_RESERVATION = 256 << 10
 """Of a call whatever it may bring: a connection buffers as much before its answer is looked at."""
@@ -100,7 +100,7 @@ class ByteBudget:
 
 
 class Reservation:
-    """Bytes of a budget that one answer takes. What shares it are the pieces in which the program gets the answer.
+    """Bytes of a budget that one answer takes. The pieces in which the program gets the answer share it.
 
     Attributes:
         size: bytes; 0 when nobody holds it any more.
@@ -174,7 +174,7 @@ class CallSizes:
         self._next_alone = False
 
     def memory(self, body: int) -> int:
-        """What an answer takes whose body has so many bytes."""
+        """The bytes of an answer whose body has so many bytes."""
         return self._answer(body) + SMALLEST_RESERVATION
 
     def _answer(self, body: int) -> int:

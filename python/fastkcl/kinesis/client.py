@@ -83,7 +83,7 @@ class StreamOptions(TypedDict, total=False):
         create_stream: make the stream if it is not there.
         create_stream_shards: with so many shards, 1 or more.
         describe_timeout: seconds until the stream has to be ACTIVE.
-        metrics_collector: what is counted; the global collector by default.
+        metrics_collector: for the counts; the global collector by default.
     """
 
     session: Any
@@ -101,7 +101,7 @@ class StreamOptions(TypedDict, total=False):
 
 
 class Failure(Enum):
-    """What kind of failure an exception of a call is."""
+    """The kind of failure that an exception of a call is."""
 
     THROTTLED = "throttled"
     """Too often or too much; later it may work."""
@@ -156,7 +156,7 @@ def error_code(error: BaseException) -> str:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What kind of failure an exception of a call is."""
+    """The kind of failure that an exception of a call is."""
     import aiohttp
     from botocore import exceptions as errors
     from botocore.exceptions import ClientError, HTTPClientError
@@ -287,7 +287,7 @@ class StreamClient:
 
     @property
     def stream_name(self) -> str:
-        """The stream's name, without what else is in an ARN."""
+        """The stream's name, without the rest of an ARN."""
         return self._name
 
     @property
@@ -356,7 +356,7 @@ class StreamClient:
                 )
             )
             client.meta.events.register("before-parse.kinesis.GetRecords", _take_body)
-            client.meta.events.register_last("before-send", _send_in_pieces)  # what a program registers sees bytes
+            client.meta.events.register_last("before-send", _send_in_pieces)  # a program's handlers see bytes
             self._client = client
             try:
                 if self._create_stream:
@@ -391,7 +391,7 @@ class StreamClient:
 
         Raises:
             ConnectionError: the service was away for all attempts; the last failure is its cause.
-            botocore.exceptions.ClientError: what the service says about the request, throttling included.
+            botocore.exceptions.ClientError: the service's error about the request, throttling included.
         """
         failures = 0
         while True:
@@ -419,7 +419,7 @@ class StreamClient:
 
         Raises:
             RuntimeError: the client is not open.
-            Exception: what `failure_of` knows.
+            Exception: those that `failure_of` knows.
         """
         if self._client is None:
             raise RuntimeError(f"the client of {self._name} is not open: use it in `async with`, or open() it first")
@@ -593,16 +593,16 @@ class StreamClient:
 
         Args:
             shard_id: noted in the batch.
-            iterator: where to read, which also says of what shard.
+            iterator: the position to read from, and its shard.
             limit: records, 1 to 10,000.
-            then: what is made of the answer, while it is in the processor's cache: in the thread that has decoded it.
+            then: called with the answer while it is in the processor's cache: in the thread that has decoded it.
             on_outage: see `call`.
             gate: waits until there is room for a body of so many bytes, before it is read. Where the session has its
                 own HTTP client, the body is there already.
 
         Raises:
             DecodeError: the answer cannot be read.
-            Exception: see `call`, or what the gate has raised.
+            Exception: see `call`, or the gate's error.
         """
         from fastkcl.kinesis.bodies import gated
 
@@ -646,7 +646,7 @@ def _has_http_session(session: Any) -> bool:  # noqa: ANN401 - aiobotocore's ses
 
 
 def check_session(session: object) -> None:
-    """Refuse what is no session of aiobotocore.
+    """Refuse an object that is not a session of aiobotocore.
 
     Raises:
         TypeError: it is not a session of aiobotocore.

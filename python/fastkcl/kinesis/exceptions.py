@@ -27,7 +27,7 @@ __all__ = [
 
 
 class ValidationError(ValueError):
-    """An argument that cannot be meant; the message says which, and what would do."""
+    """An argument that cannot be meant; the message names it, and the valid ones."""
 
 
 class ExceededPutLimit(ValueError):  # noqa: N818 - the name that programs catch
@@ -38,7 +38,7 @@ class DeserializeError(ValueError):
     """A record's data that its processor cannot read; none of its items is handed out.
 
     Attributes:
-        kind: "deserialize", what is in an item, or "framing", where one ends.
+        kind: "deserialize", the content of an item, or "framing", its end.
     """
 
     def __init__(self, message: str, kind: Literal["deserialize", "framing"] = "deserialize") -> None:
@@ -55,7 +55,7 @@ class AnotherStream(Exception):  # noqa: N818 - like the others
 
 
 class DataLossError(Exception):
-    """The stream has trimmed a position: records after it are lost. What is left was not delivered either.
+    """The stream has trimmed a position: records after it are lost. The remaining ones were not delivered either.
 
     Attributes:
         shard_id: which shard.
@@ -120,7 +120,7 @@ class CheckpointFlushError(Exception):
     """Positions that could not be written; they stay buffered, and the others are written.
 
     Attributes:
-        errors: shard id and what was raised, for each.
+        errors: shard id and exception, for each.
     """
 
     def __init__(self, errors: Sequence[tuple[str, BaseException]]) -> None:

@@ -67,7 +67,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES = 256 << 20
-"""What an answer may take with its aggregates taken apart, unless something else is asked for."""
+"""The default limit of an answer with its aggregates taken apart."""
 MAX_FAILURES = 10
 MAX_DENIED = 5
 QUEUE_FULL_SECONDS = 30.0
@@ -87,7 +87,7 @@ class TooManyRecordsError(Exception):
 
 
 class Next(Enum):
-    """What comes after a failure."""
+    """The step after a failure."""
 
     AGAIN = "again"
     NEW_ITERATOR = "new iterator"
@@ -98,7 +98,7 @@ class Next(Enum):
 
 
 class Step(NamedTuple):
-    """What comes next, and after how many seconds."""
+    """The next step, and the seconds before it."""
 
     next: Next
     pause: float = 0.0
@@ -113,7 +113,7 @@ class FetchPolicy:
         self._backoff = Backoff()
 
     def failed(self, failure: Failure, *, of_iterator: bool = False) -> Step:
-        """What to do about a failure.
+        """The reaction to a failure.
 
         Args:
             failure: which.
@@ -131,7 +131,7 @@ class FetchPolicy:
         return Step(Next.AGAIN, self._backoff.next())
 
     def looked(self, *, is_listed: bool) -> Step:
-        """What to do about a shard that there is not, now that the list of shards was looked at."""
+        """The reaction to a missing shard, after a look at the list of shards."""
         if is_listed:
             self._absences = 0
             return self.failed(Failure.OTHER)
@@ -164,7 +164,7 @@ class Start:
         if self.place is None:
             where: dict[str, object] = {"ShardIteratorType": self.iterator_type}
             return where if self.timestamp is None else {**where, "Timestamp": self.timestamp}
-        # The record comes again, and shows that it was not trimmed; what was processed of it is left out.
+        # The record comes again, and shows that it was not trimmed; its processed part is left out.
         return {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "StartingSequenceNumber": self.place.sequence_number}
 
 
@@ -196,7 +196,7 @@ class FetchOptions:
 
 
 class _Answer(NamedTuple):
-    """What is kept of an answer.
+    """The kept part of an answer.
 
     Attributes:
         records: as they go to the program.
@@ -224,7 +224,7 @@ class ShardReader:
         options: see there.
         is_ours: whether the shard is still this consumer's.
         is_listed: looks whether the stream still has the shard; raises `AnotherStream` or `StreamDoesNotExist`.
-        metrics: what is counted, with these labels.
+        metrics: for the counts, with these labels.
         labels: stream_name and shard_id.
         budget: the memory that it shares with the other shards; its own by default.
         sizes: of the answers of all shards.
@@ -467,7 +467,7 @@ class ShardReader:
         self._metrics.increment(MetricType.CONSUMER_ERRORS, 1, {**self._labels, "error_type": error_code(error)})
 
     async def _recover(self, error: Exception, *, of_iterator: bool) -> bool:
-        """Do what the table says; whether that was the shard's end."""
+        """Do the step of the table; whether that was the shard's end."""
         failure = failure_of(error)
         self._note(error)
         if failure is Failure.THROTTLED:
@@ -493,7 +493,7 @@ class ShardReader:
         return False
 
     async def _look_at_list(self, step: Step) -> Step:
-        """What to do instead, now that the list of shards was looked at. It shows another stream of the same name."""
+        """The step after a look at the list of shards. It shows another stream of the same name."""
         try:
             is_listed = await self._is_listed()
             return self._policy.looked(is_listed=is_listed) if step.next is Next.LOOK else step
@@ -532,7 +532,7 @@ class ShardReader:
         """Report a position that is gone, unless nothing else is.
 
         Args:
-            first: what comes in the place of the position; None if the shard is gone.
+            first: the record found instead of the position; None if the shard is gone.
         """
         place = self.start.place
         if place is None:

@@ -55,12 +55,12 @@ _LAST_SUB_SEQUENCE_NUMBER = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a store has of a shard.
+    """A store's row of a shard.
 
     Attributes:
         lease: see there.
         position: None where there is none.
-        raw: what `Store.write` compares.
+        raw: the value that `Store.write` compares.
     """
 
     lease: Lease
@@ -75,7 +75,7 @@ class Store(Protocol):
         """The names of all groups."""
 
     def rows(self, group: str, shards: Sequence[Shard]) -> dict[str, Row]:
-        """What there is of a group's shards, by shard."""
+        """The rows of a group, by shard."""
 
     def write(self, group: str, shard: Shard, row: Row | None, position: str) -> bool:
         """Write a position, or `SHARD_END`, and free the shard; False if its row is not as it was read."""
@@ -202,7 +202,7 @@ def plan(
     rows: Mapping[str, Row],
     to: str | datetime,
 ) -> list[Move]:
-    """What to write so that a group goes on there; nothing of shards that are there already.
+    """The rows to write so that a group continues there; none for shards that are there already.
 
     Args:
         kinesis: a boto3 client.

@@ -72,7 +72,7 @@ class MetricType(enum.Enum):
 
 
 class Metric(NamedTuple):
-    """What a metric is.
+    """The description of a metric.
 
     Attributes:
         kind: which call reports it: counters `increment`, gauges `gauge`, histograms `histogram` and `timer`.
@@ -160,7 +160,7 @@ class Timer:
 
     Args:
         callback: gets the metric, the seconds and the labels; `MetricsCollector.histogram` is one.
-        metric: what is timed.
+        metric: to time.
         labels: of the metric.
     """
 

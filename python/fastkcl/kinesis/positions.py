@@ -58,7 +58,7 @@ class Positions:
 
     @property
     def pending(self) -> dict[str, Handed]:
-        """What is to be committed, by shard. A copy: more may come while it is written."""
+        """Positions to commit, by shard. A copy: more may come while it is written."""
         return dict(self._pending)
 
     def committed(self, shard_id: str, handed: Handed) -> None:

@@ -80,7 +80,7 @@ class ReadOptions:
         max_batch_bytes: of an answer with its aggregates taken apart, 1 to 2**31 - 1.
         max_queue_bytes: of all shards together, answers under way included, 1 or more.
         empty_answers: queue empty batches, too.
-        on_data_loss: what to do about a position that the stream has trimmed.
+        on_data_loss: the reaction to a position that the stream has trimmed.
 
     Raises:
         ValidationError: an option out of range.
@@ -101,7 +101,7 @@ class ReadOptions:
     on_data_loss: OnDataLoss = "continue"
 
     def __post_init__(self) -> None:
-        """Refuse what is out of range."""
+        """Refuse values out of range."""
         if self.iterator_type not in get_args(IteratorType):
             raise ValidationError(
                 f"iterator_type must be one of {', '.join(get_args(IteratorType))}, not {self.iterator_type!r}"
@@ -135,7 +135,7 @@ class StreamReader:
         make_queue: the queue of a shard: the same one for all, or one for each.
         on_failure: called when looking for shards has stopped.
         on_reader: called with each shard that is ours from now on.
-        metrics: what is counted.
+        metrics: for the counts.
 
     Attributes:
         topology: the shards that there are.
@@ -186,7 +186,7 @@ class StreamReader:
 
     @property
     def failure(self) -> Exception | None:
-        """What has stopped one of the tasks, until it is resumed."""
+        """The error that stopped one of the tasks, until it is resumed."""
         return next(iter(self._failures.values()), None)
 
     def start(self) -> None:
@@ -198,7 +198,7 @@ class StreamReader:
         if None not in self._tasks:
             self._bind()
             self._share.join()
-            if self._options.iterator_type == "LATEST":  # an earlier list does not say what there is to be passed
+            if self._options.iterator_type == "LATEST":  # an earlier list does not show the shards to pass
                 self._list_is_old = True
                 self.topology.start_over()
             self._run(None, self._look_for_shards())
@@ -224,7 +224,7 @@ class StreamReader:
         await self._share.close()
 
     def resume(self, failed: Failed) -> None:
-        """Let go on what has stopped; nothing happens to what has not."""
+        """Resume stopped tasks; nothing happens to the others."""
         reader = failed.reader
         if not (reader in self._tasks and self._tasks[reader].done()):
             return
@@ -302,7 +302,7 @@ class StreamReader:
         return self.topology.has(shard_id)
 
     async def _take_shards(self) -> None:
-        """Allocate what may be read; again where that has finished shards, as their children may follow."""
+        """Allocate shards that may be read; again if that has finished shards, as their children may follow."""
         finished = True
         while finished:
             finished = False
@@ -516,7 +516,7 @@ class StreamReader:
         if task is not None:
             task.cancel()
 
-    # What is asked.
+    # Questions.
 
     @property
     def is_ready(self) -> bool:

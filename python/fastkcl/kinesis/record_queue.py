@@ -50,13 +50,13 @@ class ShardEnded(NamedTuple):
 
 
 class ShardLost(NamedTuple):
-    """The shard is another consumer's; what of it was queued before is that one's, too."""
+    """The shard is another consumer's, and so are its queued records."""
 
     reader: ShardReader
 
 
 class Failed(NamedTuple):
-    """What the program is to know of: reading a shard has stopped; or, without one, looking for shards, or writing."""
+    """An error for the program: reading a shard has stopped; or, without one, looking for shards, or writing."""
 
     reader: ShardReader | None
     error: Exception

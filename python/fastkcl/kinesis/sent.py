@@ -48,7 +48,7 @@ class Sent:
         """Wait until it is in the stream.
 
         Raises:
-            Exception: what keeps the producer from putting it; see `Producer.flush`.
+            Exception: the error that keeps the producer from putting it; see `Producer.flush`.
         """
         if self.result is None:
             yield from self._producer.wait_for(self).__await__()

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class ShardHost:
-    """What a processor's contract needs of a shard; see `fastkcl.processing.host.Host`.
+    """A shard's part of a processor's contract; see `fastkcl.processing.host.Host`.
 
     Args:
         reader: of the shard.
@@ -66,7 +66,7 @@ class ShardHost:
         """Return always: lease_lost follows where the shard is lost."""
 
     def not_allowed(self, what: str) -> NoReturn:
-        """Refuse what the processor does.
+        """Refuse a call of the processor.
 
         Raises:
             LocalProtocolError: always.
@@ -85,10 +85,10 @@ class ShardHost:
         return not self._stopping.wait(doubled(seconds, attempt, threading.TIMEOUT_MAX))
 
     def checkpoint(self, sequence_number: str | None, sub_sequence_number: int | None) -> str | None:
-        """Write a position, or, without one, the end of what was delivered.
+        """Write a position, or, without one, the end of the delivered records.
 
         Returns:
-            KCL's name of what is wrong, None on success.
+            KCL's name of the error, None on success.
         """
         if self._reader.lost:
             return "ShutdownException"

@@ -23,7 +23,7 @@ class Share:
 
     Args:
         checkpointer: perhaps others' as well.
-        stream_name: what it is used for.
+        stream_name: of its positions.
     """
 
     _all: ClassVar[dict[int, list[Share]]] = {}  # by the id of a checkpointer, which they keep alive

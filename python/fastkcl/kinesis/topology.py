@@ -49,7 +49,7 @@ class Shard:
 
     @property
     def starting_sequence_number(self) -> str | None:
-        """What its records' numbers are not below; None if that is not known."""
+        """The lower bound of its records' numbers; None if that is not known."""
         return self.sequence_range.get("StartingSequenceNumber")
 
     def begins_like(self, other: Shard) -> bool:
@@ -59,7 +59,7 @@ class Shard:
 
     @property
     def range(self) -> ShardRange:
-        """What a `ShardMap` needs of it."""
+        """Its part for a `ShardMap`."""
         return ShardRange(self.shard_id, *self.hash_range, not self.is_closed)
 
     @classmethod
@@ -78,7 +78,7 @@ class Shard:
 
     @classmethod
     def from_child(cls, child: ChildShard) -> Shard:
-        """From what GetRecords says at the end of a parent."""
+        """From the answer of GetRecords at the end of a parent."""
         return cls(shard_id=child.shard_id, parents=child.parent_shards, hash_range=child.hash_range)
 
 
@@ -107,7 +107,7 @@ class Topology:
         self._followed: set[str] = set()  # read from a position or from the first record on
         self._expired: set[str] = set()  # parents that are not listed any more
 
-    # What is told.
+    # Input.
 
     def listed(self, shards: Iterable[Shard]) -> None:
         """All shards of the stream, of all pages.
@@ -126,7 +126,7 @@ class Topology:
                 )
         if self._at_first is None:
             self._at_first = frozenset(listed)
-        # A list can be older than what GetRecords has said.
+        # A list can be older than an answer of GetRecords.
         self._from_parents -= listed.keys()
         for shard_id in self._from_parents:
             listed[shard_id] = self._shards[shard_id]
@@ -142,7 +142,7 @@ class Topology:
         self._at_first = None
 
     def add_children(self, children: Iterable[Shard]) -> None:
-        """What GetRecords says at the end of a shard; a list may not have them yet."""
+        """Children named by GetRecords at the end of a shard; a list may not have them yet."""
         for child in children:
             if child.shard_id not in self._shards:
                 self._shards[child.shard_id] = child
@@ -181,7 +181,7 @@ class Topology:
             return Origin.NOWHERE
         return Origin.ITERATOR_TYPE
 
-    # What is asked.
+    # Questions.
 
     def has(self, shard_id: str) -> bool:
         """Whether the stream has it: it is listed, or a parent's end has named it and no list is newer."""

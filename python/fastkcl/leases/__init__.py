@@ -12,7 +12,7 @@
     guard ── a thread that renews leases while the event loop is busy
 
 A member that dies, hangs or is suspended loses its leases when they have stood still for the failover time; one that
-joins steals its share; one that leaves frees what it has. There is no leader, and no list of members: every
+joins steals its share; one that leaves frees its leases. There is no leader, and no list of members: every
 owner of a living lease is a member.
 
 Rules: no I/O, except in `guard`, and no clock: each call is given the time, on a monotonic clock of this process. Times

@@ -40,7 +40,7 @@ def choose(
     max_to_steal: int | None,
     chance: Random,
 ) -> tuple[list[str], list[str]]:
-    """Choose what to take.
+    """Choose the leases to take.
 
     Args:
         me: this member.

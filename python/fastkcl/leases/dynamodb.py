@@ -22,7 +22,7 @@ CLOCKS_DIFFER = 600.0
 
 
 def lease(item: Mapping[str, Mapping[str, Any]], now: float, failover: float) -> Lease:
-    """What an item says.
+    """An item's content.
 
     Args:
         item: with the wire's values.

@@ -34,7 +34,7 @@ __all__ = ["Keeper", "Renew", "Rules", "Take", "Why"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What all members of a group have to agree about, and what each may choose.
+    """Options that all members of a group have in common, and options of each.
 
     Attributes:
         failover: seconds without a renewal after which a lease is free. The same for all members.
@@ -56,7 +56,7 @@ class Rules:
     max_to_steal: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what loses every lease."""
+        """Refuse options that lose every lease."""
         if not 0 < self.renew_every < self.failover:
             raise ValueError(f"renew_every must be above 0 and below failover, {self.failover} s: {self.renew_every} s")
 
@@ -127,13 +127,13 @@ class Keeper:
         self._held: dict[str, _Held] = {}
         self._looked = -1.0  # when the last look began
 
-    # What is told.
+    # Input.
 
     def looked(self, leases: Iterable[Lease], *, began: float, ended: float) -> list[str]:
         """All rows, as they were seen.
 
         Args:
-            leases: each row once. What was there before, and is not now, is forgotten.
+            leases: each row once. Rows that are gone are forgotten.
             began: when they were asked for.
             ended: when they were there.
 
@@ -184,7 +184,7 @@ class Keeper:
         """A lease is not ours any more: given back, refused, or seen to be another's."""
         self._held.pop(key, None)
 
-    # What is asked.
+    # Questions.
 
     def holds(self, key: str, now: float) -> bool:
         """Whether the lease is ours, and nobody can have found that it ran out."""
@@ -202,7 +202,7 @@ class Keeper:
         return frozenset(key for key, seen in self._seen.items() if seen.lease.finished)
 
     def renewals(self, now: float, *, late: bool = False) -> list[Renew]:
-        """What is due.
+        """The due renewals.
 
         Args:
             now: the time.
@@ -213,7 +213,7 @@ class Keeper:
         return [Renew(key) for key, held in list(self._held.items()) if age <= now - held.asked < rules.failover]
 
     def takes(self, wanted: Collection[str], now: float, *, restartable: bool = True) -> list[Take]:
-        """What to take now, by what was seen last.
+        """The leases to take now, by the last look.
 
         Args:
             wanted: all leases that this member could serve, with or without a row, ours and others' included.

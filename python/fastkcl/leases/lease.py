@@ -10,7 +10,7 @@ __all__ = ["Lease"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """What a row says.
+    """A row's content.
 
     Attributes:
         key: the shard.

@@ -37,7 +37,7 @@ class Access:
         self._names = frozenset(_bare(name) if name.count(":") > 1 else _name_in(name) for name in names)
 
     def refusal(self, path: str, headers: Mapping[str, str]) -> str | None:
-        """Why a request is refused, and what to do about it; None if it is not.
+        """Why a request is refused, with advice; None if it is not.
 
         Args:
             path: of its target, decoded.

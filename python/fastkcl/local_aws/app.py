@@ -260,7 +260,7 @@ def _operation_of(request: HttpRequest) -> str:
 
 
 def _ok(body: Body, value: dict[str, Any]) -> HttpResponse:
-    # What has no members has no body.
+    # An answer without members has no body.
     return HttpResponse(200, _headers(body), body.encode(value) if value else b"")
 
 

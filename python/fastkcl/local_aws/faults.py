@@ -26,7 +26,7 @@ class FaultError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is to happen to calls of an operation.
+    """The effect on calls of an operation.
 
     Attributes:
         op: the operation, of any service, e.g. ``GetRecords`` or ``UpdateItem``.
@@ -47,7 +47,7 @@ class Fault:
     delay: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what could never happen.
+        """Refuse a fault that could never happen.
 
         Raises:
             FaultError: the fault cannot be.
@@ -123,7 +123,7 @@ class Faults:
         self._armed = [_Armed(fault) for fault in faults]
 
     def meet(self, op: str, body: bytes) -> Fault | None:
-        """Count a call, and say what is to happen to it."""
+        """Count a call, and return the fault that it meets."""
         self._calls[op] += 1
         return next((armed.fault for armed in self._armed if armed.meets(op, body)), None)
 

@@ -33,7 +33,7 @@ class Journal:
 
     Args:
         path: made if it is not there.
-        options: what the state depends on beside the requests.
+        options: the state depends on them beside the requests.
 
     Raises:
         JournalError: another process has it, or it is not such a file, or was written with other options.
@@ -71,7 +71,7 @@ class Journal:
                 )
 
     def _next(self) -> object:
-        """The next item, None at the end, or at the beginning of what is not whole."""
+        """The next item, None at the end, or at an item that is not whole."""
         start = self._file.tell()
         try:
             return cbor2.load(self._file)
@@ -80,7 +80,7 @@ class Journal:
             return None
 
     def entries(self) -> Iterator[list[Any]]:
-        """What is in it, from the beginning; what was not written whole is cut off at the end."""
+        """Its items, from the beginning; an item that was not written whole is cut off at the end."""
         while isinstance(entry := self._next(), list):
             yield entry
         self._file.truncate()

@@ -257,7 +257,7 @@ class Kinesis(Streams):
         return Subscription(stream.name, consumer.arn, shard.shard_id, number, max(after, shard.starting_sequence))
 
     def next_event(self, subscription: Subscription, now: float) -> Answer:
-        """What has come since the event before: perhaps no records, and at the shard's end its children.
+        """The records since the event before: perhaps no records, and at the shard's end its children.
 
         Raises:
             ServiceError: the subscription has ended, as there is a newer one, or the consumer or the shard is gone.

@@ -68,7 +68,7 @@ class Listener(socket.socket):
         return accepted
 
     def _check_descriptors(self) -> None:
-        """Raise what the system would, a few descriptors earlier."""
+        """Raise the system's error, a few descriptors earlier."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         free = os.dup(self.fileno())  # the lowest one
         os.close(free)

@@ -23,7 +23,7 @@ __all__ = ["LocalAws", "LocalAwsError"]
 
 
 class LocalAwsError(Exception):
-    """The server does not start or answer, or refuses what it was asked for; the message says why."""
+    """The server does not start or answer, or refuses a request; the message has the reason."""
 
 
 _making_a_client = threading.Lock()
@@ -169,7 +169,7 @@ class LocalAws:
             raise LocalAwsError("it does not run: use it in a with statement, or start it")
         return self._process
 
-    # What others need to use it.
+    # Addresses and credentials for users.
 
     @property
     def url(self) -> str:

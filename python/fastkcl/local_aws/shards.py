@@ -140,7 +140,7 @@ class Shard:
         return record
 
     def trim(self, horizon_millis: int) -> None:
-        """Forget what is older."""
+        """Forget older entries."""
         if self.records and self.records[0].arrival_millis < horizon_millis:
             del self.records[: bisect_left(self.records, horizon_millis, key=_by_arrival)]
 
@@ -215,7 +215,7 @@ class Stream:
         self._change = now + seconds, then
 
     def settle(self, now: float) -> None:
-        """Do what has become due, and forget what has become too old."""
+        """Do the due changes, and forget records that are too old."""
         if self._change is not None and now >= self._change[0]:
             due, then = self._change
             self._change = None
@@ -228,7 +228,7 @@ class Stream:
                 del self.shards[shard.shard_id]
 
     def require_active(self) -> None:
-        """Refuse what only an ACTIVE stream takes.
+        """Refuse calls that only an ACTIVE stream takes.
 
         Raises:
             ServiceError: it is not.
@@ -267,7 +267,7 @@ class Stream:
         return [child for child in self.shards.values() if shard.shard_id in child.parents]
 
     def divide(self, count: int, now: float) -> None:
-        """Open `count` shards of equal width: what a new stream has."""
+        """Open `count` shards of equal width, as a new stream has them."""
         for low, high in _ranges(count):
             self._open_shard(low, high, (), now)
 

@@ -46,7 +46,7 @@ class ShardThroughput:
         return True
 
     def gave(self, size: int, now: float) -> None:
-        """Count what a read gave."""
+        """Count the bytes of a read."""
         self._reads_from = max(self._reads_from, now - 1) + size / _BYTES_OUT
 
 

@@ -29,14 +29,14 @@ class ProtocolError(Exception):
 
 
 class LocalProtocolError(ProtocolError):
-    """This side did what the state does not allow, e.g. a checkpoint outside a request.
+    """This side made a call that the state does not allow, e.g. a checkpoint outside a request.
 
-    Kind ``not_allowed``; ``descriptors_closed`` where the program has closed what is not its own.
+    Kind ``not_allowed``; ``descriptors_closed`` where the program has closed descriptors that are not its own.
     """
 
 
 class RemoteProtocolError(ProtocolError):
-    """The daemon sent what the state or the format does not allow, or has gone."""
+    """The daemon sent a message that the state or the format does not allow, or has gone."""
 
 
 class ConfigurationError(Exception):
@@ -51,7 +51,7 @@ _MEANINGS: dict[str, tuple[bool, str]] = {
     "ThrottlingException": (True, "the lease table is throttled; try again after a pause"),
     "KinesisClientLibDependencyException": (True, "trouble with DynamoDB or Kinesis; try again after a pause"),
     "KinesisClientLibIOException": (True, "internal trouble of the daemon; try again after a pause"),
-    # KCL 3 wraps what it has no exception for, such as a connection that is refused: AWSExceptionManager.
+    # KCL 3 wraps errors that it has no exception for, such as a connection that is refused: AWSExceptionManager.
     "RuntimeException": (True, "the lease table is most likely out of reach; try again after a pause"),
     "ShutdownException": (False, "the lease is held by another worker now; stop working on this shard"),
     "InvalidStateException": (False, "the lease table is missing, or no checkpoint is possible at this point"),

@@ -144,7 +144,7 @@ class FailurePolicy:
         context: ShardContext,
         batch: RecordBatch | None,
     ) -> tuple[str, str] | None:
-        """Call the method, again as often as chosen; returns what failed and the traceback, None if it succeeded."""
+        """Call the method, again as often as chosen; returns the failure and the traceback, None if it succeeded."""
         retries = 0 if name == "initialize" else self._retries
         attempt = 0
         while True:
@@ -187,7 +187,7 @@ class FailurePolicy:
         batch: RecordBatch | None,
         unwritten: Sequence[RecordBatch] | None = None,
     ) -> None:
-        """Do what was chosen for a call that failed for good. On return its request can be answered.
+        """Apply the chosen reaction to a call that failed for good. On return its request can be answered.
 
         Args:
             what: as `failed` says it.
@@ -231,7 +231,7 @@ class FailurePolicy:
         """Stop where user code has waited for a person.
 
         Args:
-            error: what it raised, maybe in the place of what the waiting has raised.
+            error: its exception, maybe raised instead of the exception of the waiting.
             what: as `failed` says it.
 
         Raises:
@@ -275,7 +275,7 @@ _cause, _context = (vars(BaseException)[name].__get__ for name in ("__cause__", 
 
 
 def _with_its_causes(error: BaseException) -> list[BaseException]:
-    """An exception, what it was raised from or in the place of, and the members of a group."""
+    """An exception, its causes and contexts, and the members of a group."""
     found: dict[int, BaseException] = {}
     left: list[BaseException | None] = [error]
     while left:

@@ -60,7 +60,7 @@ class FunctionProcessor(BatchProcessor):
     """A function of a batch as a processor. Calling it calls the function.
 
     Args:
-        function: called with each batch that has records. Its work is done when it returns: what it returns is dropped,
+        function: called with each batch that has records. Its work is done when it returns: its result is dropped,
             and a coroutine, a generator or another awaitable is a failure.
         checkpoint_interval: least seconds between two checkpoints; 0 for one after every batch.
 
@@ -88,7 +88,7 @@ class FunctionProcessor(BatchProcessor):
         return self.__wrapped__(batch)
 
     def initialize(self, context: ShardContext) -> None:
-        """Remember the shard for what is logged."""
+        """Remember the shard for the log."""
         self._shard = context.shard_id
 
     def process_batch(self, batch: RecordBatch, checkpointer: Checkpointer) -> None:
@@ -104,7 +104,7 @@ class FunctionProcessor(BatchProcessor):
             self._checkpoint(checkpointer, retries=0)
 
     def lease_lost(self) -> None:
-        """Log what was left to the new owner of the lease."""
+        """Log the number of records that are left to the new owner of the lease."""
         if self._left_records > 0:
             logger().warning(
                 "%s: %d records that came after the lease had moved were left to its new owner",
@@ -117,7 +117,7 @@ class FunctionProcessor(BatchProcessor):
         checkpointer.checkpoint(retries=_SHARD_END_RETRIES)
 
     def shutdown_requested(self, checkpointer: Checkpointer) -> None:
-        """Checkpoint what has been processed, if anything is new."""
+        """Checkpoint the processed records, if any are new."""
         if self._uncheckpointed and not self._lease_gone:
             self._checkpoint(checkpointer, retries=_SHUTDOWN_RETRIES)
 

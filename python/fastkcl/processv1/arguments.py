@@ -24,7 +24,7 @@ _SPACE = " \t\n\v\f\r"
 
 
 class Parameters(Frozen):
-    """What the core says of itself and of this stitch.
+    """The core's description of itself and of this stitch.
 
     Attributes:
         core_id: the core's node.
@@ -94,7 +94,7 @@ class Arguments(Frozen):
 
     Attributes:
         core: the core's names and values, in their order.
-        custom: what follows the separator.
+        custom: those after the separator.
     """
 
     __slots__ = ("core", "custom")
@@ -124,7 +124,7 @@ class Arguments(Frozen):
 
     @property
     def parameters(self) -> Parameters:
-        """What the core's part says."""
+        """The values of the core's part."""
         return Parameters(self.core)
 
     def to_argv(self) -> list[str]:

@@ -78,7 +78,7 @@ class Row(Frozen):
     """One row of the table.
 
     Attributes:
-        default: what is done, and the state after it.
+        default: the action, and the state after it.
         shown: the same where the user wants to see messages of this kind.
     """
 
@@ -108,7 +108,7 @@ _KINDS: dict[str | None, Kind] = {HEARTBEAT: "heartbeat", EXIT: "exit"}
 
 
 class Connection:
-    """One stitch's talk with its core. Give it what arrives, and do what its events say, in their order.
+    """One stitch's talk with its core. Give it the input, and act on its events, in their order.
 
     Args:
         receive_heartbeats: heartbeats go to the user, who has to answer them.
@@ -145,7 +145,7 @@ class Connection:
 
     @property
     def exit_code(self) -> int | None:
-        """What the process shall end with; None as long as it shall not."""
+        """The exit code that the process shall end with; None as long as it shall not."""
         return self._exit_code if self._state in ("STOPPING", "EXITED") else None
 
     def start(self) -> None:
@@ -208,7 +208,7 @@ class Connection:
         return message.to_frame()
 
     def not_allowed(self, what: str) -> NoReturn:
-        """Refuse what our own side may not do here.
+        """Refuse a call that the state does not allow.
 
         Raises:
             LocalProtocolError: always.

@@ -23,7 +23,7 @@ class CoreLogHandler(logging.Handler):
         self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record. As of any handler, what goes wrong is reported and not raised."""
+        """Write a record. As of any handler, errors are reported and not raised."""
         try:
             self._stitch.log(*self.format(record).splitlines())
         except Exception:

@@ -41,7 +41,7 @@ def run(
             log.
         argv: the command line without the program; None for this program's.
         max_frame_bytes: bound of one frame.
-        drop_stderr: drop what does not fit into a full pipe of standard error, instead of waiting; see `Stitch`.
+        drop_stderr: drop output that does not fit into a full pipe of standard error, instead of waiting; see `Stitch`.
         shutdown_grace: seconds that the core may take to say ``_exit`` after a first SIGTERM, SIGINT or SIGHUP.
 
     Raises:

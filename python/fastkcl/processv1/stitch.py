@@ -55,7 +55,7 @@ _LARGEST_ID = 2**63 - 1
 
 
 class Stitch:
-    """A worker of a CrossStitch core on standard input and output; for one thread, but for what writes.
+    """A worker of a CrossStitch core on standard input and output; for one thread, except the writing methods.
 
     From here on fd 1 is standard error for everybody else, and fd 0 is at its end. A context manager: leaving it after
     ``_exit`` was shown ends the program with the code that the core has asked for.
@@ -66,8 +66,8 @@ class Stitch:
         receive_exit: show ``_exit``; the program has 10 s to end, by leaving the context or asking for another message.
         receive_errors: show frames that cannot be read, channel ``_error``; they are logged in any case.
         max_frame_bytes: bound of one frame.
-        drop_stderr: what does not fit into a full pipe of standard error is dropped and counted, and the program goes
-            on; otherwise it waits for a core that may never read it. See `fastkcl.stdio.lossy`.
+        drop_stderr: output that does not fit into a full pipe of standard error is dropped and counted, and the program
+            goes on; otherwise it waits for a core that may never read it. See `fastkcl.stdio.lossy`.
         descriptors: where to read and write; None to take standard input and output.
 
     Raises:
@@ -122,7 +122,7 @@ class Stitch:
 
     @property
     def parameters(self) -> Parameters:
-        """What the core says of itself and of this stitch."""
+        """The core's description of itself and of this stitch."""
         return self._parameters
 
     @property
@@ -229,7 +229,7 @@ class Stitch:
         Args:
             max_messages: the most to take, at least 1.
             timeout: seconds to wait for the first.
-            data: what the messages' data is.
+            data: the encoding of the messages' data.
 
         Returns:
             The batch, perhaps of no rows; a message of the protocol's own channels, if it was asked for, by itself;
@@ -357,7 +357,7 @@ class Stitch:
             self._check()
 
     def _check(self) -> None:
-        """Refuse what comes too late; the caller has the lock."""
+        """Refuse a call that comes too late; the caller has the lock."""
         if self._closed:
             self._connection.not_allowed("anything after close()")
         if self._exit_code is not None:
@@ -437,7 +437,7 @@ class Stitch:
             reports.line(f"descriptors_closed: {LOST}")
 
     def _handle_events(self) -> None:
-        """Do what the connection says."""
+        """Act on the connection's events."""
         while True:
             with self._changed:
                 event = self._connection.next_event()

@@ -43,7 +43,7 @@ class ChildLine:
     Attributes:
         verdict: accept (a message), skip (the daemon waits on), or fatal (the daemon ends).
         message: for accept, all fields of the daemon's class for this action, absent ones as None.
-        why: for skip and fatal, what is wrong with the line; empty for a blank line.
+        why: for skip and fatal, the fault of the line; empty for a blank line.
     """
 
     verdict: Verdict

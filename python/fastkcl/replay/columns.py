@@ -60,7 +60,7 @@ class StoredRecords:
 
     Args:
         columns: their values; sub-sequence numbers included, which legacy lines do not show.
-        describe: what the records are called in an error.
+        describe: the name of the records in an error.
 
     Raises:
         ValueError: a sequence number is not decimal, a sub-sequence number beyond 64 bits, or a place is not above
@@ -218,7 +218,7 @@ class RepeatedRecords:
 
 
 class PickedRecords:
-    """Records of other shards under sequence numbers of a new shard: what a split or a merge leaves to its children.
+    """Records of other shards under sequence numbers of a new shard, as a split or a merge leaves them to its children.
 
     Neighbours of one sequence number have one again, and sub-sequence numbers from 0.
 

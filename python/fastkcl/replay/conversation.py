@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 RequestName: TypeAlias = Literal["initialize", "processRecords", "leaseLost", "shardEnded", "shutdownRequested"]
-"""What the daemon can ask for, by its modern name. KCL 1.x writes the two ends as ``shutdown`` with a reason."""
+"""The requests of the daemon, by their modern names. KCL 1.x writes the two ends as ``shutdown`` with a reason."""
 
 _SHUTDOWN_REASONS = {"leaseLost": "ZOMBIE", "shardEnded": "TERMINATE"}
 
@@ -58,7 +58,7 @@ class Lease:
 
     Attributes:
         shard_id: the shard.
-        checkpoint: what is stored.
+        checkpoint: the stored one.
         writes: how often it was written.
     """
 
@@ -77,7 +77,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRequest:
-    """A checkpoint that a child asks for; both None: at the end of what it was given."""
+    """A checkpoint that a child asks for; both None: at the end of its delivered records."""
 
     sequence_number: str | None
     sub_sequence_number: int | None
@@ -103,9 +103,9 @@ class CheckpointAnswer:
 
     Attributes:
         line: the reply, LF at the end.
-        request: what was asked.
+        request: of the child.
         error: the error's name in the reply, None on success.
-        wrong: what was wrong with asking, None if nothing was; errors of the lease table are not the child's.
+        wrong: the child's error in asking, None if there is none; errors of the lease table are not the child's.
         commit: to be called when the reply is written; it stores the checkpoint. A daemon that dies before is
             free to have stored it or not; this one has not.
     """
@@ -123,7 +123,7 @@ class Skipped:
 
     Attributes:
         line: the line.
-        why: what is wrong with it; empty for a blank line.
+        why: its fault; empty for a blank line.
         message: the action, if it is a message all the same.
     """
 
@@ -150,7 +150,7 @@ def _encode(message: dict[str, object]) -> bytes:
 
 
 class Conversation:
-    """What the daemon knows about one child of a shard.
+    """The daemon's knowledge about one child of a shard.
 
     Args:
         lease: of the shard, shared with the children before and after.
@@ -219,7 +219,7 @@ class Conversation:
 
     @property
     def awaited_status(self) -> str | None:
-        """What `responseFor` of the status has to say; None between requests."""
+        """The expected `responseFor` of the status; None between requests."""
         if self.open in _SHUTDOWN_REASONS and not self._has.named_ends:
             return "shutdown"
         return self.open
@@ -227,7 +227,7 @@ class Conversation:
     # Answers.
 
     def receive(self, line: bytes) -> Outcome:
-        """What the daemon does with a line of the child's standard output (without its end)."""
+        """The daemon's reaction to a line of the child's standard output (without its end)."""
         read = read_child_line(line, self.dialect)
         if read.verdict == "skip":
             return Skipped(line, read.why)

@@ -29,12 +29,12 @@ _ERROR_NAME = re.compile(r"[A-Za-z_$][\w$.]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class FaultKind:
-    """What is known about a fault.
+    """The description of a fault.
 
     Attributes:
         name: as on the command line.
-        counts: what WHEN counts.
-        help: what it does, for people.
+        counts: the events that WHEN counts.
+        help: its effect, for people.
         default: the value where none is given; None if it takes no value.
         choices: the values it takes; empty if it is free or a number.
         number: whether the value is a number of seconds.
@@ -218,7 +218,7 @@ def parse_fault(text: str) -> Fault:
     """Read a fault as it stands on the command line, e.g. ``kill@3`` or ``checkpoint-error@2-4=ThrottlingException``.
 
     Raises:
-        ValueError: it is none; the message says what is expected.
+        ValueError: it is none; the message has the expected form.
     """
     match = _SYNTAX.fullmatch(text)
     if match is None:

@@ -36,7 +36,7 @@ from fastkcl.replay.sources import Ask, Deliver, Step
 __all__ = ["ShardPlayer"]
 
 JVM_WRITE_SIZE = 8192
-"""What the daemon's BufferedWriter hands to the pipe at once."""
+"""The bytes that the daemon's BufferedWriter hands to the pipe at once."""
 
 ENVIRONMENT_SHARD = "FASTKCL_REPLAY_SHARD"
 ENVIRONMENT_ATTEMPT = "FASTKCL_REPLAY_ATTEMPT"
@@ -247,7 +247,7 @@ class ShardPlayer:
         return Session(child, conversation, self.report, self._options, self._hub, self, name)
 
     def _redeliver(self, session: Session) -> None:
-        """What was delivered above the checkpoint, in batches of another size."""
+        """The delivered records above the checkpoint, in batches of another size."""
         usual = self.plan.batch_records
         size = usual * 2 // 3 if usual > 2 else usual + 1
         first = first_after(self.plan.records, self.lease.checkpoint)
@@ -289,7 +289,7 @@ class ShardPlayer:
             due = self._started_at + step.start / self._options.rate
             self._hub.sleep(due - time.monotonic())
 
-    # Deliveries, and what goes wrong with them.
+    # Deliveries, and their faults.
 
     def _faults_now(self) -> dict[str, Fault]:
         return {
@@ -416,7 +416,7 @@ class ShardPlayer:
         self._zombies.append((thread, report))
         return SessionOver(again=True, keep=True)
 
-    # Checkpoints, and what goes wrong with them.
+    # Checkpoints, and their faults.
 
     def _hit_checkpoint(self, name: str, ordinal: int) -> Fault | None:
         for fault in self._options.faults:

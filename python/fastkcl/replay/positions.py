@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
     @property
     def order(self) -> tuple[float, int]:
-        """What the daemon compares: the sequence number as an integer, then the sub-sequence number.
+        """The daemon's order: the sequence number as an integer, then the sub-sequence number.
 
         Raises:
             ValueError: the sequence number is neither decimal digits nor a sentinel.

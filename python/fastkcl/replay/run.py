@@ -35,12 +35,12 @@ def replay(
 
     Args:
         command: program and arguments of a child; no shell.
-        source: what the shards hold.
+        source: of the shards' records.
         options: how it is played.
         progress: called from the shards' threads, so it has to be quick and safe for that.
 
     Returns:
-        What came of it. Problems of the children are in it, not raised.
+        The results. Problems of the children are in it, not raised.
 
     Raises:
         SourceError: the source cannot be used.

@@ -50,7 +50,7 @@ _TURN: Final = 0.25  # seconds that the caller's thread waits at once
 
 
 class Batch(Protocol):
-    """What the buffer asks of a batch; `fastkcl.RecordBatch` has it."""
+    """The buffer's interface to a batch; `fastkcl.RecordBatch` has it."""
 
     @property
     def num_rows(self) -> int:
@@ -81,7 +81,7 @@ Returns whether that is done; False asks to be called again at the next opportun
 
 
 class Order(Protocol[B_contra, P_co]):
-    """What a protocol says about the places of its rows."""
+    """A protocol's rules for the positions of its rows."""
 
     def position(self, batch: B_contra, row: int) -> P_co | None:
         """Position of a row, None if the protocol has none.
@@ -134,12 +134,12 @@ class _Count:
 
 
 class BatchBuffer(Generic[B, P]):
-    """Collects batches, writes them as runs in its own thread, commits what is durable. For one caller's thread.
+    """Collects batches, writes them as runs in its own thread, commits the durable position. For one caller's thread.
 
     Args:
         write: writes one run, in the writer's thread; the run is durable when it returns, and not when it raises.
         order: positions and groups of the protocol's rows.
-        max_bytes: what is collected becomes due when holding it keeps this many bytes allocated,
+        max_bytes: collected rows become due when holding them keeps this many bytes allocated,
         max_records: or when it is this many rows,
         max_age: or when the first of it has waited for this many seconds.
         max_run_bytes: cut runs so that none is larger; a single row or group may be.
@@ -148,7 +148,7 @@ class BatchBuffer(Generic[B, P]):
         commit_interval: seconds, at least, between two commits.
         fit: how many rows from the start of these batches may become one run, where that is not a question of
             `max_run_bytes` alone; at least one, and the same whenever it is asked. In the writer's thread, before
-            `write`, which raises what it raises.
+            `write`, which raises its errors.
         clock: monotonic seconds.
 
     Raises:
@@ -193,11 +193,11 @@ class BatchBuffer(Generic[B, P]):
         self._held: list[B] = []  # everything not written, the run that is being written included
         self._held_bytes = 0
         self._due: list[int] = []  # rows of each piece that has become due, from the start of _held on
-        self._collected = _Count()  # what is held and not due
+        self._collected = _Count()  # rows that are held and not due
         self._since: float | None = None  # when the first batch came that has not been due yet
         self._at_end = False
         self._failures = 0  # of writes, since the last one that succeeded
-        self._stalled = False  # a write has failed, and the writer waits for what the caller makes of it
+        self._stalled = False  # a write has failed, and the writer waits for the caller's decision
         self._failure: BaseException | None = None  # ... which has not been raised yet
         self._durable: P | None = None
         self._durable_runs = 0
@@ -221,7 +221,7 @@ class BatchBuffer(Generic[B, P]):
 
     @property
     def busy(self) -> bool:
-        """Whether the writer has something to do, or waits for what becomes of a failure."""
+        """Whether the writer has something to do, or waits for the decision on a failure."""
         return bool(self._due)
 
     @property
@@ -240,7 +240,7 @@ class BatchBuffer(Generic[B, P]):
         An empty batch is a tick: it only gives the chance to raise and to commit.
 
         Raises:
-            BaseException: what `write` raised, for rows that were added before, or what `commit` raised. The batch is
+            BaseException: the error of `write`, for rows that were added before, or of `commit`. The batch is
                 not adopted; see rules 1 and 3.
             ValueError: the position of its first or last row can't be read.
             RuntimeError: the buffer is closed, or this is a forked child.
@@ -274,7 +274,7 @@ class BatchBuffer(Generic[B, P]):
             False if that was not enough; the writer goes on.
 
         Raises:
-            BaseException: what `write` raised; the rows not written stay held.
+            BaseException: the error of `write`; the rows not written stay held.
             RuntimeError: this is a forked child.
         """
         self._check_process()
@@ -296,10 +296,10 @@ class BatchBuffer(Generic[B, P]):
 
         The position after them counts as durable and is committed when it is time. Nothing is let go if only a commit
         has failed; the batch is adopted then. Of a batch that was refused for its positions nothing was tried: it goes
-        alone, and what is held stays.
+        alone, and held rows stay.
 
         Args:
-            batch: what `add` failed on; None after `flush`.
+            batch: the one that `add` failed on; None after `flush`.
             at_end: as for `flush`: otherwise the last group stays held, as it may go on (rule 5).
 
         Returns:
@@ -323,14 +323,14 @@ class BatchBuffer(Generic[B, P]):
             self._failures = 0
             self._stalled = False
             if given:
-                # What cannot be read is not committed; a later position stands for it as well.
+                # A position that cannot be read is not committed; a later one stands for it as well.
                 with suppress(ValueError):
                     self._durable = self._order.position(given[-1], given[-1].num_rows - 1)
                     self._durable_runs += 1
             return given
 
     def commit(self, commit: Commit[P]) -> None:
-        """Commit now what is durable and not committed yet, whatever the interval says."""
+        """Commit the durable position now, before the interval is over."""
         with self._changed:
             position, runs = self._durable, self._durable_runs
         if runs > self._committed_runs and commit(position):
@@ -338,12 +338,12 @@ class BatchBuffer(Generic[B, P]):
             self._committed_at = self._clock()
 
     def discard(self) -> list[B]:
-        """Drop what is held, forget what could be committed, and stop writing: the data is somebody else's now.
+        """Drop held rows, forget the durable position, and stop writing: the data is another worker's now.
 
         A write that is under way goes on as long as it does not look at `closed`; nothing comes of it here.
 
         Returns:
-            What was held, the run that is being written included. Nothing in a forked child, whose parent has it.
+            The held rows, the run that is being written included. Nothing in a forked child, whose parent has it.
         """
         if os.getpid() != self._process:  # the lock may have been held when it was forked
             return []
@@ -378,7 +378,7 @@ class BatchBuffer(Generic[B, P]):
     # Under the lock, in the caller's thread.
 
     def _recover(self, end: float | None = None) -> None:
-        """Raise what the last write has failed with; or if that was done, have it tried again, and wait for it.
+        """Raise the error of the last write; or if that was done, have it tried again, and wait for it.
 
         Args:
             end: when to wait no longer, on the clock of `time.monotonic`; the write goes on.
@@ -458,7 +458,7 @@ class BatchBuffer(Generic[B, P]):
             return not self._closed
 
     def _write_next(self) -> None:
-        """Write the next run of what is due, if there is one that may be parted from what follows."""
+        """Write the next run of due rows, if there is one that may be parted from the next rows."""
         rows, position = 0, None
         failure: BaseException | None = None
         try:

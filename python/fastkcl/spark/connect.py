@@ -55,7 +55,7 @@ def open_session(url: str) -> SparkSession:
     """Open a session of one's own, with the settings for ingest.
 
     Raises:
-        SparkUnavailableError: nobody listens there, or what answers does not open one.
+        SparkUnavailableError: nobody listens there, or the server does not open one.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql.connect.client import DefaultChannelBuilder
@@ -128,7 +128,7 @@ def release(session: SparkSession) -> None:
 
 
 def _check_listener(endpoint: str) -> None:
-    """Say in a word what gRPC would try for long.
+    """Raise at once an error that gRPC would retry for long.
 
     Raises:
         SparkUnavailableError: nobody listens there.

@@ -32,7 +32,7 @@ def data_frame(session: SparkSession, table: pa.Table, schema: StructType) -> Da
 
     Args:
         session: of Spark Connect, or classic.
-        table: one row at least. It is not copied here; what the session does with it is Spark's.
+        table: one row at least. It is not copied here; Spark decides on copies in the session.
         schema: of the table, all nullable.
     """
     if not type(session).__module__.startswith("pyspark.sql.connect."):

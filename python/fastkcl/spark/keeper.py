@@ -164,7 +164,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     settings = {
         "spark.driver.memory": heap,
-        # What is left of a heap that was too small is no server: the next write starts another one.
+        # A JVM whose heap was too small is no server any more: the next write starts another one.
         "spark.driver.extraJavaOptions": "-XX:+ExitOnOutOfMemoryError",
     }
     try:

@@ -74,7 +74,7 @@ class LocalSpark:
     session: SparkSession
     """A classic session."""
     java: str
-    """What it runs on, for people."""
+    """Its Java, for people."""
     url: str | None
     """Of the Connect server, ``sc://localhost:PORT/;token=…``, to be kept as secret as the data."""
 
@@ -200,7 +200,7 @@ class LocalSpark:
         gateway, self._gateway = self._gateway, None
         if gateway is None:
             return
-        with SparkContext._lock:  # what pyspark keeps for the next context of this process
+        with SparkContext._lock:  # state that pyspark keeps for the next context of this process
             SparkContext._gateway = None
             SparkContext._jvm = None
             SparkContext._active_spark_context = None  # still there if the JVM could not be asked to stop

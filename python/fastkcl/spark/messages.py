@@ -53,7 +53,7 @@ _JOIN_SECONDS: Final = 1.0  # for a writer that has nothing to do any more; one 
 
 @dataclass(frozen=True, slots=True)
 class MessageContext:
-    """What a DataFrame of messages holds and where it comes from."""
+    """The content and the source of a DataFrame of messages."""
 
     source: str
     """As given to `MessageWriter`."""
@@ -187,11 +187,11 @@ class MessageWriter:
             commit_interval=0.0,
         )
         self.metrics = Metrics({"source": source})
-        """Writes, messages and bytes written, failures, what is held; see `fastkcl.monitoring`."""
+        """Writes, messages and bytes written, failures, held messages; see `fastkcl.monitoring`."""
         self._progress = WriteProgress(source, self.metrics, self._buffer)
 
     def open(self) -> MessageWriter:
-        """Open the session now, so that what is wrong fails now; the first write does otherwise.
+        """Open the session now, so that errors surface now; the first write does otherwise.
 
         Raises:
             SparkUnavailableError: there is no Spark, or it does not answer.
@@ -203,7 +203,7 @@ class MessageWriter:
         """Take a batch over, to be written in the background; waits while too much is held.
 
         Raises:
-            Exception: what a write of earlier batches has raised. The batch is not taken then, and calling again has
+            Exception: the error of a write of earlier batches. The batch is not taken then, and calling again has
                 the failed write tried again first.
         """
         self._buffer.add(batch, lambda _position: True)
@@ -218,7 +218,7 @@ class MessageWriter:
             Whether everything that was added is stored; False when the time was over, and the writer goes on.
 
         Raises:
-            Exception: what a write has raised. What is not written stays held; calling again tries again.
+            Exception: the error of a write. Unwritten messages stay held; calling again tries again.
         """
         return self._buffer.flush(at_end=True, timeout=timeout)
 

@@ -53,9 +53,9 @@ DEFAULT_MAX_PAYLOAD_BYTES: Final = 32 * 1024 * 1024
 
 _OWN_COLUMNS: Final = (*(name for name in CANONICAL_COLUMNS if name != "data"), "_corrupt")
 _UNPARSED: Final = "_unparsed"
-_PACKED: Final = "_packed"  # what was unparsed, as it came, if it was unpacked
+_PACKED: Final = "_packed"  # the unparsed payload, as it came, if it was unpacked
 _PARSED: Final = "_parsed"  # a struct, between from_json and the columns
-_LARGEST_BYTES: Final = 1 << 30  # what Arrow's 32-bit offsets can stand in any case
+_LARGEST_BYTES: Final = 1 << 30  # within Arrow's 32-bit offsets in any case
 _RESERVED: Final = (*_OWN_COLUMNS, _UNPARSED, _PACKED, _PARSED)
 
 # Types of Spark that the reader knows, by their simple names; arrays, structs and maps of them as well.
@@ -79,10 +79,10 @@ class Payloads:
         payload: ``"binary"``, bytes in the column ``data``; or ``"json"``, an object with the columns of `schema`.
         schema: of JSON objects, as a StructType or in Spark's DDL: ``"id string, at timestamp, tags array<string>"``.
             Every column is nullable, whatever it says.
-        compression: ``"none"``, ``"gzip"``, or ``"auto"``: what begins with gzip's magic number is unpacked.
+        compression: ``"none"``, ``"gzip"``, or ``"auto"``: payloads that begin with gzip's magic number are unpacked.
         max_payload_bytes: a payload that is larger when unpacked is corrupt; `DEFAULT_MAX_PAYLOAD_BYTES`, or
             `max_table_bytes` if that is less.
-        max_bytes: cut tables here, unless what they are made of came larger; one row may be larger.
+        max_bytes: cut tables here, unless their batches came larger; one row may be larger.
         max_table_bytes: cut tables here in any case.
 
     Raises:
@@ -138,7 +138,7 @@ class Payloads:
         return self._json or self._compression != "none"
 
     def prepare(self, session: SparkSession) -> None:
-        """Find out, with Spark's help, what the schema means.
+        """Find out, with Spark's help, the meaning of the schema.
 
         Raises:
             ConfigurationError: it is no schema, has a type that ``from_json`` does not parse, or a name that is taken.
@@ -318,8 +318,8 @@ def _check_names(schema: StructType) -> None:
 
 
 def _from_json(text: str, ddl: str) -> str:
-    """The SQL that parses `text`, with a ``_corrupt`` in `ddl` for what does not fit."""
-    # Options keep Spark from parsing those columns only that are asked for, which would hide what does not fit.
+    """The SQL that parses `text`, with a ``_corrupt`` in `ddl` for values that do not fit."""
+    # Options keep Spark from parsing those columns only that are asked for, which would hide misfits in others.
     options = "map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_corrupt')"
     return f"from_json(CAST({text} AS STRING), {_literal(ddl)}, {options})"
 

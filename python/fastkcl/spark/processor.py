@@ -92,7 +92,7 @@ DEFAULT_MAX_BYTES: Final = 16 * 1024 * 1024
 """A Connect server needs some five times this for each child that writes: four fit into 1 GB, Spark's default."""
 DEFAULT_MAX_RECORDS: Final = 500_000
 DEFAULT_MAX_TABLE_BYTES: Final = 112 * 1024 * 1024
-"""Room is left below `MAX_CONNECT_BYTES` for what Arrow's stream format adds."""
+"""Room is left below `MAX_CONNECT_BYTES` for the additions of Arrow's stream format."""
 DEFAULT_HELD_TABLES: Final = 4
 """`max_held_bytes` is this many times `max_bytes`: one being written, one that waits, one being collected, and room."""
 DEFAULT_MAX_AGE: Final = 60.0
@@ -105,7 +105,7 @@ _SHARD_END_RETRIES: Final = 5  # 1 + 2 + 4 + 8 + 16 s of pauses: there is no nex
 
 @dataclass(frozen=True, slots=True)
 class WriteContext:
-    """What a DataFrame holds and where it comes from."""
+    """The content and the source of a DataFrame."""
 
     stream: str
     shard_id: str
@@ -290,7 +290,7 @@ class SparkProcessor(BatchProcessor):
         """Hold the records, to be written in the background; checkpoint the written ones when it is time.
 
         Raises:
-            Exception: what a write of earlier records has raised. The batch is not held then, and can be given again.
+            Exception: the error of a write of earlier records. The batch is not held then, and can be given again.
             CheckpointError: a checkpoint was refused for good.
             ValueError: a sequence number is not decimal.
         """
@@ -302,7 +302,7 @@ class SparkProcessor(BatchProcessor):
             self._leave()
 
     def lease_lost(self) -> None:
-        """Leave what is not written to the shard's new owner."""
+        """Leave unwritten records to the shard's new owner."""
         self._leave()
         if self._left_records:
             logger().warning(
@@ -316,7 +316,7 @@ class SparkProcessor(BatchProcessor):
         """Write everything that is held, then checkpoint the end of the shard.
 
         Raises:
-            Exception: what a write has raised; nothing is checkpointed then.
+            Exception: the error of a write; nothing is checkpointed then.
             CheckpointError: the checkpoint was refused. It is also raised without asking after a ShutdownException,
                 as records were left to the new owner.
         """
@@ -330,10 +330,10 @@ class SparkProcessor(BatchProcessor):
         self._close()
 
     def shutdown_requested(self, checkpointer: Checkpointer) -> None:
-        """Write what is held, then checkpoint what is written, when the grace time is over at the latest.
+        """Write held records, then checkpoint the written ones, when the grace time is over at the latest.
 
         Raises:
-            Exception: what a write has raised.
+            Exception: the error of a write.
             CheckpointError: a checkpoint was refused for good.
         """
         if self._lease_gone:
@@ -364,7 +364,7 @@ class SparkProcessor(BatchProcessor):
         return given if self._table is None else self._table.without_stored(given)
 
     def run_ended(self) -> None:
-        """Let nothing be written after the run: what the writer is at is not committed any more."""
+        """Let nothing be written after the run: a running write is not committed any more."""
         if self._buffer.discard() and not self._lease_gone:
             logger().warning("%s: the run ends before everything was written; it is delivered again", self._shard_id)
         self._buffer.join(_JOIN_SECONDS)
@@ -424,7 +424,7 @@ class SparkProcessor(BatchProcessor):
         return table.write(rows, lambda new: self._session.call(lambda session: sink.write(new, session), self._wanted))
 
     def _wanted(self) -> bool:
-        """Whether what is being written is still this worker's; in the writer's thread."""
+        """Whether the rows of the running write are still this worker's; in the writer's thread."""
         return not self._buffer.closed
 
     def _close(self) -> None:
@@ -460,7 +460,7 @@ class SparkProcessor(BatchProcessor):
         return True
 
     def _leave(self) -> None:
-        """Drop what is held: its shard is another worker's."""
+        """Drop held records: their shard is another worker's."""
         self._lease_gone = True
         held = self._buffer.discard()
         if held:

@@ -42,7 +42,7 @@ class WriteProgress:
     Args:
         origin: for the log: the shard, or whatever the rows come from.
         metrics: where the values go.
-        buffer: of which the values say what it holds.
+        buffer: the values show its held rows.
     """
 
     def __init__(self, origin: str, metrics: Metrics, buffer: BatchBuffer[Any, Any]) -> None:
@@ -70,12 +70,12 @@ class WriteProgress:
         """Write, and report the result; a failure too, as the exception itself surfaces at the next request only.
 
         Args:
-            run: what is to be written.
+            run: to write.
             write: does it, and returns the rows that are stored now, None if the table had all of them.
             millis_behind_latest: of a batch, where it is known.
 
         Raises:
-            BaseException: what `write` has raised.
+            BaseException: the error of `write`.
         """
         begun = time.monotonic()
         try:
@@ -84,7 +84,7 @@ class WriteProgress:
             raise
         except BaseException as error:
             if self._buffer.closed:
-                # The session is released while a write runs, and the process ends; what it raises says no more.
+                # The session is released while a write runs, and the process ends; its error adds nothing.
                 logger().info(
                     "%s: a write of %s rows was cut off after %.1f s, as its rows were not wanted any more: %s",
                     self._origin,

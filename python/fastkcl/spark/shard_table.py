@@ -78,7 +78,7 @@ class ShardTable:
         return self._dropped_records
 
     def write(self, rows: ShardRows, write: Callable[[ShardRows], Position]) -> ShardRows | None:
-        """Write what the table has not.
+        """Write the rows that the table does not have.
 
         Args:
             rows: the next run of the shard.
@@ -89,7 +89,7 @@ class ShardTable:
 
         Raises:
             WriteCancelledError: the rows are not wanted any more.
-            Exception: what the sink raised; not all of the rows are durable.
+            Exception: the sink's error; not all of the rows are durable.
         """
         new = rows if self._upto is None else rows.behind(self._upto)
         if new is not None:
@@ -164,7 +164,7 @@ class ShardTable:
         self._new_records += new.num_rows
 
     def _check_gap(self, checkpoint: Position, *, accept_gap: bool) -> None:
-        """See that the table has what the daemon does not deliver any more, but for what was given up.
+        """See that the table has all records that the daemon does not deliver any more, except those given up.
 
         Raises:
             SinkError: it has not.

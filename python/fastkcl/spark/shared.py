@@ -69,7 +69,7 @@ _POLL_SECONDS: Final = 0.25
 _LONGEST_ANSWER: Final = 65536
 _BACKLOG: Final = 512
 _MEGABYTE: Final = 1024**2
-# What would make the keeper's pyspark a client of somebody.
+# Variables that would make the keeper's pyspark a client.
 _NOT_INHERITED: Final = ("FASTKCL_SPARK", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 
 _attachments: WeakSet[Attachment] = WeakSet()
@@ -158,7 +158,7 @@ class SharedServer:
 
     @property
     def log_path(self) -> Path:
-        """What keeper and JVM write; that of the server before is beside it, with ``.old``."""
+        """The log of keeper and JVM; that of the server before is beside it, with ``.old``."""
         return self._folder_path() / f"{self._stem()}.log"
 
     def _stem(self) -> str:
@@ -237,7 +237,7 @@ class SharedServer:
         return self._memory or f"{default_heap_megabytes()}m"
 
     def _answer(self, connection: socket.socket, wanted: Callable[[], bool]) -> dict[str, str | int] | None:
-        """What the keeper says when Spark has started or has not; None if it is gone."""
+        """The keeper's message when Spark has started or has not; None if it is gone."""
         deadline = time.monotonic() + _START_SECONDS
         connection.settimeout(_POLL_SECONDS)
         answer = b""
@@ -286,7 +286,7 @@ def default_heap_megabytes() -> int:
 
 
 def _memory_limits() -> Iterator[int]:
-    """Bytes of the machine, and what control groups leave of them."""
+    """Bytes of memory of the machine, within the limits of control groups."""
     yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     folders = [Path("/sys/fs/cgroup/memory")]
     for line in Path("/proc/self/cgroup").read_text().splitlines():

@@ -30,7 +30,7 @@ LOST = (
     "this program has closed the descriptors that its standard input and output were moved to, as"
     " os.closerange(3, ...) does; nothing is read or answered any more. Close only what the program has opened itself"
 )
-"""What is said about descriptors that are `lost`."""
+"""The message about descriptors that are `lost`."""
 
 
 class DescriptorsError(Exception):
@@ -41,8 +41,8 @@ class Descriptors:
     """A readable and a writable descriptor that belong to one protocol.
 
     Args:
-        read_fd: what the daemon writes to us.
-        write_fd: what the daemon reads from us.
+        read_fd: the input from the daemon.
+        write_fd: the output to the daemon.
     """
 
     __slots__ = ("_files", "_forked", "read_fd", "write_fd")
@@ -105,7 +105,7 @@ class Descriptors:
         return self.read_fd >= 0 and (file_of(self.read_fd), file_of(self.write_fd)) != self._files
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes of what there is; none at the end.
+        """At most `size` bytes of the present input; none at the end.
 
         Raises:
             OSError: read failed; EBADF where the descriptors are `lost`.
@@ -141,7 +141,7 @@ def _lost() -> OSError:
 
 
 def file_of(fd: int) -> tuple[int, int] | None:
-    """What a descriptor stands for: numbers that another file does not have; None where it is closed."""
+    """The file of a descriptor: numbers that another file does not have; None where it is closed."""
     try:
         status = os.fstat(fd)
     except OSError:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Frozen:
-    """Base of immutable values that compare, hash, show and pickle by what they hold."""
+    """Base of immutable values that compare, hash, show and pickle by their content."""
 
     __slots__: tuple[str, ...] = ()
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class DroppingWriter(io.RawIOBase):
-    """Writes to a descriptor that does not block; what it does not take is dropped and counted.
+    """Writes to a descriptor that does not block; bytes that it does not take are dropped and counted.
 
     Args:
         fd: the descriptor, which does not block (`os.set_blocking`). It is not closed.
@@ -50,10 +50,10 @@ class DroppingWriter(io.RawIOBase):
         return False
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Write what fits.
+        """Write the bytes that fit.
 
         Returns:
-            The number of bytes given: what did not fit counts as written.
+            The number of bytes given: dropped ones count as written.
 
         Raises:
             OSError: write failed for another reason than a full pipe; BrokenPipeError where nobody can read.
@@ -80,10 +80,10 @@ class DroppingWriter(io.RawIOBase):
 
 
 def drop_when_full(protocol_fd: int) -> bool:
-    """Let writes to standard error drop what does not fit, from now on, for the whole process.
+    """Let writes to standard error drop bytes that do not fit, from now on, for the whole process.
 
     Args:
-        protocol_fd: what the protocol is written to, which must go on to wait.
+        protocol_fd: the protocol's output, which must continue to wait.
 
     Returns:
         Whether there was something to change: fd 2 is a separate pipe or socket.

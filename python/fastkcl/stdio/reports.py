@@ -22,7 +22,7 @@ EXIT_USAGE = 2
 METRICS_VARIABLE = "FASTKCL_METRICS_DIR"
 """Environment variable with the folder for files of `fastkcl.monitoring`, a module that most children never import."""
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), 127)}
-"""All of ASCII but tab and line feed. Python itself escapes what is beyond."""
+"""All of ASCII but tab and line feed. Python itself escapes the others."""
 _EXIT_SIGNAL = 128
 _CONTEXT_LIMIT = 200
 _own_modules: tuple[str, ...] = ("fastkcl.stdio.",)

@@ -81,7 +81,7 @@ class Place(NamedTuple):
 
     @property
     def order(self) -> tuple[float, float]:
-        """What positions of a shard are compared by."""
+        """The order of a shard's positions."""
         sub = self.sub_sequence_number
         return int(self.sequence_number), math.inf if sub is None else sub
 
@@ -103,7 +103,7 @@ def _is_decimal(text: str) -> bool:
 
 @runtime_checkable
 class CheckPointer(Protocol):
-    """What every checkpointer has. Methods may be called from several tasks of one event loop, for different shards."""
+    """The methods of every checkpointer. Several tasks of one event loop may call them, for different shards."""
 
     async def allocate(self, shard_id: str) -> tuple[bool, str | None]:
         """Ask for a shard.
@@ -134,7 +134,7 @@ class CheckPointer(Protocol):
 
 
 def check_checkpointer(checkpointer: object) -> None:
-    """Refuse what a consumer would fail at with its first shard.
+    """Refuse options with which a consumer would fail at its first shard.
 
     Raises:
         TypeError: it is no checkpointer.
@@ -145,7 +145,7 @@ def check_checkpointer(checkpointer: object) -> None:
 
 @runtime_checkable
 class BindsMetrics(Protocol):
-    """A checkpointer that counts what it writes."""
+    """A checkpointer that counts its writes."""
 
     def bind_metrics(self, collector: MetricsCollector, labels: dict[str, str]) -> None:
         """Count there, with these labels and shard_id. The consumer calls it before anything else."""
@@ -202,7 +202,7 @@ class SharesShards(Protocol):
     look_interval: float
 
     async def share(self, shard_ids: Collection[str], *, restartable: bool) -> bool:
-        """Look at what the group has, and choose what `allocate` may give from now on, until the next call.
+        """Look at the group's leases, and choose those that `allocate` may give from now on, until the next call.
 
         Args:
             shard_ids: all shards that may be read now, here or elsewhere.
@@ -214,7 +214,7 @@ class SharesShards(Protocol):
 
 
 class BaseCheckPointer:
-    """What checkpointers share: a name, an id, and counts of what was written.
+    """The common part of checkpointers: a name, an id, and counts of writes.
 
     Without a consumer, or `bind_metrics`, they count into the process's collector, for `STANDALONE_STREAM_LABEL`.
 

@@ -215,7 +215,7 @@ class Table:
         """Whether the table is there; a service that takes its time is waited for, and said to be away meanwhile."""
         looking = asyncio.create_task(self._is_there(client), name=f"look at table {self.name}")
         try:
-            for _ in range(FIRST_LOOKS):  # one long wait would count as silence what the program blocks the loop for
+            for _ in range(FIRST_LOOKS):  # one long wait would count a loop blocked by the program as silence
                 await asyncio.wait([looking], timeout=FIRST_SECONDS / FIRST_LOOKS)
             if not looking.done():
                 silence = TimeoutError(f"for {FIRST_SECONDS:g} s; it is waited for")

@@ -148,7 +148,7 @@ class KCLCheckPointer(LeasedCheckPointer):
 
     async def share(self, shard_ids: Collection[str], *, restartable: bool = True) -> bool:
         """See `LeasedCheckPointer.share`. A lease at ``LATEST`` is never taken from a worker that lives."""
-        del restartable  # what a lease says wins over the consumer
+        del restartable  # the lease's own position wins over the consumer's
         return await super().share(shard_ids, restartable=False)
 
     async def _seize(self, shard_id: str, take: Take) -> tuple[bool, str | None]:

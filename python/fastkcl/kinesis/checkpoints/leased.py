@@ -135,7 +135,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         self._keeper = Keeper(
             self._member, Rules(failover=session_timeout, renew_every=heartbeat_frequency, grain=self._grain)
         )
-        self._shares: dict[str, Take] | None = None  # what allocate may give; None for what is free
+        self._shares: dict[str, Take] | None = None  # leases that allocate may give; None for free ones
         self._finished: frozenset[str] | None = None
         self._leases: dict[str, _Lease] = {}
         self._buffer: dict[str, str] = {}
@@ -144,7 +144,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         self._heart: asyncio.Task[None] | None = None
         self._guard: Guard | None = None
 
-    # What a backend does.
+    # For backends.
 
     @property
     def _member(self) -> str:
@@ -188,7 +188,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
     async def _disconnect(self) -> None:
         """Close connections; a later call opens them again."""
 
-    # What a consumer calls.
+    # For consumers.
 
     async def allocate(self, shard_id: str) -> tuple[bool, str | None]:
         """Take a shard.
@@ -228,7 +228,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
 
         Raises:
             AnotherStream: a consumer of another stream has left leases of these shards.
-            Exception: what the backend failed with, if no shard is ours. Who has some goes on, and the log says it.
+            Exception: the backend's error, if no shard is ours. A consumer with shards continues, and logs the error.
         """
         if not self.balance:
             return False
@@ -283,7 +283,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         Raises:
             CheckpointOwnershipConflict: the shard is not ours, or not any more. Nothing was written.
             ValueError: it is no position.
-            Exception: what the backend failed with.
+            Exception: the backend's error.
         """
         if self.auto_checkpoint:
             await self._commit(shard_id, sequence)
@@ -293,7 +293,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             self._buffer[shard_id] = sequence
 
     async def manual_checkpoint(self) -> None:
-        """Commit what is kept: every shard is tried, and what failed is kept, but for shards that were lost.
+        """Commit kept positions: every shard is tried, and failed ones are kept, except those of lost shards.
 
         Raises:
             CheckpointFlushError: some failed; its `errors` say which, and why.
@@ -322,7 +322,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         return shard_id in self._leases and self._lives(shard_id)
 
     async def close(self) -> None:
-        """Give all shards back, and disconnect. What only `manual_checkpoint` may commit is read again.
+        """Give all shards back, and disconnect. Records that only `manual_checkpoint` may commit are read again.
 
         Raises:
             ExceptionGroup: shards that could not be given back; they are free after `session_timeout`.
@@ -391,7 +391,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
 
     @contextmanager
     def _renewal(self, shard_id: str, lease: _Lease) -> Iterator[None]:
-        """What is done in it renews the lease, or shows that it is lost."""
+        """A call inside renews the lease, or shows that it is lost."""
         started = self._clock()
         try:
             yield
@@ -496,7 +496,7 @@ class _OfGuard:
 
         Raises:
             CheckpointOwnershipConflict: it is another's. The event loop notices when it runs again.
-            Exception: what the backend failed with.
+            Exception: the backend's error.
         """
         asked = self._clock()
         try:

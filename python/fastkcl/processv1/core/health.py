@@ -52,7 +52,7 @@ class Heartbeats:
 
     @property
     def health(self) -> Health:
-        """What the number of missed ones means."""
+        """The health by the number of missed ones."""
         if self.missed <= MOST_GREEN:
             return "green"
         return "yellow" if self.missed <= MOST_YELLOW else "red"

@@ -49,13 +49,13 @@ class Shard:
 
     Attributes:
         shard_id: e.g. ``shardId-000000000000``.
-        label: what reports call it: the shard id, or the captured file's name.
+        label: its name in reports: the shard id, or the captured file's name.
         records: all of its records.
         steps: the script; None for "all records in batches, and an end as the options say".
         batch_records: records of one batch where the script is None.
         start: where the lease stands at first.
         dialect: of a captured script, None if any will do.
-        stream: whose shard it is; None for what the options say.
+        stream: of the shard; None for that of the options.
     """
 
     shard_id: str

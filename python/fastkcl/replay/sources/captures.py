@@ -15,7 +15,7 @@ from fastkcl.replay.sources.lines import bounded_lines, open_lines, reading
 from fastkcl.replay.sources.rows import sub_numbers
 
 _ENVIRONMENT_FREE = frozenset({"IllegalArgumentException", "InvalidStateException"})
-"""Errors that followed from what the captured child asked; every other one came from the world around it."""
+"""Errors caused by requests of the captured child; every other one came from the world around it."""
 
 CAPTURE_PATTERNS = ("*.in.jsonl", "*.in.jsonl.gz")
 

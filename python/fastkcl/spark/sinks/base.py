@@ -88,7 +88,7 @@ class Sink(Protocol):
     """
 
     def open(self, shard: Shard) -> Position | None:
-        """Begin with a shard: finish what a death has interrupted.
+        """Begin with a shard: finish steps that a death has interrupted.
 
         It is called again after a write that has raised, for the same shard: was it committed before that?
 
@@ -109,7 +109,7 @@ class Sink(Protocol):
         Raises:
             SinkError: the table is damaged.
             WriteCancelledError: the rows are not wanted any more; nothing of them is durable.
-            Exception: what Spark raised. Nothing of `rows` is durable then, or all of it is: write again. Without a
+            Exception: Spark's error. Nothing of `rows` is durable then, or all of it is: write again. Without a
                 position, a part can be, and is there twice after that.
         """
 

@@ -83,7 +83,7 @@ _ENGINE = f"fastkcl:{__version__}"
 _ATTEMPTS = 100
 _PAUSE = 0.05  # seconds, at the most, before that
 _RANDOM = re.compile(r"[0-9a-f]{16}")  # names there
-_ASIDE_SECONDS = 3600  # after which what is there is of one that has died
+_ASIDE_SECONDS = 3600  # after which a file there is of a process that has died
 _CHECKPOINT_INTERVAL = 100  # delta.checkpointInterval, where the table has none
 # Features of a table that an append of whole files keeps to by itself, or that are looked for one by one.
 _SAFE_FEATURES = {
@@ -131,7 +131,7 @@ class DeltaSink:
             SinkError: the table is not one that this sink can write to, its log is damaged, or since it was opened
                 before the table has been replaced.
             OSError: its log cannot be synced.
-            Exception: what deltalake raised.
+            Exception: deltalake's error.
         """
         check_names(shard, "DeltaSink")
         if shard != self._shard:
@@ -150,7 +150,7 @@ class DeltaSink:
         Raises:
             SinkError: the table is not one that this sink can write to, or has lost a commit.
             WriteCancelledError: the lease has gone before the commit.
-            Exception: what Spark, `transform`, deltalake or the file system raised. Whether the rows are in the table
+            Exception: an error of Spark, `transform`, deltalake or the file system. Whether the rows are in the table
                 shows at the next write, which drops them then.
         """
         remaining: Rows | None = rows
@@ -257,7 +257,7 @@ class DeltaSink:
         self._kept = version
 
     def _check_log(self, log: Path) -> None:
-        """See that a log that nothing was seen of yet is whole: deltalake takes what is damaged for nothing."""
+        """See that a log that nothing was seen of yet is whole: deltalake takes a damaged log for none."""
         if self._kept < 0 and (damage := log_damage(log)):
             raise SinkError(f"{damage[0]}. {RECOVERY}")
 
@@ -273,7 +273,7 @@ class DeltaSink:
         return table
 
     def _files(self, staging: Path) -> list[_Json]:
-        """The Parquet files with records in a staging folder, synced; what else Spark has left there is removed."""
+        """The Parquet files with records in a staging folder, synced; other files of Spark there are removed."""
         import pyarrow.parquet as pq
 
         assert self._shard is not None
@@ -325,7 +325,7 @@ class DeltaSink:
         return True
 
     def _confirm(self, upto: Position, version: int) -> bool:
-        """See that the table has what was committed, and make the checkpoint that is due.
+        """See that the table has the commit, and make the checkpoint that is due.
 
         Returns:
             False if it has not: the log was cleaned up since the handle was opened, and begins after this commit.
@@ -504,7 +504,7 @@ def _open(root: Path) -> DeltaTable | None:
 
     Raises:
         OSError: nobody knows, as its log cannot be read.
-        Exception: what deltalake raised.
+        Exception: deltalake's error.
     """
     from deltalake import DeltaTable
 
@@ -568,7 +568,7 @@ def _check(table: DeltaTable, schema: Schema | None = None) -> None:
     """See that Spark's files can be added to a table as they are; without a schema, to its shape.
 
     Raises:
-        SinkError: they cannot: what is in the way.
+        SinkError: they cannot; it names the obstacle.
     """
 
     def refuse(why: str) -> SinkError:

@@ -100,7 +100,7 @@ class ShardState:
     unkeyed: dict[str, int] = field(default_factory=dict)
     """Why doubles could not be looked for, and in how many files."""
     damage: list[str] = field(default_factory=list)
-    """What else is wrong."""
+    """Other faults."""
 
     @property
     def ok(self) -> bool:
@@ -120,7 +120,7 @@ class TableState:
     unknown: tuple[str, ...]
     """Files that readers see and that belong to no shard with commits."""
     damage: tuple[str, ...] = ()
-    """What is wrong with no shard alone: a Delta table's entries and checkpoints, the id of a ParquetSink's table."""
+    """Faults of the table as a whole: a Delta table's entries and checkpoints, the id of a ParquetSink's table."""
 
     @property
     def ok(self) -> bool:
@@ -184,7 +184,7 @@ def _visible_files(root: Path) -> Iterator[str]:
 
 
 def _linked_folders(root: Path) -> Iterator[str]:
-    """What is wrong with links to folders, which Spark and Arrow follow, and `_visible_files` does not."""
+    """The faults of links to folders, which Spark and Arrow follow, and `_visible_files` does not."""
     for folder, folders, _ in os.walk(root):
         folders[:] = [name for name in folders if name[0] not in "_."]
         for path in (Path(folder, name) for name in folders):
@@ -227,7 +227,7 @@ def _inspect_parquet_shard(root: Path, shard: Shard, folders: str, visible: set[
 
 
 def _check_beside(root: Path, folders: str, state: ShardState) -> None:
-    """See that the note of what was given up can be read, which the next writer may need."""
+    """See that the note of records given up can be read, which the next writer may need."""
     try:
         given_up(root, folders)
     except (SinkError, OSError) as error:
@@ -238,7 +238,7 @@ def _check_chain(commits: Sequence[tuple[Position | None, Position]], state: Sha
     ends = {upto for _, upto in commits}
     befores: set[Position | None] = set()
     for after, upto in commits:
-        # What passes all three is one chain from the start.
+        # Commits that pass all three are one chain from the start.
         if after is not None and after not in ends:
             state.gaps.append((after, upto))
         if after is not None and upto <= after:
@@ -338,7 +338,7 @@ def _inspect_delta_log(root: Path, shown: Path, damage: list[str]) -> TableState
 
 
 class _DeltaCommit(NamedTuple):
-    """What a DeltaSink says of a commit in the log."""
+    """A DeltaSink's description of a commit in the log."""
 
     shard: Shard
     after: Position | None
@@ -357,7 +357,7 @@ class _DeltaCommit(NamedTuple):
 
 
 def _delta_log(root: Path, last: int, damage: list[str]) -> dict[int, dict[str, Any]]:
-    """What commits say of themselves, by version, as far as the log is left.
+    """The commits' descriptions, by version, as far as the log is left.
 
     A clean-up that a power cut has interrupted leaves entries before others that are gone: these are not the log any
     more. deltalake's `history()` counts versions down from the handle's, and begins with commits that are newer than

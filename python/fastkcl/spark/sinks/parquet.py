@@ -113,7 +113,7 @@ class ParquetSink:
         self._last: Path | None = None  # commit file that ends there
 
     def open(self, shard: Shard) -> Position | None:
-        """Begin with a shard: publish what a death has left committed, remove what can never be committed.
+        """Begin with a shard: publish commits that a death has left, remove files that can never be committed.
 
         Raises:
             ValueError: the stream or the shard has no name.
@@ -148,7 +148,7 @@ class ParquetSink:
         Raises:
             SinkError: the table is damaged, or another one.
             WriteCancelledError: the lease has gone before the commit.
-            Exception: what Spark, `transform` or the file system raised.
+            Exception: an error of Spark, `transform` or the file system.
         """
         remaining: Rows | None = rows
         while remaining is not None:
@@ -457,7 +457,7 @@ def _uncommitted(published: Iterable[str], afters: Iterable[Position | None]) ->
 
 
 def _check_published(folder: Path, published: Iterable[str], afters: Iterable[Position | None]) -> None:
-    """See that no commit file is missing, by what is published: the next writer would commit in its place.
+    """See that no commit file is missing, by the published files: the next writer would commit in its place.
 
     Raises:
         SinkError: one is.

@@ -78,7 +78,7 @@ def unlink(path: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder with what is in it, as far as that can be done. A link to a folder is left."""
+    """Remove a folder with its content, as far as that can be done. A link to a folder is left."""
     rmtree(folder, ignore_errors=True)
 
 
@@ -102,7 +102,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def status(path: Path) -> os.stat_result | None:
-    """What is there, None if nothing is."""
+    """The status of a path, None if nothing is there."""
     try:
         return path.stat()
     except FileNotFoundError:
@@ -110,7 +110,7 @@ def status(path: Path) -> os.stat_result | None:
 
 
 def names(folder: Path) -> list[str]:
-    """What a folder has, in order; nothing if it is not there."""
+    """The names in a folder, in order; none if it is not there."""
     try:
         return sorted(os.listdir(folder))  # noqa: PTH208 - there can be very many
     except FileNotFoundError:
@@ -144,7 +144,7 @@ def read(path: Path) -> bytes | None:
     """A file's content, None if nothing is there.
 
     Raises:
-        SinkError: what is there is no file.
+        SinkError: there is something else than a file.
     """
     if file_status(path) is None:
         return None

@@ -73,7 +73,7 @@ class TableSink:
         """Begin with a shard.
 
         Returns:
-            None: nobody knows what the table has of it.
+            None: the sink does not know the records that the table has.
         """
         self._shard = shard
         return None
@@ -85,7 +85,7 @@ class TableSink:
             SinkError: the table is not there or not safe to append to, or a key column is missing in `transform`'s
                 result or taken by it.
             WriteCancelledError: the lease has gone before the append.
-            Exception: what Spark or `transform` raised. The table may have some of the rows, or all.
+            Exception: an error of Spark or `transform`. The table may have some of the rows, or all.
         """
         assert self._shard is not None
         self._append(rows, session, dict(zip(_ADDED, (self._shard.stream, self._shard.shard_id), strict=True)))
@@ -97,7 +97,7 @@ class TableSink:
         Raises:
             SinkError: the table is not there or not safe to append to.
             WriteCancelledError: the rows are not wanted any more.
-            Exception: what Spark or `transform` raised. The table may have some of the rows, or all.
+            Exception: an error of Spark or `transform`. The table may have some of the rows, or all.
         """
         self._append(rows, session, {})
 
@@ -136,7 +136,7 @@ class TableSink:
         """See that the table is there, and one that several processes can append to.
 
         Raises:
-            SinkError: it is not: what to do.
+            SinkError: it is not; it names the remedy.
         """
         if not session.catalog.tableExists(self._table):
             columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in df.schema.fields)
