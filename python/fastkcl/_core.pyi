@@ -806,7 +806,7 @@ class GetRecordsAnswer:
         """The shards that follow, at the end of a closed shard; else none."""
     @property
     def records_span(self) -> tuple[int, int]:
-        """Where the value of Records stands in the body: its first byte, and the one after it."""
+        """The position of the value of Records in the body: its first byte, and the one after it."""
 
 def decode_get_records(
     body: Buffer, content_type: str = "application/x-amz-json-1.1", *, shard_id: str | None = None

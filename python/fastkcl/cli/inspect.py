@@ -132,7 +132,7 @@ def _lines(lines: BufferedIOBase, name: str) -> Iterator[tuple[int, bytes]]:
 
 
 class _Column(NamedTuple):
-    """Characters on a narrow terminal, characters on a wide one, and how a cell stands in them."""
+    """Characters on a narrow terminal, characters on a wide one, and the alignment of a cell."""
 
     name: str
     least: int

@@ -173,7 +173,7 @@ def parse(line: str, mark: str = "") -> LogLine | None:
 
 
 def shown(line: str, mark: str) -> str:
-    """A line for people: the daemon's without the mark, and one that only looks like the daemon's as what it is."""
+    """A line for people: the daemon's without the mark, and one that only looks like the daemon's unchanged."""
     before, found, rest = line.partition(f"|{mark}|") if mark else (line, "", "")
     if found:
         return f"{before}|{rest}"
@@ -269,7 +269,7 @@ class LogReader:
             self.last_error = f"{self.last_error}: {text}" if logged else text
 
     def _explain(self, exception: str) -> None:
-        """Why the daemon gives up a child, as far as an exception tells."""
+        """Why the daemon gives up a child, as far as an exception shows it."""
         if exception.startswith("java.lang.NullPointerException") and self.failed_shard is not None:
             self.cause = f"the child of {self.failed_shard} wrote a line with only the word null"
         elif "Cannot run program" in exception:

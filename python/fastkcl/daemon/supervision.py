@@ -1,6 +1,6 @@
 """Runs a daemon, from its start to the end of its last child, and says why it ended.
 
-    start ──▶ lines of the log ──▶ events          SIGTERM, SIGINT, SIGHUP: SIGTERM to the daemon, which tells the
+    start ──▶ lines of the log ──▶ events          SIGTERM, SIGINT, SIGHUP: SIGTERM to the daemon, which stops the
       ▲             │                              children and waits for them; again: SIGKILL to all that is left
       │             ▼
       └─ restart ◀─ ended: why? ──▶ children that it left are waited for, then ended

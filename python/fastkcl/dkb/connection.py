@@ -139,7 +139,7 @@ class WorkerConnection(_Connection):
 
     @property
     def state(self) -> WorkerState:
-        """Where the dialogue stands; PROCESSING and LAST wait for `send_results`."""
+        """The state of the dialogue; PROCESSING and LAST wait for `send_results`."""
         return "ERROR" if self._error is not None else self._state
 
     @property
@@ -244,7 +244,7 @@ class SupervisorConnection(_Connection):
 
     @property
     def state(self) -> SupervisorState:
-        """Where the dialogue stands."""
+        """The state of the dialogue."""
         return "ERROR" if self._error is not None else self._state
 
     def send_message(self, data: bytes) -> bytes:

@@ -428,7 +428,7 @@ def _give_up_standard_input() -> None:
     os.close(null)
 
 
-def contents(request: Input) -> Any:  # noqa: ANN401 - what a message holds
+def contents(request: Input) -> Any:  # noqa: ANN401 - a message's content
     """The content of each message, in the shape of the request."""
     if isinstance(request, list):
         return [message.content() for message in request]

@@ -117,7 +117,7 @@ class Connection:
 
     @property
     def state(self) -> State:
-        """Where the dialogue stands."""
+        """The state of the dialogue."""
         return self._state
 
     @property

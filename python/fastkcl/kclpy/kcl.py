@@ -358,7 +358,7 @@ daemon gets the status. None takes FASTKCL_DEAD_LETTER, or no folder. A batch wi
 
         Raises:
             SystemExit: user code ended the process, or failed and `on_error` is "stop"; or an earlier run was left in a
-                way that this one cannot go on from, which is said.
+                way that this one cannot continue from; the reason is on standard error.
             DecodeError, MalformedAction: an invalid line of the daemon.
             RemoteProtocolError: the daemon has gone, or broke the protocol.
             RuntimeError: a forked child has come back into the run of its parent.

@@ -161,7 +161,7 @@ def _fresh_main() -> dict[str, Any]:
 
 
 def _can_hold_modules(path: str) -> bool:
-    """Whether it is a folder or a zip archive, whatever stands before the archive's first entry."""
+    """Whether it is a folder or a zip archive, with any bytes before the archive's first entry."""
     for hook in sys.path_hooks:
         try:
             hook(path)

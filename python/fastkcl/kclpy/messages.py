@@ -76,12 +76,12 @@ class InitializeInput(MessageDispatcher):
 
     @property
     def sequence_number(self) -> str | None:
-        """Where the last checkpoint stands: decimal digits, TRIM_HORIZON, LATEST or AT_TIMESTAMP; None from KCL 1.7."""
+        """The last checkpoint's position: decimal digits, TRIM_HORIZON, LATEST or AT_TIMESTAMP; None from KCL 1.7."""
         return self._sequence_number  # type: ignore[no-any-return]
 
     @property
     def sub_sequence_number(self) -> int | None:
-        """Where the last checkpoint stands inside an aggregate; None from KCL 1.7."""
+        """The last checkpoint's position inside an aggregate; None from KCL 1.7."""
         return self._sub_sequence_number  # type: ignore[no-any-return]
 
     @property
@@ -278,7 +278,7 @@ class CheckpointInput:
         return self._error
 
 
-# What a received record knows by its name on the wire, whatever a class that derives from `Record` makes of it.
+# The attributes of a received record by their names on the wire, also in classes that derive from `Record`.
 _FIELDS = {
     field: vars(KclpyRecordBase)[name].__get__
     for field, name in {
@@ -466,9 +466,9 @@ def _restore_record(cls: type[Record], values: tuple[Any, ...]) -> Record:
 
 
 class _Received(tuple[Record, ...]):
-    """All records of a batch, which is over when this goes, also where nobody says so before.
+    """All records of a batch, which is over when this object goes.
 
-    `kcl.KCLProcess` says so; a loop of a user's own, in a method that is overridden, does not.
+    `kcl.KCLProcess` ends the batch before that; a user's own loop, in an overridden method, does not.
     """
 
     __slots__ = ()

@@ -241,7 +241,7 @@ class PerRecordProcessor(RecordProcessorBase):
         assert checkpointer is not None, "the input has not been dispatched"
         done = 0
         try:
-            self._check_overrides()  # whoever goes on after a failed initialize must not skip every record
+            self._check_overrides()  # a child that continues after a failed initialize must not skip every record
             places = [(int(record.sequence_number), record.sub_sequence_number) for record in records]
             # The smallest place after each record, from the last record backwards.
             smallest = list(accumulate(map(_order, reversed(places)), min))

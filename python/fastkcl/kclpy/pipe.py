@@ -84,7 +84,7 @@ class Pipe:
         """Refuse to read standard input in another way where an exception has left a run: nothing would come.
 
         Raises:
-            SystemExit: so it is, and it is said.
+            SystemExit: so it is; the reason is on standard error.
         """
         if cls._in_place() is not None and _is_file_of(input_file, 0):
             end_broken(RuntimeError(f"an earlier run reads standard input in Rust, and this one cannot: {why}"))
@@ -126,7 +126,7 @@ class Pipe:
             DecodeError: an invalid line.
             OSError: reading failed.
             RuntimeError: this process is a forked child.
-            SystemExit: the program has closed our descriptors, which is said.
+            SystemExit: the program has closed our descriptors; the reason is on standard error.
         """
         with self._reading:
             self._check_fork()
@@ -145,7 +145,7 @@ class Pipe:
         Raises:
             OSError: writing failed; BrokenPipeError where the daemon has gone.
             RuntimeError: this process is a forked child.
-            SystemExit: the program has closed our descriptors, which is said.
+            SystemExit: the program has closed our descriptors; the reason is on standard error.
         """
         self._check_fork()
         try:
@@ -237,7 +237,7 @@ class GuardedOutput:
         Raises:
             OSError: writing failed.
             RuntimeError: this process is a forked child.
-            SystemExit: the program has closed our descriptor, which is said.
+            SystemExit: the program has closed our descriptor; the reason is on standard error.
         """
         if os.getpid() != self._process:
             raise RuntimeError(FORKED)
@@ -306,5 +306,5 @@ def _is_file_of(file: Any, fd: int) -> bool:
 
 
 def _is_method(thing: object, name: str) -> bool:
-    """Whether something of a user's own stands where its class has a method: ``sys.stdout.write = ...``."""
+    """Whether a user has replaced a method of its class: ``sys.stdout.write = ...``."""
     return callable(getattr(type(thing), name, None))

@@ -153,7 +153,7 @@ class _FramingAggregator(BaseAggregator):
 
     @abc.abstractmethod
     def _frame(self, data: bytes) -> bytes:
-        """An item as it stands in a record."""
+        """An item as a record has it."""
 
     def add_item(self, item: Any, partition_key: str | None = None) -> list[OutputItem]:  # noqa: ANN401
         """The record before it, if that is complete now."""

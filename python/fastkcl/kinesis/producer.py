@@ -294,7 +294,7 @@ class Producer:
         *,
         explicit_hash_key: str | int | None = None,
     ) -> Sent:
-        """Put an item; it is in the stream when `flush` says so. Waits while the queue is full.
+        """Put an item; it is in the stream when `flush` has returned. Waits while the queue is full.
 
         Args:
             data: an item of the processor's type.

@@ -127,7 +127,7 @@ class RecordQueue:
                 entry.release()
 
     def wake(self) -> None:
-        """Let whoever waits for entries look again, once."""
+        """Wake the tasks that wait for entries, once."""
         self._has_entries.set()
 
     def close(self) -> None:

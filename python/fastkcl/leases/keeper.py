@@ -206,7 +206,7 @@ class Keeper:
 
         Args:
             now: the time.
-            late: only what is overdue by a quarter of the time that is left, so that somebody else has to renew it.
+            late: only leases overdue by a quarter of the time that is left, so that somebody else has to renew it.
         """
         rules = self.rules
         age = rules.renew_every + (rules.failover - rules.renew_every) / 4 if late else rules.renew_every
@@ -221,7 +221,7 @@ class Keeper:
             restartable: whether a lease without a position may be stolen: its new owner begins it anew.
 
         Returns:
-            Conditional writes; `held` is to be told of those that succeed.
+            Conditional writes; call `held` for those that succeed.
         """
         for key in [key for key in self._missing if key not in wanted or key in self._seen]:
             del self._missing[key]

@@ -82,7 +82,7 @@ class Shard:
         low: first hash key.
         high: last hash key.
         parents: shard ids, the one in which a merge was asked for first.
-        created: seconds since the epoch; a whole number, since it stands in the sequence numbers.
+        created: seconds since the epoch; a whole number, since it is in the sequence numbers.
         closed: when, in seconds since the epoch.
     """
 

@@ -140,7 +140,7 @@ class Connection:
 
     @property
     def state(self) -> State:
-        """Where the stitch stands."""
+        """The state of the stitch."""
         return self._state
 
     @property
@@ -247,7 +247,7 @@ class Connection:
             lines = [message.data or ""]
             self._events.append(Write(FromStitchMessage(command="logs", logs=lines).to_frame()))
         if kind == "exit" and self._state == "RUNNING":
-            self._exit_code = message.id & 0xFF  # as much as a process can tell
+            self._exit_code = message.id & 0xFF  # as much as a process can return
         if action == "answer":
             self._events.append(Write(FromStitchMessage(command="sync", id=message.id).to_frame()))
         elif action == "deliver":

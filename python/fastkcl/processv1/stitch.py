@@ -274,7 +274,7 @@ class Stitch:
     # Messages out
 
     def ack(self, *messages: ToStitchMessage) -> None:
-        """Tell the core that data has been dealt with.
+        """Report to the core that data has been processed.
 
         Raises:
             SystemExit: the core is gone, as from all that write.
@@ -283,7 +283,7 @@ class Stitch:
         self._send(*(FromStitchMessage(command="ack", id=message.id) for message in messages))
 
     def fail(self, *messages: ToStitchMessage) -> None:
-        """Tell the core that data could not be dealt with."""
+        """Report to the core that data could not be processed."""
         self._send(*(FromStitchMessage(command="fail", id=message.id) for message in messages))
 
     def log(self, *lines: str) -> None:
@@ -461,7 +461,7 @@ class Stitch:
         self._futures.clear()
 
     def _leave(self, code: int) -> None:
-        """End the process: by SystemExit where it waits for a message, else where it stands."""
+        """End the process: by SystemExit where it waits for a message, else at once."""
         with self._changed:
             if self._exit_code is not None or self._closed:
                 return

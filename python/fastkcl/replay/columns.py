@@ -46,7 +46,7 @@ class RecordSequence(Protocol):
         ...
 
     def place(self, index: int) -> Place:
-        """Where record `index` stands."""
+        """The position of record `index`."""
         ...
 
 
@@ -97,7 +97,7 @@ class StoredRecords:
         )
 
     def place(self, index: int) -> Place:
-        """Where record `index` stands."""
+        """The position of record `index`."""
         return Place(self._columns.sequence_numbers[index], self._columns.sub_sequence_numbers[index])
 
 
@@ -170,7 +170,7 @@ class GeneratedRecords:
         return sequence_numbers(first, count, shard=self._shard, created=created, arrival=created)
 
     def place(self, index: int) -> Place:
-        """Where record `index` stands."""
+        """The position of record `index`."""
         number, sub = divmod(index, self._aggregate)
         return Place(self._numbers(number, 1)[0], sub)
 
@@ -211,7 +211,7 @@ class RepeatedRecords:
         return str(int(sequence_number) + number * self._shift) if number else sequence_number
 
     def place(self, index: int) -> Place:
-        """Where record `index` stands."""
+        """The position of record `index`."""
         number, rest = divmod(index, len(self._records))
         place = self._records.place(rest)
         return Place(self._moved(place.sequence_number, number), place.sub_sequence_number)
@@ -258,6 +258,6 @@ class PickedRecords:
         return sequence_numbers(counter, 1, shard=self._shard, created=created, arrival=created)[0]
 
     def place(self, index: int) -> Place:
-        """Where record `index` stands."""
+        """The position of record `index`."""
         counter, sub = self._places[index]
         return Place(self._number(counter), sub)

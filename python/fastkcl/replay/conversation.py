@@ -54,7 +54,7 @@ _SHUTDOWN_REASONS = {"leaseLost": "ZOMBIE", "shardEnded": "TERMINATE"}
 
 
 class Lease:
-    """A shard's row in the lease table: where the last checkpoint stands.
+    """A shard's row in the lease table: the last checkpoint's position.
 
     Attributes:
         shard_id: the shard.
@@ -179,7 +179,7 @@ class Conversation:
     # Requests: each gives the line to write, and opens the request.
 
     def initialize(self) -> bytes:
-        """The first request: the shard, and (from KCL 1.7.2) where its last checkpoint stands."""
+        """The first request: the shard, and (from KCL 1.7.2) its last checkpoint's position."""
         self.open = "initialize"
         message: dict[str, object] = {"action": "initialize", "shardId": self.lease.shard_id}
         if self._has.sub_sequence_numbers:

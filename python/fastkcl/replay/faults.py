@@ -215,7 +215,7 @@ _SYNTAX = re.compile(
 
 
 def parse_fault(text: str) -> Fault:
-    """Read a fault as it stands on the command line, e.g. ``kill@3`` or ``checkpoint-error@2-4=ThrottlingException``.
+    """Read a fault from the command line, e.g. ``kill@3`` or ``checkpoint-error@2-4=ThrottlingException``.
 
     Raises:
         ValueError: it is none; the message has the expected form.

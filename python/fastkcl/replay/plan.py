@@ -36,7 +36,7 @@ class ShardPlan:
         dialect: of the daemon.
         records: all records of the shard.
         steps: the script.
-        start: where its lease stands at first.
+        start: its lease's first position.
         batch_records: records of a usual batch, for cutting redeliveries otherwise.
         parents: shards (by index) whose ends must be checkpointed first.
         stream: whose shard it is.

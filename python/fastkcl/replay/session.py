@@ -80,7 +80,7 @@ class Hub:
     """The common state of all shards of a replay: the wish to stop, and a watch over writes that never end."""
 
     _TURN = 0.25  # seconds between two looks at the watched writes
-    _NAP = 60.0  # seconds that one wait may take of a long one: the longest are beyond what a lock can wait
+    _NAP = 60.0  # seconds that one wait may take of a long one: the longest are beyond a lock's limit
 
     def __init__(self) -> None:
         self.stopping = threading.Event()
@@ -325,7 +325,7 @@ class Session:
             self.problem(f"wrote {_shown(line.text)} before it had read {self._asked}")
 
     def _skip(self, line: Line, why: str) -> None:
-        """Lines that are no messages: the first is told, the others of a request are counted."""
+        """Lines that are no messages: the first is reported, the others of a request are counted."""
         if not self._noise:
             self.problem(f"wrote {_shown(line.text)} on standard output: {why}; the daemon skips it and waits on")
         self._noise += 1 + line.more

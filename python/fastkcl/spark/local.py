@@ -62,8 +62,8 @@ class LocalSpark:
 
     Args:
         master: e.g. ``local[*]``, a thread for each CPU.
-        connect: also serve Spark Connect, on the loopback interface, to whoever has `url`: on a free port, or if this
-            is the `url` of one that has ended, where that was, to the same clients.
+        connect: also serve Spark Connect, on the loopback interface, to clients that have `url`: on a free port. If
+            this is the `url` of a server that has ended, on its port, to the same clients.
         output: where the JVM's standard output and error go: a descriptor or an open file; standard error by default.
         settings: more settings of Spark; they win.
 

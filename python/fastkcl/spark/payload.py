@@ -299,7 +299,7 @@ def _parse(ddl: str, session: SparkSession) -> StructType:
 
 
 def _check_names(schema: StructType) -> None:
-    """Spark does not tell names apart that differ in case only.
+    """Spark does not distinguish names that differ in case only.
 
     Raises:
         ValueError: there are no columns, or a name is there twice or taken.

@@ -171,7 +171,7 @@ class SparkProcessor(BatchProcessor):
         max_payload_bytes: a payload that is larger when unpacked is corrupt. See `fastkcl.spark.payload`.
         accept_gap: go on where the daemon's checkpoint lies after the position of a sink's table, which ends the run
             otherwise: the records between are not delivered again. For the first start on a new table; without it,
-            FASTKCL_ACCEPT_GAP=1 says so.
+            FASTKCL_ACCEPT_GAP=1 sets it.
 
     Raises:
         TypeError: `sink` is neither, or `spark` is something else.
@@ -474,7 +474,7 @@ class SparkProcessor(BatchProcessor):
 
 
 def _checkpoint_of(context: ShardContext) -> Position | None:
-    """Where the daemon's last checkpoint stands; None if there is none, or it does not say."""
+    """The position of the daemon's last checkpoint; None if there is none, or it is not known."""
     number = context.sequence_number
     return Position(number, context.sub_sequence_number) if number and number.isdecimal() else None
 

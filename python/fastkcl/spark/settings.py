@@ -66,7 +66,7 @@ def require_spark() -> None:
         SparkUnavailableError: one of them is not installed.
     """
     if not sys.warnoptions:
-        # pyspark says so of itself wherever pandas 3 is installed; no records go that way.
+        # pyspark warns of this wherever pandas 3 is installed; no records go that way.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     for name in ("pyspark", "pyarrow"):
         try:

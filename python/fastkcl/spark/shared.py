@@ -216,7 +216,7 @@ class SharedServer:
             listener.bind(str(path))
             listener.listen(_BACKLOG)
             keeper = [str(listener.fileno()), str(self._folder_path()), self._stem(), self._heap(), str(self._linger)]
-            # It forks and is nobody's child then; what is waited for here is its start.
+            # It forks and is nobody's child then; this waits for its start.
             subprocess.run(
                 [sys.executable, "-P", "-m", "fastkcl.spark.keeper", *keeper],
                 env=environment,

@@ -7,7 +7,7 @@
 The parent writes and reads at the same time: a child that writes much while it reads must not block both. A child's
 standard error is always drained.
 
-Rules: a child has its own process group, so that what it leaves behind can be ended with it. Every wait has a
+Rules: a child has its own process group, so that processes that it leaves behind can be ended with it. Every wait has a
 bound, and `abandon` ends it at once, also where a process that has left the group holds a pipe. `ChildProcess` never
 raises for actions of the child: for a broken pipe `write` returns False.
 """
@@ -147,7 +147,7 @@ class ChildProcess:
         return True
 
     def unread(self) -> int:
-        """Bytes that were written and that nobody has read yet; 0 where the system does not tell."""
+        """Bytes that were written and that nobody has read yet; 0 where the system does not show them."""
         if self._abandoned.is_set():
             return 0
         try:

@@ -154,7 +154,7 @@ class SignalWatch:
         """Stop if the grace time is over.
 
         Args:
-            what: where the dialogue stands.
+            what: the state of the dialogue.
 
         Raises:
             SystemExit: 128 + n of the first signal.
@@ -166,7 +166,7 @@ class SignalWatch:
         """Report that the grace time is over and stop.
 
         Args:
-            what: where the dialogue stands.
+            what: the state of the dialogue.
 
         Raises:
             SystemExit: 128 + n of the first signal.
@@ -246,6 +246,6 @@ def _unblock_signals() -> None:
 
 def _restore_in_forked_child() -> None:
     if _watching is not None:
-        _watching._wakeup_before = -1  # whoever watched that descriptor is the parent
+        _watching._wakeup_before = -1  # the parent watched that descriptor
         _watching._restore()
     _unblock_signals()

@@ -180,7 +180,7 @@ class KeepsPositions(Protocol):
     """A checkpointer that can be asked for the position of a shard that is not to be allocated."""
 
     async def position(self, shard_id: str) -> str | None:
-        """The position of a shard, whoever has it; None if it has none."""
+        """The position of a shard, with any owner; None if it has none."""
 
 
 @runtime_checkable

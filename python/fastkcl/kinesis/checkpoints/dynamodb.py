@@ -134,7 +134,7 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
         return await self._table.update(shard_id, expression, condition, names, given)
 
     async def position(self, shard_id: str) -> str | None:
-        """The position of a shard, whoever has it; None if it has none."""
+        """The position of a shard, with any owner; None if it has none."""
         item = await self._table.read(shard_id)
         return None if item is None else item.get("sequence", {}).get("S")
 

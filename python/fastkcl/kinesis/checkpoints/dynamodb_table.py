@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 Item = Mapping[str, Mapping[str, Any]]
 
 FIRST_SECONDS = 8.0
-"""Until a table that does not answer is said to be away."""
+"""Until a table that does not answer is reported to be away."""
 FIRST_LOOKS = 8
 
 _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -86,7 +86,7 @@ class Table:
         self._opening = asyncio.Lock()
 
     def bind_region(self, region_name: str | None) -> None:
-        """The region where no other is said."""
+        """The region where no other is given."""
         self._bound_region = region_name
 
     def _region_of(self, session: Any) -> str:  # noqa: ANN401
@@ -212,7 +212,7 @@ class Table:
             return self._client
 
     async def _look(self, client: Any) -> bool:  # noqa: ANN401
-        """Whether the table is there; a service that takes its time is waited for, and said to be away meanwhile."""
+        """Whether the table is there; a slow service is waited for, and reported to be away meanwhile."""
         looking = asyncio.create_task(self._is_there(client), name=f"look at table {self.name}")
         try:
             for _ in range(FIRST_LOOKS):  # one long wait would count a loop blocked by the program as silence

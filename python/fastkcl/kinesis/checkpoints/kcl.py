@@ -162,7 +162,7 @@ class KCLCheckPointer(LeasedCheckPointer):
         return await self._own(shard_id, item)
 
     async def position(self, shard_id: str) -> str | None:
-        """The position of a shard, whoever has its lease; None if there is no lease."""
+        """The position of a shard, with any owner of its lease; None if there is no lease."""
         lease = await self._table.read(shard_id)
         return None if lease is None else _position(lease)
 

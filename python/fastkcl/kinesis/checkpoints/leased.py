@@ -211,7 +211,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             taking = asyncio.create_task(self._hold(shard_id, take), name=f"{self.get_ref()} takes {shard_id}")
             self._taking[shard_id] = taking
             taking.add_done_callback(lambda done: self._has_taken(shard_id, done))
-        # Whoever gives up waiting does not know whether it is ours: it is given back by `close` then.
+        # A caller that gives up waiting does not know whether it is ours: it is given back by `close` then.
         return await asyncio.shield(taking)
 
     async def share(self, shard_ids: Collection[str], *, restartable: bool = True) -> bool:
@@ -478,7 +478,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
                 with self._renewal(shard_id, lease):
                     await self._renew(shard_id)
         except CheckpointOwnershipConflict:
-            pass  # it is lost, and the log says so
+            pass  # it is lost, and that is logged
         except Exception as error:
             log.warning("%s: heartbeat of %s failed, the next one tries again: %r", self.get_ref(), shard_id, error)
 

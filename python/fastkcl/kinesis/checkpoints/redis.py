@@ -132,7 +132,7 @@ class RedisCheckPointer(LeasedCheckPointer):
         return await self._eval(script, [shard_id], self.get_ref(), *arguments)
 
     async def position(self, shard_id: str) -> str | None:
-        """The position of a shard, whoever has it; None if it has none."""
+        """The position of a shard, with any owner; None if it has none."""
         text = await cast(Awaitable[Any], self._client.get(self._key(shard_id)))
         sequence: str | None = None if text is None else json.loads(text).get("sequence")
         return sequence

@@ -53,7 +53,7 @@ class Shard:
         records: all of its records.
         steps: the script; None for "all records in batches, and an end as the options say".
         batch_records: records of one batch where the script is None.
-        start: where the lease stands at first.
+        start: the lease's first position.
         dialect: of a captured script, None if any will do.
         stream: of the shard; None for that of the options.
     """

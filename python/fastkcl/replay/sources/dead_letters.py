@@ -66,7 +66,7 @@ def from_dead_letters(path: str | Path, *, stream: str | None = None) -> Source:
     """A source of dead letters, as `fastkcl.run(..., dead_letter=)` has written them.
 
     Each shard has the records of all its letters in the order of their positions, however often they failed: one
-    that is in several letters comes once. In the legacy dialect nothing tells the records of an aggregate apart; so
+    that is in several letters comes once. In the legacy dialect nothing distinguishes the records of an aggregate; so
     of equal runs of a sequence number one is left out only if they cannot be two ends of one aggregate. Letters of
     several streams make one shard for each stream and shard, and each child gets the name of its own stream.
 

@@ -218,7 +218,7 @@ def _inspect_parquet_shard(root: Path, shard: Shard, folders: str, visible: set[
         units.append([name for name in _check_files(root, commit, published, state) if name not in named])
         named.update(published)
     for after, upto in state.unpublished:
-        if upto != state.position:  # whoever made the next commit had published this one
+        if upto != state.position:  # the writer of the next commit had published this one
             state.damage.append(f"the commit {span(after, upto)} is not published, nor the last: no writer will do it")
     state.unknown = sorted(visible - named)
     units += [[name] for name in state.unknown]

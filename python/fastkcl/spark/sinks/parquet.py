@@ -131,7 +131,7 @@ class ParquetSink:
         if self._id is None:
             self._id = _identify(self._root)
         self._check_identity()
-        # First what is published: its commits are seen below. Once, before anything else: what somebody commits from
+        # First the published files: their commits are seen below. Once, before anything else: a later commit from
         # here on is his to publish.
         published = storage.names(self._data_folder)
         afters = list(_afters(self._commit_folder))
@@ -196,7 +196,7 @@ class ParquetSink:
             committed = self._commit(commit)
             self._check_identity()
         except BaseException:
-            # Unless the commit names it: then it is published by whoever comes next.
+            # Unless the commit names it: then the next writer publishes it.
             if not tried or self._has_no_commit(after):
                 storage.remove(staging)
             raise
@@ -235,7 +235,7 @@ class ParquetSink:
         return storage.create(self._commit_file(commit.after), json.dumps(content).encode())
 
     def _adopt(self, commit: Commit, *, kept: bool = False) -> None:
-        """Continue from a commit's end, when it is kept and published, whoever has made it.
+        """Continue from a commit's end, when it is kept and published, from any writer.
 
         Args:
             commit: the last one.

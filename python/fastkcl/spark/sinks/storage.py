@@ -190,7 +190,7 @@ def replace(path: Path, body: bytes) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder with those above it, and keep their names, whoever has made them.
+    """Make a folder with those above it, and keep their names, also of existing ones.
 
     Who has made them may have died before they were kept. Up to where the file system begins; folders above the table
     that this user may not sync are somebody else's.
