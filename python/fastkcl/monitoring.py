@@ -263,7 +263,7 @@ class Monitor:
         self._started = False
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self._told: set[str] = set()  # kinds of reports whose failure has been logged
+        self._logged: set[str] = set()  # kinds of reports whose failure has been logged
         self._path = ""
         self._written: tuple[int, int] | None = None  # device and inode of the file that is ours
         folder = metrics_dir if metrics_dir is not None else os.environ.get(reports.METRICS_VARIABLE) or None
@@ -330,12 +330,12 @@ class Monitor:
         try:
             write()
         except Exception as error:  # of a disk, or of a gauge's `read`: the run goes on whatever it is
-            if kind not in self._told:
-                self._told.add(kind)
+            if kind not in self._logged:
+                self._logged.add(kind)
                 where = f" to {self._path}" if kind == "file" else ""
                 reports.line(f"warning: metrics cannot be written{where}: {reports.describe(error)}; trying again")
         else:
-            self._told.discard(kind)
+            self._logged.discard(kind)
 
     def _write_file(self) -> None:
         data = _as_utf8(prometheus_text([self.metrics])).encode()

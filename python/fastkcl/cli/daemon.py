@@ -175,7 +175,7 @@ def daemon(ctx: click.Context, /, command: tuple[str, ...], **given: Any) -> Non
     try:
         ctx.exit(_daemon(ctx, list(command), given))
     except OptionsError as error:
-        _say(error.warnings)
+        _print(error.warnings)
         raise _WrongOptions("\n       ".join(without_users(printable(problem)) for problem in error.problems)) from None
     except (JarsError, JavaNotFoundError) as error:
         raise _WrongOptions(printable(str(error))) from None
@@ -218,12 +218,12 @@ def _daemon(ctx: click.Context, command: list[str], given: dict[str, Any]) -> in
         credentials_prefix=given["credentials_prefix"],
         strict=given["strict"],
     )
-    _say([*options.warnings, *options.notes])
+    _print([*options.warnings, *options.notes])
     if given["print_properties"]:
         click.echo(options.properties(), nl=False)
         if not given["print_command"]:
             return 0
-    jars = jars or daemon_jars.find_jars(generation, given["jars"], on_fetch=lambda text: _say([text]))
+    jars = jars or daemon_jars.find_jars(generation, given["jars"], on_fetch=lambda text: _print([text]))
     if given["java"] is not None:
         version = java_version(given["java"])
         if version is None:
@@ -243,7 +243,7 @@ def _daemon(ctx: click.Context, command: list[str], given: dict[str, Any]) -> in
     missing += missing_classes(options, [Path(place) for place in launch.classpath])
     if missing and given["strict"]:
         raise OptionsError(missing)
-    _say(missing)
+    _print(missing)
     if given["print_command"]:
         click.echo(launch.shell_line(Path("daemon.properties")))
     if only_print:
@@ -251,11 +251,11 @@ def _daemon(ctx: click.Context, command: list[str], given: dict[str, Any]) -> in
     if given["check"]:
         _show_check(options, jars, launch)
         return 0
-    _say(list(_advice(options)))
+    _print(list(_advice(options)))
     return _run(launch, options, given)
 
 
-def _say(texts: Sequence[str]) -> None:
+def _print(texts: Sequence[str]) -> None:
     for text in texts:
         click.echo(without_users(printable(f"fastkcl daemon: {text}")), err=True)
 
@@ -313,7 +313,7 @@ def _run(launch: Launch, options: Options, given: dict[str, Any]) -> int:
     as_it_is = given["verbose"] or given["log_configuration"] is not None
     table = given["table"] if given["table"] is not None else console.is_terminal and not as_it_is
 
-    def say(text: str) -> None:
+    def write(text: str) -> None:
         with suppress(OSError):  # nobody reads it any more, which is no reason to end the daemon
             console.print(printable(text.expandtabs(4)), markup=False, emoji=False)
 
@@ -325,12 +325,12 @@ def _run(launch: Launch, options: Options, given: dict[str, Any]) -> int:
         supervisor = Supervisor(
             launch,
             options,
-            on_event=(lambda _: None) if as_it_is else lambda event: say(event_line(event)),
-            on_line=say if as_it_is else lambda _: None,
-            on_message=lambda text: say(f"fastkcl daemon: {text}"),
+            on_event=(lambda _: None) if as_it_is else lambda event: write(event_line(event)),
+            on_line=write if as_it_is else lambda _: None,
+            on_message=lambda text: write(f"fastkcl daemon: {text}"),
         )
         folder = Path(metrics or os.environ["FASTKCL_METRICS_DIR"]) if table else None
         with Display(console, supervisor, folder) if folder is not None else nullcontext():
             outcome = supervisor.run(restart=given["restart"])
-    say(f"fastkcl daemon: {outcome.why}")
+    write(f"fastkcl daemon: {outcome.why}")
     return int(outcome.exit)

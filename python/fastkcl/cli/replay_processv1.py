@@ -149,7 +149,7 @@ def replay_processv1(
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
-        report = play_stitches(specs, options, _say, stop)
+        report = play_stitches(specs, options, _log, stop)
     except (OSError, ValueError) as error:
         raise click.UsageError(str(error)) from None
     finally:
@@ -176,7 +176,7 @@ def _spec(
     )
 
 
-def _say(instance_id: str, line: str) -> None:
+def _log(instance_id: str, line: str) -> None:
     sys.stderr.write(f"[{instance_id}] {printable(line)}\n")
     sys.stderr.flush()
 

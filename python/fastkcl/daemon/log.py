@@ -204,7 +204,7 @@ class LogReader:
     _copies: Counter[str] = field(default_factory=Counter)
     _last: LogLine | None = None
     _draining: list[str] = field(default_factory=list)
-    _told: dict[str, float] = field(default_factory=dict)
+    _logged: dict[str, float] = field(default_factory=dict)
 
     def feed(self, line: str) -> list[Event]:
         """Take one line, without its end. The events that it makes, mostly none or one."""
@@ -249,8 +249,8 @@ class LogReader:
         """Whether it was not said in the last minutes; trouble comes many times, with other numbers in it."""
         now = self.clock()
         text = re.sub(r"[0-9a-f-]{8,}|\d+", "#", text)
-        self._told = {key: at for key, at in self._told.items() if now - at < _REPEAT_SECONDS}
-        return now == self._told.setdefault(text, now)
+        self._logged = {key: at for key, at in self._logged.items() if now - at < _REPEAT_SECONDS}
+        return now == self._logged.setdefault(text, now)
 
     def _of_other(self, line: str) -> Iterator[Event]:
         """A line without a head: of a stack trace, or of the JVM itself."""
@@ -421,7 +421,7 @@ class LogReader:
         text = f"wrote a line to standard output that is not a message, and was skipped: {_one_line(match[2])}"
         yield Event(Kind.WARNING, text, match[1], line.time)
 
-    def _said(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+    def _written(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
         self._copies[match[1]] += 1
         yield Event(Kind.CHILD, match[1], match[2], line.time)
 
@@ -494,7 +494,7 @@ def _rules() -> Iterator[tuple[str, re.Pattern[str], _Handle]]:
             of._exited,
         ),
         (("GetNextMessageTask",), r"(?s)Skipping unexpected line on STDOUT for shard ([^:]+): (.*)", of._noise),
-        (("DrainChildSTDERRTask",), r"(?s)Received error line from subprocess \[(.*)\] for shard (\S+)", of._said),
+        (("DrainChildSTDERRTask",), r"(?s)Received error line from subprocess \[(.*)\] for shard (\S+)", of._written),
         (("MultiLangDaemon",), r"Process terminated, will initiate shutdown", of._shutting_down),
         (("MultiLangDaemon",), r"Process shutdown is complete", of._shut_down),
         # An answer's time-out in the exit hook, which waits for the very thread that called it.

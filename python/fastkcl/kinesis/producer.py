@@ -459,7 +459,7 @@ class Producer:
             await asyncio.gather(*self._under_way, return_exceptions=True)
             raise
         finally:
-            self._tell()
+            self._wake()
 
     async def _put_a_call(self) -> bool:
         """Put due records; whether there were any."""
@@ -483,7 +483,7 @@ class Producer:
                 return False
         except Exception as error:
             self._fail(error)
-        self._tell()
+        self._wake()
         return True
 
     def _fail(self, error: Exception) -> None:
@@ -503,7 +503,7 @@ class Producer:
         def ended(task: asyncio.Task[None]) -> None:
             self._under_way.discard(task)
             self._work.set()
-            self._tell()
+            self._wake()
 
         task = asyncio.create_task(put(), name=f"fastkcl call to {self.stream_name}")
         self._under_way.add(task)
@@ -533,7 +533,7 @@ class Producer:
         except TimeoutError:
             pass
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         """Wake all waiting tasks after a change."""
         progress, self._progress = self._progress, asyncio.Event()
         progress.set()

@@ -101,15 +101,15 @@ class MemoryShard:
             raise RuntimeError(f"{self.shard_id} is sealed: nothing can be put into it")
         sequence_number = _sequence_number(self.record_count + 1)
         self.records.append(MemoryRecord(sequence_number, bytes(data), partition_key, datetime.now(UTC)))
-        self._tell()
+        self._wake()
         return sequence_number
 
     def seal(self) -> None:
         """Let it end with its present records. Again, nothing happens."""
         self.sealed = True
-        self._tell()
+        self._wake()
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []
         for event in waiting:
             event.set()

@@ -59,11 +59,11 @@ class Listener(socket.socket):
             if is_out_of_resources(error):
                 self._paused_until = now + _PAUSE
                 if self._failed_at is None:
-                    _say(f"{os.strerror(error.errno or 0)}: new connections wait")
+                    _log(f"{os.strerror(error.errno or 0)}: new connections wait")
                 self._failed_at = now
             raise
         if self._failed_at is not None and now - self._failed_at > _QUIET:
-            _say("connections are taken again")
+            _log("connections are taken again")
             self._failed_at = None
         return accepted
 
@@ -76,6 +76,6 @@ class Listener(socket.socket):
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
-def _say(what: str) -> None:
+def _log(what: str) -> None:
     sys.stderr.write(f"local-aws: {what}\n")
     sys.stderr.flush()

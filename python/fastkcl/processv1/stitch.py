@@ -412,7 +412,7 @@ class Stitch:
                 if data:
                     self._connection.receive_data(data)
                 else:
-                    self._tell_if_lost()
+                    self._report_if_lost()
                     self._connection.receive_eof()
             self._handle_events()
             if not data:
@@ -426,12 +426,12 @@ class Stitch:
         with self._changed:
             if self._closed:
                 return
-            self._tell_if_lost()
+            self._report_if_lost()
             self._connection.core_gone()
         self._handle_events()
 
-    def _tell_if_lost(self) -> None:
-        """Say once why nobody is there any more, if it is this program; the caller has the lock."""
+    def _report_if_lost(self) -> None:
+        """Report once that this program has closed the descriptors, if it has; the caller has the lock."""
         if self._descriptors.lost and not self._lost:
             self._lost = True
             reports.line(f"descriptors_closed: {LOST}")

@@ -134,7 +134,7 @@ class ShardPlayer:
     def run(self, parents: Sequence[ShardPlayer]) -> None:
         """Play the shard to its end, once its parents are done."""
         try:
-            self._tell("waiting")
+            self._show("waiting")
             for parent in parents:
                 self.report.parents.append(parent.plan.label)
                 parent.done.wait()
@@ -145,7 +145,7 @@ class ShardPlayer:
                 )
                 return
             self._started_at = time.monotonic()
-            self._tell("playing")
+            self._show("playing")
             while not self._hub.stopping.is_set() and self._play_child():
                 self.report.restarts += 1
         except BaseException as error:
@@ -157,7 +157,7 @@ class ShardPlayer:
                     thread.join()
                     self.report.add_zombie(report)
                 self._close_report()
-                self._tell("done")
+                self._show("done")
             except BaseException as error:  # a bug, which must not leave others waiting for this shard
                 self.failure = self.failure or error
             finally:
@@ -185,7 +185,7 @@ class ShardPlayer:
                 report.fault(f"{fault} never came: {self._deliveries} deliveries, {self._checkpoints} checkpoints")
         report.uncheckpointed = max(self._delivered - first_after(self.plan.records, self.lease.checkpoint), 0)
 
-    def _tell(self, state: ShardState) -> None:
+    def _show(self, state: ShardState) -> None:
         report = self.report
         self._progress(
             Progress(
@@ -361,7 +361,7 @@ class ShardPlayer:
         answered = session.await_status()
         report.answer_seconds += max(answered - written, 0.0)
         report.batches += 1
-        self._tell("playing")
+        self._show("playing")
         self._after_batch(session, faults)
 
     def _after_batch(self, session: Session, faults: dict[str, Fault]) -> None:

@@ -365,7 +365,7 @@ class Session:
                 return line
         except ChildTimeoutError:
             pass
-        self._tell_unread()
+        self._report_unread()
         owed, timeout = self.conversation.awaited_status, self._options.answer_timeout
         if by == self._message_by:
             self.verdict(
@@ -408,7 +408,7 @@ class Session:
             The exception to raise where a new child continues.
         """
         if clean is not False:  # a broken input need not be read to its end
-            self._tell_unread()
+            self._report_unread()
         if close_input:
             self.child.close_stdin()
         grace = self._options.exit_grace
@@ -446,7 +446,7 @@ class Session:
 
     def kill(self) -> SessionOver:
         """SIGKILL, as asked for."""
-        self._tell_unread()
+        self._report_unread()
         self.child.signal(signal.SIGKILL)
         code = self._reap(self._options.exit_grace)
         if code not in (None, -signal.SIGKILL):
@@ -457,7 +457,7 @@ class Session:
                 self.problem(f"wrote {_shown(line.text)} before it had read {self._asked}")
         return SessionOver(again=True)
 
-    def _tell_unread(self) -> None:
+    def _report_unread(self) -> None:
         if self._unread is not None and not self._hub.stopping.is_set():
             self.verdict(f"closed its input before {self._unread} was written: the daemon stops, with all its shards")
         self._unread = None
