@@ -5,7 +5,7 @@ import sys
 
 
 def refuse_to_start(error: ImportError) -> None:
-    """Say in one line why the extension cannot be loaded, if it is this command that needs it.
+    """Report in one line why the extension cannot be loaded, if it is this command that needs it.
 
     The package loads the extension before anything of the command can run, so it calls this when that fails.
 

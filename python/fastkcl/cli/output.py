@@ -79,7 +79,7 @@ def shown(text: str) -> str:
 
 
 def without_users(text: str) -> str:
-    """Text whose URLs say nothing of users and their passwords or tokens."""
+    """Text whose URLs show no users, passwords or tokens."""
     return re.sub(r"(?<=://)\S*@", "…@", text)
 
 

@@ -46,7 +46,7 @@ DEFAULT_BATCHES = 10
 """Batches of each generated shard where neither --records nor another source is given."""
 
 DEFAULT_STREAM = "replay"
-"""The stream's name where neither --stream nor a dead letter says it."""
+"""The stream's name where neither --stream nor a dead letter gives it."""
 
 _MOST_SHARDS = 10_000  # each is a process and five threads or so
 

@@ -25,7 +25,7 @@ __all__ = ["CUSTOM_PROVIDER", "DEFAULT_PREFIX", "PREFIX_VARIABLE", "apply", "mis
 CUSTOM_PROVIDER = "CustomEnvironmentVariableCredentialsProvider"
 """The provider that is read here."""
 PREFIX_VARIABLE = "CUSTOM_PREFIX"
-"""Environment variable: the prefix, where the command line does not say it."""
+"""Environment variable: the prefix, where the command line does not give it."""
 DEFAULT_PREFIX = "CUSTOM"
 
 _KEYS = ("awsCredentialsProvider", "awsCredentialsProviderDynamoDB", "awsCredentialsProviderCloudWatch")

@@ -146,7 +146,7 @@ class Shard:
     pending_records: int = 0
     pending_bytes: int = 0
     pending_since: float = 0.0
-    # Of the checkpoint that is asked for: how long the reply is if it says that it is stored (None if that is not
+    # Of the checkpoint that is asked for: the length of a reply that it is stored (None if that is not
     # known), and the place.
     reply_size: int | None = None
     reply_position: str | None = None
@@ -403,7 +403,7 @@ class LogReader:
         yield from ()
 
     def _exited(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
-        # KCL 1 does not say whose; it has just read the last of its output.
+        # KCL 1 does not name the child; it has just read the last of its output.
         whose = line.shard or (self._draining[-1] if self._draining else None)
         if whose in self._draining:
             self._draining.remove(whose)

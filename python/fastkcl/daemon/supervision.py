@@ -1,4 +1,4 @@
-"""Runs a daemon, from its start to the end of its last child, and says why it ended.
+"""Runs a daemon, from its start to the end of its last child, and reports the reason of its end.
 
     start ──▶ lines of the log ──▶ events          SIGTERM, SIGINT, SIGHUP: SIGTERM to the daemon, which stops the
       ▲             │                              children and waits for them; again: SIGKILL to all that is left

@@ -39,7 +39,7 @@ _SPARK_SETTINGS: Final = {
 
 
 class DemoError(RuntimeError):
-    """Spark has failed on the way. `str()` says how."""
+    """Spark has failed on the way. `str()` has the error."""
 
 
 def check_arguments(shards: int, records: int, keep: Path | None) -> None:

@@ -32,7 +32,7 @@ from fastkcl.dkb.markers import Markers, escape
 __all__ = ["Batching", "SupervisorConnection", "WorkerConnection", "batching_of"]
 
 Batching: TypeAlias = Literal["single", "worker", "supervisor"]
-"""Each message alone; the worker asks for more; the supervisor says when it is enough."""
+"""Each message alone; the worker asks for more; the supervisor ends the batch."""
 WorkerState: TypeAlias = Literal["IDLE", "COLLECTING", "PROCESSING", "LAST", "CLOSED", "ERROR"]
 WorkerEvent: TypeAlias = Literal["message", "full", "unreadable", "end_of_batch", "truncated", "eof"]
 SupervisorState: TypeAlias = Literal["IDLE", "FEED", "ASKED", "WAIT", "EXTRACT", "DEAD", "ERROR"]
@@ -83,7 +83,7 @@ _WORKER: dict[Batching, dict[WorkerState, dict[WorkerEvent, tuple[WorkerState, s
 
 
 def batching_of(batch_size: int) -> Batching:
-    """Who says when a batch is full: 1 nobody, 0 the supervisor, otherwise the worker.
+    """The side that ends a batch: 1 nobody, 0 the supervisor, otherwise the worker.
 
     Raises:
         ValueError: a negative size.
@@ -220,7 +220,7 @@ class SupervisorConnection(_Connection):
 
     Args:
         markers: of the stream.
-        batching: who says when a batch is full.
+        batching: the side that ends a batch.
         extract: the worker gets no requests and writes messages until its end.
 
     Raises:

@@ -358,7 +358,7 @@ def read_pipeline(
         The pipeline, and the function that closes its output when it has run.
 
     Raises:
-        PipelineError: the file cannot be read or is wrong; it says where.
+        PipelineError: the file cannot be read or is wrong; it names the place.
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -218,7 +218,7 @@ class Checkpointer:
                 again after a restart.
 
         Raises:
-            CheckpointError: the daemon refused; its `value` says why. The dialogue goes on.
+            CheckpointError: the daemon refused; its `value` is the reason. The dialogue goes on.
             ValueError: `sub_sequence_number` without a sequence number, or above 0 with KCL 1.7 and older, which have
                 no word for it. Nothing was written.
             UnexpectedReplyError: the daemon answered something else. A CheckpointError too; the run ends.
@@ -435,7 +435,7 @@ daemon gets the status. None takes FASTKCL_DEAD_LETTER, or no folder. A batch wi
         )
 
     def _explain(self, how: str) -> None:
-        """Say how messages are read, where somebody wants to know."""
+        """Log how messages are read, if asked for."""
         if os.environ.get(VERBOSE_VARIABLE):
             self._report(how)
         logging = sys.modules.get("logging")  # nobody has chosen a level without it

@@ -25,7 +25,7 @@ Gate: TypeAlias = Callable[[int], Awaitable[None]]
 """Waits until a body of so many bytes may be read."""
 
 LONGEST_ANSWER = 14 << 20
-"""The body of a GetRecords answer that does not say its length: 10 MiB of data in base64, with the rest."""
+"""The body of a GetRecords answer that does not give its length: 10 MiB of data in base64, with the rest."""
 
 _gate: ContextVar[Gate | None] = ContextVar("_gate", default=None)
 

@@ -69,7 +69,7 @@ class ConsumerRecord(NamedTuple):
 
 
 class RecordError(Exception):
-    """A record that cannot be parsed; its cause says why.
+    """A record that cannot be parsed; its cause is the reason.
 
     Attributes:
         record: with its data as bytes.

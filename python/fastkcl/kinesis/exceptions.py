@@ -100,7 +100,7 @@ class CheckpointTableError(Exception):
     Attributes:
         operation: the API call that failed, e.g. ``DescribeTable``.
         table: its name.
-        account: twelve digits; None if nothing says it.
+        account: twelve digits; None if it is not known.
         is_lasting: whether trying again does not help: a permission, a credential or a name has to be mended.
     """
 

@@ -160,7 +160,7 @@ class Start:
 
     @property
     def request(self) -> dict[str, object]:
-        """The part of a GetShardIterator request that says where."""
+        """The position in a GetShardIterator request."""
         if self.place is None:
             where: dict[str, object] = {"ShardIteratorType": self.iterator_type}
             return where if self.timestamp is None else {**where, "Timestamp": self.timestamp}

@@ -87,7 +87,7 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Say that a lease's owner lives, if it still is the owner."""
+    """Renew a lease, if its owner still is the owner."""
 
     key: str
 

@@ -21,7 +21,7 @@ __all__ = ["Fault", "FaultError", "Faults"]
 
 
 class FaultError(ValueError):
-    """A fault that cannot be: the message says why."""
+    """A fault that cannot be: the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ _FORMAT = "fastkcl local-aws 1"
 
 
 class JournalError(Exception):
-    """The file cannot be used; the message says why."""
+    """The file cannot be used; the message has the reason."""
 
 
 class Journal:

@@ -27,7 +27,7 @@ _QUIET = 5.0  # seconds without a failure before it counts as over
 
 
 def is_out_of_resources(error: object) -> bool:
-    """Whether it says that the process, or the machine, has no more descriptors or memory for sockets."""
+    """Whether it means that the process, or the machine, has no more descriptors or memory for sockets."""
     return isinstance(error, OSError) and error.errno in _OUT_OF_RESOURCES
 
 

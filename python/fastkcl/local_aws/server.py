@@ -35,7 +35,7 @@ _YOUNG_OBJECTS = 50_000  # before garbage is looked for
 
 
 class ListenError(Exception):
-    """The address cannot be listened at; the message says which, and why."""
+    """The address cannot be listened at; the message names it, and the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ class RemoteProtocolError(ProtocolError):
 class ConfigurationError(Exception):
     """Something around the program is missing or wrong: a setting, a server, an installation.
 
-    `str()` says what, and what to do; where in the code it was noticed helps nobody, so `run` prints no traceback.
+    `str()` has the problem and the remedy; a place in the code helps nobody, so `run` prints no traceback.
     """
 
 

@@ -190,7 +190,7 @@ class FailurePolicy:
         """Apply the chosen reaction to a call that failed for good. On return its request can be answered.
 
         Args:
-            what: as `failed` says it.
+            what: the text of `failed`.
             traceback: for the dead letter.
             context: the shard.
             batch: for a call with records.
@@ -223,7 +223,7 @@ class FailurePolicy:
         """Report that lease_lost has failed for good; its request can be answered.
 
         Args:
-            what: as `failed` says it.
+            what: the text of `failed`.
         """
         self._report(f"skip: {what}; the lease is another worker's by now, so no record is lost by it")
 
@@ -232,7 +232,7 @@ class FailurePolicy:
 
         Args:
             error: its exception, maybe raised instead of the exception of the waiting.
-            what: as `failed` says it.
+            what: the text of `failed`.
 
         Raises:
             ProcessorError: it has.
@@ -289,7 +289,7 @@ def _with_its_causes(error: BaseException) -> list[BaseException]:
 
 
 def _is_unanswered(error: BaseException) -> bool:
-    """Whether an error says that standard input is at its end; reading other files raises EOFError, too."""
+    """Whether an error means that standard input is at its end; reading other files raises EOFError, too."""
     if type(error) is not EOFError:
         return False
     frames = error.__traceback__

@@ -33,7 +33,7 @@ class Parameters(Frozen):
         application: of which application it is, and so on; empty where the core does not say.
         component: of which component.
         version: of which version.
-        group_name: as the core says it; `groups` are made of the three parts.
+        group_name: as the core gives it; `groups` are made of the three parts.
         data_dir: a folder of this stitch's own.
         channel: "Stdio" or "Pipe".
         serializer: "Json".

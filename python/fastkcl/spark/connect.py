@@ -104,7 +104,7 @@ def is_alive(session: SparkSession) -> bool:
 
 
 def is_unavailable(error: BaseException) -> bool:
-    """Whether an exception says that the server could not be reached, whatever it came through."""
+    """Whether an exception, or its cause, means that the server could not be reached."""
     seen: BaseException | None = error
     while seen is not None:
         if any(f"StatusCode.{code}" in str(seen) for code in ("UNAVAILABLE", "DEADLINE_EXCEEDED")):
@@ -119,7 +119,7 @@ def abandon(session: SparkSession) -> None:
 
 
 def release(session: SparkSession) -> None:
-    """Say farewell to a session, once, within seconds. It can hang; a worker has to end when its daemon has."""
+    """Release a session, once, within seconds. That can hang; a worker has to end when its daemon has."""
     if type(session).__module__.startswith("pyspark.sql.connect."):  # a classic one raises when asked for its client
         session.client.set_retry_policies([])
     farewell = threading.Thread(target=session.stop, daemon=True, name="fastkcl-release-session")

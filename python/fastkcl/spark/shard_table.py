@@ -127,7 +127,7 @@ class ShardTable:
             self._sink.give_up(position)
 
     def tell_if_all_was_dropped(self) -> None:
-        """Say so loudly if nothing that was delivered since the start was new."""
+        """Log an ERROR if nothing that was delivered since the start was new."""
         if self._dropped_records and not self._new_records:
             self._dropped_told = self._dropped_records
             assert self._upto is not None

@@ -137,7 +137,7 @@ class SharedServer:
             wanted: asked while waiting; False gives up.
 
         Raises:
-            SparkUnavailableError: it does not start, or is not wanted any more; `str()` says where its log is.
+            SparkUnavailableError: it does not start, or is not wanted any more; `str()` names its log.
         """
         require_spark()
         try:

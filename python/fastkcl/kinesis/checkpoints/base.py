@@ -93,7 +93,7 @@ class Place(NamedTuple):
 
 
 def was_read(position: str | None) -> bool:
-    """Whether a position says that records of its shard were processed."""
+    """Whether a position means that records of its shard were processed."""
     return position is not None and (position == SHARD_END or Place.parse(position) is not None)
 
 

@@ -122,7 +122,7 @@ class KCLCheckPointer(LeasedCheckPointer):
         )
 
     def bind_stream(self, stream_name: str, region_name: str | None = None) -> None:
-        """See `BaseCheckPointer.bind_stream`; the table is in the stream's region where nothing else says one."""
+        """See `BaseCheckPointer.bind_stream`; the table is in the stream's region if no other is given."""
         super().bind_stream(stream_name, region_name)
         self._table.bind_region(region_name)
 

@@ -178,7 +178,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
 
     @abstractmethod
     async def _renew(self, shard_id: str) -> None:
-        """Say that we live; CheckpointOwnershipConflict if the shard is not ours."""
+        """Renew our lease; CheckpointOwnershipConflict if the shard is not ours."""
 
     @abstractmethod
     async def _release(self, shard_id: str) -> None:
@@ -296,7 +296,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         """Commit kept positions: every shard is tried, and failed ones are kept, except those of lost shards.
 
         Raises:
-            CheckpointFlushError: some failed; its `errors` say which, and why.
+            CheckpointFlushError: some failed; its `errors` have the shards and the reasons.
         """
         async with self._flushing:
             errors: list[tuple[str, BaseException]] = []

@@ -12,7 +12,7 @@ from fastkcl.replay.positions import TRIM_HORIZON, Place
 
 
 class SourceError(ValueError):
-    """The input of a replay cannot be used; the message says where it is wrong."""
+    """The input of a replay cannot be used; the message names the place."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def from_dead_letters(path: str | Path, *, stream: str | None = None) -> Source:
 
     Args:
         path: the folder, whose ``*.arrow`` are taken, or one letter.
-        stream: of letters that do not say it.
+        stream: of letters that do not name it.
 
     Raises:
         SourceError: there is no letter.

@@ -382,7 +382,7 @@ class DeltaSink:
                 if path.name != LAST_CHECKPOINT:
                     target = log / path.relative_to(links)
                     storage.make_folder(target.parent)
-                    storage.replace(target, path.read_bytes())  # one that is there says the same, or is damaged
+                    storage.replace(target, path.read_bytes())  # an existing one has the same content, or is damaged
             if last_checkpoint(log) < made.version():
                 storage.replace(log / LAST_CHECKPOINT, (links / LAST_CHECKPOINT).read_bytes())
         finally:
