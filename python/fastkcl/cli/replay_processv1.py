@@ -77,9 +77,7 @@ class _StitchType(click.ParamType):  # type: ignore[type-arg]  # not generic in 
 )
 @click.option("--group", default="App.Stitch.1", show_default=True, help="Application, component and version of them.")
 @click.option("--argument", "custom", multiple=True, help="A custom argument, after --, for all. Repeatable.")
-@click.option(
-    "--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Where each gets its own folder."
-)
+@click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Where each gets its own folder.")
 @click.option("--node", default="node1", show_default=True, help="The core's name.")
 @click.option("--heartbeat", type=_SECONDS, default=60.0, show_default=True, help="Seconds between heartbeats.")
 @click.option("--messages", type=click.IntRange(0), default=0, help="Payloads for each stitch, base64.  [default: 0]")

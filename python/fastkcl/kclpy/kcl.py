@@ -306,7 +306,7 @@ class KCLProcess:
             records are delivered again. None takes FASTKCL_ON_ERROR, or "skip". Either way a failure after the lease
             is lost is skipped, and user code that waits for a person (``breakpoint()``, ``input()``) stops.
         dead_letter: folder in which a batch that the processor raised for is stored as an Arrow IPC file, before the
-daemon gets the status. None takes FASTKCL_DEAD_LETTER, or no folder. A batch without records
+            daemon gets the status. None takes FASTKCL_DEAD_LETTER, or no folder. A batch without records
             leaves no file.
 
     Raises:
