@@ -1,4 +1,4 @@
-"""Checks of options, each with one wording: which option, what is expected, what was given."""
+"""Checks of options, each with one wording: the option, the expected value, the given value."""
 
 from __future__ import annotations
 

@@ -1,30 +1,30 @@
-"""Collects record batches and writes them behind the caller's back, whatever protocol they came by.
+"""Collects record batches of any protocol and writes them in the background.
 
-Spark wants tens of megabytes at a time (a small DataFrame costs 50 to 110 ms whatever is in it), a worker
-gets what its parent happens to send, and the parent waits for an answer. Between them stands this buffer.
-It knows no protocol and no Spark, only three things:
+Spark wants tens of megabytes at a time (a small DataFrame costs 50 to 110 ms with any content). A worker gets batches
+of any size, and its parent waits for an answer. This buffer is between them. It knows no protocol and no Spark, only
+three things:
 
 - a *batch*: Arrow columns that can be counted, measured and sliced (`Batch`);
-- an *order*: which position a row has, if any, and which rows must not be parted (`Order`);
-- a *commit*: a function that tells the parent how far the data is durable (`Commit`).
+- an *order*: the position of a row, if any, and the rows that must not be parted (`Order`);
+- a *commit*: a function that reports to the parent how far the data is durable (`Commit`).
 
     the caller's thread                               the writer's thread
     ──────────────────────────────────────────        ─────────────────────────────────────────────
-    add(batch): raise what a write has failed with
+    add(batch): raise the error of a failed write
                 wait while the bound is reached
-                commit what is durable, if it is time
+                commit the durable position, if it is time
                 hold the batch ────────────────▶ due ──▶ runs, cut by bytes ──▶ write(run) ──▶ durable position
                                                      (bounds, or max_age)
 
 Rules:
 
-1. A batch is adopted as the last act of `add`. If a failure surfaces there, or a commit raises, the batch of the
-   moment is not in the buffer.
-2. Runs are written one after another, each a contiguous piece of what was added. What is being written is held,
-   and counts, until it is durable.
-3. A write that fails stops the writer and surfaces at the next call. Calling again has the same run written again
-   and waits for it. Instead, `give_up` lets go of everything behind the durable position, whichever row of it is
-   the one that cannot be written.
+1. A batch is adopted as the last act of `add`. If a failure surfaces there, or a commit raises, the new batch is not in
+   the buffer.
+2. Runs are written one after another, each a contiguous piece of the added rows. A run is held, and counts, until it is
+   durable.
+3. A failed write stops the writer, and the next call raises its error. Calling again has the same run written again
+   and waits for it. Instead, `give_up` lets go of everything after the durable position, whichever row cannot be
+   written.
 4. Only a position whose rows are all written is ever committed, by the caller's thread, at most once an interval.
 5. Rows of one group (`Order.group`) are written together. A group may go on in the next batch, so the last one
    waits for it, or for the end.
@@ -50,7 +50,7 @@ _TURN: Final = 0.25  # seconds that the caller's thread waits at once
 
 
 class Batch(Protocol):
-    """What the buffer asks of a batch; `fastkcl.RecordBatch` has it."""
+    """The buffer's interface to a batch; `fastkcl.RecordBatch` has it."""
 
     @property
     def num_rows(self) -> int:
@@ -74,14 +74,14 @@ P = TypeVar("P")
 P_co = TypeVar("P_co", covariant=True)
 
 Commit: TypeAlias = Callable[[P | None], bool]
-"""Tell the parent that everything up to a position is durable (None: the protocol has no positions).
+"""Report to the parent that everything up to a position is durable (None: the protocol has no positions).
 
 Returns whether that is done; False asks to be called again at the next opportunity.
 """
 
 
 class Order(Protocol[B_contra, P_co]):
-    """What a protocol says about the places of its rows."""
+    """A protocol's rules for the positions of its rows."""
 
     def position(self, batch: B_contra, row: int) -> P_co | None:
         """Position of a row, None if the protocol has none.
@@ -144,12 +144,12 @@ class _Count:
 
 
 class BatchBuffer(Generic[B, P]):
-    """Collects batches, writes them as runs in a thread of its own, commits what is durable. For one caller's thread.
+    """Collects batches, writes them as runs in its own thread, commits the durable position. For one caller's thread.
 
     Args:
         write: writes one run, in the writer's thread; the run is durable when it returns, and not when it raises.
         order: positions and groups of the protocol's rows.
-        max_bytes: what is collected becomes due when holding it keeps this many bytes allocated,
+        max_bytes: collected rows become due when holding them keeps this many bytes allocated,
         max_records: or when it is this many rows,
         max_age: or when the first of it has waited for this many seconds.
         max_run_bytes: cut runs so that none is larger; a single row or group may be.
@@ -203,12 +203,12 @@ class BatchBuffer(Generic[B, P]):
         self._held: list[B] = []  # everything not written, the run that is being written included
         self._held_bytes = 0
         self._due: list[int] = []  # rows of each piece that has become due, from the start of _held on
-        self._collected = _Count()  # what is held and not due
+        self._collected = _Count()  # rows that are held and not due
         self._since: float | None = None  # when the first batch came that has not been due yet
         self._at_end = False
         self._failures = 0  # of writes, since the last one that succeeded
-        self._stalled = False  # a write has failed, and the writer waits for what the caller makes of it
-        self._failure: BaseException | None = None  # ... which has not been told yet
+        self._stalled = False  # a write has failed, and the writer waits for the caller's decision
+        self._failure: BaseException | None = None  # ... which has not been raised yet
         self._durable: P | None = None
         self._durable_runs = 0
         self._closed = False
@@ -231,7 +231,7 @@ class BatchBuffer(Generic[B, P]):
 
     @property
     def busy(self) -> bool:
-        """Whether the writer has something to do, or waits for what becomes of a failure."""
+        """Whether the writer has something to do, or waits for the decision on a failure."""
         return bool(self._due)
 
     @property
@@ -250,7 +250,7 @@ class BatchBuffer(Generic[B, P]):
         An empty batch is a tick: it only gives the chance to raise and to commit.
 
         Raises:
-            BaseException: what `write` raised, for rows that were added before, or what `commit` raised. The batch is
+            BaseException: the error of `write`, for rows that were added before, or of `commit`. The batch is
                 not adopted; see rules 1 and 3.
             ValueError: the position of its first or last row can't be read.
             RuntimeError: the buffer is closed, or this is a forked child.
@@ -284,7 +284,7 @@ class BatchBuffer(Generic[B, P]):
             False if that was not enough; the writer goes on.
 
         Raises:
-            BaseException: what `write` raised; the rows not written stay held.
+            BaseException: the error of `write`; the rows not written stay held.
             RuntimeError: this is a forked child.
         """
         self._check_process()
@@ -304,12 +304,12 @@ class BatchBuffer(Generic[B, P]):
     def give_up(self, batch: B | None, *, at_end: bool) -> list[B]:
         """Let go of the rows that are not written, after a failure: the caller stores them elsewhere, or loses them.
 
-        The position behind them counts as durable and is committed when it is time. Nothing is let go if only a commit
+        The position after them counts as durable and is committed when it is time. Nothing is let go if only a commit
         has failed; the batch is adopted then. Of a batch that was refused for its positions nothing was tried: it goes
-        alone, and what is held stays.
+        alone, and held rows stay.
 
         Args:
-            batch: what `add` failed on; None after `flush`.
+            batch: the one that `add` failed on; None after `flush`.
             at_end: as for `flush`: otherwise the last group stays held, as it may go on (rule 5).
 
         Returns:
@@ -322,7 +322,7 @@ class BatchBuffer(Generic[B, P]):
         with self._changed:
             if batch is not None:
                 self._adopt(batch)
-            if not self._stalled or self._failure is not None or not self._held:  # a commit, or one not told yet
+            if not self._stalled or self._failure is not None or not self._held:  # a commit, or one not raised yet
                 return []
             rows = sum(batch.num_rows for batch in self._held)
             given, held = _split(self._held, self._boundary(self._held, rows, at_end=at_end))
@@ -333,14 +333,14 @@ class BatchBuffer(Generic[B, P]):
             self._failures = 0
             self._stalled = False
             if given:
-                # What cannot be read is not committed; a later position stands for it as well.
+                # A position that cannot be read is not committed; a later one stands for it as well.
                 with suppress(ValueError):
                     self._durable = self._order.position(given[-1], given[-1].num_rows - 1)
                     self._durable_runs += 1
             return given
 
     def commit(self, commit: Commit[P]) -> None:
-        """Commit now what is durable and not committed yet, whatever the interval says."""
+        """Commit the durable position now, before the interval is over."""
         with self._changed:
             position, runs = self._durable, self._durable_runs
         if runs > self._committed_runs and commit(position):
@@ -348,12 +348,12 @@ class BatchBuffer(Generic[B, P]):
             self._committed_at = self._clock()
 
     def discard(self) -> list[B]:
-        """Drop what is held, forget what could be committed, and stop writing: the data is somebody else's now.
+        """Drop held rows, forget the durable position, and stop writing: the data is another worker's now.
 
         A write that is under way goes on as long as it does not look at `closed`; nothing comes of it here.
 
         Returns:
-            What was held, the run that is being written included. Nothing in a forked child, whose parent has it.
+            The held rows, the run that is being written included. Nothing in a forked child, whose parent has it.
         """
         if os.getpid() != self._process:  # the lock may have been held when it was forked
             return []
@@ -388,7 +388,7 @@ class BatchBuffer(Generic[B, P]):
     # Under the lock, in the caller's thread.
 
     def _recover(self, end: float | None = None) -> None:
-        """Raise what the last write has failed with; or if that was done, have it tried again, and wait for it.
+        """Raise the error of the last write; or if that was done, have it tried again, and wait for it.
 
         Args:
             end: when to wait no longer, on the clock of `time.monotonic`; the write goes on.
@@ -468,7 +468,7 @@ class BatchBuffer(Generic[B, P]):
             return not self._closed
 
     def _write_next(self) -> None:
-        """Write the next run of what is due, if there is one that may be parted from what follows."""
+        """Write the next run of due rows, if there is one that may be parted from the next rows."""
         rows, position = 0, None
         failure: BaseException | None = None
         try:
@@ -545,7 +545,7 @@ class BatchBuffer(Generic[B, P]):
         return self._boundary(batches, max(rows, 1), at_end=at_end) if batches else 0
 
     def _boundary(self, batches: Sequence[B], cut: int, *, at_end: bool) -> int:
-        """The nearest place at or before `cut` rows where they may be parted, else the nearest behind it, else 0."""
+        """The nearest row at or before `cut` where the rows may be parted, else the nearest after it, else 0."""
         ends = list(accumulate(batch.num_rows for batch in batches))
 
         def group(row: int) -> Hashable | None:

@@ -101,7 +101,7 @@ def test_a_misspelt_key_is_told_and_passed_on() -> None:
     file = sources({"failoverTimeMilis": "3000"}, "app.properties, line 7")
     found = options(KCL_3, file=file)
     assert found.warnings == [
-        "app.properties, line 7: KCL 3 has no key failoverTimeMilis, and the daemon would not say so."
+        "app.properties, line 7: KCL 3 has no key failoverTimeMilis, and the daemon would not report it."
         " Did you mean failoverTimeMillis?"
     ]
     assert found.get("failoverTimeMilis") == "3000"

@@ -293,7 +293,7 @@ class TestEnds:
         process(made, record_batch([1]), checkpointer)
         made.shutdown_requested(checkpointer)
         assert (checkpointer.asked, checkpointer.stored) == ([Position("1", 0)], [])
-        assert "what is written stays to be checkpointed" in caplog.text
+        assert "written records wait for the next checkpoint" in caplog.text
 
     def test_lease_lost_drops_what_is_held_and_says_so(self, caplog: pytest.LogCaptureFixture) -> None:
         writes = Writes()
@@ -865,7 +865,7 @@ class TestACheckpointAfterTheTablesPosition:
         if how == "environment":
             monkeypatch.setenv("FASTKCL_ACCEPT_GAP", "1")
         made = processor(sink(tmp_path), session=SinkSession(), checkpoint="7", **options)
-        assert [each.levelname for each in caplog.records if "going on behind the checkpoint" in each.message] == [
+        assert [each.levelname for each in caplog.records if "continuing after the checkpoint" in each.message] == [
             "ERROR"
         ]
         process(made, record_batch([8, 9, 10, 11]), FakeCheckpointer())

@@ -152,7 +152,7 @@ def test_a_server_that_is_no_spark_is_told_soon(monkeypatch: pytest.MonkeyPatch)
     with hangs_up() as port:
         session = Session(f"sc://127.0.0.1:{port}/;token=secret")
         begun = time.monotonic()
-        with pytest.raises(SparkUnavailableError, match=f"what answers at 127.0.0.1:{port} opens no session") as caught:
+        with pytest.raises(SparkUnavailableError, match=f"the server at 127.0.0.1:{port} opens no session") as caught:
             session.get()
     assert time.monotonic() - begun < 2 * PATIENCE
     assert "secret" not in str(caught.value)

@@ -508,10 +508,10 @@ def test_another_table_in_its_place_is_told(tmp_path: Path) -> None:
     sink, _ = opened(tmp_path)
     sink.write(rows(1, 3), SESSION)
     rmtree(tmp_path / "_delta_log")
-    with pytest.raises(SinkError, match="its position was 3.0, and now is start: somebody has replaced the table"):
+    with pytest.raises(SinkError, match="its position was 3.0, and now is start: the table was replaced"):
         sink.write(rows(4, 6), SESSION)
     created(tmp_path)
-    with pytest.raises(SinkError, match="somebody has replaced"):
+    with pytest.raises(SinkError, match="the table was replaced"):
         sink.write(rows(4, 6), SESSION)
 
 
@@ -522,9 +522,9 @@ def test_another_table_that_is_further_is_told_as_well(tmp_path: Path) -> None:
     (tmp_path / "t").rename(tmp_path / "before")
     (tmp_path / "other").rename(tmp_path / "t")
     for _ in range(2):
-        with pytest.raises(SinkError, match="its id was .*: somebody has replaced the table"):
+        with pytest.raises(SinkError, match="its id was .*: the table was replaced"):
             sink.write(rows(4, 12), SESSION)
-        with pytest.raises(SinkError, match="somebody has replaced the table"):
+        with pytest.raises(SinkError, match="the table was replaced"):
             sink.open(SHARD)
     assert stored(tmp_path / "t") == list(range(1, 10))
 

@@ -1,4 +1,4 @@
-"""Clients of Kinesis for commands, and what they say when it does not answer as it should."""
+"""Clients of Kinesis for commands, and their messages when it fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["aio_session", "explain", "kinesis_client"]
 _LOCAL = ("local", "local")
 """A local server takes any credentials."""
 _LOCAL_REGION = "us-east-1"
-"""A local server has no region of its own."""
+"""A local server has no region."""
 _ATTEMPTS = 10
 """Of a call, with botocore's pauses between them: about a minute of an outage."""
 _CONNECT_SECONDS = 4.0
@@ -94,7 +94,7 @@ def _is_loopback(url: str | None) -> bool:
 
 
 def explain(error: BaseException, stream: str | None, endpoint_url: str | None) -> str:
-    """The error, with what to do about the usual ones."""
+    """The error, with advice for the usual ones."""
     from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, NoRegionError
 
     text = without_users(printable(str(error)))

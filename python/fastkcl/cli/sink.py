@@ -44,14 +44,14 @@ def sink() -> None:
 def inspect(ctx: click.Context, /, path: Path, as_json: bool) -> None:
     """Show, for each stream and shard of the table in the folder PATH, whether each record is there once.
 
-    Shown are commits, records, the first and the last position, the position that the next writer continues from,
-    and what is wrong: gaps (a commit that continues from where no other ends), files that are missing, files that no
-    commit names, and doubles (rows whose stream, shard, sequence number and sub-sequence number are there already).
-    A commit that is not published yet is not wrong: the next writer does it first.
+    It shows commits, records, the first and the last position, the position that the next writer continues from, and
+    faults: gaps (a commit that continues from where no other ends), files that are missing, files that no commit names,
+    and doubles (rows whose stream, shard, sequence number and sub-sequence number are there already). A commit that is
+    not published yet is no fault: the next writer publishes it first.
 
-    The table is one of a ParquetSink or of a DeltaSink; of the latter's commits only those are known that its log still
-    has. A table that a TableSink appends to is none: it has no positions. Reads the files' key columns, not their
-    payloads, changes nothing, and needs no Spark. It may be in use.
+    The table is one of a ParquetSink or of a DeltaSink; of a Delta table only the commits in its log are known. A table
+    of a TableSink has no positions and cannot be inspected. Reads the files' key columns, not their payloads, changes
+    nothing, and needs no Spark. The table may be in use.
 
     \b
     Examples:
@@ -146,7 +146,7 @@ def _lines(table: TableState) -> Iterator[str]:
         yield from (f"  {name}" for name in _few(table.unknown))
     if table.damage:
         yield ""
-        yield "Damage of the table as a whole (docs/recovery.md says what to do):"
+        yield "Damage of the table as a whole (see docs/recovery.md):"
         yield from (f"  {damage}" for damage in _few(table.damage))
     bad = sum(not shard.ok for shard in table.shards)
     yield ""

@@ -22,13 +22,13 @@ class Setting:
 
 @dataclass(slots=True)
 class Options:
-    """Everything that the daemon is told.
+    """All settings that the daemon gets.
 
     Attributes:
         generation: which daemon.
         settings: by key, in the daemon's spelling; those that it does not know, as they were written.
-        warnings: what was found that the daemon would not have said.
-        notes: what was decided here and is worth knowing.
+        warnings: problems that the daemon would not have reported.
+        notes: decisions made here that are worth knowing.
         secrets: system properties for the JVM that nobody but it may see.
     """
 

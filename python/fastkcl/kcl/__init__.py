@@ -1,12 +1,12 @@
 """The Kinesis Client Library's multi-language protocol, from the child's side.
 
-    connection    Connection: the state table, sans-IO; what may come, what may be written
+    connection    Connection: the state table, sans-IO: messages that may come, lines that may be written
     dialogue      a Connection on its descriptors
     runner        run()
 
 A request comes in, one user method runs, its status goes out; in between the method may checkpoint, as often as it
-likes, one round trip each. Only `runner` calls user code, only `connection` decides what is allowed. What user code is
-given is in `fastkcl.processing`; its public names stay here as well.
+likes, one round trip each. Only `runner` calls user code, only `connection` knows the rules. The interface to user
+code is in `fastkcl.processing`; its public names stay here as well.
 """
 
 from fastkcl.kcl.connection import Connection

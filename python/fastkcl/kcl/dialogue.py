@@ -1,8 +1,8 @@
-"""A connection on its descriptors: reads messages, writes lines, and turns what goes wrong there into ERROR.
+"""A connection on its descriptors: reads messages, writes lines, and turns failures of both into ERROR.
 
 It is the host of a processor (`fastkcl.processing.host`): a daemon stores the checkpoints.
 
-Every way in which the dialogue can break ends in one place: the connection is in ERROR, and the error says what to
+Every failure of the dialogue ends in one way: the connection is in ERROR, and the error has the text to
 report. An unreadable line, an end of input or a broken pipe inside a checkpoint therefore ends the run even where
 user code catches the exception.
 """
@@ -30,7 +30,7 @@ class Dialogue:
     Args:
         connection: the rules.
         descriptors: the pipes.
-        signals: what bounds the wait for input.
+        signals: they bound the wait for input.
         max_line_bytes: bound of one line of the daemon.
 
     Raises:
@@ -115,7 +115,7 @@ class Dialogue:
         return reply.error
 
     def not_allowed(self, what: str) -> NoReturn:
-        """Go to ERROR because our own side did what it may not.
+        """Go to ERROR because of a call that the state does not allow.
 
         Raises:
             LocalProtocolError: always.

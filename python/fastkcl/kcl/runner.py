@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 reports.skip_frames_of("fastkcl.kcl")
 
 STREAM_VARIABLE = "FASTKCL_STREAM"
-"""Environment variable with the stream's name, which no message tells."""
+"""Environment variable with the stream's name, which no message has."""
 
 
 def run(
@@ -69,7 +69,7 @@ def run(
         max_line_bytes: bound of one line of the daemon, at most 2**31 - 1.
         shutdown_grace: seconds that the dialogue may go on after a first SIGTERM, SIGINT or SIGHUP, and threads may
             go on after the end.
-        monitor: a `fastkcl.monitoring.Monitor` that counts and reports what happens; without it the processor's own,
+        monitor: a `fastkcl.monitoring.Monitor` that counts and reports events; without it the processor's own,
             if it has one, else one that only writes a Prometheus file if FASTKCL_METRICS_DIR is set.
 
     Raises:
@@ -81,7 +81,7 @@ def run(
     """
     check_processor(processor)
     check_not_negative(shutdown_grace=shutdown_grace)
-    Decoder(max_line_bytes=max_line_bytes)  # refuses what is out of range; the reader would only after `take`
+    Decoder(max_line_bytes=max_line_bytes)  # refuses values out of range; the reader would only after `take`
     connection = Connection(dialect=dialect)
     processor.monitor = monitor or processor.monitor or _monitor_of_environment()
     counters = Counters(processor.monitor)
@@ -116,12 +116,12 @@ def serve(
     Args:
         processor: whose methods are called.
         dialogue: with whom.
-        failures: what happens when they raise.
+        failures: the reaction when they raise.
         stream: the stream's name.
-        counters: told what happens.
+        counters: they count the events.
 
     Raises:
-        SystemExit: it did not end cleanly; what has to be said about that is on standard error.
+        SystemExit: it did not end cleanly; the reason is on standard error.
     """
     server = _Server(processor, dialogue, failures, stream, counters)
     try:

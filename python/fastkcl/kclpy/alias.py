@@ -43,7 +43,7 @@ def install() -> None:
         )
     sys.meta_path.insert(0, _Finder())
     if _FOR_WORKERS not in sys.path:
-        sys.path.insert(1, _FOR_WORKERS)  # behind the program's own folder, which stands first
+        sys.path.insert(1, _FOR_WORKERS)  # after the program's own folder, which is first
 
 
 def installed_original() -> ModuleSpec | None:
@@ -54,7 +54,7 @@ def installed_original() -> ModuleSpec | None:
 
 
 class _Finder:
-    """Finds ``amazon_kclpy`` and what is below it, and nothing else."""
+    """Finds ``amazon_kclpy`` and its submodules, and nothing else."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

@@ -1,13 +1,13 @@
 """Kinesis Data Streams without a daemon.
 
     Producer ── PutQueue ─▶ PutRecords    asyncio: items into a stream
-    processors ── aggregator + serializer ─▶ what a record holds
+    processors ── aggregator + serializer ─▶ the content of a record
     Consumer ──▶ reading ──▶ fetch        asyncio: items, records or Arrow batches, with positions in `checkpoints`
     run_processors                        the same for batch processors, fastkcl.spark's too
-    put ──▶ aggregate ──▶ shards          PutRecords in batches, KPL aggregates, which shard a key belongs to
+    put ──▶ aggregate ──▶ shards          PutRecords in batches, KPL aggregates, the shard of a key
     decode_get_records ──▶ deaggregate    answers and aggregates into Arrow columns, in Rust
     testing                               streams in memory, for tests of programs
-    metrics                               what clients count, in memory or for Prometheus
+    metrics                               counts of clients, in memory or for Prometheus
     install_botocore                      the same for programs that use boto3 or aiobotocore
 
 Rules: needs the extra ``kinesis``.

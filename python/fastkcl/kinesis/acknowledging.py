@@ -1,13 +1,13 @@
 """Records that a program works on at the same time, and acknowledges one by one, in any order.
 
     handed out      1 2 3 4 5 6 7 8
-    acknowledged    1 2   4     7        ──▶ the position is 2: it moves over what is acknowledged without gaps
+    acknowledged    1 2   4     7        ──▶ the position is 2: it moves over acknowledged records without gaps
 
-So a death brings back what was not acknowledged, and what came after the first gap. What is open is bounded in bytes,
-as an answer counts against `max_queue_bytes` until all of it is acknowledged, and in time, by `ack_timeout`.
+So after a death all records after the first gap come again. Open records are bounded in bytes, as an answer counts
+against `max_queue_bytes` until all of it is acknowledged, and in time, by `ack_timeout`.
 
-Rules: no I/O; the clock says since when a record is open. Records without items count as acknowledged when they
-are passed. What is acknowledged twice, or of a shard that was lost meanwhile, changes nothing.
+Rules: no I/O; the clock gives the time since which a record is open. Records without items count as acknowledged when
+they are passed. A second acknowledgement, or one of a shard that was lost meanwhile, changes nothing.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class AckDelivery:
 
 
 class Acknowledgements:
-    """What is open, of all shards."""
+    """Open records of all shards."""
 
     def __init__(self) -> None:
         self._deliveries: dict[ShardReader, deque[AckDelivery]] = {}

@@ -25,7 +25,7 @@ AGGREGATE_BYTES = 51_200
 
 
 class UserRecord(NamedTuple):
-    """What an application wants to put."""
+    """A record of an application."""
 
     partition_key: str
     data: bytes
@@ -82,7 +82,7 @@ class Aggregator:
         self._open: dict[str, _OpenAggregate] = {}
 
     def add(self, user: UserRecord) -> list[Entry]:
-        """Take a user record, and give what is complete by it.
+        """Take a user record, and return the aggregate that it completes.
 
         Raises:
             ValueError: its partition key has not 1 to 256 characters.
@@ -99,6 +99,6 @@ class Aggregator:
         return complete
 
     def drain(self) -> list[Entry]:
-        """Give what is open."""
+        """Return the open record."""
         aggregates, self._open = self._open, {}
         return [aggregate.close() for aggregate in aggregates.values()]

@@ -48,7 +48,7 @@ class OutputItem(NamedTuple):
     Attributes:
         size: bytes of `data`.
         n: items in it.
-        data: what is put.
+        data: to put.
         partition_key: of all of its items; None for any.
     """
 
@@ -59,7 +59,7 @@ class OutputItem(NamedTuple):
 
 
 class BaseAggregator(abc.ABC):
-    """What all aggregators have, and so what all processors have: a processor is an aggregator with a serializer.
+    """The base of all aggregators, and so of all processors: a processor is an aggregator with a serializer.
 
     Args:
         max_size: of a record, in KiB, rounded down to a multiple of 25 from 25 to 1000. None for the most.
@@ -106,7 +106,7 @@ class BaseAggregator(abc.ABC):
         """
 
     def get_items(self) -> list[OutputItem]:
-        """Give what is open."""
+        """Return the open record."""
         return []
 
     def has_items(self) -> bool:
@@ -137,7 +137,7 @@ class SimpleAggregator(BaseAggregator):
 
 
 class _FramingAggregator(BaseAggregator):
-    """Items one after the other, each with its framing, between what opens and what closes the record."""
+    """Items one after the other, each with its framing, between the opening and the closing of the record."""
 
     _OPENING: ClassVar[bytes] = b""
     _SEPARATOR: ClassVar[bytes] = b""
@@ -153,7 +153,7 @@ class _FramingAggregator(BaseAggregator):
 
     @abc.abstractmethod
     def _frame(self, data: bytes) -> bytes:
-        """An item as it stands in a record."""
+        """An item as a record has it."""
 
     def add_item(self, item: Any, partition_key: str | None = None) -> list[OutputItem]:  # noqa: ANN401
         """The record before it, if that is complete now."""

@@ -2,8 +2,8 @@
 
     request ──▶ status and headers ──▶ gate(length of the body) ──▶ body
 
-What waits at the gate has the connection's buffers and no more: the rest stays with the service. An answer whose gate
-raises is let go of with its connection, unread.
+An answer that waits at the gate has the connection's buffers and no more: the rest stays with the service. An answer
+whose gate raises is dropped with its connection, unread.
 
 Rules: imported with aiobotocore, when a client is opened. Calls outside of `gated` are as ever; so are errors, as their
 bodies are short.
@@ -25,7 +25,7 @@ Gate: TypeAlias = Callable[[int], Awaitable[None]]
 """Waits until a body of so many bytes may be read."""
 
 LONGEST_ANSWER = 14 << 20
-"""The body of a GetRecords answer that does not say its length: 10 MiB of data in base64, with the rest."""
+"""The body of a GetRecords answer that does not give its length: 10 MiB of data in base64, with the rest."""
 
 _gate: ContextVar[Gate | None] = ContextVar("_gate", default=None)
 

@@ -2,15 +2,15 @@
 
     CallSizes.plan ──▶ reserve ──▶ GetRecords ──▶ grow: the answer's length ──▶ body, batch ──▶ settle: the batch
                           ▲                                                                          │
-                          └───────────── room ◀── release: the program is done with the batch ◀──────┘
+                          └───────────── room ◀── release: the program has finished the batch ◀──────┘
 
-A reservation covers everything that an answer takes, from the call to the last record that the program is done with:
-first its body and its columns, then the columns alone. How long a body is, its headers say before it is read; a call
-that meets more than it has reserved waits there, with nothing read.
+A reservation covers all memory of an answer, from the call to the last record that the program has finished: first its
+body and its columns, then the columns alone. The headers give the length of a body before it is read; a call that meets
+more than it has reserved waits there, with nothing read.
 
-Rules: no I/O and no clock; for one event loop. Room is given in the order in which it was asked for, and first to those
-that hold some already. Whoever needs more than there can ever be is let in when nothing else is held: an answer above
-the budget comes alone. So what is held exceeds the budget by one answer at the most.
+Rules: no I/O and no clock; for one event loop. Room is given in the order of the requests, and first to those that hold
+some already. A request above the whole budget is let in when nothing else is held: such an answer comes alone. So the
+held memory exceeds the budget by at most one answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import NamedTuple, Self
 __all__ = ["MAX_QUEUE_BYTES", "ByteBudget", "CallPlan", "CallSizes", "Reservation"]
 
 MAX_QUEUE_BYTES = 64 << 20
-"""What all shards hold together, unless something else is asked for."""
+"""The default bound of all shards together."""
 
 SMALLEST_RESERVATION = 256 << 10
 """Of a call whatever it may bring: a connection buffers as much before its answer is looked at."""
@@ -100,7 +100,7 @@ class ByteBudget:
 
 
 class Reservation:
-    """Bytes of a budget that one answer takes. What shares it are the pieces in which the program gets the answer.
+    """Bytes of a budget that one answer takes. The pieces in which the program gets the answer share it.
 
     Attributes:
         size: bytes; 0 when nobody holds it any more.
@@ -174,7 +174,7 @@ class CallSizes:
         self._next_alone = False
 
     def memory(self, body: int) -> int:
-        """What an answer takes whose body has so many bytes."""
+        """The bytes of an answer whose body has so many bytes."""
         return self._answer(body) + SMALLEST_RESERVATION
 
     def _answer(self, body: int) -> int:

@@ -1,13 +1,13 @@
-"""A stream's client: what a consumer and a producer share.
+"""A stream's client: the common part of a consumer and a producer.
 
     StreamClient ── call ──▶ aiobotocore ──▶ the service
-         │                        └── failure_of(error) ──▶ Failure ──▶ what to do
+         │                        └── failure_of(error) ──▶ Failure ──▶ the next step
          └── ReconnectPolicy: how long to wait in an outage, and when to give it up
 
 botocore repeats nothing here. A call that does not reach the service, or that the service fails at, is repeated by
 `StreamClient.call` with the pauses of the policy, and at last is a `ConnectionError`. All tasks that share a client
-share its outage: one attempt is one round of theirs, however many they are. Throttling and everything that the service
-says about the request is the caller's to handle.
+share its outage: one attempt is one round of theirs, however many they are. The caller handles throttling and all
+errors that the service returns about the request.
 
 Rules: aiobotocore is imported when a client is opened. `ReconnectPolicy` has no clock.
 """
@@ -85,7 +85,7 @@ class StreamOptions(TypedDict, total=False):
         create_stream: make the stream if it is not there.
         create_stream_shards: with so many shards, 1 or more.
         describe_timeout: seconds until the stream has to be ACTIVE.
-        metrics_collector: what is counted; the global collector by default.
+        metrics_collector: for the counts; the global collector by default.
     """
 
     session: Any
@@ -103,7 +103,7 @@ class StreamOptions(TypedDict, total=False):
 
 
 class Failure(Enum):
-    """What kind of failure an exception of a call is."""
+    """The kind of failure that an exception of a call is."""
 
     THROTTLED = "throttled"
     """Too often or too much; later it may work."""
@@ -158,7 +158,7 @@ def error_code(error: BaseException) -> str:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What kind of failure an exception of a call is."""
+    """The kind of failure that an exception of a call is."""
     import aiohttp
     from botocore import exceptions as errors
     from botocore.exceptions import ClientError, HTTPClientError
@@ -290,7 +290,7 @@ class StreamClient:
 
     @property
     def stream_name(self) -> str:
-        """The stream's name, without what else is in an ARN."""
+        """The stream's name, without the rest of an ARN."""
         return self._name
 
     @property
@@ -359,7 +359,7 @@ class StreamClient:
                 )
             )
             client.meta.events.register("before-parse.kinesis.GetRecords", _take_body)
-            client.meta.events.register_last("before-send", _send_in_pieces)  # what a program registers sees bytes
+            client.meta.events.register_last("before-send", _send_in_pieces)  # a program's handlers see bytes
             self._client = client
             try:
                 if self._create_stream:
@@ -394,7 +394,7 @@ class StreamClient:
 
         Raises:
             ConnectionError: the service was away for all attempts; the last failure is its cause.
-            botocore.exceptions.ClientError: what the service says about the request, throttling included.
+            botocore.exceptions.ClientError: the service's error about the request, throttling included.
         """
         failures = 0
         while True:
@@ -437,7 +437,7 @@ class StreamClient:
 
         Raises:
             RuntimeError: the client is not open.
-            Exception: what `failure_of` knows.
+            Exception: those that `failure_of` knows.
         """
         if self._client is None:
             raise RuntimeError(f"the client of {self._name} is not open: use it in `async with`, or open() it first")
@@ -611,16 +611,16 @@ class StreamClient:
 
         Args:
             shard_id: noted in the batch.
-            iterator: where to read, which also says of what shard.
+            iterator: the position to read from, and its shard.
             limit: records, 1 to 10,000.
-            then: what is made of the answer, while it is in the processor's cache: in the thread that has decoded it.
+            then: called with the answer while it is in the processor's cache: in the thread that has decoded it.
             on_outage: see `call`.
-            gate: waits until there is room for a body of so many bytes, before it is read. Where the session has an
-                HTTP client of its own, the body is there already.
+            gate: waits until there is room for a body of so many bytes, before it is read. Where the session has its
+                own HTTP client, the body is there already.
 
         Raises:
             DecodeError: the answer cannot be read.
-            Exception: see `call`, or what the gate has raised.
+            Exception: see `call`, or the gate's error.
         """
         from fastkcl.kinesis.bodies import gated
 
@@ -664,7 +664,7 @@ def _has_http_session(session: Any) -> bool:  # noqa: ANN401 - aiobotocore's ses
 
 
 def check_session(session: object) -> None:
-    """Refuse what is no session of aiobotocore.
+    """Refuse an object that is not a session of aiobotocore.
 
     Raises:
         TypeError: it is not a session of aiobotocore.

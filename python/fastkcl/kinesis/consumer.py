@@ -1,17 +1,17 @@
-"""The consumer: what is put into a stream, item by item, record by record, or in Arrow batches.
+"""The consumer: reads a stream item by item, record by record, or in Arrow batches.
 
     StreamReader ──▶ RecordQueue ──▶ Delivery ──▶ ``async for`` ── asks for more ──▶ Positions ──▶ checkpointer
 
-The program acknowledges what it was given by asking for more; of several tasks each acknowledges what it was given
-itself. When it asks past a batch's last record, the batch's position is written, at once or behind
-(`checkpoint_interval`); `close` writes what is acknowledged of a batch as well. So a record is delivered again if the
-program dies with it, and never skipped. A program that works on several records at a time acknowledges each itself
-(`acknowledge="explicit"`, `fastkcl.kinesis.acknowledging`).
+The program acknowledges an item by asking for the next one; of several tasks each acknowledges its own items. When it
+asks past a batch's last record, the batch's position is written, at once or in the background (`checkpoint_interval`);
+`close` writes the acknowledged part of a batch as well. So a record is delivered again if the program dies with it, and
+never skipped. A program that works on several records at a time acknowledges each itself (`acknowledge="explicit"`,
+`fastkcl.kinesis.acknowledging`).
 
 Rules: ``async for`` ends when nothing has come for `idle_timeout` while all shards are at their tips, or after `close`,
-and a line in the log says which. All else that stops it is an exception; iterating again goes on where it was. Nothing
-is delivered of a shard from the moment on that it is known to be another consumer's. Asking for an item lets the event
-loop run every few milliseconds, whether there is anything to wait for or not (`fastkcl.kinesis.pacing`).
+and a line in the log gives the reason. All else that stops it is an exception; iterating again continues at the same
+position. Once another consumer is known to own a shard, nothing more is delivered from it. Asking for an item lets the
+event loop run every few milliseconds, also if there is nothing to wait for (`fastkcl.kinesis.pacing`).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Consumer:
     Args:
         stream_name: the stream's name, or its ARN.
         max_queue_size: records that are fetched ahead, 1 or more; fetching waits while there are so many.
-        max_queue_bytes: memory of what is fetched ahead, of all shards together and with answers under way, 1 or more;
+        max_queue_bytes: memory of fetched records, of all shards together and with answers under way, 1 or more;
             64 MiB by default. Where records are large, fewer are asked for at once. An answer that takes more comes
             alone.
         max_shard_consumers: open shards at the most; None for all.
@@ -90,21 +90,21 @@ class Consumer:
         idle_timeout: seconds without a record after which ``async for`` ends, counted while every shard is at its tip;
             None for never.
         checkpoint_interval: seconds between two writes of positions, above 0; None to write each when it is due.
-        on_record_error: what to do with a record that the processor cannot read: "raise" stops in front of it,
+        on_record_error: the reaction to a record that the processor cannot read: "raise" stops in front of it,
             "skip" leaves it out with a line in the log, or a function (or coroutine function) of a `ConsumerRecord`
             with its bytes and the error, after which it is left out.
         output: "items" as the processor makes them, "records" for `ConsumerRecord` with metadata, "batches" for
             `fastkcl.RecordBatch` in its five canonical columns.
-        acknowledge: "next": asking for more acknowledges what was given before. "explicit", for records: each is
+        acknowledge: "next": asking for more acknowledges the item before. "explicit", for records: each is
             acknowledged by its `done` or by `ack`, in any order.
         ack_timeout: seconds after which a record that is not acknowledged stops the iteration; of "explicit".
         deaggregate: take KPL aggregates apart; None to do it for batches, where the processor does, and with positions
             in KCL's lease table.
         hash_range_check: drop aggregates with keys that their shard does not own, as KCL does.
-        max_batch_bytes: what one answer may take with its aggregates taken apart, 1 to 2**31 - 1; each shard that is
+        max_batch_bytes: of one answer with its aggregates taken apart, 1 to 2**31 - 1; each shard that is
             read can hold so much. An answer beyond it stops its shard by `AnswerTooLarge`.
-        on_data_loss: what to do when the stream has trimmed the position of a shard, so that records after it are
-            lost: an ERROR in the log and in `consumer_data_loss_total` either way, then "continue" reads what is left,
+        on_data_loss: the reaction when the stream has trimmed the position of a shard, so that records after it are
+            lost: an ERROR in the log and in `consumer_data_loss_total` either way, then "continue" reads the rest,
             and "raise" stops in front of it by `DataLossError`.
         options: see `StreamOptions`.
 
@@ -175,7 +175,7 @@ class Consumer:
         self._is_explicit = acknowledge == "explicit"
         self._ack_timeout = ack_timeout
         self._acks = Acknowledgements()
-        # Where positions have sub-sequence numbers, as KCL's, records are what they are to KCL: user records.
+        # Where positions have sub-sequence numbers, as KCL's, records are user records, as to KCL.
         self._deaggregated = (
             deaggregate
             if deaggregate is not None
@@ -214,7 +214,7 @@ class Consumer:
         self._pace = Pace()
         self._positions = Positions()
         self._holders = Holders()
-        self._capped: dict[str, Place] = {}  # positions before what tasks hold, as they were written last
+        self._capped: dict[str, Place] = {}  # positions before held records, as they were written last
         self._committing = asyncio.Lock()
         self._ended: deque[ShardReader] = deque()
         self._failed: list[Failed] = []
@@ -265,7 +265,7 @@ class Consumer:
                 raise
 
     async def close(self) -> None:
-        """Stop fetching, write the positions of what is acknowledged, and let go of the shards. Again, nothing happens.
+        """Stop fetching, write the positions of acknowledged records, and give the shards back. Again, nothing happens.
 
         It takes a minute at most, whatever the checkpointer's backend does.
 
@@ -357,7 +357,7 @@ class Consumer:
             AnotherStream: the stream was made again under its name, or the checkpointer has positions of another one.
             ConnectionError: the service is away.
             UnacknowledgedError: a record was not acknowledged within ack_timeout, with acknowledge="explicit".
-            Exception: what else has stopped the fetching, or what a checkpointer has raised.
+            Exception: another error that stopped the fetching, or a checkpointer's.
         """
         pause = self._pace.pause(time.perf_counter())
         if pause is not None:
@@ -433,7 +433,7 @@ class Consumer:
                 case ShardEnded():
                     self._ended.append(entry.reader)
                 case ShardLost():
-                    log.warning("%s is another's now: what was fetched of it is that one's, too", entry.reader.shard_id)
+                    log.warning("%s is another's now: its fetched records are dropped", entry.reader.shard_id)
                     self._lose(entry.reader)
                 case Failed():
                     self._flush_failed = False
@@ -505,7 +505,7 @@ class Consumer:
         self._delivery = None
 
     def _hand_out_acknowledged(self) -> None:
-        """Let what the program is done with be committed."""
+        """Let finished records be committed."""
         if self._is_explicit:
             for reader in self._acks.readers:
                 self._move(reader)
@@ -585,7 +585,7 @@ class Consumer:
             raise first
 
     async def _flush(self, interval: float) -> None:
-        """Write the newest positions now and then; what cannot be written reaches the program, and stays."""
+        """Write the newest positions now and then; the program gets a failed write's error, and the position stays."""
         while True:
             await asyncio.sleep(interval)
             if self._is_explicit:
@@ -607,7 +607,7 @@ class Consumer:
         self._holders.drop(shard_id)
         self._capped.pop(shard_id, None)
 
-    # What is asked.
+    # Questions.
 
     @property
     def address(self) -> dict[str, str]:
@@ -654,7 +654,7 @@ class Consumer:
 
         Raises:
             TimeoutError: it takes longer.
-            Exception: what has stopped the fetching.
+            Exception: the error that stopped the fetching.
         """
         if not self._is_started:
             await self._start()

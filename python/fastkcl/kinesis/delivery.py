@@ -1,8 +1,8 @@
 """A batch on its way to the program, one item after the other.
 
-Rules: no I/O and no clock. A record is parsed when it is its turn. Asking for more is what acknowledges a record: all
-of its items were handed out then. A record that cannot be parsed stays the next one until it is skipped; what was
-before it is acknowledged.
+Rules: no I/O and no clock. A record is parsed when it is its turn. Asking for more acknowledges a record, since all of
+its items were handed out by then. A record that cannot be parsed stays the next one until it is skipped; the records
+before it are acknowledged.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PASSED: Final = Exhausted.PASSED
 
 
 class ConsumerRecord(NamedTuple):
-    """An item with what is known of the record that it was in.
+    """An item with the metadata of its record.
 
     Attributes:
         data: the item; the record's bytes, where it could not be parsed.
@@ -69,7 +69,7 @@ class ConsumerRecord(NamedTuple):
 
 
 class RecordError(Exception):
-    """A record that cannot be parsed; its cause says why.
+    """A record that cannot be parsed; its cause is the reason.
 
     Attributes:
         record: with its data as bytes.
@@ -81,14 +81,14 @@ class RecordError(Exception):
 
 
 class Delivery(Protocol):
-    """What is being handed out."""
+    """The batch that is being handed out."""
 
     fetched: Fetched
     before: Handed | None
     """Up to where its shard was handed out before it."""
 
     def take(self, most_records: int = sys.maxsize) -> Any:  # noqa: ANN401 - items are of any type
-        """What comes next; `EXHAUSTED` at the end. It acknowledges what was taken before.
+        """The next item; `EXHAUSTED` at the end. It acknowledges the one before.
 
         Args:
             most_records: to look at; `PASSED` if nothing was in them.
@@ -106,17 +106,17 @@ class Delivery(Protocol):
 
     @property
     def mark(self) -> int:
-        """What `done_until` takes for the position of `acknowledged`."""
+        """The argument of `done_until` for the position of `acknowledged`."""
 
     def done_until(self, mark: int) -> Handed | None:
-        """What `acknowledged` was when `mark` was this one."""
+        """The value of `acknowledged` when `mark` was this one."""
 
 
 class BatchDelivery:
     """Hands out a batch as it is, if there is anything in it.
 
     Args:
-        fetched: what to hand out.
+        fetched: to hand out.
     """
 
     def __init__(self, fetched: Fetched) -> None:
@@ -157,7 +157,7 @@ class ItemDelivery:
     """Hands out the items of a batch's records.
 
     Args:
-        fetched: what to hand out.
+        fetched: to hand out.
         processor: knows the items of a record.
         output: items as they are, or as `ConsumerRecord`.
         deaggregated: whether aggregates are taken apart already.

@@ -2,14 +2,14 @@
 
     Start ──▶ GetShardIterator ──▶ GetRecords ──▶ Arrow batch ──▶ aggregates taken apart ──▶ RecordQueue
                     ▲                  │                                                       │ no room for 30 s:
-                    └── FetchPolicy ◀──┴── failure                                             └ the rest is let go of,
+                    └── FetchPolicy ◀──┴── failure                                             └ the rest is dropped,
                                                                                                  and fetched again later
     ByteBudget: room for an answer before it is asked for, for its body before it is read, and for its user records
 
-What a failure of a call leads to is a table, `FetchPolicy`, without I/O or clock:
+`FetchPolicy` is the table of failures and reactions, without I/O or clock:
 
 ==============================  ================================================================================
-too much, too often             wait 0.25 s, then twice as long each time up to 5 s; that is no failure
+too much, too often             wait 0.25 s, then twice as long each time up to 5 s; this is not a failure
 iterator expired                a new one after the last record that was queued, or where the shard began
 no such shard, new iterator     look at the list of shards. It has the shard: as anything else. It does not, twice, 3 s
                                 apart: the shard is gone with its records, its end
@@ -22,7 +22,7 @@ anything else                   wait as above; the tenth in a row reaches the pr
 
 Rules: a shard's records are queued once, in order, without a gap; one that the stream has trimmed is reported
 (`fastkcl.kinesis.trimmed`). A reader waits for its own shard only. Where it began at the latest record and nothing was
-queued yet, a new iterator begins at the time of the first one, or what came between would be lost.
+queued yet, a new iterator begins at the time of the first one, or the records between would be lost.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES = 256 << 20
-"""What an answer may take with its aggregates taken apart, unless something else is asked for."""
+"""The default limit of an answer with its aggregates taken apart."""
 MAX_FAILURES = 10
 MAX_DENIED = 5
 QUEUE_FULL_SECONDS = 30.0
@@ -87,18 +87,18 @@ class TooManyRecordsError(Exception):
 
 
 class Next(Enum):
-    """What comes after a failure."""
+    """The step after a failure."""
 
     AGAIN = "again"
     NEW_ITERATOR = "new iterator"
     LOOK = "look"
-    """At the list of shards, and tell `FetchPolicy.looked`."""
+    """At the list of shards, and call `FetchPolicy.looked`."""
     SHARD_GONE = "shard gone"
     GIVE_UP = "give up"
 
 
 class Step(NamedTuple):
-    """What comes next, and after how many seconds."""
+    """The next step, and the seconds before it."""
 
     next: Next
     pause: float = 0.0
@@ -113,7 +113,7 @@ class FetchPolicy:
         self._backoff = Backoff()
 
     def failed(self, failure: Failure, *, of_iterator: bool = False) -> Step:
-        """What to do about a failure.
+        """The reaction to a failure.
 
         Args:
             failure: which.
@@ -131,7 +131,7 @@ class FetchPolicy:
         return Step(Next.AGAIN, self._backoff.next())
 
     def looked(self, *, is_listed: bool) -> Step:
-        """What to do about a shard that there is not, now that the list of shards was looked at."""
+        """The reaction to a missing shard, after a look at the list of shards."""
         if is_listed:
             self._absences = 0
             return self.failed(Failure.OTHER)
@@ -160,11 +160,11 @@ class Start:
 
     @property
     def request(self) -> dict[str, object]:
-        """The part of a GetShardIterator request that says where."""
+        """The position in a GetShardIterator request."""
         if self.place is None:
             where: dict[str, object] = {"ShardIteratorType": self.iterator_type}
             return where if self.timestamp is None else {**where, "Timestamp": self.timestamp}
-        # The record comes again, and shows that it was not trimmed; what was processed of it is left out.
+        # The record comes again, and shows that it was not trimmed; its processed part is left out.
         return {"ShardIteratorType": "AT_SEQUENCE_NUMBER", "StartingSequenceNumber": self.place.sequence_number}
 
 
@@ -196,7 +196,7 @@ class FetchOptions:
 
 
 class _Answer(NamedTuple):
-    """What is kept of an answer.
+    """The kept part of an answer.
 
     Attributes:
         records: as they go to the program.
@@ -224,7 +224,7 @@ class ShardReader:
         options: see there.
         is_ours: whether the shard is still this consumer's.
         is_listed: looks whether the stream still has the shard; raises `AnotherStream` or `StreamDoesNotExist`.
-        metrics: what is counted, with these labels.
+        metrics: for the counts, with these labels.
         labels: stream_name and shard_id.
         budget: the memory that it shares with the other shards; its own by default.
         sizes: of the answers of all shards.
@@ -232,14 +232,14 @@ class ShardReader:
 
     Attributes:
         shard: which.
-        children: of the shard, as its end has told.
+        children: of the shard, as its last answer named them.
         lost: whether the shard is another's by now.
         ended: whether it was read to its end.
         healthy: whether the last call has succeeded; False before the first.
         throttled: answers that said too much or too often.
         successes: answers with or without records.
         rows: records that were queued.
-        committed_rows: how many of them are behind the position that was written last.
+        committed_rows: how many of them are covered by the position that was written last.
     """
 
     def __init__(
@@ -467,7 +467,7 @@ class ShardReader:
         self._metrics.increment(MetricType.CONSUMER_ERRORS, 1, {**self._labels, "error_type": error_code(error)})
 
     async def _recover(self, error: Exception, *, of_iterator: bool) -> bool:
-        """Do what the table says; whether that was the shard's end."""
+        """Do the step of the table; whether that was the shard's end."""
         failure = failure_of(error)
         self._note(error)
         if failure is Failure.THROTTLED:
@@ -480,7 +480,7 @@ class ShardReader:
                 log.error("%s: it failed again and again, at last by %r", self.shard_id, error)
                 raise error
             case Next.SHARD_GONE:
-                log.warning("%s is no longer listed: what was not read of it is gone: %s", self.shard_id, error)
+                log.warning("%s is no longer listed: its unread records are gone: %s", self.shard_id, error)
                 await self._report_loss(None)
                 self._end(())
                 return True
@@ -493,7 +493,7 @@ class ShardReader:
         return False
 
     async def _look_at_list(self, step: Step) -> Step:
-        """What to do instead, now that the list of shards was looked at. It shows another stream of the same name."""
+        """The step after a look at the list of shards. It shows another stream of the same name."""
         try:
             is_listed = await self._is_listed()
             return self._policy.looked(is_listed=is_listed) if step.next is Next.LOOK else step
@@ -532,7 +532,7 @@ class ShardReader:
         """Report a position that is gone, unless nothing else is.
 
         Args:
-            first: what comes in the place of the position; None if the shard is gone.
+            first: the record found instead of the position; None if the shard is gone.
         """
         place = self.start.place
         if place is None:
@@ -596,7 +596,7 @@ class ShardReader:
         if answer.last is not None:
             if not await self._queue_all(answer.records, answer.last, answer.held):
                 return False
-        elif self._options.empty_answers and self.queue.is_empty:  # ticks of a slow batch do not heap up behind it
+        elif self._options.empty_answers and self.queue.is_empty:  # ticks do not pile up while a batch is slow
             self.queue.put(Fetched(self, answer.records, None, self.rows))
         self._iterator = answer.next_shard_iterator
         if self._iterator is None:
@@ -625,7 +625,7 @@ class ShardReader:
         while offset < records.num_rows:
             if not await self._wait_for_room():
                 log.warning(
-                    "%s: the queue was full for %g s: what is not in it is fetched again later",
+                    "%s: the queue was full for %g s: the other records are fetched again later",
                     self.shard_id,
                     QUEUE_FULL_SECONDS,
                 )
@@ -709,9 +709,9 @@ def _arrival(record: Record | None) -> float | None:
 
 def _describe(stream_name: str, loss: DataLoss, on_data_loss: OnDataLoss) -> str:
     way = (
-        'on_data_loss="continue" reads what is left'
+        'on_data_loss="continue" reads the remaining records'
         if on_data_loss == "raise"
-        else 'what is left is read; on_data_loss="raise" stops here'
+        else 'the remaining records are read; on_data_loss="raise" stops here'
     )
     return f"{stream_name}/{loss}; {way}"
 

@@ -1,4 +1,4 @@
-"""Who holds what of a consumer: several tasks may iterate, and each acknowledges what it has by asking for more itself.
+"""The records that tasks hold: several tasks may iterate, and each acknowledges its record by asking for the next.
 
     task 1 ── asks ──▶ record 1 ............................. still at it
     task 2 ── asks ──▶ record 2 ── asks ──▶ record 3 ── asks ──▶ record 4
@@ -40,7 +40,7 @@ class _Held(NamedTuple):
 
     @property
     def before(self) -> Handed | None:
-        """Up to where the shard is done with before what is held."""
+        """The position before the first held record of the shard."""
         return self.delivery.done_until(self.mark) or self.delivery.before
 
 
@@ -53,7 +53,7 @@ class Holders:
         self._many = FEW
 
     def ask(self, task: asyncio.Task[Any] | None) -> None:
-        """A task asks for more: it is done with what it holds."""
+        """A task asks for more: it has finished its record."""
         self._held.pop(task, None)
 
     def give(self, task: asyncio.Task[Any] | None, delivery: Delivery) -> None:
@@ -69,7 +69,7 @@ class Holders:
         return shard_id in self._failed or any(held.shard_id == shard_id for held in self._held.values())
 
     def cap(self, shard_id: str, handed: Handed) -> Handed | None:
-        """Up to where a shard may be committed that is done with up to `handed` but for what is held; None for nowhere.
+        """The position to commit for a shard that is finished up to `handed` except held records; None for none.
 
         Args:
             shard_id: which.
@@ -92,7 +92,7 @@ class Holders:
         self._held = {task: held for task, held in self._held.items() if held.shard_id != shard_id}
 
     def _sweep(self) -> None:
-        """Let go of what ended tasks hold, unless they have failed."""
+        """Release records of ended tasks, unless they have failed."""
         for task, held in list(self._held.items()):
             if task is None or not task.done():
                 continue

@@ -1,18 +1,18 @@
-"""Processors over a stream, without a daemon: what runs under KCL runs here, `fastkcl.spark.SparkProcessor` too.
+"""Processors over a stream, without a daemon: processors of KCL run here, `fastkcl.spark.SparkProcessor` too.
 
     StreamReader ──▶ a queue for each shard ──▶ a thread for each shard ──▶ BatchProcessor.process_batch(batch, …)
          ▲                                                                            │
          └──────── commit: a position of the processor's own choice ◀── checkpoint ◀──┘
 
-A processor is told what a daemon would tell it: initialize, process_batch, and shard_ended, lease_lost or
-shutdown_requested, and run_ended at last. A batch without records is the tick in which one that writes behind can
-checkpoint. Positions are the processor's: what it has not checkpointed comes again after a death, and a sink that
-knows its table's position has it once all the same.
+A processor gets the calls that a daemon would make: initialize, process_batch, and shard_ended, lease_lost or
+shutdown_requested, and run_ended at last. A batch without records is the tick in which a processor that writes in the
+background can checkpoint. Positions are the processor's: records that it has not checkpointed come again after a
+death, and a sink that knows its table's position has them once all the same.
 
-Rules: one object of a processor for each shard, called in one thread of its own, one call at a time. A shard is
-finished, and its children start, when shard_ended has checkpointed its end. What happens to records that a processor
-fails on, `fastkcl.processing.failures` decides as under a daemon; where that is to stop, the exception ends the run,
-after the others were asked to shut down. The run leaves neither threads nor tasks behind.
+Rules: one object of a processor for each shard, called in its own thread, one call at a time. A shard is
+finished, and its children start, when shard_ended has checkpointed its end. `fastkcl.processing.failures` decides on
+records that a processor fails on, as under a daemon. If it decides to stop, the exception ends the run, after the
+other processors were asked to shut down. The run leaves neither threads nor tasks behind.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ async def run_processors(
     dead_letter: str | os.PathLike[str] | None = None,
     **options: Unpack[StreamOptions],
 ) -> None:
-    """Have processors process the shards of a stream, until it is cancelled or told to stop.
+    """Have processors process the shards of a stream, until it is cancelled or `stop` is set.
 
     Either way the processors are asked to shut down first, and may take their time for it.
 
@@ -91,8 +91,8 @@ async def run_processors(
         stop: ends the run when it is set.
         idle_timeout: ends the run when nothing has come for so many seconds at the tips of all shards; None for never.
         max_queue_size: records of each shard that are fetched ahead.
-        max_queue_bytes: see `Consumer`. A batch counts until process_batch has returned; what a processor keeps of it
-            is the processor's to bound.
+        max_queue_bytes: see `Consumer`. A batch counts until process_batch has returned; a processor
+            that keeps records bounds them itself.
         max_shard_consumers: see `Consumer`, as for all that follow.
         record_limit: see there.
         sleep_time_no_records: see there; a shard without records has its tick as often.
@@ -103,7 +103,7 @@ async def run_processors(
         hash_range_check: see there.
         max_batch_bytes: see there.
         on_data_loss: see there.
-        on_error: what to do when a processor fails on records: "stop" ends the run with its exception, "skip" passes
+        on_error: the reaction when a processor fails on records: "stop" ends the run with its exception, "skip" passes
             the records, with a line in the log that names them.
         retries: how often a call that failed is repeated before that. It is not repeated when the run is to stop: then
             the run ends with the call's exception, and the records come again.
@@ -119,7 +119,7 @@ async def run_processors(
         DataLossError: the stream has trimmed a position, with on_data_loss "raise".
         AnotherStream: the stream was made again under its name, or the checkpointer has positions of another one.
         OSError: `dead_letter` cannot be made or written to.
-        Exception: what a processor has raised, or what has stopped the reading.
+        Exception: a processor's error, or the error that stopped the reading.
     """
 
     def policy(counters: Counters) -> FailurePolicy:
@@ -132,7 +132,7 @@ async def run_processors(
             counters=counters,
         )
 
-    policy(Counters(None))  # refuses what cannot be meant before anything is read
+    policy(Counters(None))  # refuses invalid options before anything is read
     stops_at_once = on_error == "stop" and not retries and dead_letter is None
     check_count("max_queue_size", max_queue_size, 1)
     if idle_timeout is not None and not idle_timeout > 0:
@@ -224,12 +224,12 @@ class _Run:
         return self.stream.is_quiet(seconds) and not busy and time.monotonic() - self.active_at >= seconds
 
     def fail(self, error: Exception) -> None:
-        """End the run; the first error is what it ends with."""
+        """End the run; the first error counts."""
         self._error = self._error or error
         self._failed.set()
 
     def check(self) -> None:
-        """Raise what the run has failed with, its shutting down included."""
+        """Raise the error of the run, its shutdown included."""
         if self._error is not None:
             raise self._error
 
@@ -292,7 +292,7 @@ class _HostedShard:
         """Serve it to its end.
 
         Raises:
-            Exception: what a method has raised, or what has stopped the reading.
+            Exception: a method's error, or the error that stopped the reading.
         """
         counters = Counters(processor.monitor)
         make_policy = self._run.make_policy
@@ -371,7 +371,7 @@ class _HostedShard:
     async def _call_guarded(
         self, name: str, method: Callable[[], object], processor: BatchProcessor, batch: RecordBatch | None = None
     ) -> None:
-        """Call a method that has to do with records; the policy decides what its failure means."""
+        """Call a method that has to do with records; the policy decides on its failure."""
         await self._call(lambda: self._guard(name, method, processor, batch))
 
     def _guard(
@@ -398,7 +398,7 @@ class _HostedShard:
             raise raised from None
 
     def _is_lost_lease(self, error: Exception) -> bool:
-        """That the lease is another's by now is no failure of a checkpoint: lease_lost says it."""
+        """A lease that is another's by now is no failure of a checkpoint: lease_lost reports it."""
         if not (isinstance(error, CheckpointError) and self.reader.lost and error.value == "ShutdownException"):
             return False
         log.warning("%s: %s", self.reader.shard_id, error)

@@ -1,13 +1,13 @@
-"""Which positions may be committed: those whose records the program is done with.
+"""The positions that may be committed: those whose records the program has finished.
 
-A program shows that it is done with what it was given by asking for more. So a position goes two steps before it is
+A program finishes a record by asking for the next. So a position goes two steps before it is
 committed, and a death on the way means that its records come again:
 
     hand_out ──▶ deferred ── acknowledge: the program asks for more ──▶ pending ── committed ──▶ gone
 
 Rules: no I/O and no clock. Positions of a shard only grow; the last one wins. A position that was written is removed
-only if no newer one has come meanwhile. What could not be written stays pending. Positions of a shard that is lost are
-dropped.
+only if no newer one has come meanwhile. A position that could not be written stays pending. Positions of a shard that
+is lost are dropped.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Positions:
 
     @property
     def pending(self) -> dict[str, Handed]:
-        """What is to be committed, by shard. A copy: more may come while it is written."""
+        """Positions to commit, by shard. A copy: more may come while it is written."""
         return dict(self._pending)
 
     def committed(self, shard_id: str, handed: Handed) -> None:

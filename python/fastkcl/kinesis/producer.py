@@ -9,11 +9,11 @@ A record waits for `buffer_time` at most, or until a call is full; then it is pu
 `PutQueue` for their order. A call without an answer is repeated, so a record can be in the stream twice, and none is
 missing.
 
-Failures: what repeating does not help against stops the sending, and reaches the program by the next `put`, `flush` or
-`close`. Nothing that was put is dropped: `flush` tries again, and what is left when `close` fails is in `unsent`. An
-error of `after_flush_fun` stops nothing, and reaches the program in the same way, once.
+Failures: an error that repeating cannot solve stops the sending, and the next `put`, `flush` or `close` raises it.
+Nothing that was put is dropped: `flush` tries again, and if `close` fails, the remaining records are in `unsent`. An
+error of `after_flush_fun` stops nothing, and is raised in the same way, once.
 
-Rules: one task, from `start` to `close`, whatever is cancelled meanwhile; it ends before `close` does.
+Rules: one task, from `start` to `close`, also if callers are cancelled; it ends before `close` does.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DEFAULT_BUFFER_TIME = 0.5  # seconds
 DEFAULT_QUEUE_SIZE = 10_000
 MAX_PARALLEL_CALLS = 100
 SHARD_RECORDS, SHARD_KIB = 1000, 1024
-"""What a shard takes in a second."""
+"""The limit of a shard for each second."""
 
 _THROTTLED = "ProvisionedThroughputExceededException"
 _PUT_AGAIN = frozenset({_THROTTLED, "InternalFailure"})
@@ -77,7 +77,7 @@ class Producer:
         parallel_calls: calls at the same time, 1 to 100, each with other shards. It needs to know them.
         processor: makes records of items; a `JsonProcessor` by default. It is the producer's alone from now on.
         max_request_bytes: of a call, keys included.
-        max_record_bytes: of a record, key included; by default what the stream takes: its MaxRecordSize, which is asked
+        max_record_bytes: of a record, key included; by default the stream's limit: its MaxRecordSize, which is asked
             for when records of the processor can be larger than 1 MiB.
         ordered: each key at most once in a call, which keeps the order of a key's records where some are refused.
         aggregate: pack the records into KPL aggregates for each shard, which readers take apart; for processors that
@@ -197,7 +197,7 @@ class Producer:
 
     @property
     def stream_name(self) -> str:
-        """The stream's name, without what else is in an ARN."""
+        """The stream's name, without the rest of an ARN."""
         return self._client.stream_name
 
     @property
@@ -212,7 +212,7 @@ class Producer:
 
     @property
     def unsent(self) -> list[OutputItem]:
-        """These records, in their order: what a failed `close` has left, calls without an answer included."""
+        """Records that a failed `close` has left, in their order, calls without an answer included."""
         return [pending.item for pending in self._queue]
 
     async def __aenter__(self) -> Self:
@@ -259,14 +259,14 @@ class Producer:
             raise ValidationError(
                 f"records of {type(self.processor).__name__} have up to {self._largest:,} bytes with their keys, and "
                 f"{self.stream_name} takes {most:,}: its MaxRecordSize allows more (UpdateMaxRecordSize), or the "
-                "processor's max_bytes less; max_record_bytes= says what the stream takes where that cannot be asked"
+                "processor's max_bytes less; give max_record_bytes= if the stream's limit cannot be asked"
             )
 
     async def close(self) -> None:
         """Put everything, and end; from now on nothing can be put. Again, nothing happens.
 
         Raises:
-            Exception: as of `flush`; what could not be put is in `unsent`.
+            Exception: as of `flush`; records that could not be put are in `unsent`.
         """
         self._refuse_to_wait_for_itself("close")
         self._closed = True
@@ -294,16 +294,16 @@ class Producer:
         *,
         explicit_hash_key: str | int | None = None,
     ) -> Sent:
-        """Put an item; it is in the stream when `flush` says so. Waits while the queue is full.
+        """Put an item; it is in the stream when `flush` has returned. Waits while the queue is full.
 
         Args:
-            data: what the processor takes.
+            data: an item of the processor's type.
             partition_key: 1 to 256 bytes in UTF-8; by default a random one for each record.
             explicit_hash_key: 0 to 2**128 - 1, decides on the shard in the place of the key; for processors that make a
                 record of each item.
 
         Returns:
-            What can be awaited for its `PutResult`: ``result = await (await producer.put(item))``.
+            An awaitable for its `PutResult`: ``result = await (await producer.put(item))``.
 
         Raises:
             ValidationError: the key cannot be one; or the processor cannot take the item.
@@ -395,13 +395,13 @@ class Producer:
         return tuple(self._held.popleft() for _ in range(min(count, len(self._held))))
 
     async def flush(self) -> None:
-        """Wait until everything that was put before is in the stream. What has failed is tried again.
+        """Wait until everything that was put before is in the stream. Failed calls are tried again.
 
         Raises:
             UnknownException: the service refuses records by other codes than those that repeating helps against.
             StreamDoesNotExist: the stream has gone.
             ConnectionError: the service cannot be reached.
-            Exception: what `after_flush_fun` has raised.
+            Exception: the error of `after_flush_fun`.
         """
         self._refuse_to_wait_for_itself("flush")
         await self.start()
@@ -429,7 +429,7 @@ class Producer:
         return RuntimeError(f"the producer of {self.stream_name} puts nothing any more: its task was cancelled")
 
     def _pay(self) -> None:
-        """Raise what `after_flush_fun` has raised, once."""
+        """Raise the error of `after_flush_fun`, once."""
         owed, self._owed = self._owed, None
         if owed is not None:
             raise owed
@@ -459,10 +459,10 @@ class Producer:
             await asyncio.gather(*self._under_way, return_exceptions=True)
             raise
         finally:
-            self._tell()
+            self._wake()
 
     async def _put_a_call(self) -> bool:
-        """Put what is due; whether there was anything."""
+        """Put due records; whether there were any."""
         now = asyncio.get_running_loop().time()
         try:
             if now >= self._ripens_at:
@@ -483,7 +483,7 @@ class Producer:
                 return False
         except Exception as error:
             self._fail(error)
-        self._tell()
+        self._wake()
         return True
 
     def _fail(self, error: Exception) -> None:
@@ -492,7 +492,7 @@ class Producer:
         self._waiting.fail(error)
 
     def _put_beside(self, call: Sequence[Pending]) -> None:
-        """Put a call in a task of its own."""
+        """Put a call in a separate task."""
 
         async def put() -> None:
             try:
@@ -503,14 +503,14 @@ class Producer:
         def ended(task: asyncio.Task[None]) -> None:
             self._under_way.discard(task)
             self._work.set()
-            self._tell()
+            self._wake()
 
         task = asyncio.create_task(put(), name=f"fastkcl call to {self.stream_name}")
         self._under_way.add(task)
         task.add_done_callback(ended)
 
     def _ripen(self) -> None:
-        """Everything is to be put now, also what the processor still has."""
+        """Everything is to be put now, also the processor's open record."""
         self._ripens_at = _NEVER
         self._line_up(self.processor.get_items())
         self._queue.close_aggregates()
@@ -533,8 +533,8 @@ class Producer:
         except TimeoutError:
             pass
 
-    def _tell(self) -> None:
-        """Let all who wait see what has changed."""
+    def _wake(self) -> None:
+        """Wake all waiting tasks after a change."""
         progress, self._progress = self._progress, asyncio.Event()
         progress.set()
 
@@ -651,7 +651,7 @@ def _entry(pending: Pending) -> dict[str, object]:
 
 
 def check_key(partition_key: str) -> None:
-    """Refuse what cannot be a partition key.
+    """Refuse a value that cannot be a partition key.
 
     Raises:
         ValidationError: it is no text of 1 to 256 bytes in UTF-8.

@@ -1,6 +1,6 @@
 """Fills a stream: PutRecords in full calls, at a rate, until each record is taken.
 
-PutRecords can take some records of a call and refuse others, as shards have limits of their own. Refused ones are put
+PutRecords can take some records of a call and refuse others, as each shard has its own limits. Refused ones are put
 again, in their order and before anything that comes after them, with growing pauses; calls that fail as a whole are
 botocore's to repeat. An answer that was lost on the way makes botocore repeat a call that was done: every record is
 put at least once.
@@ -37,7 +37,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds
 
 
 class PutError(Exception):
-    """Records cannot be put; the message says which and why, `report` what was done until then."""
+    """Records cannot be put; the message names them and the reason, `report` has the counts until then."""
 
     def __init__(self, message: str, report: PutReport) -> None:
         super().__init__(message)
@@ -67,7 +67,7 @@ class PutOptions:
 
 @dataclass(slots=True)
 class PutReport:
-    """What was done.
+    """The counts.
 
     Attributes:
         users: user records that were taken.
@@ -130,7 +130,7 @@ class Filler:
 
     @property
     def report(self) -> PutReport:
-        """What was done so far."""
+        """The counts so far."""
         self._report.seconds = self._clock() - self._start
         return self._report
 
@@ -174,7 +174,7 @@ class Filler:
         return self._aggregator.add(user)
 
     def _after_reshard(self) -> None:
-        """Make aggregates anew of what went astray and of what is still open, for the shards that there are now."""
+        """Make aggregates anew of records that went astray and of open ones, for the present shards."""
         users, self._astray = self._astray, []
         self._report.moved += len(users)
         if self._aggregator is not None:
@@ -231,7 +231,7 @@ class Filler:
             self._after_reshard()
 
     def _pace(self, users: int, size: int) -> None:
-        """Wait until so much is due. What a slow service has cost is not made up for."""
+        """Wait until so much is due. The time that a slow service has cost is not made up for."""
         now = self._clock()
         if self._due > now:
             self._sleep(self._due - now)
@@ -241,7 +241,7 @@ class Filler:
         self._due = max(now, self._due) + max(costs, default=0.0)
 
     def _put(self, entries: list[Entry]) -> list[Entry]:
-        """One call; what it refused."""
+        """One call; its refused records."""
         answer = self._client.put_records(
             StreamName=self._stream,
             Records=[{"Data": entry.data, "PartitionKey": entry.partition_key} for entry in entries],

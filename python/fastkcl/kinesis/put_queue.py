@@ -1,4 +1,4 @@
-"""Records that wait for PutRecords: what the next call holds, and what becomes of them by its answer.
+"""Records that wait for PutRecords: chooses the records of the next call, and settles them by its answer.
 
     add ─▶ shard 0 ▏k7 k1 k3 k1 …▏ ─┐                                   taken ─▶ Settled
            shard 1 ▏k2 k9 k2▏      ─┼─▶ take(now) ── one call ── settle ─┤
@@ -9,15 +9,16 @@ A shard has its own limits, and refuses records by itself: so each has its own l
 and its own pause after a refusal, and none waits for another. Without a `ShardMap` there is one line, with the limits
 of one shard.
 
-With `PutLimits.aggregate` what is added goes into KPL aggregates, one open for each shard, and these wait. An aggregate
-that another shard has taken than it was made for is in doubt: after a reshard, `reshard` says whether that shard owns
-all of its keys, or readers will drop it. Then its user records are packed anew, and so is everything behind them.
+With `PutLimits.aggregate` added records go into KPL aggregates, one open for each shard, and these wait. An aggregate
+is in doubt if another shard has taken it than the one it was made for: after a reshard, `reshard` checks whether that
+shard owns all of its keys. If not, readers will drop it: its user records are packed anew, and so is everything after
+them.
 
 Rules: a call has records of all lines in the order in which they were added, as far as their shards may have them now.
-With `PutLimits.calls` lines are divided into so many groups, each of which has one call at a time. What was refused, or
-was in a call that failed, goes before everything that came after it. Still the service may take the second record of a
+With `PutLimits.calls` lines are divided into so many groups, each of which has one call at a time. Refused records, and
+those of a failed call, go before everything that came after them. Still the service may take the second record of a
 key in a call and refuse the first, or a reshard lead the first aggregate of it astray; with `PutLimits.ordered` a call
-has each key once. No clock and no network in here: whoever asks says what time it is.
+has each key once. No clock and no network in here: callers give the time.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _WINDOW = 1.0  # seconds that a shard's limits are for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutLimits:
-    """What a call may hold, and what a shard may get.
+    """Limits of a call, and of a shard.
 
     Attributes:
         call_records: of one call.
@@ -67,8 +68,8 @@ class Pending:
 
     Attributes:
         ordinal: its place among all that were added.
-        item: what was added, or an aggregate of it.
-        users: what is in an aggregate.
+        item: the added record, or an aggregate of it.
+        users: the records in an aggregate.
         partition_key: that it is put with.
         explicit_hash_key: in the place of the key's own, decimal digits.
         tags: that came with it.
@@ -97,7 +98,7 @@ class Pending:
 
     @property
     def keys(self) -> set[str]:
-        """Of what was added."""
+        """Of the added record."""
         return {user.partition_key for user in self.users} or {self.partition_key}
 
 
@@ -109,14 +110,14 @@ class _Tagged(UserRecord):
 
 @dataclass(slots=True)
 class Settled:
-    """What an answer says of a call.
+    """The results of a call.
 
     Attributes:
-        accepted: what the stream has now.
+        accepted: records that the stream has now.
         results: of these, one for one: the tags, and where they are.
         bytes: of that, keys included.
         refused: records that wait again, by error code.
-        moved: whether a shard has taken what another was thought to own: the stream was resharded.
+        moved: whether a shard has taken a record of another's key range: the stream was resharded.
     """
 
     accepted: list[OutputItem] = field(default_factory=list)
@@ -133,7 +134,7 @@ class Settled:
 
 
 class _Lane:
-    """What waits for one shard."""
+    """Records that wait for one shard."""
 
     def __init__(self, shard_id: str | None, limits: PutLimits, group: int = 0) -> None:
         self.shard_id = shard_id
@@ -146,7 +147,7 @@ class _Lane:
         self._records = self._bytes = 0  # that count now
 
     def forget(self, now: float) -> None:
-        """Do not count what was sent more than a second ago."""
+        """Do not count records that were sent more than a second ago."""
         while self._sent and self._sent[0][0] <= now:
             _, records, size = self._sent.popleft()
             self._records -= records
@@ -160,7 +161,7 @@ class _Lane:
         return records + 1 <= self._limits.shard_records and sent + size <= self._limits.shard_bytes
 
     def spend(self, records: int, size: int, now: float) -> None:
-        """Count what is sent; what is above a second's worth counts for longer."""
+        """Count sent records; those above a second's limit count for longer."""
         seconds = max(_WINDOW, records / self._limits.shard_records, size / self._limits.shard_bytes)
         self._sent.append((now + seconds, records, size))
         self._records += records
@@ -208,7 +209,7 @@ class PutQueue:
 
     @property
     def added(self) -> int:
-        """How many have begun to wait, ever: what is added to an open aggregate is not among them."""
+        """How many have begun to wait, ever: records in an open aggregate are not among them."""
         return self._added
 
     @property
@@ -218,7 +219,7 @@ class PutQueue:
 
     @property
     def is_full_call(self) -> bool:
-        """Whether what waits fills a call."""
+        """Whether the waiting records fill a call."""
         return self._waiting >= self._limits.call_records or self._waiting_bytes >= self._limits.call_bytes
 
     def has_any_of(self, first: int) -> bool:
@@ -253,7 +254,7 @@ class PutQueue:
             self._added += 1
 
     def close_aggregates(self) -> None:
-        """Let wait what is open."""
+        """Close open aggregates: they wait from now on."""
         if self._aggregator is not None:
             for entry in self._aggregator.drain():
                 self._add_entry(entry)
@@ -285,7 +286,7 @@ class PutQueue:
     # Calls.
 
     def due(self, now: float) -> float | None:
-        """When `take` has something to give: now or later, or never if nothing waits that is not behind a call."""
+        """When `take` has something to give: now or later, or never if all that waits is waiting for a call's end."""
         free = (lane for lane in self._lanes.values() if lane.waiting and lane.group not in self._calls)
         return min((lane.due(now) for lane in free), default=None)
 
@@ -344,7 +345,7 @@ class PutQueue:
     def settle(
         self, outcomes: Sequence[Mapping[str, str]], now: float, call: Sequence[Pending] | None = None
     ) -> Settled:
-        """Learn what became of a call.
+        """Take the result of a call.
 
         Args:
             outcomes: ``Records`` of the answer: ShardId, or ErrorCode, of each record of the call.
@@ -411,7 +412,7 @@ class PutQueue:
         """Line up again for the shards that there are now. Between calls.
 
         Returns:
-            What was in doubt, and is where readers keep it.
+            The doubtful records that are where readers keep them.
         """
         assert not self._calls, "between calls"
         self._shards = shards
@@ -434,7 +435,7 @@ class PutQueue:
         return settled
 
     def _packed_anew(self, waiting: Sequence[Pending]) -> Sequence[Pending]:
-        """Other aggregates of the same user records, before all others; what was open is open again."""
+        """Other aggregates of the same user records, before all others; open ones are open again."""
         opened = [] if self._aggregator is None else self._aggregator.drain()
         self._aggregator = None
         entries = [entry for pending in waiting for user in pending.users for entry in self._pack(user)]

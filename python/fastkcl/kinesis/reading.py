@@ -1,4 +1,4 @@
-"""A stream, all shards of it that are ours: which are taken, read, given back.
+"""A stream's shards that are ours: takes them, reads them, gives them back.
 
     client ── list_shards ──▶ Topology ── startable ──▶ checkpointer.allocate ──▶ ShardReader ──▶ RecordQueue
                                  ▲                                                    │               │
@@ -6,9 +6,9 @@
                                  └──────────── end_shard: everything of it is handed over ◀──── the program
 
 One task looks for shards: at the start, every 60 s, at once when a shard ends, and every 2 s or more often for those
-that another consumer has, of which the checkpointer may give us our share. Each shard has a task that reads it. What
-stops a task reaches the program through the queue, behind the records that were read before, and `resume` lets it go on
-where it was.
+that another consumer has, of which the checkpointer may give us our share. Each shard has a task that reads it. An
+error that stops a task reaches the program through the queue, after the records that were read before, and `resume`
+lets the task continue.
 
 Rules: a shard is read when it is allocated by the checkpointer, and no longer. It is given back when its last position
 is committed, and its children start then. `stop` leaves no task behind.
@@ -81,7 +81,7 @@ class ReadOptions:
         max_batch_bytes: of an answer with its aggregates taken apart, 1 to 2**31 - 1.
         max_queue_bytes: of all shards together, answers under way included, 1 or more.
         empty_answers: queue empty batches, too.
-        on_data_loss: what to do about a position that the stream has trimmed.
+        on_data_loss: the reaction to a position that the stream has trimmed.
 
     Raises:
         ValidationError: an option out of range.
@@ -102,7 +102,7 @@ class ReadOptions:
     on_data_loss: OnDataLoss = "continue"
 
     def __post_init__(self) -> None:
-        """Refuse what is out of range."""
+        """Refuse values out of range."""
         if self.iterator_type not in get_args(IteratorType):
             raise ValidationError(
                 f"iterator_type must be one of {', '.join(get_args(IteratorType))}, not {self.iterator_type!r}"
@@ -134,9 +134,9 @@ class StreamReader:
         checkpointer: divides the shards, and keeps the positions.
         options: see there.
         make_queue: the queue of a shard: the same one for all, or one for each.
-        on_failure: is told when looking for shards has stopped.
-        on_reader: is told of each shard that is ours from now on.
-        metrics: what is counted.
+        on_failure: called when looking for shards has stopped.
+        on_reader: called with each shard that is ours from now on.
+        metrics: for the counts.
 
     Attributes:
         topology: the shards that there are.
@@ -187,7 +187,7 @@ class StreamReader:
 
     @property
     def failure(self) -> Exception | None:
-        """What has stopped one of the tasks, until it is resumed."""
+        """The error that stopped one of the tasks, until it is resumed."""
         return next(iter(self._failures.values()), None)
 
     def start(self) -> None:
@@ -199,7 +199,7 @@ class StreamReader:
         if None not in self._tasks:
             self._bind()
             self._share.join()
-            if self._options.iterator_type == "LATEST":  # an earlier list does not say what there is to be passed
+            if self._options.iterator_type == "LATEST":  # an earlier list does not show the shards to pass
                 self._list_is_old = True
                 self.topology.start_over()
             self._run(None, self._look_for_shards())
@@ -225,7 +225,7 @@ class StreamReader:
         await self._share.close()
 
     def resume(self, failed: Failed) -> None:
-        """Let go on what has stopped; nothing happens to what has not."""
+        """Resume stopped tasks; nothing happens to the others."""
         reader = failed.reader
         if not (reader in self._tasks and self._tasks[reader].done()):
             return
@@ -308,7 +308,7 @@ class StreamReader:
         return self.topology.has(shard_id)
 
     async def _take_shards(self) -> None:
-        """Allocate what may be read; again where that has finished shards, as their children may follow."""
+        """Allocate shards that may be read; again if that has finished shards, as their children may follow."""
         finished = True
         while finished:
             finished = False
@@ -432,7 +432,7 @@ class StreamReader:
                 place, iterator_type = None, "TRIM_HORIZON"
         timestamp = self._options.timestamp if iterator_type == "AT_TIMESTAMP" else None
         if iterator_type == "AT_TIMESTAMP" and timestamp is None:
-            raise ValidationError("a position says AT_TIMESTAMP, and the consumer has no timestamp: give it one")
+            raise ValidationError("a position is AT_TIMESTAMP, and the consumer has no timestamp: give it one")
         return Start(iterator_type, timestamp, place)
 
     async def _read(self, reader: ShardReader) -> None:
@@ -522,7 +522,7 @@ class StreamReader:
         if task is not None:
             task.cancel()
 
-    # What is asked.
+    # Questions.
 
     @property
     def is_ready(self) -> bool:

@@ -1,7 +1,7 @@
 """Records on their way from the shards to the program: bounded, in order.
 
 Rules: for one event loop. Room is counted in records here, and in bytes by `fastkcl.kinesis.budget`; an entry that
-finds room may be larger than it, so a queue that is empty takes any. What is taken out makes room at once.
+finds room may be larger than it, so a queue that is empty takes any. An entry that is taken out makes room at once.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class ShardEnded(NamedTuple):
 
 
 class ShardLost(NamedTuple):
-    """The shard is another consumer's; what of it was queued before is that one's, too."""
+    """The shard is another consumer's, and so are its queued records."""
 
     reader: ShardReader
 
 
 class Failed(NamedTuple):
-    """What the program is to know of: reading a shard has stopped; or, without one, looking for shards, or writing."""
+    """An error for the program: reading a shard has stopped; or, without one, looking for shards, or writing."""
 
     reader: ShardReader | None
     error: Exception
@@ -127,7 +127,7 @@ class RecordQueue:
                 entry.release()
 
     def wake(self) -> None:
-        """Let whoever waits for entries look again, once."""
+        """Wake the tasks that wait for entries, once."""
         self._has_entries.set()
 
     def close(self) -> None:

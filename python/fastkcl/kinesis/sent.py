@@ -1,10 +1,10 @@
-"""What becomes of an item that was put: for a program that awaits it.
+"""The result of an item that was put: for a program that awaits it.
 
     sent = await producer.put(item)     it waits for its call
     result = await sent                 it is in the stream: shard and sequence number
 
-Rules: awaiting is a choice; nothing is kept for an item that nobody awaits but a reference. What stops the producer is
-raised to all who wait; the items are not lost by it, and can be awaited again after `flush`.
+Rules: awaiting is optional; an item that nobody awaits costs only a reference. An error that stops the producer is
+raised to all waiting tasks; the items are not lost, and can be awaited again after `flush`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Sent:
         """Wait until it is in the stream.
 
         Raises:
-            Exception: what keeps the producer from putting it; see `Producer.flush`.
+            Exception: the error that keeps the producer from putting it; see `Producer.flush`.
         """
         if self.result is None:
             yield from self._producer.wait_for(self).__await__()

@@ -1,8 +1,8 @@
 """A shard of a stream as the host of a processor: its checkpoints are positions of the group's checkpointer.
 
-Rules: a checkpoint may be any position from the last one to the end of what was delivered. Names of errors are KCL's,
-which processors know (`fastkcl.processing.errors.CheckpointError`). For the processor's
-thread; `stop` and `not_allowed` for any.
+Rules: a checkpoint may be any position from the last one to the end of the delivered records. Names of errors are
+KCL's, which processors know (`fastkcl.processing.errors.CheckpointError`). For the processor's thread; `stop` and
+`not_allowed` for any.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class ShardHost:
-    """What a processor's contract needs of a shard; see `fastkcl.processing.host.Host`.
+    """A shard's part of a processor's contract; see `fastkcl.processing.host.Host`.
 
     Args:
         reader: of the shard.
@@ -67,7 +67,7 @@ class ShardHost:
         """Return always: lease_lost follows where the shard is lost."""
 
     def not_allowed(self, what: str) -> NoReturn:
-        """Refuse what the processor does.
+        """Refuse a call of the processor.
 
         Raises:
             LocalProtocolError: always.
@@ -86,10 +86,10 @@ class ShardHost:
         return not self._stopping.wait(doubled(seconds, attempt, threading.TIMEOUT_MAX))
 
     def checkpoint(self, sequence_number: str | None, sub_sequence_number: int | None) -> str | None:
-        """Write a position, or, without one, the end of what was delivered.
+        """Write a position, or, without one, the end of the delivered records.
 
         Returns:
-            KCL's name of what is wrong, None on success.
+            KCL's name of the error, None on success.
         """
         if self._reader.lost:
             return "ShutdownException"

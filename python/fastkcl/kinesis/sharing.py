@@ -4,7 +4,7 @@
                        ├─ one checkpointer ─┤
     consumer b ─ join ─┘                    └─ shard 1: b's       the last to leave closes the checkpointer
 
-Rules: a checkpointer is for one stream at a time. Whoever leaves gives back its own shards only.
+Rules: a checkpointer is for one stream at a time. A consumer that leaves gives back its own shards only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Share:
 
     Args:
         checkpointer: perhaps others' as well.
-        stream_name: what it is used for.
+        stream_name: of its positions.
     """
 
     _all: ClassVar[dict[int, list[Share]]] = {}  # by the id of a checkpointer, which they keep alive

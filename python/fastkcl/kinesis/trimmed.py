@@ -91,7 +91,7 @@ class DataLoss:
         span = "" if self.seconds is None else f": the records of {self.seconds:.0f} s"
         return (
             f"{self.shard_id}: record {self.position}{came} was the last one read, and the stream has trimmed it; "
-            f"{left}. What came between is lost{span}. Now is {_time(self.now)}, the retention "
+            f"{left}. Records between are lost{span}. Now is {_time(self.now)}, the retention "
             f"{self.retention / 3600:g} h"
         )
 
@@ -101,7 +101,7 @@ def _time(seconds: float) -> str:
 
 
 class TrimWatch:
-    """What one shard's reader knows of its position."""
+    """The knowledge of one shard's reader about its position."""
 
     def __init__(self) -> None:
         self._arrived: float | None = None  # of the position
@@ -121,7 +121,7 @@ class TrimWatch:
         return self._checks
 
     def answered(self, millis_behind: int | None, now: float) -> None:
-        """An answer came, and what it has follows the position."""
+        """An answer came, and its records follow the position."""
         self._called = now
         if millis_behind is not None and not self._checks:
             self._covered = now - millis_behind / 1000
@@ -136,7 +136,7 @@ class TrimWatch:
         return self._checks and int(first) > int(position)
 
     def decided(self) -> None:
-        """A record has shown whether the position is there; what follows is not looked at until `resumed`."""
+        """A record has shown whether the position is there; later answers are not checked until `resumed`."""
         self._checks = False
 
     def is_due(self, retention: float, now: float) -> bool:
@@ -156,7 +156,7 @@ class TrimWatch:
         oldest: str | None = None,
         oldest_arrived: float | None = None,
     ) -> DataLoss | None:
-        """What a position that is gone means; None if nothing that came after it can be gone."""
+        """The loss that a missing position means; None if nothing that came after it can be gone."""
         arrived = arrival_of(position) if self._arrived is None else self._arrived
         is_old = arrived is not None and now - arrived >= retention  # otherwise the retention is another one
         if is_old and self._covered is not None and self._covered > now - retention + MARGIN:

@@ -45,7 +45,7 @@ class Checkpointer:
                 delivered, the batch at hand included. A bare sequence number of an aggregated record stands for its
                 first user record.
             sub_sequence_number: with a sequence number: the user record inside an aggregate.
-            retries: how often to try again where the daemon says that this may help.
+            retries: how often to try again where the daemon's error is retryable.
             backoff: seconds before the first retry, doubled before each further one. A throttled reply can itself take
                 50 s, and the lease may be gone by then: keep both small.
 

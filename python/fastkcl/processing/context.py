@@ -13,9 +13,9 @@ class ShardContext(Frozen):
     """The shard that this process works on. Immutable.
 
     Attributes:
-        stream: the stream's name, from ``run(stream=)`` or FASTKCL_STREAM; the daemon does not tell it.
+        stream: the stream's name, from ``run(stream=)`` or FASTKCL_STREAM; the daemon does not send it.
         shard_id: e.g. ``shardId-000000000000``.
-        sequence_number: where the last checkpoint stands: decimal digits, TRIM_HORIZON, LATEST or AT_TIMESTAMP;
+        sequence_number: the last checkpoint's: decimal digits, TRIM_HORIZON, LATEST or AT_TIMESTAMP;
             None in the legacy dialect.
         sub_sequence_number: its sub-sequence number; None in the legacy dialect.
         dialect: "legacy" or "modern", as used in this dialogue.

@@ -1,4 +1,4 @@
-"""What `run` counts of a shard, whatever its processor does with the records; for `fastkcl.monitoring`."""
+"""The counts of a shard that `run` makes for any processor; for `fastkcl.monitoring`."""
 
 from __future__ import annotations
 

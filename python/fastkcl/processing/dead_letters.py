@@ -90,5 +90,5 @@ def _as_utf8(text: str) -> str:
 
 
 def _safe(part: str) -> str:
-    """A part of a file name: what is no letter, digit, - or _ becomes _, and a long part keeps its end."""
+    """A part of a file name: all but letters, digits, - and _ become _, and a long part keeps its end."""
     return "".join(char if char in _SAFE else "_" for char in part)[-_NAME_PART_LIMIT:]

@@ -1,9 +1,9 @@
-"""Errors of the protocol, what a daemon answers to a checkpoint, and what is wrong around the program.
+"""Errors of the protocol, of a checkpoint, and of the program's surroundings.
 
 A `LocalProtocolError` is the caller's mistake, a `RemoteProtocolError` the daemon's (or its end). After either the
 connection is in ERROR for good: nothing more is read or written, and `run` ends, also where user code swallows it.
 A `CheckpointError` is no protocol error: the daemon answered, and the dialogue goes on.
-A `ConfigurationError` speaks to who runs the program, and is reported without a traceback.
+A `ConfigurationError` is for the person who runs the program, and is reported without a traceback.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ class ProtocolError(Exception):
 
 
 class LocalProtocolError(ProtocolError):
-    """This side did what the state does not allow, e.g. a checkpoint outside a request.
+    """This side made a call that the state does not allow, e.g. a checkpoint outside a request.
 
-    Kind ``not_allowed``; ``descriptors_closed`` where the program has closed what is not its own.
+    Kind ``not_allowed``; ``descriptors_closed`` where the program has closed descriptors that are not its own.
     """
 
 
 class RemoteProtocolError(ProtocolError):
-    """The daemon sent what the state or the format does not allow, or has gone."""
+    """The daemon sent a message that the state or the format does not allow, or has gone."""
 
 
 class ConfigurationError(Exception):
     """Something around the program is missing or wrong: a setting, a server, an installation.
 
-    `str()` says what, and what to do; where in the code it was noticed helps nobody, so `run` prints no traceback.
+    `str()` has the problem and the remedy; a place in the code helps nobody, so `run` prints no traceback.
     """
 
 
@@ -51,7 +51,7 @@ _MEANINGS: dict[str, tuple[bool, str]] = {
     "ThrottlingException": (True, "the lease table is throttled; try again after a pause"),
     "KinesisClientLibDependencyException": (True, "trouble with DynamoDB or Kinesis; try again after a pause"),
     "KinesisClientLibIOException": (True, "internal trouble of the daemon; try again after a pause"),
-    # KCL 3 wraps what it has no exception for, such as a connection that is refused: AWSExceptionManager.
+    # KCL 3 wraps errors that it has no exception for, such as a connection that is refused: AWSExceptionManager.
     "RuntimeException": (True, "the lease table is most likely out of reach; try again after a pause"),
     "ShutdownException": (False, "the lease is held by another worker now; stop working on this shard"),
     "InvalidStateException": (False, "the lease table is missing, or no checkpoint is possible at this point"),
@@ -81,4 +81,4 @@ class CheckpointError(Exception):
     def __str__(self) -> str:
         if self.value in _MEANINGS:
             return f"{self.value}: {_MEANINGS[self.value][1]}"
-        return f"{self.value}: unknown; the daemon sends the class name of whatever was thrown, see its log"
+        return f"{self.value}: unknown; the daemon sends the class name of the exception, see its log"

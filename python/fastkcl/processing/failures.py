@@ -1,4 +1,4 @@
-"""What happens when a method of the processor raises: stop, try again, store, or skip.
+"""The reaction to a method of the processor that raises: stop, try again, store, or skip.
 
 A child that exits takes its daemon down, the leases move, and the batch is delivered again, to fail again: a poison
 record wanders from host to host. A child that goes on reports a batch as processed that was not. No default is right
@@ -10,17 +10,17 @@ for everybody:
     on_error="skip"   or they are given up: a line names their positions
     on_error="stop"   or the run ends without a status (default)
 
-Which records: the processor says it (`BatchProcessor.give_up`). Usually it is the batch that process_batch failed on;
-one that buffers gives up all that is not written, in shard_ended and shutdown_requested too. The method is called
-again there, as the checkpoint that it has to make is possible now. Where no records are in the way, `on_error` decides
-alone.
+The processor names the records (`BatchProcessor.give_up`). Usually it is the batch that process_batch failed on; a
+processor that buffers gives up all unwritten records, in shard_ended and shutdown_requested too. These methods are
+called again then, as the checkpoint that they have to make is possible now. If no records are given up, `on_error`
+decides alone.
 
 A failing lease_lost is reported, and its status sent: the records are another worker's, so none can be lost, and a stop
 would only end the daemon with its other shards.
 
-Never subject to this: a protocol error, a daemon that is gone, SystemExit, KeyboardInterrupt and other exceptions
-that are no Exception, and a failing `initialize`. Nor is user code that waits for a person, as ``breakpoint()`` and
-``input()`` do: they find no terminal, with any batch, and the run ends.
+This does not concern a protocol error, a daemon that is gone, SystemExit, KeyboardInterrupt and other exceptions
+that are no Exception, and a failing `initialize`. Nor does it concern user code that waits for a person, as
+``breakpoint()`` and ``input()`` do: they find no terminal, with any batch, and the run ends.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class FailurePolicy:
         backoff: seconds before the first retry, doubled before each further one.
         dead_letter: folder for records that failed; made if it is missing.
         report: writes a line.
-        counters: told what was stored or skipped.
+        counters: they count stored and skipped records.
 
     Raises:
         ValueError: an argument out of range.
@@ -144,7 +144,7 @@ class FailurePolicy:
         context: ShardContext,
         batch: RecordBatch | None,
     ) -> tuple[str, str] | None:
-        """Call the method, again as often as chosen; returns what failed and the traceback, None if it succeeded."""
+        """Call the method, again as often as chosen; returns the failure and the traceback, None if it succeeded."""
         retries = 0 if name == "initialize" else self._retries
         attempt = 0
         while True:
@@ -187,10 +187,10 @@ class FailurePolicy:
         batch: RecordBatch | None,
         unwritten: Sequence[RecordBatch] | None = None,
     ) -> None:
-        """Do what was chosen for a call that failed for good. On return its request can be answered.
+        """Apply the chosen reaction to a call that failed for good. On return its request can be answered.
 
         Args:
-            what: as `failed` says it.
+            what: the text of `failed`.
             traceback: for the dead letter.
             context: the shard.
             batch: for a call with records.
@@ -223,7 +223,7 @@ class FailurePolicy:
         """Report that lease_lost has failed for good; its request can be answered.
 
         Args:
-            what: as `failed` says it.
+            what: the text of `failed`.
         """
         self._report(f"skip: {what}; the lease is another worker's by now, so no record is lost by it")
 
@@ -231,8 +231,8 @@ class FailurePolicy:
         """Stop where user code has waited for a person.
 
         Args:
-            error: what it raised, maybe in the place of what the waiting has raised.
-            what: as `failed` says it.
+            error: its exception, maybe raised instead of the exception of the waiting.
+            what: the text of `failed`.
 
         Raises:
             ProcessorError: it has.
@@ -275,7 +275,7 @@ _cause, _context = (vars(BaseException)[name].__get__ for name in ("__cause__", 
 
 
 def _with_its_causes(error: BaseException) -> list[BaseException]:
-    """An exception, what it was raised from or in the place of, and the members of a group."""
+    """An exception, its causes and contexts, and the members of a group."""
     found: dict[int, BaseException] = {}
     left: list[BaseException | None] = [error]
     while left:
@@ -289,14 +289,14 @@ def _with_its_causes(error: BaseException) -> list[BaseException]:
 
 
 def _is_unanswered(error: BaseException) -> bool:
-    """Whether an error says that standard input is at its end; reading other files raises EOFError, too."""
+    """Whether an error means that standard input is at its end; reading other files raises EOFError, too."""
     if type(error) is not EOFError:
         return False
     frames = error.__traceback__
     while frames is not None and frames.tb_next is not None:
         frames = frames.tb_next
     asker = None if frames is None else frames.tb_frame.f_globals.get("__name__")
-    # input() is no frame of its own; nothing else in Python says this.
+    # input() has no frame; nothing else in Python raises this text.
     if error.args != ("EOF when reading a line",) and asker != "getpass":
         return False
     try:

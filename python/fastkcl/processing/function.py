@@ -6,20 +6,20 @@
 
     fastkcl.run(store)
 
-When it checkpoints:
+It checkpoints at these events:
 
     after a batch        at the end of everything delivered, at most every `checkpoint_interval` seconds
     on an empty batch    the same, if something is not checkpointed yet; the function is not called for no records
-    shard ended          always, with retries: nobody else will, and child shards wait for it
+    shard ended          always, with retries: the child shards wait for this checkpoint
     shutdown requested   always, with a few retries within the daemon's short patience
 
-What a refused checkpoint does:
+The effect of a refused checkpoint:
 
     may be retried       logged, tried again at the next request; the records are processed, only the position lags.
                          At shutdown the records after the last position are delivered again elsewhere. At a shard's
                          end it is raised: there is no next request
     ShutdownException    the lease is another worker's, which starts at our last position. Raising it would end this
-                         process and with it every shard of the host, for what is a normal move of a lease. So it is
+                         process and with it every shard of the host, although a lease may move at any time. So it is
                          logged as a warning, the function is not called any more, nothing more is checkpointed, and
                          leaseLost is awaited; how many records were left to the new owner is logged then. At a shard's
                          end it is raised
@@ -60,7 +60,7 @@ class FunctionProcessor(BatchProcessor):
     """A function of a batch as a processor. Calling it calls the function.
 
     Args:
-        function: called with each batch that has records. Its work is done when it returns: what it returns is dropped,
+        function: called with each batch that has records. Its work is done when it returns: its result is dropped,
             and a coroutine, a generator or another awaitable is a failure.
         checkpoint_interval: least seconds between two checkpoints; 0 for one after every batch.
 
@@ -88,7 +88,7 @@ class FunctionProcessor(BatchProcessor):
         return self.__wrapped__(batch)
 
     def initialize(self, context: ShardContext) -> None:
-        """Remember the shard for what is logged."""
+        """Remember the shard for the log."""
         self._shard = context.shard_id
 
     def process_batch(self, batch: RecordBatch, checkpointer: Checkpointer) -> None:
@@ -104,7 +104,7 @@ class FunctionProcessor(BatchProcessor):
             self._checkpoint(checkpointer, retries=0)
 
     def lease_lost(self) -> None:
-        """Log what was left to the new owner of the lease."""
+        """Log the number of records that are left to the new owner of the lease."""
         if self._left_records > 0:
             logger().warning(
                 "%s: %d records that came after the lease had moved were left to its new owner",
@@ -117,7 +117,7 @@ class FunctionProcessor(BatchProcessor):
         checkpointer.checkpoint(retries=_SHARD_END_RETRIES)
 
     def shutdown_requested(self, checkpointer: Checkpointer) -> None:
-        """Checkpoint what has been processed, if anything is new."""
+        """Checkpoint the processed records, if any are new."""
         if self._uncheckpointed and not self._lease_gone:
             self._checkpoint(checkpointer, retries=_SHUTDOWN_RETRIES)
 
@@ -130,7 +130,7 @@ class FunctionProcessor(BatchProcessor):
                 logger().warning("%s: checkpoint refused: %s; waiting for leaseLost", self._shard, error)
             elif error.retryable:
                 logger().warning(
-                    "%s: checkpoint refused: %s; what was processed stays to be checkpointed", self._shard, error
+                    "%s: checkpoint refused: %s; processed records wait for the next checkpoint", self._shard, error
                 )
             else:
                 raise

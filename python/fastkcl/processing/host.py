@@ -1,4 +1,4 @@
-"""What the contract needs of the source of the records: the host of a processor.
+"""The duties of the source of the records: the host of a processor.
 
     Checkpointer  ── checkpoint, back_off, not_allowed ──▶ ┐
                                                            ├ Host: a KCL dialogue, a shard of a stream

@@ -1,4 +1,4 @@
-"""What a user writes: the methods of a batch processor."""
+"""The methods of a batch processor, which a user writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BatchProcessor:
     """
 
     monitor: Monitor | None = None
-    """Counts and reports what `run` does; ``run(monitor=)`` sets it before anything else. A processor may add values of
+    """Counts and reports the work of `run`; ``run(monitor=)`` sets it first of all. A processor may add values of
     its own to ``monitor.metrics`` in `initialize`."""
 
     def initialize(self, context: ShardContext) -> None:
@@ -49,14 +49,14 @@ class BatchProcessor:
     def give_up(self, batch: RecordBatch | None) -> Sequence[RecordBatch]:
         """Let go of the records that could not be written, so that the shard can go on without them.
 
-        Called when a method has failed for good and the run shall not end (``dead_letter``, ``on_error="skip"``). What
-        is returned is stored or skipped by `run` before anything else happens; from then on positions beyond it may be
-        checkpointed. The default suits a processor that is done with each batch when process_batch returns. One that
-        holds records back overrides this: the failing ones may be older than the batch of the moment.
+        Called when a method has failed for good and the run shall not end (``dead_letter``, ``on_error="skip"``).
+        `run` stores or skips the returned records before anything else happens; from then on positions beyond them may
+        be checkpointed. The default suits a processor that has finished each batch when process_batch returns. One that
+        holds records back overrides this: the failing ones may be older than the current batch.
 
         Args:
-            batch: what process_batch failed on; None where shard_ended or shutdown_requested did. If records are given
-                up there, the method is called again, to do what they stood in the way of.
+            batch: the one that process_batch failed on; None where shard_ended or shutdown_requested did. If records
+                are given up there, the method is called again, as it can now do its work.
 
         Returns:
             Every record that was taken over and is not written, in order: these are not to be written any more.
@@ -64,7 +64,7 @@ class BatchProcessor:
         return [] if batch is None else [batch]
 
     def run_ended(self) -> None:
-        """The last call, however the run ends: end what would outlive it, e.g. a thread, within seconds.
+        """The last call, however the run ends: end everything that would outlive it, e.g. a thread, within seconds.
 
         Not a message of the daemon, which may wait for the process by now; nothing can be checkpointed. An exception is
         reported, and changes nothing.
@@ -90,11 +90,11 @@ def refuse_deferred(function: object) -> None:
 
 
 def refuse_deferred_result(name: str, result: object) -> None:
-    """Refuse what a call has returned instead of doing its work; a wrapper can hide what `refuse_deferred` looks for.
+    """Refuse a result that only defers the call's work: `refuse_deferred` does not see through a wrapper.
 
     Args:
-        name: of what was called.
-        result: what it returned.
+        name: of the function.
+        result: its result.
 
     Raises:
         TypeError: a coroutine, a generator, an asynchronous generator, or anything else that waits to be awaited.
@@ -111,12 +111,12 @@ def refuse_deferred_result(name: str, result: object) -> None:
 
 
 def refuse_unrun(processor: object, method: str, result: object) -> None:
-    """As `refuse_deferred_result`, of code written for another package: only what nobody can have begun to run.
+    """As `refuse_deferred_result`, of code written for another package: only results that nobody can have begun to run.
 
     Args:
         processor: whose method it was.
         method: its name.
-        result: what it returned.
+        result: its result.
 
     Raises:
         TypeError: a coroutine, a generator or an asynchronous generator, at its start.
@@ -131,10 +131,10 @@ def refuse_unrun(processor: object, method: str, result: object) -> None:
 
 
 def check_processor(processor: object) -> None:
-    """Refuse what cannot be served, before the daemon's first message.
+    """Refuse an object that cannot be served, before the daemon's first message.
 
     Raises:
-        TypeError: no instance of a `BatchProcessor` with a `process_batch` of its own.
+        TypeError: no instance of a `BatchProcessor` with its own `process_batch`.
     """
     if isinstance(processor, type):
         raise TypeError(f"run() takes an instance, not the class: run({processor.__name__}())")

@@ -8,13 +8,13 @@
 
 Modules, from the protocol to Spark:
 
-    processor   the BatchProcessor: which position is durable, when it is checkpointed
+    processor   the BatchProcessor: finds the durable position, and checkpoints it
     messages    the same for messages without positions, of other protocols: at least once
     writer      one write from top to bottom, of either; in the writer's thread
     shard_table how far a sink's table has the shard: what is dropped, what a failed write has stored all the same
     bounds      when batches are written, and how much is held
     payload     gzip unpacked, JSON objects as typed columns
-    sinks       tables that records get into: exactly once, or at least once
+    sinks       tables for the records: exactly once, or at least once
     frame       a DataFrame of a table, in the form that costs Spark least
     schema      the canonical record schema as a StructType (imports pyspark)
     server      the session that is written to, the server that it is on, and the Java for that

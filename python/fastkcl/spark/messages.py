@@ -1,17 +1,17 @@
-"""Hands batches of messages without positions to Spark, whatever protocol they came by: at least once.
+"""Hands batches of messages without positions to Spark, from any protocol: at least once.
 
     MessageBatch ─▶ add ─▶ BatchBuffer ─▶ writer's thread: pa.Table ─▶ createDataFrame ─▶ write(df, context), or a sink
                     flush: returns when everything added is stored ◀───────────────────────────┘
 
 It is `SparkProcessor` without the shard: the same buffer, sessions and sinks, and no position that could be kept in a
-table. So nothing can drop what comes a second time: who sends a request again because its answer was lost gets its
-messages stored twice. A column of one's own, e.g. a number from the message's content, is what doubles are found by.
+table. So nothing can drop messages that come a second time: a sender that repeats a request because its answer was lost
+gets its messages stored twice. Doubles are found by your own column, e.g. a number from the message's content.
 
-How a protocol uses it:
+Use by a protocol:
 
-- A request with an answer (DKB's EOP): `add` and `flush`, then answer. What is answered is stored.
-- Messages without one (ProcessV1's Data): `add`, which writes behind; `flush` at the end. What was added and not
-  stored is lost with the process, or sent again by who keeps it.
+- A request with an answer (DKB's EOP): `add` and `flush`, then answer. Answered messages are stored.
+- Messages without one (ProcessV1's Data): `add`, which writes in the background; `flush` at the end. Messages
+  that were added and not stored are lost with the process, unless their sender keeps them and sends them again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _JOIN_SECONDS: Final = 1.0  # for a writer that has nothing to do any more; one 
 
 @dataclass(frozen=True, slots=True)
 class MessageContext:
-    """What a DataFrame of messages holds and where it comes from."""
+    """The content and the source of a DataFrame of messages."""
 
     source: str
     """As given to `MessageWriter`."""
@@ -121,7 +121,7 @@ class MessageWriter:
     Args:
         sink: where messages go: a sink with ``append``, as `fastkcl.spark.sinks.TableSink`; or a function, called as
             ``write(df, context)`` with a DataFrame of the batches' columns and a `MessageContext`, which stores them
-            before it returns. Either is called in a thread of its own, one call at a time.
+            before it returns. Either is called in a separate thread, one call at a time.
         spark: as for `fastkcl.spark.SparkProcessor`.
         source: where the messages come from, for the log and the context.
         bounds: when batches are written, how large a table may be, and how much is held. A `flush` writes at once.
@@ -168,7 +168,7 @@ class MessageWriter:
         self._writer = Writer(target, self._session, progress, lambda: not self._buffer.closed)
 
     def open(self) -> MessageWriter:
-        """Open the session now, so that what is wrong fails now; the first write does otherwise.
+        """Open the session now, so that errors surface now; the first write does otherwise.
 
         Raises:
             SparkUnavailableError: there is no Spark, or it does not answer.
@@ -177,10 +177,10 @@ class MessageWriter:
         return self
 
     def add(self, batch: MessageBatch) -> None:
-        """Take a batch over, to be written behind; waits while too much is held.
+        """Take a batch over, to be written in the background; waits while too much is held.
 
         Raises:
-            Exception: what a write of earlier batches has raised. The batch is not taken then, and calling again has
+            Exception: the error of a write of earlier batches. The batch is not taken then, and calling again has
                 the failed write tried again first.
         """
         self._buffer.add(batch, lambda _position: True)
@@ -195,7 +195,7 @@ class MessageWriter:
             Whether everything that was added is stored; False when the time was over, and the writer goes on.
 
         Raises:
-            Exception: what a write has raised. What is not written stays held; calling again tries again.
+            Exception: the error of a write. Unwritten messages stay held; calling again tries again.
         """
         return self._buffer.flush(at_end=True, timeout=timeout)
 

@@ -5,8 +5,8 @@
                                   └─ objects with something that needs a rule ─▶ _unparsed ───┴▶ from_json
 
 A payload is opened in the process that received it, which takes less time than to have Spark parse it, and sends Spark
-typed columns instead of text. What the reader takes by itself is what nobody could read otherwise: an integer in range,
-a number for a double, a string for a string, dates and times in the full form of ISO 8601. An object with anything else
+typed columns instead of text. The reader itself takes only values with one possible reading: an integer in range, a
+number for a double, a string for a string, dates and times in the full form of ISO 8601. An object with anything else
 (a number for a string, a fraction for an integer, a key that comes twice) is left to Spark's ``from_json`` as a whole,
 and so is every object if the schema has a type that the reader does not know. Hence there is one set of rules, Spark's;
 tests compare the two.
@@ -16,14 +16,14 @@ Rules:
 - A row for each record, with all its columns. ``_corrupt`` has the payload as it came (packed, if it was) if it cannot
   be unpacked, is larger than `max_payload_bytes` when unpacked, is not one JSON object in valid UTF-8 (RFC 8259), or
   has a value that does not fit the schema. It is NULL otherwise.
-- What is no object has NULL in all columns of the schema. An object with a value that does not fit has its other
-  values, and ``_corrupt``. A payload that the daemon sent as null is NULL everywhere.
-- from_json takes some values that do not fit in another form, and does not tell: 200 for a tinyint, 1e400, half of a
+- A payload that is not an object has NULL in all columns of the schema. An object with a value that does not fit has
+  its other values, and ``_corrupt``. A payload that the daemon sent as null is NULL everywhere.
+- from_json changes some values that do not fit, without an error: 200 for a tinyint, 1e400, half of a
   surrogate pair, a key's first value (all of them: ``payload/loss.rs``). The reader does. Such an object has what
   from_json makes of it, and ``_corrupt``.
 - from_json itself takes the first of several objects, replaces invalid UTF-8, and knows single quotes and NaN. None
   of that gets there: it would be a silent loss.
-- A table is cut by what its payloads are when opened; see `Payloads.open`.
+- A table is cut by the size of its opened payloads; see `Payloads.open`.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ DEFAULT_MAX_PAYLOAD_BYTES: Final = 32 * 1024 * 1024
 
 _OWN_COLUMNS: Final = (*(name for name in CANONICAL_COLUMNS if name != "data"), "_corrupt")
 _UNPARSED: Final = "_unparsed"
-_PACKED: Final = "_packed"  # what was unparsed, as it came, if it was unpacked
+_PACKED: Final = "_packed"  # the unparsed payload, as it came, if it was unpacked
 _PARSED: Final = "_parsed"  # a struct, between from_json and the columns
-_LARGEST_BYTES: Final = 1 << 30  # what Arrow's 32-bit offsets can stand in any case
+_LARGEST_BYTES: Final = 1 << 30  # within Arrow's 32-bit offsets in any case
 _RESERVED: Final = (*_OWN_COLUMNS, _UNPARSED, _PACKED, _PARSED)
 
 # Types of Spark that the reader knows, by their simple names; arrays, structs and maps of them as well.
@@ -145,10 +145,10 @@ class Payloads:
         payload: ``"binary"``, bytes in the column ``data``; or ``"json"``, an object with the columns of `schema`.
         schema: of JSON objects, as a StructType or in Spark's DDL: ``"id string, at timestamp, tags array<string>"``.
             Every column is nullable, whatever it says.
-        compression: ``"none"``, ``"gzip"``, or ``"auto"``: what begins with gzip's magic number is unpacked.
+        compression: ``"none"``, ``"gzip"``, or ``"auto"``: payloads that begin with gzip's magic number are unpacked.
         max_payload_bytes: a payload that is larger when unpacked is corrupt; `DEFAULT_MAX_PAYLOAD_BYTES`, or
             `max_table_bytes` if that is less.
-        max_bytes: cut tables here, unless what they are made of came larger; one row may be larger.
+        max_bytes: cut tables here, unless their batches came larger; one row may be larger.
         max_table_bytes: cut tables here in any case.
 
     Raises:
@@ -204,7 +204,7 @@ class Payloads:
         return self._json or self._compression != "none"
 
     def prepare(self, session: SparkSession) -> None:
-        """Find out, with Spark's help, what the schema means.
+        """Find out, with Spark's help, the meaning of the schema.
 
         Raises:
             ConfigurationError: it is no schema, has a type that ``from_json`` does not parse, or a name that is taken.
@@ -353,7 +353,7 @@ def _parse(ddl: str, session: SparkSession) -> StructType:
         parsed = session.sql(f"SELECT {_from_json('NULL', ddl)} AS {_PARSED}").schema[_PARSED].dataType
     except AnalysisException as error:
         raise ConfigurationError(
-            f"schema={ddl!r} is none that Spark can parse JSON by: {without_frames(error)}"
+            f"schema={ddl!r} is not a schema by which Spark can parse JSON: {without_frames(error)}"
         ) from error
     if not isinstance(parsed, StructType):
         raise ConfigurationError(f"schema={ddl!r} must name columns, as in 'id string, at timestamp'")
@@ -365,7 +365,7 @@ def _parse(ddl: str, session: SparkSession) -> StructType:
 
 
 def _check_names(schema: StructType) -> None:
-    """Spark does not tell names apart that differ in case only.
+    """Spark does not distinguish names that differ in case only.
 
     Raises:
         ValueError: there are no columns, or a name is there twice or taken.
@@ -384,8 +384,8 @@ def _check_names(schema: StructType) -> None:
 
 
 def _from_json(text: str, ddl: str) -> str:
-    """The SQL that parses `text`, with a ``_corrupt`` in `ddl` for what does not fit."""
-    # Options keep Spark from parsing those columns only that are asked for, which would hide what does not fit.
+    """The SQL that parses `text`, with a ``_corrupt`` in `ddl` for values that do not fit."""
+    # Options keep Spark from parsing those columns only that are asked for, which would hide misfits in others.
     options = "map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_corrupt')"
     return f"from_json(CAST({text} AS STRING), {_literal(ddl)}, {options})"
 

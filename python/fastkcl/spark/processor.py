@@ -1,4 +1,4 @@
-"""A batch processor that hands a shard's records to Spark, in tables of a size that Spark likes, behind the dialogue.
+"""A batch processor that hands a shard's records to Spark, in tables of a size that Spark likes, in the background.
 
     process_batch ──▶ BatchBuffer ─▶ status         the daemon goes on while
                           │
@@ -6,39 +6,40 @@
                                                                                        │
     a later request: checkpoint ◀──────────────── position of the last record written ─┘
 
-The table is made of the batches' own buffers; the schema is explicit. What `write` has returned from counts as
-stored, so it has to run an action on the DataFrame; a sink says by itself what is stored. A position is checkpointed
-only when everything up to it is. After a death the daemon delivers again from the last checkpoint: at least once for a
-function and for a TableSink; exactly once for a sink with a position in its table, which drops what the table has. Each
-record's key is (stream, shard, sequenceNumber, subSequenceNumber).
+The table is made of the batches' own buffers; the schema is explicit. Records count as stored when `write` returns, so
+it has to run an action on the DataFrame; a sink returns the position up to which it has stored. A position is
+checkpointed only when everything up to it is stored. After a death the daemon delivers again from the last checkpoint:
+at least once for a function and for a TableSink; exactly once for a sink with a position in its table, which drops what
+the table has. Each record's key is (stream, shard, sequenceNumber, subSequenceNumber).
 
-When it writes, and when it checkpoints (both numbers of the last record written, never "everything delivered"):
+It writes and checkpoints at these events (both numbers of the last record written, never "everything delivered"):
 
     bounds reached       `max_bytes` or `max_records` collected, or `max_age` since the first of them: the writer's
-                         thread writes them, whether a request comes or not
-    any batch            checkpoints what is written and not checkpointed, at most every `checkpoint_interval`; waits
+                         thread writes them, also without a request
+    any batch            checkpoints the written records, at most every `checkpoint_interval`; waits
                          while `max_held_bytes` are held. An empty batch is a tick: the chance for a checkpoint
     shard ended          writes everything, then checkpoints the end of the shard
-    shutdown requested   writes everything, for `shutdown_grace` seconds at most, then checkpoints what is written
-    lease lost           drops what is not written; the shard's new owner gets it. A running write of a sink does not
+    shutdown requested   writes everything, for `shutdown_grace` seconds at most, then checkpoints the written records
+    lease lost           drops unwritten records; the shard's new owner gets them. A running write of a sink does not
                          commit any more
 
-In the legacy dialect the user records of an aggregate share one sequence number, and nothing tells them apart. So a
+In the legacy dialect the user records of an aggregate share one sequence number, and nothing distinguishes them. So a
 write never ends between two records of the same number: the last number waits for the next batch or the shard's end,
 also at a requested shutdown (it is delivered again).
 
-What a refused checkpoint does:
+The effect of a refused checkpoint:
 
-    may be retried       logged, tried again at the next request; after a requested shutdown there is none, and what was
-                         written behind the last position comes again. At a shard's end: tried a few times, then raised
-    ShutdownException    the lease is another worker's: logged, what is held and what still comes is left to the new
-                         owner, leaseLost is awaited. At a shard's end it is raised
+    may be retried       logged, tried again at the next request; after a requested shutdown there is none, and records
+                         that were written after the last position come again. At a shard's end: tried a few times, then
+                         raised
+    ShutdownException    the lease is another worker's: logged, held records and those that still come are left to the
+                         new owner, leaseLost is awaited. At a shard's end it is raised
     anything else        raised
 
-What a failing write does: it is raised at the next request, so `fastkcl.run` acts by ``retries``, ``dead_letter`` and
+The next request raises the error of a failed write, so `fastkcl.run` acts by ``retries``, ``dead_letter`` and
 ``on_error``. A retry in place repeats the same write. A sink that fails is asked first how far its table is: a write
-that failed after its commit is done. A dead letter holds everything behind the last record written
-(`give_up`), as any of it can be what is wrong; then the shard goes on behind it.
+that failed after its commit is done. A dead letter holds everything after the last record written
+(`give_up`), as any of these records can be the cause; then the shard continues after them.
 
 Threads: signals, checkpoints and the dialogue are the main thread's; `write` runs in the writer's, one call at a time.
 """
@@ -104,7 +105,7 @@ _SHARD_END_RETRIES: Final = 5  # 1 + 2 + 4 + 8 + 16 s of pauses: there is no nex
 
 @dataclass(frozen=True, slots=True)
 class WriteContext:
-    """What a DataFrame holds and where it comes from."""
+    """The content and the source of a DataFrame."""
 
     stream: str
     shard_id: str
@@ -137,7 +138,7 @@ class ShardOrder:
         return Position(record.sequence_number, None if self.legacy else record.sub_sequence_number)
 
     def group(self, batch: RecordBatch, row: int) -> str | None:
-        """The sequence number, where nothing else tells the records of an aggregate apart."""
+        """The sequence number, where nothing else distinguishes the records of an aggregate."""
         record = batch[row]
         return record.sequence_number if self.legacy or record.sub_sequence_number is None else None
 
@@ -153,7 +154,7 @@ class SparkProcessor(BatchProcessor):
         sink: where records go. A sink of `fastkcl.spark.sinks`, each with its own guarantee. Or a
             function, called as ``write(df, context)`` with a DataFrame of the canonical schema
             (`fastkcl.spark.schema.SCHEMA`) and a `WriteContext`, which stores the records before it returns: at least
-            once. Either is called in a thread of its own, one call at a time.
+            once. Either is called in a separate thread, one call at a time.
         spark: a SparkSession, a function that makes one, ``"sc://host:port"``, ``"shared"``, ``"local[n]"``, or None
             for FASTKCL_SPARK, SPARK_REMOTE or ``"shared"``; see `fastkcl.spark.server.session`.
         stream: the stream's name, when ``run(stream=)`` and FASTKCL_STREAM do not tell it.
@@ -236,10 +237,10 @@ class SparkProcessor(BatchProcessor):
         return 0 if self._table is None else self._table.dropped_records
 
     def initialize(self, context: ShardContext) -> None:
-        """Open the Spark session and the sink, so that what is wrong fails now, not after a buffer's worth of records.
+        """Open the Spark session and the sink, so that errors surface now, not after a buffer's worth of records.
 
         Raises:
-            ConfigurationError: nobody has told the stream's name, a part of each record's key; Spark cannot parse JSON
+            ConfigurationError: the stream's name, a part of each record's key, is not set; Spark cannot parse JSON
                 by the schema; or, as a SparkUnavailableError, pyspark or Java is missing, or Spark does not start.
             SinkError: the sink's table is damaged, or the daemon's checkpoint lies after its position.
             OSError: the sink's table cannot be read or written.
@@ -272,10 +273,10 @@ class SparkProcessor(BatchProcessor):
         self._writer = Writer(target, self._session, progress, self._wanted)
 
     def process_batch(self, batch: RecordBatch, checkpointer: Checkpointer) -> None:
-        """Hold the records, to be written behind; checkpoint what is written when it is time.
+        """Hold the records, to be written in the background; checkpoint the written ones when it is time.
 
         Raises:
-            Exception: what a write of earlier records has raised. The batch is not held then, and can be given again.
+            Exception: the error of a write of earlier records. The batch is not held then, and can be given again.
             CheckpointError: a checkpoint was refused for good.
             ValueError: a sequence number is not decimal.
         """
@@ -283,11 +284,11 @@ class SparkProcessor(BatchProcessor):
             self._left_records += batch.num_rows
             return
         self._buffer.add(batch, lambda position: self._checkpoint(checkpointer, position))
-        if self._lease_gone:  # the checkpoint has just told
+        if self._lease_gone:  # the checkpoint has just shown it
             self._leave()
 
     def lease_lost(self) -> None:
-        """Leave what is not written to the shard's new owner."""
+        """Leave unwritten records to the shard's new owner."""
         self._leave()
         if self._left_records:
             logger().warning(
@@ -301,7 +302,7 @@ class SparkProcessor(BatchProcessor):
         """Write everything that is held, then checkpoint the end of the shard.
 
         Raises:
-            Exception: what a write has raised; nothing is checkpointed then.
+            Exception: the error of a write; nothing is checkpointed then.
             CheckpointError: the checkpoint was refused. It is also raised without asking after a ShutdownException,
                 as records were left to the new owner.
         """
@@ -315,10 +316,10 @@ class SparkProcessor(BatchProcessor):
         self._close()
 
     def shutdown_requested(self, checkpointer: Checkpointer) -> None:
-        """Write what is held, then checkpoint what is written, when the grace time is over at the latest.
+        """Write held records, then checkpoint the written ones, when the grace time is over at the latest.
 
         Raises:
-            Exception: what a write has raised.
+            Exception: the error of a write.
             CheckpointError: a checkpoint was refused for good.
         """
         if self._lease_gone:
@@ -337,19 +338,19 @@ class SparkProcessor(BatchProcessor):
         self._buffer.commit(lambda position: self._checkpoint(checkpointer, position))
 
     def give_up(self, batch: RecordBatch | None) -> Sequence[RecordBatch]:
-        """Let go of all records behind the last one written; nothing if it was a checkpoint that failed.
+        """Let go of all records after the last one written; of none if it was a checkpoint that failed.
 
         In the legacy dialect the last sequence number stays held before the shard's end, as it may go on. What a sink's
         table has all the same is not among them.
 
         Raises:
-            Exception: the sink cannot tell what its table has.
+            Exception: the sink cannot read its table's position.
         """
         given = self._buffer.give_up(batch, at_end=self._ended)
         return given if self._table is None else self._table.without_stored(given)
 
     def run_ended(self) -> None:
-        """Let nothing be written after the run: what the writer is at is not committed any more."""
+        """Let nothing be written after the run: a running write is not committed any more."""
         if self._buffer.discard() and not self._lease_gone:
             logger().warning("%s: the run ends before everything was written; it is delivered again", self._shard_id)
         self._buffer.join(_JOIN_SECONDS)
@@ -379,7 +380,7 @@ class SparkProcessor(BatchProcessor):
         )
 
     def _wanted(self) -> bool:
-        """Whether what is being written is still this worker's; in the writer's thread."""
+        """Whether the rows of the running write are still this worker's; in the writer's thread."""
         return not self._buffer.closed
 
     def _close(self) -> None:
@@ -404,7 +405,7 @@ class SparkProcessor(BatchProcessor):
                 self._lease_gone = True
             elif error.retryable:
                 logger().warning(
-                    "%s: checkpoint at %s refused: %s; what is written stays to be checkpointed",
+                    "%s: checkpoint at %s refused: %s; written records wait for the next checkpoint",
                     self._shard_id,
                     place(position),
                     error,
@@ -415,7 +416,7 @@ class SparkProcessor(BatchProcessor):
         return True
 
     def _leave(self) -> None:
-        """Drop what is held: its shard is another worker's."""
+        """Drop held records: their shard is another worker's."""
         self._lease_gone = True
         held = self._buffer.discard()
         if held:
@@ -429,7 +430,7 @@ class SparkProcessor(BatchProcessor):
 
 
 def _checkpoint_of(context: ShardContext) -> Position | None:
-    """Where the daemon's last checkpoint stands; None if there is none, or it does not say."""
+    """The position of the daemon's last checkpoint; None if there is none, or it is not known."""
     number = context.sequence_number
     return Position(number, context.sub_sequence_number) if number and number.isdecimal() else None
 

@@ -1,4 +1,4 @@
-"""Tells how the writes of a shard, or of messages, go: a line in the log for each, and values for the monitor."""
+"""Reports how the writes of a shard, or of messages, go: a line in the log for each, and values for the monitor."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class WriteProgress:
     Args:
         origin: for the log: the shard, or whatever the rows come from.
         metrics: where the values go.
-        buffer: of which the values say what it holds.
+        buffer: the values show its held rows.
     """
 
     def __init__(self, origin: str, metrics: Metrics, buffer: BatchBuffer[Any, Any]) -> None:

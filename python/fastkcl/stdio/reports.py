@@ -1,8 +1,8 @@
 """Lines for standard error, and exit codes.
 
-What concerns the run goes straight to fd 2: `sys.stderr` may be closed or replaced by user code, and a signal
-handler may not enter a buffered writer that it has interrupted. A daemon reads fd 2 line by line in a charset of
-its own, so a report is one line of ASCII.
+Reports of the run go straight to fd 2: user code may close or replace `sys.stderr`, and a signal handler may not enter
+a buffered writer that it has interrupted. A daemon reads fd 2 line by line in its own charset, so a report is one line
+of ASCII.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EXIT_USAGE = 2
 METRICS_VARIABLE = "FASTKCL_METRICS_DIR"
 """Environment variable with the folder for files of `fastkcl.monitoring`, a module that most children never import."""
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), 127)}
-"""All of ASCII but tab and line feed. Python itself escapes what is beyond."""
+"""All of ASCII but tab and line feed. Python itself escapes the others."""
 _EXIT_SIGNAL = 128
 _CONTEXT_LIMIT = 200
 _own_modules: tuple[str, ...] = ("fastkcl.stdio.",)
@@ -50,7 +50,7 @@ def line(text: str) -> None:
 
 
 def skip_frames_of(package: str) -> None:
-    """Have tracebacks begin after the frames of a package: a protocol says so of its own, which call user code."""
+    """Have tracebacks begin after a package's frames. A protocol names its own package, which calls user code."""
     global _own_modules
     _own_modules = (*_own_modules, f"{package}.")
 

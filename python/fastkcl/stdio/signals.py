@@ -4,9 +4,9 @@ A service manager or Ctrl-C signals the whole process group, the daemon and its 
 ends its shards in good order (shutdownRequested, leaseLost, end of input), for which it needs living children;
 one that dies of the first signal breaks that off for every shard of the host. So:
 
-    first    noted; the child goes on answering, for `grace` seconds at most. A user method is not interrupted
-    second   SystemExit(128 + n) out of whatever runs, so that `finally` and `with` clean up; no status
-    third    the process ends where it stands
+    first    noted; the child continues to answer, for at most `grace` seconds. A user method is not interrupted
+    second   SystemExit(128 + n) out of the running code, so that `finally` and `with` clean up; no status
+    third    the process ends at once
 
 A wait for input sees a signal through the wake-up descriptor (`signal.set_wakeup_fd`): there is no moment between
 the last check and the wait in which one could be missed. A signal that is ignored when the run begins (nohup)
@@ -154,7 +154,7 @@ class SignalWatch:
         """Stop if the grace time is over.
 
         Args:
-            what: where the dialogue stands.
+            what: the state of the dialogue.
 
         Raises:
             SystemExit: 128 + n of the first signal.
@@ -166,7 +166,7 @@ class SignalWatch:
         """Report that the grace time is over and stop.
 
         Args:
-            what: where the dialogue stands.
+            what: the state of the dialogue.
 
         Raises:
             SystemExit: 128 + n of the first signal.
@@ -246,6 +246,6 @@ def _unblock_signals() -> None:
 
 def _restore_in_forked_child() -> None:
     if _watching is not None:
-        _watching._wakeup_before = -1  # whoever watched that descriptor is the parent
+        _watching._wakeup_before = -1  # the parent watched that descriptor
         _watching._restore()
     _unblock_signals()

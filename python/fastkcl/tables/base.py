@@ -76,7 +76,7 @@ class Files(Protocol):
 
 @runtime_checkable
 class KeepsPositions(Protocol):
-    """What a sink has as well if its table keeps positions: then a checkpoint after the table's tells of a loss."""
+    """A sink whose table keeps positions. With it, a checkpoint after the table's position means a loss."""
 
     def give_up(self, upto: Position) -> None:
         """Note that the shard's records up to a position have been given up: they are in no table, and need not be.

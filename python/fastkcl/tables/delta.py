@@ -4,24 +4,24 @@
       _delta_log/00000000000000000007.json                        one commit: files, and the position that they reach
       stream=clicks/shard=shardId-000000000000/after-start-<random>/part-….parquet
 
-A reader of a Delta table sees the files that its log names, whatever else is in its folders. The steps of one write,
+A reader of a Delta table sees the files that its log names, and no others of its folders. The steps of one write,
 P being the position up to which the table has the shard:
 
     stage        Parquet files are written into a new folder of the shard and synced
     commit       deltalake opens the log and reads P from it once more, at version V. The entry V + 1, with the files
                  and the new position, is linked to its name when it is synced: an exclusive creation
-    checkpoint   each hundredth commit. deltalake makes it elsewhere, of links to the log; it is renamed to its place
+    checkpoint   each hundredth commit. deltalake makes it elsewhere, of links to the log; it is renamed to its name
                  when it is synced, and only then `_last_checkpoint` names it
 
-Whoever commits behind an entry, or relies on a position in it, syncs it first: it may be of somebody who died before
-that, or does not sync. So each entry and checkpoint of a sink that a power cut leaves is whole, and those that others
-rely on stay.
+A writer that commits after an entry, or relies on a position in it, syncs it first: the entry's own writer may have
+died before that, or never sync. So each entry and checkpoint of a sink that a power cut leaves is whole, and those
+that others rely on stay.
 
 The position is in the table's application transactions, of which a commit can set several: a sequence number in pieces
 of 62 bits (a transaction's version is a signed 64-bit number), and the sub-sequence number. Nobody compares these
-versions. What fails is a second entry V + 1, and that is the comparison: where P was read, nobody else has continued.
-Commits of other shards are stepped behind. Checkpoints and the clean-up of the log keep transactions, and drop old
-commits' metadata.
+versions. A second entry V + 1 fails, and that is the comparison: nobody else has continued from the P that was read.
+After a commit of another shard the next version is tried. Checkpoints and the clean-up of the log keep transactions,
+and drop old commits' metadata.
 
 A file that was staged and never committed is in nobody's way, and goes with the table's next VACUUM.
 
@@ -71,19 +71,19 @@ __all__ = ["DeltaAppender", "position", "shards"]
 _Json: TypeAlias = Any
 
 _PARTITIONS = ["stream", "shard"]
-_REPLACED = "somebody has replaced the table. Restore it, or start the child again to go on with this one"
-# The protocol's, but variant, which is a feature of its own.
+_REPLACED = "the table was replaced. Restore it, or start the child again to continue with this one"
+# The protocol's, except variant, which is a separate feature.
 _TYPES = {
     *("string", "long", "integer", "short", "byte", "float", "double", "decimal", "boolean", "binary"),
     *("date", "timestamp", "timestamp_ntz"),
 }
 _BITS = 62
 _ENGINE = f"fastkcl:{__version__}"
-# A commit that lost against one of another shard, or of another kind, is tried again behind it.
+# A commit that lost against one of another shard, or of another kind, is tried again after it.
 _ATTEMPTS = 100
 _PAUSE = 0.05  # seconds, at the most, before that
 _RANDOM = re.compile(r"[0-9a-f]{16}")  # names there
-_ASIDE_SECONDS = 3600  # after which what is there is of one that has died
+_ASIDE_SECONDS = 3600  # after which a file there is of a process that has died
 _CHECKPOINT_INTERVAL = 100  # delta.checkpointInterval, where the table has none
 # Features of a table that an append of whole files keeps to by itself, or that are looked for one by one.
 _SAFE_FEATURES = {
@@ -125,7 +125,7 @@ class DeltaAppender(Appender):
             SinkError: the table is not one that this sink can write to, its log is damaged, or since it was opened
                 before the table has been replaced.
             OSError: its log cannot be synced.
-            Exception: what deltalake raised.
+            Exception: deltalake's error.
         """
         check_names(shard, "DeltaSink")
         if shard != self._shard:
@@ -236,7 +236,7 @@ class DeltaAppender(Appender):
         self._kept = version
 
     def _check_log(self, log: Path) -> None:
-        """See that a log that nothing was seen of yet is whole: deltalake takes what is damaged for nothing."""
+        """See that a log that nothing was seen of yet is whole: deltalake takes a damaged log for none."""
         if self._kept < 0 and (damage := log_damage(log)):
             raise SinkError(f"{damage[0]}. {RECOVERY}")
 
@@ -252,7 +252,7 @@ class DeltaAppender(Appender):
         return table
 
     def _files(self, staging: Path) -> list[_Json]:
-        """The Parquet files with records in a staging folder, synced; what else Spark has left there is removed."""
+        """The Parquet files with records in a staging folder, synced; other files of Spark there are removed."""
         import pyarrow.parquet as pq
 
         assert self._shard is not None
@@ -304,10 +304,10 @@ class DeltaAppender(Appender):
         return True
 
     def _confirm(self, upto: Position, version: int) -> bool:
-        """See that the table has what was committed, and make the checkpoint that is due.
+        """See that the table has the commit, and make the checkpoint that is due.
 
         Returns:
-            False if it has not: the log was cleaned up behind the handle, and begins after this commit.
+            False if it has not: the log was cleaned up since the handle was opened, and begins after this commit.
         """
         log = log_folder(self._root)
         table = self._opened()
@@ -361,7 +361,7 @@ class DeltaAppender(Appender):
                 if path.name != LAST_CHECKPOINT:
                     target = log / path.relative_to(links)
                     storage.make_folder(target.parent)
-                    storage.replace(target, path.read_bytes())  # one that is there says the same, or is damaged
+                    storage.replace(target, path.read_bytes())  # an existing one has the same content, or is damaged
             if last_checkpoint(log) < made.version():
                 storage.replace(log / LAST_CHECKPOINT, (links / LAST_CHECKPOINT).read_bytes())
         finally:
@@ -390,7 +390,7 @@ class DeltaAppender(Appender):
 
     def _report_other(self, after: Position | None) -> None:
         logger().warning(
-            "%s: another writer has continued from %s up to %s; dropping what it has written",
+            "%s: another writer has continued from %s up to %s; dropping the records that it has written",
             self._name,
             position_text(after),
             position_text(self._position),
@@ -483,7 +483,7 @@ def _open(root: Path) -> DeltaTable | None:
 
     Raises:
         OSError: nobody knows, as its log cannot be read.
-        Exception: what deltalake raised.
+        Exception: deltalake's error.
     """
     from deltalake import DeltaTable
 
@@ -547,7 +547,7 @@ def _check(table: DeltaTable, schema: Schema | None = None) -> None:
     """See that Spark's files can be added to a table as they are; without a schema, to its shape.
 
     Raises:
-        SinkError: they cannot: what is in the way.
+        SinkError: they cannot; it names the obstacle.
     """
 
     def refuse(why: str) -> SinkError:

@@ -4,9 +4,9 @@ A power cut can leave an entry of 0 bytes of a writer that does not sync. deltal
 and the position in it would be gone without a word. A damaged checkpoint keeps deltalake from opening the table, also
 where an older one and the log have everything.
 
-An entry that is cut off at the end of a line is an entry as well. It shows where the first line says how much there is:
-entries of a DeltaSink end with the position, and deltalake counts the files that it adds and removes. Nothing tells of
-others.
+An entry that is cut off at the end of a line is a valid entry. The cut shows only if the entry states its length:
+entries of a DeltaSink end with the position, and deltalake counts the files that it adds and removes. In other entries
+it cannot be seen.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def last_checkpoint(log: Path) -> int:
 
 
 def no_files(log: Path) -> dict[Path, str]:
-    """What is in the place of entries and checkpoints and is no file, and what is wrong with it.
+    """Objects with names of entries and checkpoints that are not files, and the errors.
 
     deltalake would read a FIFO for ever, and take other things for nothing.
     """
@@ -102,7 +102,7 @@ def no_files(log: Path) -> dict[Path, str]:
 
 
 def entry_damage(log: Path, version: int) -> str | None:
-    """What is wrong with a version's entry; None if nothing is, or it is not there.
+    """The fault of a version's entry; None if there is none, or no entry.
 
     Raises:
         SinkError: it is no file.
@@ -112,16 +112,16 @@ def entry_damage(log: Path, version: int) -> str | None:
     if text is None:
         return None
     if not text:
-        return f"{path}: damaged, 0 bytes: what it committed is lost"
+        return f"{path}: damaged, 0 bytes: its commit is lost"
     if not text.startswith(b"{") or not text.rstrip().endswith(b"}"):
-        return f"{path}: damaged, its JSON is cut off or overwritten: what it committed is lost"
+        return f"{path}: damaged, its JSON is cut off or overwritten: its commit is lost"
     if why := _lack(text):
-        return f"{path}: damaged, cut off at the end of a line ({why}): what it committed is lost"
+        return f"{path}: damaged, cut off at the end of a line ({why}): its commit is lost"
     return None
 
 
 def _lack(text: bytes) -> str | None:
-    """What an entry lacks of that which it says itself that it has."""
+    """The part that an entry lacks by its own content."""
     lines = text.rstrip().split(b"\n")
     if not lines[0].startswith(b'{"commitInfo":'):
         return None
@@ -145,9 +145,9 @@ def _lack(text: bytes) -> str | None:
 
 
 def log_damage(log: Path) -> list[str]:
-    """What is wrong with the entries after the newest checkpoint, or with those from the beginning on.
+    """The faults of the entries after the newest checkpoint, or of those from the beginning on.
 
-    Also what is no file, whichever entry or checkpoint it is in the place of.
+    Also objects that are not files, with the name of any entry or checkpoint.
     """
     names, others = storage.names(log), no_files(log)
     first = newest_checkpoint(log, names)[0] + 1

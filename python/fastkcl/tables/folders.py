@@ -1,6 +1,6 @@
 """Names in a table's folders, which every reader reads back alike, and positions as parts of names.
 
-A reader makes a column of ``stream=…`` by rules of its own: Spark takes 007 for a number and the escapes of URLs for
+A reader makes a column of ``stream=…`` by its own rules: Spark takes 007 for a number and the escapes of URLs for
 Latin-1, others take dates for dates. So a name is spelled in ASCII letters, and as nothing else that one could take it
 for:
 

@@ -2,7 +2,7 @@
 
     table/_given_up/clicks/shardId-000000000000       {"upto": ["4959…", 0]}
 
-A checkpoint that lies after the table's position tells that records are in neither, unless they were given up. The note
+A checkpoint that lies after the table's position means lost records, unless they were given up. The note
 is no part of the commits: nobody drops a record by it.
 """
 

@@ -1,12 +1,12 @@
 """Parquet files in a folder, each record exactly once.
 
     table/
-      stream=clicks/shard=shardId-000000000000/start-00000.parquet   what readers see
+      stream=clicks/shard=shardId-000000000000/start-00000.parquet   visible to readers
       _commits/clicks/shardId-000000000000/after-start               one small file for each commit
       _staging/clicks/shardId-000000000000/after-start-<random>/     written, not yet committed
       _table                                                         the table's id
 
-Spark and Arrow leave out folders whose names begin with ``_``; how names are spelled is said in `folders`. The steps of
+Spark and Arrow leave out folders whose names begin with ``_``; `folders` has the spelling of names. The steps of
 one write, P being the position up to which the table has the shard:
 
     stage     Parquet files are written into a new staging folder and synced
@@ -15,8 +15,8 @@ one write, P being the position up to which the table has the shard:
     publish   the files are linked to names made from P, which replaces nothing and can be done again without harm.
               When these names are synced, the staging folder goes
 
-Each step is synced before the next, and whoever relies on another's step syncs it first: it may be dead and nobody may
-have. So a power cut takes back the last steps of a write, and none before.
+Each step is synced before the next, and a writer that relies on another's step syncs it first: the other may have died
+before its own sync. So a power cut takes back the last steps of a write, and none before.
 
 The commit files of a shard are a chain, from ``after-start`` over ``after-<L>``; the end of the chain is the table's
 position. They fence off a child that has lost its lease and does not know it, for ever: nothing may remove or rewrite
@@ -106,7 +106,7 @@ class ParquetAppender(Appender):
         self._last: Path | None = None  # commit file that ends there
 
     def open(self, shard: Shard) -> Position | None:
-        """Begin with a shard: publish what a death has left committed, remove what can never be committed.
+        """Begin with a shard: publish commits that a death has left, remove files that can never be committed.
 
         Raises:
             ValueError: the stream or the shard has no name.
@@ -124,7 +124,7 @@ class ParquetAppender(Appender):
         if self._id is None:
             self._id = _identify(self._root)
         self._check_identity()
-        # First what is published: its commits are seen below. Once, before anything else: what somebody commits from
+        # First the published files: their commits are seen below. Once, before anything else: a later commit from
         # here on is his to publish.
         published = storage.names(self._data_folder)
         afters = list(_afters(self._commit_folder))
@@ -167,7 +167,7 @@ class ParquetAppender(Appender):
             committed = self._commit(commit)
             self._check_identity()
         except BaseException:
-            # Unless the commit names it: then it is published by whoever comes next.
+            # Unless the commit names it: then the next writer publishes it.
             if not tried or self._has_no_commit(after):
                 storage.remove(staging)
             raise
@@ -180,7 +180,7 @@ class ParquetAppender(Appender):
                 )
             commit = found
             logger().warning(
-                "%s: another writer has continued from %s up to %s; dropping what it has written",
+                "%s: another writer has continued from %s up to %s; dropping the records that it has written",
                 self._name,
                 position_text(after),
                 position_text(commit.upto),
@@ -206,7 +206,7 @@ class ParquetAppender(Appender):
         return storage.create(self._commit_file(commit.after), json.dumps(content).encode())
 
     def _adopt(self, commit: Commit, *, kept: bool = False) -> None:
-        """Continue from a commit's end, when it is kept and published, whoever has made it.
+        """Continue from a commit's end, when it is kept and published, from any writer.
 
         Args:
             commit: the last one.
@@ -334,7 +334,7 @@ def commits(path: str | os.PathLike[str], folders: str) -> list[Commit]:
 
 
 _NOTHING: Any = object()
-_REPLACED = "somebody has replaced the table. Restore it, or start the child again to go on with this one"
+_REPLACED = "the table was replaced. Restore it, or start the child again to continue with this one"
 
 
 def check_staging(root: Path, folders: str) -> None:
@@ -428,7 +428,7 @@ def _uncommitted(published: Iterable[str], afters: Iterable[Position | None]) ->
 
 
 def _check_published(folder: Path, published: Iterable[str], afters: Iterable[Position | None]) -> None:
-    """See that no commit file is missing, by what is published: the next writer would commit in its place.
+    """See that no commit file is missing, by the published files: the next writer would commit in its place.
 
     Raises:
         SinkError: one is.
@@ -447,7 +447,7 @@ def _afters(folder: Path) -> Iterator[Position | None]:
                 yield parse_position(name.removeprefix(_AFTER))
             except (ValueError, OverflowError) as error:
                 raise SinkError(
-                    f"{folder / name}: no name of a commit file: remove what does not belong there"
+                    f"{folder / name}: no name of a commit file: remove files that do not belong there"
                 ) from error
 
 

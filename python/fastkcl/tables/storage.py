@@ -1,17 +1,17 @@
-"""The calls by which tables change: a sink makes none of its own, but in scratch folders.
+"""The calls by which tables change: a sink makes no others, except in scratch folders.
 
     one step each      write_new, link, rename, unlink, remove, make, sync_file, sync_folder; status, names, read
     made of those      create, replace, make_folder
 
-A power cut may take back whatever was not synced: a file's content until `sync_file`, a name in a folder (made, moved
-or removed) until `sync_folder`. So what others rely on is made aside, synced, and then named: `create` and `replace`
-leave either nothing or the whole.
+A power cut may take back all that was not synced: a file's content until `sync_file`, a name in a folder (made, moved
+or removed) until `sync_folder`. So files that others rely on are made aside, synced, and then named: `create` and
+`replace` leave either nothing or the whole.
 
-A step that fails raises OSError; that something is not there is no failure of `status`, `names`, `read` and `unlink`.
-Only ENOENT says so: an I/O error is never taken for an absence, nor is a link that leads nowhere where a file is
-expected. What is no file there is never opened: a FIFO would block, and a device has no end.
+A step that fails raises OSError. For `status`, `names`, `read` and `unlink` a missing file is not a failure. Only
+ENOENT means that it is missing: an I/O error never does, nor does a link that leads nowhere where a file is expected.
+There only files are opened: a FIFO would block, and a device has no end.
 
-Rules: POSIX file systems. Called as ``storage.link(…)``, so that a test can put a disk of its own under all of it.
+Rules: POSIX file systems. Called as ``storage.link(…)``, so that a test can put its own disk under all of it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def unlink(path: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder with what is in it, as far as that can be done. A link to a folder is left."""
+    """Remove a folder with its content, as far as that can be done. A link to a folder is left."""
     rmtree(folder, ignore_errors=True)
 
 
@@ -102,7 +102,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def status(path: Path) -> os.stat_result | None:
-    """What is there, None if nothing is."""
+    """The status of a path, None if nothing is there."""
     try:
         return path.stat()
     except FileNotFoundError:
@@ -110,7 +110,7 @@ def status(path: Path) -> os.stat_result | None:
 
 
 def names(folder: Path) -> list[str]:
-    """What a folder has, in order; nothing if it is not there."""
+    """The names in a folder, in order; none if it is not there."""
     try:
         return sorted(os.listdir(folder))  # noqa: PTH208 - there can be very many
     except FileNotFoundError:
@@ -144,7 +144,7 @@ def read(path: Path) -> bytes | None:
     """A file's content, None if nothing is there.
 
     Raises:
-        SinkError: what is there is no file.
+        SinkError: there is something else than a file.
     """
     if file_status(path) is None:
         return None
@@ -190,7 +190,7 @@ def replace(path: Path, body: bytes) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder with those above it, and keep their names, whoever has made them.
+    """Make a folder with those above it, and keep their names, also of existing ones.
 
     Who has made them may have died before they were kept. Up to where the file system begins; folders above the table
     that this user may not sync are somebody else's.

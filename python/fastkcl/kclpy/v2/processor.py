@@ -1,4 +1,4 @@
-"""The record processor of version 2, and what makes one of a processor of version 1."""
+"""The record processor of version 2, and the adapter for processors of version 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record processor of version 3, and what makes one of a processor of version 2."""
+"""The record processor of version 3, and the adapter for processors of version 2."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What a failure of a checkpointer's table is called, so that its reader knows what to mend.
+"""Errors of a checkpointer's table, with all that their reader needs to mend it.
 
 An error names the API call, the table, its region and the account. Some last until somebody changes a permission, a
 credential or a name (`is_lasting`): trying again only hides them. The others pass.
 
-Rules: the account costs no call where the answer, the credentials or the access key id say it; otherwise one of STS,
+Rules: the account costs no call where the answer, the credentials or the access key id have it; otherwise one of STS,
 which needs no permission, and two seconds.
 """
 

@@ -1,4 +1,4 @@
-"""What every source gives: shards, each with records and a script."""
+"""The result of every source: shards, each with records and a script."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastkcl.replay.positions import TRIM_HORIZON, Place
 
 
 class SourceError(ValueError):
-    """The input of a replay cannot be used; the message says where it is wrong."""
+    """The input of a replay cannot be used; the message names the place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class Shard:
 
     Attributes:
         shard_id: e.g. ``shardId-000000000000``.
-        label: what reports call it: the shard id, or the captured file's name.
+        label: its name in reports: the shard id, or the captured file's name.
         records: all of its records.
         steps: the script; None for "all records in batches, and an end as the options say".
         batch_records: records of one batch where the script is None.
-        start: where the lease stands at first.
+        start: the lease's first position.
         dialect: of a captured script, None if any will do.
-        stream: whose shard it is; None for what the options say.
+        stream: of the shard; None for that of the options.
     """
 
     shard_id: str

@@ -15,7 +15,7 @@ from fastkcl.replay.sources.lines import bounded_lines, open_lines, reading
 from fastkcl.replay.sources.rows import sub_numbers
 
 _ENVIRONMENT_FREE = frozenset({"IllegalArgumentException", "InvalidStateException"})
-"""Errors that followed from what the captured child asked; every other one came from the world around it."""
+"""Errors caused by requests of the captured child; every other one came from the world around it."""
 
 CAPTURE_PATTERNS = ("*.in.jsonl", "*.in.jsonl.gz")
 
@@ -75,14 +75,14 @@ class _CaptureReader:
             return
         if isinstance(message, _core.Checkpoint):
             if self.initialize is None:
-                raise SourceError("a checkpoint reply before initialize: not what a daemon wrote to a child")
+                raise SourceError("a checkpoint reply before initialize: not a daemon's lines to a child")
             environment = None if message.error in _ENVIRONMENT_FREE else message.error
             self._errors.append(environment)
             return
         self._close_request()
         if isinstance(message, _core.Initialize):
             if self.initialize is not None:
-                raise SourceError("a second initialize: a capture is what one child has read; cut the file here")
+                raise SourceError("a second initialize: a capture is the input of one child; cut the file here")
             self.initialize = message
             return
         if self.initialize is None:
@@ -122,7 +122,7 @@ class _CaptureReader:
     def finish(self) -> None:
         self._close_request()
         if self.initialize is None:
-            raise SourceError("no initialize message in it: not what a daemon wrote to a child")
+            raise SourceError("no initialize message in it: not a daemon's lines to a child")
 
 
 def _read_capture(path: Path) -> Shard:

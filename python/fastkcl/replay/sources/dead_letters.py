@@ -52,12 +52,12 @@ class _DeadLetters:
     def _stream_of(self, letter: _Letter) -> str:
         if letter.stream is None:
             if self.stream is None:
-                raise SourceError(f"{letter.path}: it does not say whose stream it is of; name the stream (--stream)")
+                raise SourceError(f"{letter.path}: it does not name its stream; give the stream (--stream)")
             return self.stream
         if self.stream not in (None, letter.stream):
             raise SourceError(
-                f"{letter.path}: it is of the stream {letter.stream!r}, not {self.stream!r}; a stream has to be named"
-                " for letters only that do not say theirs"
+                f"{letter.path}: it is of the stream {letter.stream!r}, not {self.stream!r}; name a stream only"
+                " for letters without one"
             )
         return letter.stream
 
@@ -66,13 +66,13 @@ def from_dead_letters(path: str | Path, *, stream: str | None = None) -> Source:
     """A source of dead letters, as `fastkcl.run(..., dead_letter=)` has written them.
 
     Each shard has the records of all its letters in the order of their positions, however often they failed: one
-    that is in several letters comes once. In the legacy dialect nothing tells the records of an aggregate apart; so
+    that is in several letters comes once. In the legacy dialect nothing distinguishes the records of an aggregate; so
     of equal runs of a sequence number one is left out only if they cannot be two ends of one aggregate. Letters of
     several streams make one shard for each stream and shard, and each child gets the name of its own stream.
 
     Args:
         path: the folder, whose ``*.arrow`` are taken, or one letter.
-        stream: of letters that do not say it.
+        stream: of letters that do not name it.
 
     Raises:
         SourceError: there is no letter.
@@ -123,7 +123,7 @@ def _letter_shard(stream: str, shard_id: str, label: str, letters: Sequence[_Let
     if legacy and len(without) < sum(len(letter.rows) for letter in letters):
         raise SourceError(
             f"{without[0].path}: it has no sub-sequence numbers (KCL 1.x), and other records of {label} have them;"
-            " put such letters into a folder of their own"
+            " put such letters into a separate folder"
         )
     rows = _aggregates_once(letters) if legacy else _records_once(letters)
     numbers = [row.sequence_number or "" for row in rows]

@@ -13,7 +13,7 @@ from fastkcl import _core
 from fastkcl.replay.sources.base import SourceError
 
 READ_ERRORS = (OSError, EOFError, zlib.error)
-"""What reading `open_lines` raises for a file that cannot be read, or unpacked."""
+"""The errors of reading `open_lines` for a file that cannot be read, or unpacked."""
 _LONGEST_LINE = _core.DEFAULT_MAX_LINE_BYTES
 """The bound of a child. A few kilobytes of ``.gz`` can be a line of any length."""
 

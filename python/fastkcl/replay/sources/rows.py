@@ -29,7 +29,7 @@ class Row:
     timestamp_millis: int | None
 
     def __post_init__(self) -> None:
-        """Refuse what a daemon cannot write."""
+        """Refuse rows that a daemon cannot write."""
         try:
             self.partition_key.encode()
         except UnicodeEncodeError:

@@ -55,7 +55,7 @@ def open_session(url: str) -> SparkSession:
     """Open a session of one's own, with the settings for ingest.
 
     Raises:
-        SparkUnavailableError: nobody listens there, or what answers does not open one.
+        SparkUnavailableError: nobody listens there, or the server does not open one.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql.connect.client import DefaultChannelBuilder
@@ -85,7 +85,7 @@ def open_session(url: str) -> SparkSession:
     except PySparkException as error:
         session.client.close()
         raise SparkUnavailableError(
-            f"what answers at {endpoint} opens no session of Spark Connect: {without_frames(error)}"
+            f"the server at {endpoint} opens no session of Spark Connect: {without_frames(error)}"
         ) from error
     session.client.set_retry_policies([_retry_policy()])
     return session
@@ -104,7 +104,7 @@ def is_alive(session: SparkSession) -> bool:
 
 
 def is_unavailable(error: BaseException) -> bool:
-    """Whether an exception says that the server could not be reached, whatever it came through."""
+    """Whether an exception, or its cause, means that the server could not be reached."""
     seen: BaseException | None = error
     while seen is not None:
         if any(f"StatusCode.{code}" in str(seen) for code in ("UNAVAILABLE", "DEADLINE_EXCEEDED")):
@@ -119,7 +119,7 @@ def abandon(session: SparkSession) -> None:
 
 
 def release(session: SparkSession) -> None:
-    """Say farewell to a session, once, within seconds. It can hang; a worker has to end when its daemon has."""
+    """Release a session, once, within seconds. That can hang; a worker has to end when its daemon has."""
     if type(session).__module__.startswith("pyspark.sql.connect."):  # a classic one raises when asked for its client
         session.client.set_retry_policies([])
     farewell = threading.Thread(target=session.stop, daemon=True, name="fastkcl-release-session")
@@ -128,7 +128,7 @@ def release(session: SparkSession) -> None:
 
 
 def _check_listener(endpoint: str) -> None:
-    """Say in a word what gRPC would try for long.
+    """Raise at once an error that gRPC would retry for long.
 
     Raises:
         SparkUnavailableError: nobody listens there.

@@ -3,7 +3,7 @@
 A process has one SparkContext, and `fastkcl.kinesis.run_processors` has a processor for each shard: the first of them
 starts the JVM, the others use it, and it ends after the last.
 
-Rules: whoever asks waits while it starts. Another master while it runs is refused, as `LocalSpark` does.
+Rules: a processor that asks waits while it starts. Another master while it runs is refused, as `LocalSpark` does.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def acquire(master: str) -> LocalSpark:
     with _lock:
         if _running is not None and (_running.pid != os.getpid() or not _running.spark.alive):
             if _running.pid == os.getpid():
-                _running.spark.close()  # what a JVM that died has left
+                _running.spark.close()  # remains of a JVM that died
             _running, _users = None, 0
         if _running is None:
             _running = _Running(LocalSpark(master), master, os.getpid())
@@ -52,7 +52,7 @@ def acquire(master: str) -> LocalSpark:
 
 
 def release(spark: LocalSpark) -> None:
-    """Let go of what `acquire` gave; the last one ends it."""
+    """Release the result of `acquire`; the last one ends it."""
     global _running, _users
     with _lock:
         if _running is None or _running.spark is not spark:

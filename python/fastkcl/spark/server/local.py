@@ -2,8 +2,8 @@
 
 Rules:
 
-- The JVM writes to standard error or where it is told, never to standard output.
-- It has a session (in the sense of setsid) of its own, so that a SIGTERM to the process group, which a worker outlives
+- The JVM writes to standard error or to the given log, never to standard output.
+- It has its own session (in the sense of setsid), so that a SIGTERM to the process group, which a worker outlives
   to finish its work, does not take Spark away from it. It ends when its standard input does, and so with this process,
   however that dies.
 - The handlers of signals stay whose they are; a SparkContext takes SIGINT for itself otherwise.
@@ -62,8 +62,8 @@ class LocalSpark:
 
     Args:
         master: e.g. ``local[*]``, a thread for each CPU.
-        connect: also serve Spark Connect, on the loopback interface, to whoever has `url`: on a free port, or if this
-            is the `url` of one that has ended, where that was, to the same clients.
+        connect: also serve Spark Connect, on the loopback interface, to clients that have `url`: on a free port. If
+            this is the `url` of a server that has ended, on its port, to the same clients.
         output: where the JVM's standard output and error go: a descriptor or an open file; standard error by default.
         settings: more settings of Spark; they win.
 
@@ -74,7 +74,7 @@ class LocalSpark:
     session: SparkSession
     """A classic session."""
     java: str
-    """What it runs on, for people."""
+    """Its Java, for people."""
     url: str | None
     """Of the Connect server, ``sc://localhost:PORT/;token=…``, to be kept as secret as the data."""
 
@@ -200,7 +200,7 @@ class LocalSpark:
         gateway, self._gateway = self._gateway, None
         if gateway is None:
             return
-        with SparkContext._lock:  # what pyspark keeps for the next context of this process
+        with SparkContext._lock:  # state that pyspark keeps for the next context of this process
             SparkContext._gateway = None
             SparkContext._jvm = None
             SparkContext._active_spark_context = None  # still there if the JVM could not be asked to stop

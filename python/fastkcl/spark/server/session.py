@@ -1,11 +1,11 @@
 """Opens the Spark that a process writes to, and opens it again when its server was restarted.
 
-    spark=                              what is opened                                       at the end
+    spark=                              opened                                               at the end
     ──────────────────────────────────  ───────────────────────────────────────────────────  ───────────
     a SparkSession                      nothing, it is used as it is                         left alone
-    a function without arguments        what it returns                                      stopped
-    "sc://host:15002"                   a session of its own on that Connect server          released
-    "shared", "shared:NAME"             a session of its own on a Connect server that the    released; the server ends
+    a function without arguments        its result                                           stopped
+    "sc://host:15002"                   its own session on that Connect server               released
+    "shared", "shared:NAME"             its own session on a Connect server that the         released; the server ends
                                         processes of this user on this host share            after the last of them
     "local[2]", "local[*]"…             Spark in a JVM of this process, one for all of its   ended after the last of
                                         processors                                           them
@@ -15,8 +15,8 @@
 A worker of the KCL has one process for each shard, and a JVM takes 0.5 GB and 5 to 7 s to start: hence "shared".
 
 When a Connect server goes while something is written (`Session.call`): the write fails, a new session is opened as soon
-as there is a server again, and the write is repeated, all for `reconnect_timeout` seconds at most. Whether the server
-has gone is asked of itself, in one call: an error of a write whose server is well is the write's own, and raised.
+as there is a server again, and the write is repeated, all for `reconnect_timeout` seconds at most. After a failed write
+the server is pinged once. If it answers, the write itself has failed, and its error is raised.
 
 Rules:
 
@@ -71,7 +71,7 @@ _STILL_SECONDS: Final = 15.0
 T = TypeVar("T")
 
 Spark: TypeAlias = "SparkSession | str | Callable[[], SparkSession] | None"
-"""What `Session` accepts; see the table above."""
+"""The types that `Session` accepts; see the table above."""
 
 
 class Session:
@@ -130,12 +130,12 @@ class Session:
         and when it is restarted; a quiet shard gets there easily.
 
         Args:
-            function: what it does may be done more than once.
+            function: it may be called more than once.
             wanted: asked while a server is waited for; False gives up.
 
         Raises:
             SparkUnavailableError: there was no server within `reconnect_timeout`, or it is not wanted any more.
-            Exception: what `function` has raised although its server is well, or when the time was over.
+            Exception: the error of `function` while its server is well, or when the time was over.
         """
         deadline: float | None = None
         while True:
@@ -158,11 +158,11 @@ class Session:
                 logger().warning(
                     "the write is repeated, for %.0f s at most: Spark Connect was gone: %s", left, in_one_line(error)
                 )
-                if alive:  # only the way to it was cut; what runs there is repeated here
+                if alive:  # only the connection was cut; the running work is repeated here
                     session.interruptAll()
 
     def close(self) -> None:
-        """Release what was opened, within seconds, also when the server is gone. Harmless when done before.
+        """Release the opened session, within seconds, also when the server is gone. Harmless when done before.
 
         Nothing is opened afterwards.
         """
@@ -188,7 +188,7 @@ class Session:
         return (self._attachment is None or self._attachment.alive) and connect.is_alive(session)
 
     def _open(self, deadline: float, wanted: Callable[[], bool]) -> SparkSession:
-        """Open what was asked for; a Connect server is waited for until `deadline`."""
+        """Open the requested session; a Connect server is waited for until `deadline`."""
         if self._given is not None:
             return self._hold(apply_settings(self._given, INGEST_SETTINGS))
         if self._factory is not None:
@@ -249,7 +249,7 @@ class Session:
         local: LocalSpark | None = None,
         attachment: shared.Attachment | None = None,
     ) -> SparkSession:
-        """Keep what was opened, unless `close` was called meanwhile."""
+        """Keep the opened session, unless `close` was called meanwhile."""
         with self._lock:
             self._session, self._local, self._attachment = session, local, attachment
             if not self._closed:
@@ -259,11 +259,11 @@ class Session:
 
 
 def _fault(origin: str, address: str) -> str | None:
-    """What is wrong with the address of a Spark, None if nothing is."""
+    """The fault of the address of a Spark, None if there is none."""
     found = _ADDRESS.fullmatch(address)
     if found is not None and int(found["port"] or 0) <= _LAST_PORT:
         return None
-    # What is wrong may be where a token stands: nothing after the host is shown, and no host that may be a password.
+    # The fault may be in the token: nothing after the host is shown, and no host that may be a password.
     shown = "sc://…" if "@" in address else re.match(r"(\w+://)?[^/;?#]*", address)[0]  # type: ignore[index]
     return (
         f"{origin}={shown!r}: expected sc://HOST:PORT[/;KEY=VALUE] of a Spark Connect server,"

@@ -1,4 +1,4 @@
-"""What sessions, servers and JVMs have in common: the settings for ingest, and how an error of Spark is told."""
+"""The common part of sessions, servers and JVMs: the settings for ingest, and the text of Spark's errors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ TIME_ZONE_SETTING: Final = {"spark.sql.session.timeZone": "UTC"}
 
 
 class SparkUnavailableError(ConfigurationError):
-    """Spark is not installed, does not start or does not answer. `str()` says what to do."""
+    """Spark is not installed, does not start or does not answer. `str()` has the remedy."""
 
 
 def require_spark() -> None:
@@ -66,7 +66,7 @@ def require_spark() -> None:
         SparkUnavailableError: one of them is not installed.
     """
     if not sys.warnoptions:
-        # pyspark says so of itself wherever pandas 3 is installed; no records go that way.
+        # pyspark warns of this wherever pandas 3 is installed; no records go that way.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     for name in ("pyspark", "pyarrow"):
         try:
@@ -83,7 +83,7 @@ def apply_settings(session: SparkSession, settings: Mapping[str, str]) -> SparkS
 
 
 def without_frames(error: BaseException | str) -> str:
-    """What Java says, without where in Java it was said."""
+    """Java's message, without its stack."""
     try:
         text = str(error)
     except Exception as failure:  # an exception of py4j asks the JVM for its text, which may have died of it
@@ -92,5 +92,5 @@ def without_frames(error: BaseException | str) -> str:
 
 
 def in_one_line(error: BaseException) -> str:
-    """``SomeError: what it says``, for the log: a daemon copies it line by line."""
+    """``SomeError: its message``, for the log: a daemon copies it line by line."""
     return " ".join(without_frames(reports.describe(error)).split())

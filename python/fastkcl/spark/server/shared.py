@@ -10,18 +10,18 @@ A daemon starts a process for each shard; a JVM for each of them would take half
 
 Rules:
 
-1. A connection to the keeper's socket is what keeps the server alive; the kernel closes it with the process, however
-   that dies. Without one for `LINGER_SECONDS` the server ends, so that a worker that is started again finds it.
-2. The other way round, a server that has died has closed the connections: nothing is believed of a file.
-3. Whoever looks for the server holds a lock meanwhile, and so does the keeper at its end. Who finds none listens
-   in its place, starts the keeper and hands the listening socket over: others connect from then on, and wait for what
-   the keeper says when Spark has started, or has not.
+1. A connection to the keeper's socket keeps the server alive; the kernel closes it with the process, after any death.
+   Without one for `LINGER_SECONDS` the server ends, so that a worker that is started again finds it.
+2. The other way round, a server that has died has closed the connections: no file is trusted.
+3. A client that looks for the server holds a lock meanwhile, and so does the keeper at its end. A client that finds
+   none listens itself, starts the keeper and hands the listening socket over. From then on others connect, and wait for
+   the keeper's message that Spark has started, or has not.
 4. The folder (``$XDG_RUNTIME_DIR/fastkcl``, or ``fastkcl-UID`` in the folder for temporary files) is for this user
-   alone, both ends look who the other is, and the token goes through the socket: it is in no file.
+   alone, both ends check the user of the other, and the token goes through the socket: it is in no file.
 5. The keeper inherits nothing but the listening socket: no pipe of a daemon, no terminal, no process group. The first
    SIGTERM, which a service manager may send to all processes, has it end with its last client.
-6. A server that lives and does not answer is given up by who sees that: the keeper is told, and listens no more. The
-   next one is started beside it; it ends with its last client.
+6. A server that lives and does not answer is given up by the client that sees it: the client informs the keeper, which
+   stops listening. The next one is started beside it; it ends with its last client.
 7. One server serves one name, Python environment and heap.
 """
 
@@ -69,7 +69,7 @@ _POLL_SECONDS: Final = 0.25
 _LONGEST_ANSWER: Final = 65536
 _BACKLOG: Final = 512
 _MEGABYTE: Final = 1024**2
-# What would make the keeper's pyspark a client of somebody.
+# Variables that would make the keeper's pyspark a client.
 _NOT_INHERITED: Final = ("FASTKCL_SPARK", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 
 _attachments: WeakSet[Attachment] = WeakSet()
@@ -137,7 +137,7 @@ class SharedServer:
             wanted: asked while waiting; False gives up.
 
         Raises:
-            SparkUnavailableError: it does not start, or is not wanted any more; `str()` says where its log is.
+            SparkUnavailableError: it does not start, or is not wanted any more; `str()` names its log.
         """
         require_spark()
         try:
@@ -158,7 +158,7 @@ class SharedServer:
 
     @property
     def log_path(self) -> Path:
-        """What keeper and JVM write; that of the server before is beside it, with ``.old``."""
+        """The log of keeper and JVM; that of the server before is beside it, with ``.old``."""
         return self._folder_path() / f"{self._stem()}.log"
 
     def _stem(self) -> str:
@@ -216,7 +216,7 @@ class SharedServer:
             listener.bind(str(path))
             listener.listen(_BACKLOG)
             keeper = [str(listener.fileno()), str(self._folder_path()), self._stem(), self._heap(), str(self._linger)]
-            # It forks and is nobody's child then; what is waited for here is its start.
+            # It forks and is nobody's child then; this waits for its start.
             subprocess.run(
                 [sys.executable, "-P", "-m", "fastkcl.spark.server.keeper", *keeper],
                 env=environment,
@@ -237,7 +237,7 @@ class SharedServer:
         return self._memory or f"{default_heap_megabytes()}m"
 
     def _answer(self, connection: socket.socket, wanted: Callable[[], bool]) -> dict[str, str | int] | None:
-        """What the keeper says when Spark has started or has not; None if it is gone."""
+        """The keeper's message when Spark has started or has not; None if it is gone."""
         deadline = time.monotonic() + _START_SECONDS
         connection.settimeout(_POLL_SECONDS)
         answer = b""
@@ -286,7 +286,7 @@ def default_heap_megabytes() -> int:
 
 
 def _memory_limits() -> Iterator[int]:
-    """Bytes of the machine, and what control groups leave of them."""
+    """Bytes of memory of the machine, within the limits of control groups."""
     yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     folders = [Path("/sys/fs/cgroup/memory")]
     for line in Path("/proc/self/cgroup").read_text().splitlines():

@@ -1,4 +1,4 @@
-"""Tables that a shard's records get into: each with its guarantee.
+"""Tables for a shard's records, each with its guarantee.
 
     ParquetSink   files in a folder          exactly once, a zombie is fenced off
     DeltaSink     a Delta table              exactly once, a zombie is fenced off
@@ -12,10 +12,10 @@ shard):
 
     1. data    written where readers do not see it
     2. commit  one atomic step: "after position P comes this data, up to position L". It fails if somebody has already
-               continued from P; then the rows up to his L are dropped, and the rest is tried again behind it
-    3. publish what is committed becomes visible; whoever comes next finishes what a death has interrupted
+               continued from P; then the rows up to its L are dropped, and the rest is tried again after it
+    3. publish committed data becomes visible; after a death the next child finishes this step
 
-The commit needs no idea of who owns the lease: of two children that continue from the same position one succeeds.
+The commit does not depend on the lease: of two children that continue from the same position one succeeds.
 """
 
 import sys

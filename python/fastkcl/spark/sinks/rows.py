@@ -21,7 +21,7 @@ class ShardRows:
 
     Args:
         batches: in order; none of them empty.
-        legacy: sub-sequence numbers do not exist: records behind a position are those of larger sequence numbers.
+        legacy: sub-sequence numbers do not exist: records after a position are those of larger sequence numbers.
         cancelled: whether the rows are not wanted any more; asked by the thread that writes them.
         opened: the same rows with their payloads opened, if they are to be.
     """
@@ -89,12 +89,12 @@ class ShardRows:
         return data_frame(session, table, SCHEMA)
 
     def behind(self, position: Position) -> ShardRows | None:
-        """The records behind a position, None if there are none.
+        """The records after a position, None if there are none.
 
         A position without a sub-sequence number, written in the legacy dialect, stands for its whole sequence number.
         """
         for index, batch in enumerate(self._batches):
-            row = self._first_behind(batch, position)
+            row = self._first_after(batch, position)
             if row < len(batch):
                 rest = batch.slice(row) if row else batch
                 rests = (rest, *self._batches[index + 1 :])
@@ -113,8 +113,8 @@ class ShardRows:
         if self._cancelled():
             raise WriteCancelledError("the lease has gone; the shard's new owner writes these records")
 
-    def _first_behind(self, batch: RecordBatch, position: Position) -> int:
-        """Index of the first record behind `position`; the records are in order."""
+    def _first_after(self, batch: RecordBatch, position: Position) -> int:
+        """Index of the first record after `position`; the records are in order."""
         low, high = 0, len(batch)
         while low < high:
             middle = (low + high) // 2
