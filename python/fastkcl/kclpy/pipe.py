@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from fastkcl._core import Message
 
 FORKED = "a forked child came back into the dialogue of its parent; end it with os._exit"
+_MOST_REFUSALS = 10
+_refusals = 0
 
 
 class Pipe:
@@ -260,9 +262,17 @@ class GuardedOutput:
 def end_broken(error: BaseException) -> NoReturn:
     """End a program that calls `run` again where nothing can go on; an Exception might be caught for ever.
 
+    So might a SystemExit, in a loop with a bare ``except:``. A daemon's child ends all the same, after some.
+
     Raises:
         SystemExit: always.
     """
+    global _refusals
+    if Pipe._of_process is not None:
+        _refusals += 1
+        if _refusals > _MOST_REFUSALS:
+            reports.line("the program calls run() again and again where nothing can go on; the process ends")
+            os._exit(reports.EXIT_FAILURE)
     if isinstance(error, SystemExit):
         raise error
     _stop(f"run() cannot go on: {reports.describe(error)}")
