@@ -24,6 +24,8 @@ ORIGINAL = "amazon_kclpy"
 """The name that is served."""
 _OURS = "fastkcl.kclpy"
 _DATA = f"{ORIGINAL}.jars"
+_BINDS_FILES = f"{ORIGINAL}.kcl"
+_served: set[str] = set()
 _FOR_WORKERS = __file__.rpartition("/")[0] + "/for_workers"
 
 
@@ -73,6 +75,11 @@ class _Loader:
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         ours = _OURS + spec.name.removeprefix(ORIGINAL)
+        if spec.name in _served & {ORIGINAL, _BINDS_FILES} and _BINDS_FILES not in sys.modules:
+            # Taken out of sys.modules since, so that other standard files are bound.
+            vars(import_module(_OURS)).pop("kcl", None)
+            sys.modules.pop(f"{_OURS}.kcl", None)
+        _served.add(spec.name)
         try:
             module = import_module(ours)
         except ModuleNotFoundError as error:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from fastkcl._core import Message
 
 FORKED = "a forked child came back into the dialogue of its parent; end it with os._exit"
+_MOST_REFUSALS = 10
+_refusals = 0
 
 
 class Pipe:
@@ -76,7 +78,6 @@ class Pipe:
             end_broken(RuntimeError(FORKED))
         pipe._check_descriptors()
         pipe._is_left = False
-        pipe._wakeup.watch()
         return pipe
 
     @classmethod
@@ -106,7 +107,6 @@ class Pipe:
             self.close()
             return
         self._is_left = True
-        self._wakeup.unwatch()
         threading = sys.modules.get("threading")  # without it nothing outlives the main thread
         if threading is not None:
             try:
@@ -131,10 +131,13 @@ class Pipe:
         with self._reading:
             self._check_fork()
             try:
+                self._wakeup.watch()
                 message = self._reader.read()
             except OSError:
                 self._check_descriptors()
                 raise
+            finally:
+                self._wakeup.unwatch()
         if isinstance(message, Initialize):
             self.shard = message
         return message
@@ -174,7 +177,7 @@ class _WakeUp:
     """A descriptor that is readable when a signal has arrived, so that none is missed just before a wait.
 
     It never is for a thread other than the main one, where no signal is handled, or where the program has set one of
-    its own.
+    its own. It is watched during a wait only: user code that sets one, as an event loop does, finds none of ours.
     """
 
     __slots__ = ("_file", "_write_end", "fd")
@@ -184,7 +187,6 @@ class _WakeUp:
         self._file = file_of(self.fd)  # both ends of a pipe are one file
         for fd in (self.fd, self._write_end):
             os.set_blocking(fd, False)
-        self.watch()
 
     def watch(self) -> None:
         """From now on, unless the program has set one of its own."""
@@ -260,9 +262,17 @@ class GuardedOutput:
 def end_broken(error: BaseException) -> NoReturn:
     """End a program that calls `run` again where nothing can go on; an Exception might be caught for ever.
 
+    So might a SystemExit, in a loop with a bare ``except:``. A daemon's child ends all the same, after some.
+
     Raises:
         SystemExit: always.
     """
+    global _refusals
+    if Pipe._of_process is not None:
+        _refusals += 1
+        if _refusals > _MOST_REFUSALS:
+            reports.line("the program calls run() again and again where nothing can go on; the process ends")
+            os._exit(reports.EXIT_FAILURE)
     if isinstance(error, SystemExit):
         raise error
     _stop(f"run() cannot go on: {reports.describe(error)}")
