@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ from fastkcl.spark.sinks.rows import ShardRows
 from fastkcl.tables import delta as delta_module
 from fastkcl.tables import storage
 from fastkcl.tables.delta import position, shards
+from fastkcl.tables.delta_log import newest_checkpoint
 from fastkcl.tables.formats import inspect_table
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -156,6 +158,14 @@ def test_positions_in_transactions(tmp_path: Path, digits: int, sub: int | None)
         assert found is not None
         assert tuple(found) == tuple(place)
     assert position(DeltaTable(tmp_path), OTHER) is None
+
+
+def test_a_position_has_no_more_digits_than_the_service_gives(tmp_path: Path) -> None:
+    created(tmp_path)
+    names = [delta_module._application_id(SHARD, f"sequence-number/{index}") for index in range(8)]
+    set_transactions(DeltaTable(tmp_path), [Transaction(name, 1) for name in names])
+    with pytest.raises(SinkError, match="the position of .* is damaged"):
+        position(DeltaTable(tmp_path), SHARD)
 
 
 def test_positions_of_any_length(tmp_path: Path) -> None:
@@ -537,13 +547,21 @@ DAMAGED = {
 }
 
 
+def with_a_line_of_zeros(path: Path) -> None:
+    first, second, *others = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([first, bytes(len(second)), *others]))
+
+
+DAMAGED_ENTRIES = {**DAMAGED, "zeros in it": with_a_line_of_zeros}
+
+
 @pytest.mark.parametrize("version", [0, 2, 3])
-@pytest.mark.parametrize("how", DAMAGED)
+@pytest.mark.parametrize("how", DAMAGED_ENTRIES)
 def test_an_entry_that_is_damaged_is_told(tmp_path: Path, how: str, version: int) -> None:
     sink, _ = opened(tmp_path)
     for first in (1, 4, 7):
         sink.write(rows(first, first + 2), SESSION)
-    DAMAGED[how](tmp_path / "_delta_log" / f"{version:020d}.json")
+    DAMAGED_ENTRIES[how](tmp_path / "_delta_log" / f"{version:020d}.json")
     if how == "missing" and version == 3:  # nothing tells that it was there, but who has seen it
         assert opened(tmp_path)[1] == Position("6", 0)
     else:
@@ -555,6 +573,22 @@ def test_an_entry_that_is_damaged_is_told(tmp_path: Path, how: str, version: int
     if (how, version) != ("empty", 2):  # deltalake does not mind, and its position is in a later one
         with pytest.raises(Exception, match="damaged|replaced|Kernel error|missing"):
             sink.write(rows(10, 12), SESSION)
+
+
+def test_a_checkpoint_without_all_of_its_parts_hides_no_damage(tmp_path: Path) -> None:
+    sink, _ = opened(tmp_path)
+    for first in (1, 4, 7):
+        sink.write(rows(first, first + 2), SESSION)
+    DeltaTable(tmp_path).create_checkpoint()
+    log = tmp_path / "_delta_log"
+    (log / "_last_checkpoint").unlink()
+    part = (log / f"{3:020d}.checkpoint.parquet").rename(log / f"{3:020d}.checkpoint.{1:010d}.{2:010d}.parquet")
+    assert opened(tmp_path)[1] == Position("9", 0)
+    (log / f"{2:020d}.json").write_bytes(b"")
+    with pytest.raises(SinkError, match=f"{2:020d}.json: damaged, 0 bytes"):
+        opened(tmp_path)
+    shutil.copy(part, log / f"{3:020d}.checkpoint.{2:010d}.{2:010d}.parquet")
+    assert newest_checkpoint(log, storage.names(log))[0] == 3
 
 
 @pytest.mark.parametrize("lines", range(1, 5))

@@ -215,6 +215,7 @@ HOSTILE = {
     "a file elsewhere": {"files": ["../../../../../witness/file.parquet"]},
     "a file twice": {"files": ["a.parquet", "a.parquet"]},
     "no names": {"files": [7]},
+    "a name that no file has": {"files": ["\ud800.parquet"]},
     "an end before its beginning": {"upto": ["2", 0]},
     "an end at its beginning": {"upto": ["3", 0]},
     "another beginning": {"after": ["2", 0]},

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
+
+import click
 
 from fastkcl.cli.output import printable, without_users
 
@@ -26,6 +29,7 @@ def kinesis_client(endpoint_url: str | None, region: str | None, service: str = 
     """A boto3 client, of Kinesis or another service. One of this machine needs neither credentials nor a region.
 
     Raises:
+        UsageError: the endpoint is no URL.
         EndpointConnectionError: nobody listens at the service's address.
     """
     import boto3
@@ -34,14 +38,15 @@ def kinesis_client(endpoint_url: str | None, region: str | None, service: str = 
     session = boto3.session.Session(region_name=region)
     known: dict[str, Any] = {}
     has_credentials = session.get_credentials() is not None
-    if _is_loopback(endpoint_url):
-        if not has_credentials:
-            known["aws_access_key_id"], known["aws_secret_access_key"] = _LOCAL
-            has_credentials = True
-        if session.region_name is None:
-            known["region_name"] = _LOCAL_REGION
-    retries = Config(retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, read_timeout=60)
-    client = session.client(service, endpoint_url=endpoint_url, config=retries, **known)
+    with _endpoint_checked():
+        if _is_loopback(endpoint_url):
+            if not has_credentials:
+                known["aws_access_key_id"], known["aws_secret_access_key"] = _LOCAL
+                has_credentials = True
+            if session.region_name is None:
+                known["region_name"] = _LOCAL_REGION
+        retries = Config(retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, read_timeout=60)
+        client = session.client(service, endpoint_url=endpoint_url, config=retries, **known)
     if has_credentials:  # without them each call says so
         asyncio.run(_check_listening(client.meta.endpoint_url))
     return client
@@ -51,6 +56,7 @@ async def aio_session(endpoint_url: str | None, region: str | None) -> Any:  # n
     """A session of aiobotocore, as `kinesis_client` has one of boto3.
 
     Raises:
+        UsageError: the endpoint is no URL.
         EndpointConnectionError: nobody listens at the address of Kinesis.
     """
     from fastkcl.kinesis.sessions import new_session
@@ -58,16 +64,31 @@ async def aio_session(endpoint_url: str | None, region: str | None) -> Any:  # n
     session = new_session()
     if region is not None:
         session.set_config_variable("region", region)
-    if _is_loopback(endpoint_url):
+    with _endpoint_checked():
+        if _is_loopback(endpoint_url):
+            if await session.get_credentials() is None:
+                session.set_credentials(*_LOCAL)
+            if session.get_config_variable("region") is None:
+                session.set_config_variable("region", _LOCAL_REGION)
         if await session.get_credentials() is None:
-            session.set_credentials(*_LOCAL)
-        if session.get_config_variable("region") is None:
-            session.set_config_variable("region", _LOCAL_REGION)
-    if await session.get_credentials() is None:
-        return session  # each call says so
-    async with session.create_client("kinesis", endpoint_url=endpoint_url) as client:
-        await _check_listening(client.meta.endpoint_url)
+            return session  # each call says so
+        async with session.create_client("kinesis", endpoint_url=endpoint_url) as client:
+            await _check_listening(client.meta.endpoint_url)
     return session
+
+
+@contextlib.contextmanager
+def _endpoint_checked() -> Iterator[None]:
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        yield
+    except BotoCoreError:  # some are ValueErrors too
+        raise
+    except ValueError:  # its text may have a password
+        raise click.UsageError(
+            "the endpoint (--endpoint-url, AWS_ENDPOINT_URL) is no URL such as http://127.0.0.1:4567"
+        ) from None
 
 
 async def _check_listening(url: str) -> None:

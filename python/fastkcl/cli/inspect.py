@@ -45,6 +45,7 @@ _PLAIN_WIDTH = 200  # columns of the table where standard output is no terminal
 _ROWS_OF_A_BATCH = 5
 _TABLE_BYTES = 64 << 20  # of a part of a file for tools
 _TABLE_BATCHES = 1000
+_LONGEST_CHILD_LINE = 1 << 20  # of which Python's objects are made, a hundred bytes of two
 
 Format = Literal["table", "jsonl", "parquet", "arrow"]
 
@@ -244,6 +245,8 @@ def _add_line(table: _Rows, number: int, line: bytes, rows: int) -> bool:
 
 def _child_message(line: bytes) -> tuple[str, str, str, str, str] | None:
     """A status, which only a child writes."""
+    if len(line) > _LONGEST_CHILD_LINE:
+        return None
     read = read_child_line(line)
     if read.verdict != "accept" or read.message is None or read.message["action"] != "status":
         return None

@@ -12,7 +12,7 @@ import click
 
 from fastkcl.cli.aws import explain, kinesis_client
 from fastkcl.cli.extras import without_extra
-from fastkcl.cli.output import printable
+from fastkcl.cli.output import printable, without_users
 
 if TYPE_CHECKING:
     from fastkcl.kinesis.groups import Row, Store
@@ -283,7 +283,7 @@ def _explained(service: _Service, stream: str | None) -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.partition(".")[0] != "redis":
             raise
-        raise _GroupError(f"Redis: {printable(str(error))}") from None
+        raise _GroupError(f"Redis: {without_users(printable(str(error)))}") from None
 
 
 def _show(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -305,7 +305,7 @@ async def _read(scope: HTTPScope, receive: ASGIReceiveCallable) -> HttpRequest |
     query = scope["query_string"].decode("latin-1")
     return HttpRequest(
         scope["method"],
-        scope["path"] + (f"?{query}" if query else ""),
+        scope["raw_path"].decode("latin-1") + (f"?{query}" if query else ""),  # which moto decodes
         [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]],
         b"".join(pieces),
     )

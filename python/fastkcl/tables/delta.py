@@ -78,6 +78,7 @@ _TYPES = {
     *("date", "timestamp", "timestamp_ntz"),
 }
 _BITS = 62
+_PIECES = 7  # of the 129 digits that a sequence number has at the most
 _ENGINE = f"fastkcl:{__version__}"
 # A commit that lost against one of another shard, or of another kind, is tried again after it.
 _ATTEMPTS = 100
@@ -415,7 +416,7 @@ def position(table: DeltaTable, shard: Shard) -> Position | None:
     number = 0
     pieces = 0
     while (piece := table.transaction_version(_application_id(shard, f"sequence-number/{pieces}"))) is not None:
-        if not 0 <= piece < 2**_BITS:
+        if not 0 <= piece < 2**_BITS or pieces == _PIECES:
             raise SinkError(f"{table.table_uri}: the position of {shard.stream}, {shard.shard_id} is damaged: {piece}")
         number |= piece << (_BITS * pieces)
         pieces += 1

@@ -39,6 +39,7 @@ ASIDE = "_fastkcl_checkpoints"
 """Folder of a table, where checkpoints are made."""
 LAST_CHECKPOINT = "_last_checkpoint"
 _CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\..*(?:parquet|json)", re.ASCII)
+_PART = re.compile(r"[0-9]{20}\.checkpoint\.[0-9]{10}\.([0-9]{10})\.parquet", re.ASCII)
 _ENTRY = re.compile(r"([0-9]{20})\.json", re.ASCII)
 # In commitInfo's operationMetrics of deltalake, by operation.
 _COUNTS = {
@@ -65,7 +66,8 @@ def versions(names: Sequence[str]) -> list[int]:
 def newest_checkpoint(log: Path, names: Sequence[str]) -> tuple[int, list[str]]:
     """The newest checkpoint's version and the names of its files, of the names that a log has; -1 if there is none.
 
-    A file of 0 bytes does not count, as for deltalake. Only regular files count.
+    A file of 0 bytes does not count, as for deltalake, nor a checkpoint without all of its parts. Only regular files
+    count.
     """
     found: dict[int, list[str]] = {}
     for name in names:
@@ -74,8 +76,14 @@ def newest_checkpoint(log: Path, names: Sequence[str]) -> tuple[int, list[str]]:
                 status = storage.file_status(log / name)
                 if status is not None and status.st_size:
                     found.setdefault(int(match[1]), []).append(name)
-    newest = max(found, default=-1)
+    newest = max((version for version, files in found.items() if _is_whole(files)), default=-1)
     return newest, found.get(newest, [])
+
+
+def _is_whole(names: Sequence[str]) -> bool:
+    """Whether the files of a version are a checkpoint: one that is no part, or all parts of it."""
+    counts = [int(match[1]) for name in names if (match := _PART.fullmatch(name))]
+    return len(counts) < len(names) or any(counts.count(count) == count for count in counts)
 
 
 def last_checkpoint(log: Path) -> int:
@@ -113,7 +121,7 @@ def entry_damage(log: Path, version: int) -> str | None:
         return None
     if not text:
         return f"{path}: damaged, 0 bytes: its commit is lost"
-    if not text.startswith(b"{") or not text.rstrip().endswith(b"}"):
+    if not text.startswith(b"{") or not text.rstrip().endswith(b"}") or b"\0" in text:
         return f"{path}: damaged, its JSON is cut off or overwritten: its commit is lost"
     if why := _lack(text):
         return f"{path}: damaged, cut off at the end of a line ({why}): its commit is lost"
@@ -208,8 +216,7 @@ def set_damage_aside(log: Path) -> bool:
     if not found:
         return False
     damaged, names = {path.name for path, _ in found}, storage.names(log)
-    whole = [int(match[1]) for name in names if name not in damaged and (match := _CHECKPOINT.fullmatch(name))]
-    start = max(whole, default=-1)
+    start, _ = newest_checkpoint(log, [name for name in names if name not in damaged])
     there = [number for number in versions(names) if number > start]
     if not there or there != list(range(start + 1, there[-1] + 1)):
         path, why = found[0]
@@ -224,7 +231,7 @@ def set_damage_aside(log: Path) -> bool:
             path,
             why,
             aside.name,
-            f"the checkpoint {start}" if whole else "its beginning",
+            f"the checkpoint {start}" if start >= 0 else "its beginning",
         )
         try:
             storage.rename(path, aside)

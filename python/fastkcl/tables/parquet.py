@@ -489,7 +489,7 @@ def _check(commit: Commit, name: str, folders: str) -> None:
     if not (commit.staging.startswith(staging) and _RANDOM.fullmatch(commit.staging[len(staging) :])):
         raise ValueError(f"{commit.staging!r} is no staging folder of it")
     for file in commit.files:
-        if not (isinstance(file, str) and file.endswith(".parquet")) or "/" in file or "\0" in file:
+        if not (isinstance(file, str) and file.isprintable() and file.endswith(".parquet")) or "/" in file:
             raise ValueError(f"{file!r} is no name of a staged file")
     if len(set(commit.files)) != len(commit.files):
         raise ValueError("it names a file twice")
