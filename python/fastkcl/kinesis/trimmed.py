@@ -88,10 +88,11 @@ class DataLoss:
             else f"the oldest record left is {self.oldest}"
             + ("" if self.oldest_arrived is None else f" of {_time(self.oldest_arrived)}")
         )
+        since = "after it" if self.oldest is None else "between"
         span = "" if self.seconds is None else f": the records of {self.seconds:.0f} s"
         return (
             f"{self.shard_id}: record {self.position}{came} was the last one read, and the stream has trimmed it; "
-            f"{left}. What came {'after it' if self.oldest is None else 'between'} is lost{span}. Now is {_time(self.now)}, the retention "
+            f"{left}. What came {since} is lost{span}. Now is {_time(self.now)}, the retention "
             f"{self.retention / 3600:g} h"
         )
 
