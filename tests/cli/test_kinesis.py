@@ -121,7 +121,9 @@ def test_a_stream_that_is_not_there(aws: LocalAws) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("args", [["list"], ["tail", "s"], ["put", "s", "1"], ["groups", "describe", "g", "s", "-c", "kcl"]])
+@pytest.mark.parametrize(
+    "args", [["list"], ["tail", "s"], ["put", "s", "1"], ["groups", "describe", "g", "s", "-c", "kcl"]]
+)
 def test_a_service_that_is_not_there(args: list[str]) -> None:
     """botocore's attempts took 37 s, and the client's 70 s."""
     command = [*COMMAND, "--endpoint-url", "http://127.0.0.1:9", *args]
