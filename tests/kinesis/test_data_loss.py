@@ -97,6 +97,34 @@ def test_a_trimmed_position_is_said(short: LocalAws, caplog: pytest.LogCaptureFi
     assert len(errors(caplog)) == 1
 
 
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_split_shard_whose_rest_is_trimmed(
+    short: LocalAws, caplog: pytest.LogCaptureFixture, is_listed: bool
+) -> None:
+    """The stream was resharded while the group was stopped: nothing comes in the place of the position."""
+    kept, metrics = MemoryCheckPointer(), InMemoryMetricsCollector()
+    put(short, STREAM, numbered(1, 20))
+    assert asyncio.run(read(5, checkpointer=kept)) == list(range(5))
+    before = kept.get_all_checkpoints()[SHARD_0]
+    kinesis = client(short)
+    if is_listed:
+        trim_all(short)
+    kinesis.split_shard(StreamName=STREAM, ShardToSplit=SHARD_0, NewStartingHashKey=str(1 << 127))
+    if not is_listed:
+        wait_until(lambda: len(kinesis.list_shards(StreamName=STREAM)["Shards"]) == 2, "the end of the shard", step=0.5)
+    put(short, STREAM, numbered(4, 1, start=20))
+
+    for _ in range(2):
+        with pytest.raises(DataLossError) as raised:
+            asyncio.run(read(checkpointer=kept, on_data_loss="raise"))
+        assert (raised.value.shard_id, raised.value.position, raised.value.oldest) == (SHARD_0, before, None)
+    caplog.clear()
+    assert asyncio.run(read(checkpointer=kept, metrics_collector=metrics)) == [20] * 4
+    (error,) = errors(caplog)
+    assert f"{STREAM}/{SHARD_0}: record {before}, which came at 20" in error
+    assert losses(metrics) == {f"consumer_data_loss_total{{shard_id={SHARD_0},stream_name={STREAM}}}": 1}
+
+
 def test_all_of_it_is_trimmed_and_more_comes_later(short: LocalAws, caplog: pytest.LogCaptureFixture) -> None:
     """Answers without records decide nothing."""
     kept = MemoryCheckPointer()

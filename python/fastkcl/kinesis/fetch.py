@@ -61,6 +61,7 @@ __all__ = [
     "Start",
     "Step",
     "TooManyRecordsError",
+    "report_loss",
     "whole_records",
 ]
 
@@ -521,18 +522,14 @@ class ShardReader:
                 await self._report_loss(first)
             self._watch.decided()
         elif place is not None and answer.next_shard_iterator is None and self._watch.is_open:
-            log.warning(
-                "%s has ended, and all of it was trimmed: if %s was not its last record, later ones are lost",
-                self.shard_id,
-                place,
-            )
+            await self._report_loss(None)  # the shard has ended, and all of it was trimmed
         self._watch.answered(answer.millis_behind_latest, time.time())
 
     async def _report_loss(self, first: Record | None) -> None:
         """Report a position that is gone, unless nothing else is.
 
         Args:
-            first: the record found instead of the position; None if the shard is gone.
+            first: the record found instead of the position; None if the shard has ended without one.
         """
         place = self.start.place
         if place is None:
@@ -555,12 +552,9 @@ class ShardReader:
         if loss is None:
             log.info("%s: %s was trimmed, and nothing came after it until then", self.shard_id, place)
             return
-        self._metrics.increment(MetricType.CONSUMER_DATA_LOSS, 1, self._labels)
-        message = _describe(self._labels["stream_name"], loss, self._options.on_data_loss)
-        log.error("%s", message)
         if self._options.on_data_loss == "raise":
             self._iterator = None
-            raise DataLossError(message, self.shard_id, loss.position, loss.oldest)
+        report_loss(loss, self._options.on_data_loss, self._metrics, self._labels)
 
     async def _oldest(self) -> Record | None:
         """The oldest record of the shard; None if a few answers have none."""
@@ -707,13 +701,28 @@ def _arrival(record: Record | None) -> float | None:
     return None if arrived is None else arrived.timestamp()
 
 
-def _describe(stream_name: str, loss: DataLoss, on_data_loss: OnDataLoss) -> str:
+def report_loss(loss: DataLoss, on_data_loss: OnDataLoss, metrics: MetricsCollector, labels: Mapping[str, str]) -> None:
+    """Say that a position was trimmed.
+
+    Args:
+        loss: which.
+        on_data_loss: whether that stops the program.
+        metrics: where it is counted.
+        labels: of the count; stream_name is one of them.
+
+    Raises:
+        DataLossError: it does.
+    """
     way = (
         'on_data_loss="continue" reads the remaining records'
         if on_data_loss == "raise"
         else 'the remaining records are read; on_data_loss="raise" stops here'
     )
-    return f"{stream_name}/{loss}; {way}"
+    message = f"{labels['stream_name']}/{loss}; {way}"
+    metrics.increment(MetricType.CONSUMER_DATA_LOSS, 1, dict(labels))
+    log.error("%s", message)
+    if on_data_loss == "raise":
+        raise DataLossError(message, loss.shard_id, loss.position, loss.oldest)
 
 
 def _time_of(answer: Mapping[str, Any]) -> datetime | None:

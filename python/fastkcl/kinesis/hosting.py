@@ -163,7 +163,8 @@ async def run_processors(
         client,
         checkpointer,
         read_options,
-        make_queue=lambda: RecordQueue(max_queue_size),
+        # A processor that stands still keeps its shard's part, and leaves the other shards theirs.
+        make_queue=lambda: RecordQueue(max_queue_size, lambda: running.stream.budget.share // 2),
         on_failure=lambda failed: running.fail(failed.error),
         on_reader=running.serve,
         metrics=metrics,

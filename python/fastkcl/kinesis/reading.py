@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime
@@ -42,16 +43,26 @@ from fastkcl.kinesis.exceptions import (
     AnotherStream,
     CheckpointOwnershipConflict,
     CheckpointTableError,
+    DataLossError,
     StreamDoesNotExist,
     ValidationError,
     described,
 )
-from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, FetchOptions, FetchPolicy, Next, OnDataLoss, ShardReader, Start
+from fastkcl.kinesis.fetch import (
+    MAX_BATCH_BYTES,
+    FetchOptions,
+    FetchPolicy,
+    Next,
+    OnDataLoss,
+    ShardReader,
+    Start,
+    report_loss,
+)
 from fastkcl.kinesis.metrics import MetricsCollector, MetricType
 from fastkcl.kinesis.record_queue import Failed, RecordQueue
 from fastkcl.kinesis.sharing import Share
 from fastkcl.kinesis.topology import Origin, Shard, Topology
-from fastkcl.kinesis.trimmed import is_of_shard
+from fastkcl.kinesis.trimmed import LEAST_RETENTION, TrimWatch, is_of_shard
 
 __all__ = ["LOOK_SECONDS", "IteratorType", "ReadOptions", "StreamReader"]
 
@@ -388,23 +399,34 @@ class StreamReader:
         return False
 
     async def _follow_gone_parents(self, shard: Shard) -> None:
-        """Let a shard begin at its first record if it follows one that was read, and is no longer listed."""
+        """Let a shard begin at its first record if it follows one that was read, and is no longer listed.
+
+        Raises:
+            DataLossError: that one was not read to its end, and on_data_loss is "raise".
+        """
         if not isinstance(self._checkpointer, KeepsPositions):
             return
         for parent in shard.parents:
             if self.topology.has(parent) or self.topology.is_finished(parent):
                 continue
             position = await self._checkpointer.position(parent)
-            if was_read(position):
-                self.topology.finish_for_all(parent)
-                if position != SHARD_END:
-                    log.warning(
-                        "%s is no longer listed: if %s was not its last record, later ones are lost; %s, which follows "
-                        "it, is read from its first record",
-                        parent,
-                        position,
-                        shard.shard_id,
-                    )
+            if not was_read(position):
+                continue
+            log.warning(
+                "%s is no longer listed: %s, which follows it, is read from its first record", parent, shard.shard_id
+            )
+            if position is not None and (place := Place.parse(position)) is not None:
+                await self._report_loss(parent, place)
+            self.topology.finish_for_all(parent)
+
+    async def _report_loss(self, shard_id: str, place: Place) -> None:
+        """Report that a shard is gone of which records were read, and its end was not."""
+        await self._client.look_at_stream()  # the retention may be another one by now
+        retention = self._client.retention_seconds or LEAST_RETENTION
+        loss = TrimWatch().judge(shard_id, place.sequence_number, retention, time.time())
+        if loss is not None:
+            labels = {**self._labels, "shard_id": shard_id}
+            report_loss(loss, self._options.on_data_loss, self._metrics, labels)
 
     def _check_position(self, shard: Shard, position: str | None) -> None:
         """Refuse a position that cannot be in the shard.
@@ -583,4 +605,4 @@ def _lasts(error: Exception) -> bool:
     """Whether looking for shards again would meet the same."""
     if isinstance(error, CheckpointTableError):
         return error.is_lasting
-    return isinstance(error, StreamDoesNotExist | AnotherStream | ValidationError | ConnectionError)
+    return isinstance(error, StreamDoesNotExist | AnotherStream | DataLossError | ValidationError | ConnectionError)

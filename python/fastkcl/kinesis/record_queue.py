@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from fastkcl._core import RecordBatch
@@ -70,10 +71,13 @@ class RecordQueue:
 
     Args:
         max_rows: 1 or more.
+        max_bytes: from so many bytes of records on nothing is fetched for it, either; None for any number.
     """
 
-    def __init__(self, max_rows: int) -> None:
+    def __init__(self, max_rows: int, max_bytes: Callable[[], int] | None = None) -> None:
         self._max_rows = max_rows
+        self._max_bytes = max_bytes
+        self._bytes = 0
         self._entries: deque[Entry] = deque()
         self._rows = 0
         self._has_room = asyncio.Event()
@@ -102,11 +106,7 @@ class RecordQueue:
         self._entries.append(entry)
         self._has_entries.set()
         if isinstance(entry, Fetched):
-            self._rows += entry.batch.num_rows
-            if self._rows >= self._max_rows:
-                self._has_room.clear()
-            else:
-                self._wake_putter()
+            self._change(entry.batch.num_rows, entry.batch.nbytes)
 
     def take(self) -> Entry | None:
         """The first entry; None if there is none."""
@@ -114,11 +114,19 @@ class RecordQueue:
         if not self._entries and not self._is_closed:
             self._has_entries.clear()
         if isinstance(entry, Fetched):
-            self._rows -= entry.batch.num_rows
-            if self._rows < self._max_rows:
-                self._has_room.set()
-                self._wake_putter()
+            self._change(-entry.batch.num_rows, -entry.batch.nbytes)
         return entry
+
+    def _change(self, rows: int, size: int) -> None:
+        self._rows += rows
+        self._bytes += size
+        is_heavy = self._max_bytes is not None and self._bytes >= max(1, self._max_bytes())
+        if self._rows >= self._max_rows or is_heavy:
+            self._has_room.clear()
+        else:
+            self._has_room.set()
+        if self._rows < self._max_rows:
+            self._wake_putter()
 
     def clear(self) -> None:
         """Let go of everything in it: nobody is to have it."""

@@ -83,15 +83,16 @@ class DataLoss:
     def __str__(self) -> str:
         came = "" if self.arrived is None else f", which came at {_time(self.arrived)},"
         left = (
-            "the shard is no longer listed"
+            "the shard has none left, or is no longer listed"
             if self.oldest is None
             else f"the oldest record left is {self.oldest}"
             + ("" if self.oldest_arrived is None else f" of {_time(self.oldest_arrived)}")
         )
+        since = "after it" if self.oldest is None else "between"
         span = "" if self.seconds is None else f": the records of {self.seconds:.0f} s"
         return (
             f"{self.shard_id}: record {self.position}{came} was the last one read, and the stream has trimmed it; "
-            f"{left}. Records between are lost{span}. Now is {_time(self.now)}, the retention "
+            f"{left}. Records {since} are lost{span}. Now is {_time(self.now)}, the retention "
             f"{self.retention / 3600:g} h"
         )
 

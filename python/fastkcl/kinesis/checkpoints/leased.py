@@ -467,7 +467,10 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self.heartbeat_frequency)
-            await asyncio.gather(*(self._renew_one(*lease) for lease in list(self._leases.items())))
+            async with asyncio.TaskGroup() as renewals:
+                for lease in list(self._leases.items()):
+                    renewals.create_task(self._renew_one(*lease))
+                    await asyncio.sleep(0)  # a call takes a millisecond to begin: each in a turn of the event loop
 
     async def _renew_one(self, shard_id: str, lease: _Lease) -> None:
         try:
