@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from fastkcl import CheckpointError, ConfigurationError, Position, RecordBatch
 from fastkcl.spark import BinaryPayload, Bounds, JsonPayload, SparkProcessor, WriteContext
-from fastkcl.spark.processor import DEFAULT_MAX_TABLE_BYTES
+from fastkcl.spark.bounds import DEFAULT_MAX_TABLE_BYTES
 from fastkcl.spark.server.settings import MAX_CONNECT_BYTES
 from fastkcl.spark.sinks import DeltaSink, ParquetSink, Shard, SinkError
 from fastkcl.tables import delta as delta_module

@@ -100,7 +100,7 @@ class Key:
         """The value as every generation of the daemon reads it.
 
         Raises:
-            ValueError: it is none of the key's type; names the valid ones.
+            ValueError: the value does not have the key's type; the message names valid values.
         """
         text = value.strip()
         if isinstance(self.type, tuple):

@@ -24,7 +24,7 @@ DEFAULT_MAX_BYTES: Final = 16 * 1024 * 1024
 """A Connect server needs some five times this for each child that writes: four fit into 1 GB, Spark's default."""
 DEFAULT_MAX_RECORDS: Final = 500_000
 DEFAULT_MAX_TABLE_BYTES: Final = 112 * 1024 * 1024
-"""Room is left below `MAX_CONNECT_BYTES` for what Arrow's stream format adds."""
+"""Room is left below `MAX_CONNECT_BYTES` for the additions of Arrow's stream format."""
 DEFAULT_HELD_TABLES: Final = 4
 """`max_held_bytes` is this many times `max_bytes`: one being written, one that waits, one being collected, and room."""
 DEFAULT_MAX_AGE: Final = 60.0
@@ -38,11 +38,11 @@ class Bounds:
     """When batches are written, how large a table may be, and how much is held.
 
     Raises:
-        ValueError: `max_table_bytes` is out of range. The others are looked at when they are used.
+        ValueError: `max_table_bytes` is out of range. The others are checked when they are used.
     """
 
     max_bytes: int = DEFAULT_MAX_BYTES
-    """Write when the batches that are collected keep this many bytes allocated,"""
+    """Write when the collected batches keep this many bytes allocated,"""
     max_records: int = DEFAULT_MAX_RECORDS
     """or when this many records are collected,"""
     max_age: float = DEFAULT_MAX_AGE
@@ -50,14 +50,14 @@ class Bounds:
     max_table_bytes: int = DEFAULT_MAX_TABLE_BYTES
     """Cut tables so that none is larger; at most `MAX_CONNECT_BYTES`."""
     max_held_bytes: int | None = None
-    """Wait for the writer while everything that is not written would keep more bytes allocated, the batch of the moment
-    included. `DEFAULT_HELD_TABLES` times `max_bytes` if None."""
+    """Wait for the writer while all unwritten batches, the current one included, would keep more bytes allocated.
+    `DEFAULT_HELD_TABLES` times `max_bytes` if None."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_table_bytes <= MAX_CONNECT_BYTES:
             raise ValueError(
-                f"max_table_bytes={self.max_table_bytes}: must be 1 to {MAX_CONNECT_BYTES}, what Spark Connect takes at"
-                " most"
+                f"max_table_bytes={self.max_table_bytes}: must be 1 to {MAX_CONNECT_BYTES}, the maximum of Spark"
+                " Connect"
             )
 
     def buffer(
@@ -102,7 +102,7 @@ def bounds_of(bounds: Bounds | None, single: Mapping[str, Any]) -> Bounds:
     """The bounds, given together or one by one.
 
     Raises:
-        TypeError: both ways, or with names that there are not.
+        TypeError: both ways, or a name that does not exist.
         ValueError: one is out of range.
     """
     if bounds is None:

@@ -58,11 +58,6 @@ from fastkcl.monitoring import DEFAULT_REPORT_INTERVAL, Monitor
 from fastkcl.processing.function import DEFAULT_CHECKPOINT_INTERVAL
 from fastkcl.processing.processor import refuse_deferred
 from fastkcl.spark.bounds import (
-    DEFAULT_HELD_TABLES,
-    DEFAULT_MAX_AGE,
-    DEFAULT_MAX_BYTES,
-    DEFAULT_MAX_RECORDS,
-    DEFAULT_MAX_TABLE_BYTES,
     Bounds,
     SingleBounds,
     bounds_of,
@@ -86,11 +81,6 @@ if TYPE_CHECKING:
     from fastkcl.spark.sinks.sink import Sink
 
 __all__ = [
-    "DEFAULT_HELD_TABLES",
-    "DEFAULT_MAX_AGE",
-    "DEFAULT_MAX_BYTES",
-    "DEFAULT_MAX_RECORDS",
-    "DEFAULT_MAX_TABLE_BYTES",
     "DEFAULT_SHUTDOWN_GRACE",
     "SparkProcessor",
     "WriteContext",

@@ -61,12 +61,12 @@ class WriteProgress:
         metrics.gauge("held_bytes", "Memory that they keep allocated.", lambda: buffer.capacity_bytes)
 
     def failed(self, run: Run[Any, Any], error: BaseException, seconds: float) -> None:
-        """A write has failed; it is told here, as the exception itself surfaces at the next request only."""
+        """A write has failed. It is logged here, as the exception itself surfaces at the next request only."""
         self._seconds.add(seconds)
         if isinstance(error, WriteCancelledError):
             return
         if self._buffer.closed:
-            # The session is released while a write runs, and the process ends; what it raises says no more.
+            # The session is released while a write runs, and the process ends; its exception says no more.
             logger().info(
                 "%s: a write of %s rows was cut off after %.1f s, as its rows were not wanted any more: %s",
                 self._origin,

@@ -20,7 +20,7 @@ from fastkcl.spark.sinks.rows import ShardRows
 from fastkcl.spark.sinks.sink import Sink
 from fastkcl.spark.writer import Target
 from fastkcl.stdio.log import logger
-from fastkcl.tables.base import KeepsPositions, Shard, SinkError, WriteCancelledError, place
+from fastkcl.tables.base import RECOVERY, KeepsPositions, Shard, SinkError, WriteCancelledError, place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -180,7 +180,7 @@ class ShardTable(Target[ShardRows]):
             raise SinkError(
                 f"{what}. If the table is new, or was replaced on purpose, start with accept_gap=True or"
                 " FASTKCL_ACCEPT_GAP=1 until each shard has been written to; else the table has lost commits:"
-                " the remedy is in docs/recovery.md"
+                f" {RECOVERY}"
             )
         logger().error("%s; continuing after the checkpoint, as accept_gap is set", what)
 

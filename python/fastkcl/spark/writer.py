@@ -1,11 +1,11 @@
 """One write, of a shard's records or of messages; in the writer's thread.
 
     write(run, rows)
-      missing    what the target has of the rows already is dropped
-      session    one whose server is there; if that goes meanwhile, `store` is repeated with another
+      missing    rows that the target has already are dropped
+      session    one whose server answers; if the server goes meanwhile, `store` is repeated with another
       store      the sink, or the user's function, makes the rows durable
-      has        after a failure: the target may have them all the same
-      done       the target counts what was stored and what was dropped
+      has        after a failure: the target may have the rows all the same
+      done       the target counts the stored and the dropped rows
       progress   a line in the log and values for the monitor, of a failure too
 
 The target is the table of a sink, or a function of the user's, which keeps no position.
@@ -41,10 +41,10 @@ C = TypeVar("C")
 
 
 class Target(ABC, Generic[R]):
-    """Where rows go. Without a position: it has none of them, and nobody knows what a write that failed has stored."""
+    """Where rows go. This one keeps no position: it drops no rows, and cannot tell which rows a failed write stored."""
 
     def missing(self, rows: R) -> R | None:
-        """The rows that it has not; None if it has all of them."""
+        """The rows that it does not have; None if it has all of them."""
         return rows
 
     @abstractmethod
@@ -85,8 +85,8 @@ class Writer(Generic[R]):
     Args:
         target: where rows go.
         session: that they go through.
-        progress: told how each write went.
-        wanted: whether what is being written is still wanted, asked while a server is waited for.
+        progress: reports each write.
+        wanted: whether the rows are still wanted; called while a write waits for a server.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Writer(Generic[R]):
         """Make the rows of a run durable.
 
         Raises:
-            BaseException: what the target or its session has raised.
+            BaseException: the error of the target or its session.
         """
         target, attempts = self._target, count(run.attempt)
         begun = time.monotonic()

@@ -1,11 +1,11 @@
 """How any format appends a shard's rows: after the position, whoever else appends meanwhile.
 
     append_run(rows)
-      1. behind     what the table has of the rows is dropped
-      2. _append    the format's own commit: after position P these rows, up to L. It fails if somebody has continued
-                    from P; then the position is his, and both steps are taken again
+      1. behind     rows that the table has are dropped
+      2. _append    the format's own commit: after position P these rows, up to L. It fails if another writer has
+                    continued from P; then its position counts, and both steps are taken again
 
-The rows are whatever `files` can make Parquet files of: nothing here knows who writes these.
+`files` turns the rows into Parquet files; nothing here knows who writes these.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ R = TypeVar("R", bound=Rows)
 
 
 class Appender(ABC):
-    """A table, opened for a shard by one of those who may believe that the shard is theirs."""
+    """A table, opened for a shard. Several processes may believe that they own the shard."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -32,7 +32,7 @@ class Appender(ABC):
         self._position: Position | None = None
 
     def append_run(self, rows: R, files: Callable[[R], Files]) -> Position:
-        """Make rows durable and visible. What the table has of them already is dropped.
+        """Make rows durable and visible. Rows that the table has already are dropped.
 
         Args:
             rows: the next run of the shard.
@@ -53,4 +53,4 @@ class Appender(ABC):
 
     @abstractmethod
     def _append(self, rows: Rows, files: Files) -> None:
-        """Append rows that are all behind the position, or learn that somebody else has continued from there."""
+        """Append rows that are all after the position, or learn that another writer has continued from there."""

@@ -1,4 +1,4 @@
-"""What a table is given, and its errors."""
+"""The rows that a table gets, and its errors."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = [
     "place",
 ]
 
-RECOVERY = "docs/recovery.md says what to do"
-"""The end of an error that a table's damage is the reason of."""
+RECOVERY = "the remedy is in docs/recovery.md"
+"""The end of an error about a table's damage."""
 
 
 class SinkError(Exception):
@@ -54,13 +54,13 @@ class Rows(Protocol):
         """Of the last record."""
 
     def behind(self, position: Position) -> Self | None:
-        """The records behind a position, None if there are none."""
+        """The records after a position, None if there are none."""
 
     def check_wanted(self) -> None:
         """To be called right before the atomic step.
 
         Raises:
-            WriteCancelledError: it must not be taken, as nobody wants the rows any more.
+            WriteCancelledError: the rows are not wanted any more, so the step must not be taken.
         """
 
 

@@ -17,10 +17,10 @@ __all__ = ["FORMATS", "Format", "inspect_table"]
 
 
 class Format(NamedTuple):
-    """A format that tables have."""
+    """A format of tables."""
 
     folder: str
-    """Which only tables of this format have."""
+    """Only tables of this format have it."""
     sink: str
     """The class that writes them."""
     inspect: Callable[[Path], TableState]
@@ -33,7 +33,7 @@ FORMATS: Final = (
 
 
 def inspect_table(path: str | os.PathLike[str]) -> TableState:
-    """Look into a table.
+    """Inspect a table.
 
     Raises:
         SinkError: `path` is no table of a sink.

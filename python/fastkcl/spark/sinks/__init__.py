@@ -5,7 +5,7 @@
     TableSink     a table of Spark's catalog at least once, with the columns to find doubles by
 
 A sink serves one shard at a time. `SparkProcessor` opens it when the shard is initialized, gives it one contiguous run
-of rows after another, and checkpoints what the sink says is durable. The shape of that is `sink.Sink`.
+of rows after another, and checkpoints the position that the sink returns. The interface is `sink.Sink`.
 
 How a record gets into one of the first two exactly once (a child can die at any point, and two can believe they own one
 shard):

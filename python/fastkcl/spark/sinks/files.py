@@ -1,4 +1,4 @@
-"""Tables whose files Spark writes, each record exactly once; how they commit is said in `fastkcl.tables`."""
+"""Tables whose files Spark writes, each record exactly once; `fastkcl.tables` explains how they commit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ParquetSink(ParquetAppender):
         Raises:
             SinkError: the table is damaged, or another one.
             WriteCancelledError: the lease has gone before the commit.
-            Exception: what Spark, `transform` or the file system raised.
+            Exception: an error of Spark, `transform` or the file system.
         """
         return self.append_run(rows, partial(_files, session, self._transform))
 
@@ -72,7 +72,7 @@ class DeltaSink(DeltaAppender):
         Raises:
             SinkError: the table is not one that this sink can write to, or has lost a commit.
             WriteCancelledError: the lease has gone before the commit.
-            Exception: what Spark, `transform`, deltalake or the file system raised. Whether the rows are in the table
+            Exception: an error of Spark, `transform`, deltalake or the file system. Whether the rows are in the table
                 shows at the next write, which drops them then.
         """
         return self.append_run(rows, partial(self._files_of, session))
