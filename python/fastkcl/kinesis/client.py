@@ -38,8 +38,8 @@ from fastkcl.kinesis.sessions import new_session
 from fastkcl.kinesis.topology import Shard
 
 if TYPE_CHECKING:
-    from fastkcl.kinesis.bodies import Gate
     from fastkcl.kinesis.metrics import MetricsCollector
+    from fastkcl.kinesis.read.bodies import Gate
 
 __all__ = [
     "Failure",
@@ -342,7 +342,7 @@ class StreamClient:
             return
         from aiobotocore.config import AioConfig
 
-        from fastkcl.kinesis.bodies import GatedSession
+        from fastkcl.kinesis.read.bodies import GatedSession
 
         session = self._given_session or new_session()
         config = AioConfig(
@@ -622,7 +622,7 @@ class StreamClient:
             DecodeError: the answer cannot be read.
             Exception: see `call`, or the gate's error.
         """
-        from fastkcl.kinesis.bodies import gated
+        from fastkcl.kinesis.read.bodies import gated
 
         request: dict[str, object] = {"ShardIterator": iterator, "Limit": limit}
         if self._arn is not None:

@@ -21,7 +21,7 @@ anything else                   wait as above; the tenth in a row reaches the pr
 ==============================  ================================================================================
 
 Rules: a shard's records are queued once, in order, without a gap; one that the stream has trimmed is reported
-(`fastkcl.kinesis.trimmed`). A reader waits for its own shard only. Where it began at the latest record and nothing was
+(`fastkcl.kinesis.read.trimmed`). A reader waits for its own shard only. Where it began at the latest record and nothing was
 queued yet, a new iterator begins at the time of the first one, or the records between would be lost.
 """
 
@@ -40,14 +40,14 @@ from typing import Any, Literal, NamedTuple
 
 from fastkcl._core import ChildShard, Deaggregated, GetRecordsAnswer, Record, RecordBatch, deaggregate
 from fastkcl.backoff import Backoff
-from fastkcl.kinesis.budget import MAX_QUEUE_BYTES, ByteBudget, CallSizes, Reservation
 from fastkcl.kinesis.checkpoints.base import Place
 from fastkcl.kinesis.client import LARGE_BODY, Failure, StreamClient, error_code, failure_of
 from fastkcl.kinesis.exceptions import AnotherStream, AnswerTooLarge, DataLossError, StreamDoesNotExist
 from fastkcl.kinesis.metrics import MetricsCollector, MetricType
-from fastkcl.kinesis.record_queue import Fetched, RecordQueue, ShardEnded, ShardLost
+from fastkcl.kinesis.read.budget import MAX_QUEUE_BYTES, ByteBudget, CallSizes, Reservation
+from fastkcl.kinesis.read.record_queue import Fetched, RecordQueue, ShardEnded, ShardLost
+from fastkcl.kinesis.read.trimmed import LEAST_RETENTION, DataLoss, TrimWatch
 from fastkcl.kinesis.topology import Shard
-from fastkcl.kinesis.trimmed import LEAST_RETENTION, DataLoss, TrimWatch
 
 __all__ = [
     "MAX_BATCH_BYTES",

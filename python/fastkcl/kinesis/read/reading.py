@@ -26,7 +26,6 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from fastkcl.kinesis.bounds import check_count
-from fastkcl.kinesis.budget import MAX_QUEUE_BYTES, ByteBudget, CallSizes
 from fastkcl.kinesis.checkpoints.base import (
     SHARD_END,
     BindsStream,
@@ -48,7 +47,9 @@ from fastkcl.kinesis.exceptions import (
     ValidationError,
     described,
 )
-from fastkcl.kinesis.fetch import (
+from fastkcl.kinesis.metrics import MetricsCollector, MetricType
+from fastkcl.kinesis.read.budget import MAX_QUEUE_BYTES, ByteBudget, CallSizes
+from fastkcl.kinesis.read.fetch import (
     MAX_BATCH_BYTES,
     FetchOptions,
     FetchPolicy,
@@ -58,11 +59,10 @@ from fastkcl.kinesis.fetch import (
     Start,
     report_loss,
 )
-from fastkcl.kinesis.metrics import MetricsCollector, MetricType
-from fastkcl.kinesis.record_queue import Failed, RecordQueue
-from fastkcl.kinesis.sharing import Share
+from fastkcl.kinesis.read.record_queue import Failed, RecordQueue
+from fastkcl.kinesis.read.sharing import Share
+from fastkcl.kinesis.read.trimmed import LEAST_RETENTION, TrimWatch, is_of_shard
 from fastkcl.kinesis.topology import Origin, Shard, Topology
-from fastkcl.kinesis.trimmed import LEAST_RETENTION, TrimWatch, is_of_shard
 
 __all__ = ["LOOK_SECONDS", "IteratorType", "ReadOptions", "StreamReader"]
 
