@@ -6,7 +6,8 @@
     checkpoints   the positions of a group, and who owns its shards
     client        a stream's client: the common part of reading and writing
     topology      which shards there are; shards: the one of a key
-    hosting       `run_processors`: batch processors over a stream, fastkcl.spark's too; shard_host: a shard as their host
+    hosting       `run_processors`: batch processors over a stream, fastkcl.spark's too
+    shard_host    a shard as the host of a processor
     groups        groups of consumers, seen and moved from outside
     botocore_hook the decoder of answers for programs with boto3 or aiobotocore
     testing       streams in memory, for tests of programs

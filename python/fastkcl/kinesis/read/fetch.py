@@ -21,8 +21,8 @@ anything else                   wait as above; the tenth in a row reaches the pr
 ==============================  ================================================================================
 
 Rules: a shard's records are queued once, in order, without a gap; one that the stream has trimmed is reported
-(`fastkcl.kinesis.read.trimmed`). A reader waits for its own shard only. Where it began at the latest record and nothing was
-queued yet, a new iterator begins at the time of the first one, or the records between would be lost.
+(`fastkcl.kinesis.read.trimmed`). A reader waits for its own shard only. Where it began at the latest record and nothing
+was queued yet, a new iterator begins at the time of the first one, or the records between would be lost.
 """
 
 from __future__ import annotations
