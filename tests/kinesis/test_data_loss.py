@@ -60,7 +60,7 @@ async def read(count: int | None = None, **options: Any) -> list[int]:
 
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What readers of shards have said."""
-    said = [record for record in caplog.records if record.name == "fastkcl.kinesis.read.fetch"]
+    said = [record for record in caplog.records if record.name == "fastkcl.kinesis.read.data_loss"]
     return [record.getMessage() for record in said if record.levelno >= logging.ERROR]
 
 

@@ -34,7 +34,8 @@ from fastkcl.kinesis.client import StreamClient, StreamOptions
 from fastkcl.kinesis.exceptions import ValidationError
 from fastkcl.kinesis.metrics import get_metrics_collector
 from fastkcl.kinesis.read.budget import MAX_QUEUE_BYTES
-from fastkcl.kinesis.read.fetch import MAX_BATCH_BYTES, OnDataLoss, ShardReader
+from fastkcl.kinesis.read.data_loss import OnDataLoss
+from fastkcl.kinesis.read.fetch import MAX_BATCH_BYTES, ShardReader
 from fastkcl.kinesis.read.reading import LOOK_SECONDS, IteratorType, ReadOptions, StreamReader
 from fastkcl.kinesis.read.record_queue import Failed, Fetched, RecordQueue, ShardEnded, ShardLost
 from fastkcl.kinesis.shard_host import ShardHost

@@ -37,6 +37,7 @@ from fastkcl.kinesis.items.processors import JsonProcessor
 from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
 from fastkcl.kinesis.read.acknowledging import AckDelivery, Acknowledgements, AckRecord
 from fastkcl.kinesis.read.budget import MAX_QUEUE_BYTES
+from fastkcl.kinesis.read.data_loss import OnDataLoss
 from fastkcl.kinesis.read.delivery import (
     EXHAUSTED,
     PASSED,
@@ -47,7 +48,7 @@ from fastkcl.kinesis.read.delivery import (
     ItemDelivery,
     RecordError,
 )
-from fastkcl.kinesis.read.fetch import MAX_BATCH_BYTES, OnDataLoss, ShardReader
+from fastkcl.kinesis.read.fetch import MAX_BATCH_BYTES, ShardReader
 from fastkcl.kinesis.read.holders import Holders
 from fastkcl.kinesis.read.pacing import Pace
 from fastkcl.kinesis.read.positions import Positions

@@ -28,8 +28,9 @@ from typing import Any, ClassVar, NoReturn, Self, Unpack
 
 from fastkcl.backoff import Backoff
 from fastkcl.kinesis.bounds import check_count
-from fastkcl.kinesis.client import Failure, StreamClient, StreamOptions, error_code, failure_of
+from fastkcl.kinesis.client import StreamClient, StreamOptions
 from fastkcl.kinesis.exceptions import StreamDoesNotExist, UnknownException, ValidationError
+from fastkcl.kinesis.failures import Failure, error_code, failure_of
 from fastkcl.kinesis.items.aggregators import BaseAggregator, OutputItem, SimpleAggregator
 from fastkcl.kinesis.items.processors import JsonProcessor
 from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
