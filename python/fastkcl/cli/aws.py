@@ -47,8 +47,8 @@ def kinesis_client(endpoint_url: str | None, region: str | None, service: str = 
                 known["region_name"] = _LOCAL_REGION
         retries = Config(retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, read_timeout=60)
         client = session.client(service, endpoint_url=endpoint_url, config=retries, **known)
-    if has_credentials:  # without them each call says so
-        asyncio.run(_check_listening(client.meta.endpoint_url))
+        if has_credentials:  # without them each call says so
+            asyncio.run(_check_listening(client.meta.endpoint_url))
     return client
 
 

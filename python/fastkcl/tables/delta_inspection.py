@@ -82,7 +82,7 @@ def _inspect_log(root: Path, shown: Path, damage: list[str]) -> TableState:
             try:
                 commit = _Commit.of(told)
             except (KeyError, TypeError, ValueError, OverflowError) as error:
-                damage.append(f"{entry(log_folder(root), version)}: what a DeltaSink says there is damaged: {error!r}")
+                damage.append(f"{entry(log_folder(root), version)}: its part of a DeltaSink is damaged: {error!r}")
             else:
                 about.setdefault(commit.shard, []).append(commit)
     states = []
@@ -96,7 +96,7 @@ def _inspect_log(root: Path, shown: Path, damage: list[str]) -> TableState:
 
 
 class _Commit(NamedTuple):
-    """What a DeltaSink says of a commit in the log."""
+    """A DeltaSink's description of a commit in the log."""
 
     shard: Shard
     after: Position | None
@@ -115,7 +115,7 @@ class _Commit(NamedTuple):
 
 
 def _infos(root: Path, last: int, damage: list[str]) -> dict[int, dict[str, Any]]:
-    """What commits say of themselves, by version, as far as the log is left.
+    """The commits' descriptions, by version, as far as the log is left.
 
     A clean-up that a power cut has interrupted leaves entries before others that are gone: these are not the log any
     more. deltalake's `history()` counts versions down from the handle's, and begins with commits that are newer than

@@ -1,12 +1,12 @@
-"""What a table holds of each shard, and whether each record is there once: read from the table alone, changing nothing.
+"""Inspects a table: the records of each shard, and doubles. It reads the table alone and changes nothing.
 
-    commits of a shard     a chain of runs (after, upto], which leads from the start to where the next writer continues
+    commits of a shard     a chain of runs (after, upto], from the start to the position of the next writer
     files of a commit      published (readers see them), staged (the next writer publishes them), or missing
     rows of those files    their keys (stream, shard, sequence number, sub-sequence number) are there once
 
-Keys are compared without holding all of them. What one commit wrote is a unit; so is a file that no commit names. Units
-lie side by side in a sound table, so each is looked through by itself; only units whose positions overlap are read a
-second time, together. A table that is being written to can be inspected.
+Keys are compared without holding all of them. The rows of one commit are a unit; so is a file that no commit names.
+Units lie side by side in a sound table, so each is looked through by itself; only units whose positions overlap are
+read a second time, together. A table that is being written to can be inspected.
 
 A Delta table forgets old commits when its log is cleaned up, and anybody may rewrite its files (OPTIMIZE). So there the
 chain is that of the log that is left, and files outside of a commit's folder are no fault.
@@ -84,7 +84,7 @@ class ShardState:
     unkeyed: dict[str, int] = field(default_factory=dict)
     """Why doubles could not be looked for, and in how many files."""
     damage: list[str] = field(default_factory=list)
-    """What else is wrong."""
+    """Other faults."""
 
     @property
     def ok(self) -> bool:
@@ -104,7 +104,7 @@ class TableState:
     unknown: tuple[str, ...]
     """Files that readers see and that belong to no shard with commits."""
     damage: tuple[str, ...] = ()
-    """What is wrong with no shard alone: a Delta table's entries and checkpoints, the id of a ParquetSink's table."""
+    """Faults of the table as a whole: a Delta table's entries and checkpoints, the id of a ParquetSink's table."""
 
     @property
     def ok(self) -> bool:
@@ -113,7 +113,7 @@ class TableState:
 
 
 def check_note(root: Path, folders: str, state: ShardState) -> None:
-    """See that the note of what was given up can be read, which the next writer may need."""
+    """See that the note of records given up can be read, which the next writer may need."""
     try:
         given_up(root, folders)
     except (SinkError, OSError) as error:
@@ -165,7 +165,7 @@ def check_rows(root: Path, units: Sequence[tuple[int, list[str]]], state: ShardS
         if len(cluster) == 1:
             doubles.append(cluster[0].doubles)
         else:
-            # What could not be read is told already.
+            # A shard that could not be read is reported already.
             again = ShardState(state.stream, state.shard_id)
             tables = [(unit.commit, _read_keys(root, unit.files, again)) for unit in cluster]
             doubles.append(_doubles([(commit, keys) for commit, keys in tables if keys is not None]))

@@ -47,7 +47,7 @@ def _visible_files(root: Path) -> Iterator[str]:
 
 
 def _linked_folders(root: Path) -> Iterator[str]:
-    """What is wrong with links to folders, which Spark and Arrow follow, and `_visible_files` does not."""
+    """The faults of links to folders, which Spark and Arrow follow, and `_visible_files` does not."""
     for folder, folders, _ in os.walk(root):
         folders[:] = [name for name in folders if name[0] not in "_."]
         for path in (Path(folder, name) for name in folders):
@@ -78,7 +78,7 @@ def _inspect_shard(root: Path, shard: Shard, folders: str, visible: set[str]) ->
         units.append([name for name in _check_files(root, commit, published, state) if name not in named])
         named.update(published)
     for after, upto in state.unpublished:
-        if upto != state.position:  # whoever made the next commit had published this one
+        if upto != state.position:  # the writer of the next commit had published this one
             state.damage.append(f"the commit {span(after, upto)} is not published, nor the last: no writer will do it")
     state.unknown = sorted(visible - named)
     units += [[name] for name in state.unknown]
@@ -90,7 +90,7 @@ def _check_chain(commits: Sequence[tuple[Position | None, Position]], state: Sha
     ends = {upto for _, upto in commits}
     befores: set[Position | None] = set()
     for after, upto in commits:
-        # What passes all three is one chain from the start.
+        # Commits that pass all three are one chain from the start.
         if after is not None and after not in ends:
             state.gaps.append((after, upto))
         if after is not None and upto <= after:
