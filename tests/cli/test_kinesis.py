@@ -314,7 +314,7 @@ def test_a_tail_whose_reader_has_gone(aws: LocalAws, stream: str) -> None:
 def test_verbose_shows_what_happens(own_aws: LocalAws, stream: str) -> None:
     own_aws.faults(Fault("PutRecords", "AccessDeniedException", times=1))
     done = run(own_aws, "-v", "put", stream, "1")
-    assert f"WARNING fastkcl.kinesis.producer: records cannot be put into {stream}" in done.stderr.decode()
+    assert f"WARNING fastkcl.kinesis.write.producer: records cannot be put into {stream}" in done.stderr.decode()
 
 
 def test_without_the_extra_one_line_says_what_to_install() -> None:

@@ -16,9 +16,9 @@ CIRCLES_OF_TYPES = {
     # As amazon_kclpy has laid out its modules.
     frozenset(f"fastkcl.kclpy.{name}" for name in ("dispatch", "kcl", "messages", "v2.processor", "v3.processor")),
     # To be undone.
-    frozenset({"fastkcl.kinesis.acknowledging", "fastkcl.kinesis.consumer"}),
-    frozenset({"fastkcl.kinesis.fetch", "fastkcl.kinesis.record_queue"}),
-    frozenset({"fastkcl.kinesis.producer", "fastkcl.kinesis.put_queue", "fastkcl.kinesis.sent"}),
+    frozenset({"fastkcl.kinesis.read.acknowledging", "fastkcl.kinesis.read.consumer"}),
+    frozenset({"fastkcl.kinesis.read.fetch", "fastkcl.kinesis.read.record_queue"}),
+    frozenset({"fastkcl.kinesis.write.producer", "fastkcl.kinesis.write.put_queue", "fastkcl.kinesis.write.sent"}),
 }
 """Circles that only imports under ``if TYPE_CHECKING`` close."""
 

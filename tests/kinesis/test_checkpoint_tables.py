@@ -379,8 +379,8 @@ def test_the_account_of_a_key(key: str, account: str | None) -> None:
 
 def test_closing_ends(aws: LocalAws, silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the backend does: positions that cannot be written, leases that cannot be given back."""
-    from fastkcl.kinesis import consumer as consumers
     from fastkcl.kinesis.checkpoints import leased
+    from fastkcl.kinesis.read import consumer as consumers
 
     monkeypatch.setattr(consumers, "CLOSE_SECONDS", 0.3)
     monkeypatch.setattr(leased, "CLOSE_SECONDS", 0.2)

@@ -9,8 +9,9 @@ import pytest
 from aiobotocore.session import get_session
 from botocore.exceptions import ClientError, EndpointConnectionError
 from fastkcl.backoff import Backoff
-from fastkcl.kinesis.client import Failure, ReconnectPolicy, StreamClient, error_code, failure_of
+from fastkcl.kinesis.client import StreamClient
 from fastkcl.kinesis.exceptions import StreamDoesNotExist, StreamExists, StreamShardLimit, StreamStatusInvalid
+from fastkcl.kinesis.failures import Failure, ReconnectPolicy, error_code, failure_of
 from fastkcl.kinesis.sessions import new_session
 from fastkcl.local_aws import Fault, LocalAws
 from kinesis_helpers import environment as environment  # a fixture

@@ -21,8 +21,8 @@ from fastkcl.kinesis import (
     trimmed,
 )
 from fastkcl.kinesis.client import StreamClient
+from fastkcl.kinesis.read.trimmed import TrimWatch, arrival_of, is_of_shard
 from fastkcl.kinesis.topology import Shard
-from fastkcl.kinesis.trimmed import TrimWatch, arrival_of, is_of_shard
 from fastkcl.local_aws import Fault, LocalAws
 from kinesis_helpers import QUICK, assert_each_once, numbered, put, take, take_all
 from local_aws_helpers import SHARD_0, client, make_stream, new_name
@@ -60,7 +60,7 @@ async def read(count: int | None = None, **options: Any) -> list[int]:
 
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What readers of shards have said."""
-    said = [record for record in caplog.records if record.name == "fastkcl.kinesis.fetch"]
+    said = [record for record in caplog.records if record.name == "fastkcl.kinesis.read.data_loss"]
     return [record.getMessage() for record in said if record.levelno >= logging.ERROR]
 
 

@@ -9,7 +9,7 @@ botocore repeats nothing here. A call that does not reach the service, or that t
 share its outage: one attempt is one round of theirs, however many they are. The caller handles throttling and all
 errors that the service returns about the request.
 
-Rules: aiobotocore is imported when a client is opened. `ReconnectPolicy` has no clock.
+Rules: aiobotocore is imported when a client is opened.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, nullcontext
-from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
@@ -34,30 +33,24 @@ from fastkcl.kinesis.exceptions import (
     StreamStatusInvalid,
     ValidationError,
 )
+from fastkcl.kinesis.failures import DEFAULT_EXPO_BACKOFF_LIMIT, Failure, ReconnectPolicy, error_code, failure_of
 from fastkcl.kinesis.sessions import new_session
 from fastkcl.kinesis.topology import Shard
 
 if TYPE_CHECKING:
-    from fastkcl.kinesis.bodies import Gate
     from fastkcl.kinesis.metrics import MetricsCollector
+    from fastkcl.kinesis.read.bodies import Gate
 
 __all__ = [
-    "Failure",
-    "ReconnectPolicy",
     "StreamClient",
     "StreamOptions",
     "check_session",
-    "error_code",
-    "failure_of",
 ]
 
 log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT, READ_TIMEOUT = 4, 90  # seconds
 MAX_CONNECTIONS = 100
-DEFAULT_RETRY_LIMIT = 5
-FIXED_PAUSE = 5.0  # seconds, of reconnecting without expo_backoff
-DEFAULT_EXPO_BACKOFF_LIMIT = 120.0
 REPORT_PAUSE = 60.0
 """Seconds between two warnings of an outage: all tasks and shards share the service."""
 DEFAULT_DESCRIBE_TIMEOUT = 60.0
@@ -100,135 +93,6 @@ class StreamOptions(TypedDict, total=False):
     create_stream_shards: int
     describe_timeout: float
     metrics_collector: MetricsCollector | None
-
-
-class Failure(Enum):
-    """The kind of failure that an exception of a call is."""
-
-    THROTTLED = "throttled"
-    """Too often or too much; later it may work."""
-    EXPIRED_ITERATOR = "expired_iterator"
-    NOT_FOUND = "not_found"
-    """No such stream or shard."""
-    UNAVAILABLE = "unavailable"
-    """No connection, no answer in time, or a failure of the service's own."""
-    DENIED = "denied"
-    """A permission or credential that somebody has to mend."""
-    OTHER = "other"
-
-
-_CODES = {
-    "ProvisionedThroughputExceededException": Failure.THROTTLED,
-    "LimitExceededException": Failure.THROTTLED,
-    "ThrottlingException": Failure.THROTTLED,
-    "Throttling": Failure.THROTTLED,
-    "RequestLimitExceeded": Failure.THROTTLED,
-    "KMSThrottlingException": Failure.THROTTLED,
-    "ExpiredIteratorException": Failure.EXPIRED_ITERATOR,
-    "ResourceNotFoundException": Failure.NOT_FOUND,
-    "InternalFailure": Failure.UNAVAILABLE,
-    "InternalFailureException": Failure.UNAVAILABLE,
-    "InternalServerError": Failure.UNAVAILABLE,
-    "ServiceUnavailable": Failure.UNAVAILABLE,
-    "ServiceUnavailableException": Failure.UNAVAILABLE,
-    "AccessDenied": Failure.DENIED,
-    "AccessDeniedException": Failure.DENIED,
-    "ExpiredToken": Failure.DENIED,
-    "ExpiredTokenException": Failure.DENIED,
-    "IncompleteSignature": Failure.DENIED,
-    "IncompleteSignatureException": Failure.DENIED,
-    "InvalidClientTokenId": Failure.DENIED,
-    "InvalidSignatureException": Failure.DENIED,
-    "KMSAccessDeniedException": Failure.DENIED,
-    "MissingAuthenticationToken": Failure.DENIED,
-    "MissingAuthenticationTokenException": Failure.DENIED,
-    "OptInRequired": Failure.DENIED,
-    "SignatureDoesNotMatch": Failure.DENIED,
-    "UnrecognizedClientException": Failure.DENIED,
-}
-
-
-def error_code(error: BaseException) -> str:
-    """The service's name of an error, or the name of the exception's class."""
-    from botocore.exceptions import ClientError
-
-    if isinstance(error, ClientError):
-        return str(error.response.get("Error", {}).get("Code") or "Unknown")
-    return type(error).__name__
-
-
-def failure_of(error: BaseException) -> Failure:
-    """The kind of failure that an exception of a call is."""
-    import aiohttp
-    from botocore import exceptions as errors
-    from botocore.exceptions import ClientError, HTTPClientError
-    from botocore.exceptions import ConnectionError as UnreachableError
-
-    if isinstance(error, ClientError):
-        failure = _CODES.get(error_code(error))
-        if failure is None:
-            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            failure = Failure.UNAVAILABLE if status >= 500 else Failure.OTHER
-        return failure
-    denied = (
-        errors.NoCredentialsError
-        | errors.PartialCredentialsError
-        | errors.CredentialRetrievalError
-        | errors.TokenRetrievalError
-        | errors.UnauthorizedSSOTokenError
-    )
-    if isinstance(error, denied):
-        return Failure.DENIED
-    connection = isinstance(error, HTTPClientError | UnreachableError | aiohttp.ClientError | OSError)
-    return Failure.UNAVAILABLE if connection else Failure.OTHER
-
-
-class ReconnectPolicy:
-    """How long to wait before each attempt in an outage.
-
-    Args:
-        retry_limit: attempts; 5 by default.
-        expo_backoff: seconds: the n-th attempt waits n² times this long; None for 5 s each.
-        expo_backoff_limit: the longest wait, in seconds.
-
-    Raises:
-        ValidationError: an argument out of range.
-    """
-
-    def __init__(
-        self,
-        retry_limit: int | None = None,
-        expo_backoff: float | None = None,
-        expo_backoff_limit: float = DEFAULT_EXPO_BACKOFF_LIMIT,
-    ) -> None:
-        if retry_limit is not None:
-            check_count("retry_limit", retry_limit, 0)
-        if expo_backoff is not None and not expo_backoff > 0:
-            raise ValidationError(f"expo_backoff must be above 0 s, not {expo_backoff}")
-        if not expo_backoff_limit > 0:
-            raise ValidationError(f"expo_backoff_limit must be above 0 s, not {expo_backoff_limit}")
-        self._limit = DEFAULT_RETRY_LIMIT if retry_limit is None else retry_limit
-        self._expo_backoff = expo_backoff
-        self._longest = expo_backoff_limit
-        self._attempts = 0
-
-    @property
-    def limit(self) -> int:
-        """How many there may be in a row."""
-        return self._limit
-
-    def failed(self) -> float | None:
-        """Seconds to wait before the next attempt; None if there is none."""
-        if self._attempts >= self._limit:
-            return None
-        self._attempts += 1
-        if self._expo_backoff is None:
-            return FIXED_PAUSE
-        return min(self._attempts**2 * self._expo_backoff, self._longest)
-
-    def succeeded(self) -> None:
-        """The outage is over."""
-        self._attempts = 0
 
 
 class StreamClient:
@@ -342,7 +206,7 @@ class StreamClient:
             return
         from aiobotocore.config import AioConfig
 
-        from fastkcl.kinesis.bodies import GatedSession
+        from fastkcl.kinesis.read.bodies import GatedSession
 
         session = self._given_session or new_session()
         config = AioConfig(
@@ -622,7 +486,7 @@ class StreamClient:
             DecodeError: the answer cannot be read.
             Exception: see `call`, or the gate's error.
         """
-        from fastkcl.kinesis.bodies import gated
+        from fastkcl.kinesis.read.bodies import gated
 
         request: dict[str, object] = {"ShardIterator": iterator, "Limit": limit}
         if self._arn is not None:

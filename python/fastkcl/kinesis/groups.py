@@ -27,8 +27,8 @@ from fastkcl.kinesis.checkpoints.base import SHARD_END, Place
 from fastkcl.kinesis.checkpoints.redis import server_options
 from fastkcl.kinesis.checkpoints.table_errors import account_of_arn, is_lasting
 from fastkcl.kinesis.exceptions import AnotherStream, CheckpointTableError
+from fastkcl.kinesis.read.trimmed import is_of_shard
 from fastkcl.kinesis.topology import Shard
-from fastkcl.kinesis.trimmed import is_of_shard
 from fastkcl.leases import Lease
 from fastkcl.leases import dynamodb as dynamodb_leases
 from fastkcl.leases import kcl as kcl_leases

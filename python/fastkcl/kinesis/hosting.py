@@ -29,14 +29,15 @@ from typing import Literal, TypeVar, Unpack
 
 from fastkcl._core import RecordBatch
 from fastkcl.kinesis.bounds import check_count, within
-from fastkcl.kinesis.budget import MAX_QUEUE_BYTES
 from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place, check_checkpointer
 from fastkcl.kinesis.client import StreamClient, StreamOptions
 from fastkcl.kinesis.exceptions import ValidationError
-from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, OnDataLoss, ShardReader
 from fastkcl.kinesis.metrics import get_metrics_collector
-from fastkcl.kinesis.reading import LOOK_SECONDS, IteratorType, ReadOptions, StreamReader
-from fastkcl.kinesis.record_queue import Failed, Fetched, RecordQueue, ShardEnded, ShardLost
+from fastkcl.kinesis.read.budget import MAX_QUEUE_BYTES
+from fastkcl.kinesis.read.data_loss import OnDataLoss
+from fastkcl.kinesis.read.fetch import MAX_BATCH_BYTES, ShardReader
+from fastkcl.kinesis.read.reading import LOOK_SECONDS, IteratorType, ReadOptions, StreamReader
+from fastkcl.kinesis.read.record_queue import Failed, Fetched, RecordQueue, ShardEnded, ShardLost
 from fastkcl.kinesis.shard_host import ShardHost
 from fastkcl.processing.checkpointer import Checkpointer
 from fastkcl.processing.context import ShardContext

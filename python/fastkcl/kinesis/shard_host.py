@@ -17,7 +17,7 @@ from fastkcl._core import Position, RecordBatch
 from fastkcl.backoff import doubled
 from fastkcl.kinesis.checkpoints.base import Place
 from fastkcl.kinesis.exceptions import described
-from fastkcl.kinesis.fetch import ShardReader
+from fastkcl.kinesis.read.fetch import ShardReader
 from fastkcl.processing.errors import LocalProtocolError
 
 __all__ = ["ShardHost"]

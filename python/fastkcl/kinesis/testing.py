@@ -26,17 +26,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 from fastkcl._core import GetRecordsAnswer, decode_get_records
-from fastkcl.kinesis.aggregators import OutputItem
 from fastkcl.kinesis.bounds import check_count
 from fastkcl.kinesis.client import StreamClient
-from fastkcl.kinesis.consumer import Consumer
 from fastkcl.kinesis.exceptions import StreamDoesNotExist, ValidationError
-from fastkcl.kinesis.producer import Producer, check_key, random_key
-from fastkcl.kinesis.sent import PutResult, Sent
+from fastkcl.kinesis.items.aggregators import OutputItem
+from fastkcl.kinesis.read.consumer import Consumer
 from fastkcl.kinesis.shards import hash_key
+from fastkcl.kinesis.write.producer import Producer, check_key, random_key
+from fastkcl.kinesis.write.sent import PutResult, Sent
 
 if TYPE_CHECKING:
-    from fastkcl.kinesis.bodies import Gate
+    from fastkcl.kinesis.read.bodies import Gate
 
 __all__ = [
     "MemoryRecord",

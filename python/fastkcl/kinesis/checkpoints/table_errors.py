@@ -16,8 +16,8 @@ import contextlib
 import re
 from typing import Any
 
-from fastkcl.kinesis.client import Failure, error_code, failure_of
 from fastkcl.kinesis.exceptions import CheckpointTableError
+from fastkcl.kinesis.failures import Failure, error_code, failure_of
 
 __all__ = ["account_of_arn", "account_of_key", "is_lasting", "is_unreachable", "table_error"]
 

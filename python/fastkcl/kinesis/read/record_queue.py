@@ -1,6 +1,6 @@
 """Records on their way from the shards to the program: bounded, in order.
 
-Rules: for one event loop. Room is counted in records here, and in bytes by `fastkcl.kinesis.budget`; an entry that
+Rules: for one event loop. Room is counted in records here, and in bytes by `fastkcl.kinesis.read.budget`; an entry that
 finds room may be larger than it, so a queue that is empty takes any. An entry that is taken out makes room at once.
 """
 
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from fastkcl._core import RecordBatch
 
 if TYPE_CHECKING:
-    from fastkcl.kinesis.budget import Reservation
     from fastkcl.kinesis.checkpoints.base import Place
-    from fastkcl.kinesis.fetch import ShardReader
+    from fastkcl.kinesis.read.budget import Reservation
+    from fastkcl.kinesis.read.fetch import ShardReader
 
 __all__ = ["Entry", "Failed", "Fetched", "RecordQueue", "ShardEnded", "ShardLost"]
 

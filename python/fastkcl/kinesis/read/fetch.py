@@ -6,23 +6,9 @@
                                                                                                  and fetched again later
     ByteBudget: room for an answer before it is asked for, for its body before it is read, and for its user records
 
-`FetchPolicy` is the table of failures and reactions, without I/O or clock:
-
-==============================  ================================================================================
-too much, too often             wait 0.25 s, then twice as long each time up to 5 s; this is not a failure
-iterator expired                a new one after the last record that was queued, or where the shard began
-no such shard, new iterator     look at the list of shards. It has the shard: as anything else. It does not, twice, 3 s
-                                apart: the shard is gone with its records, its end
-another stream of that name     it reaches the program at once, as does a stream that is gone
-outage                          the client waits and tries again; when it gives up, so does the reader
-answer above max_batch_bytes    it reaches the program at once, as it would come again
-denied: permission, credentials wait as above; the fifth in a row, after 4 s, reaches the program
-anything else                   wait as above; the tenth in a row reaches the program
-==============================  ================================================================================
-
 Rules: a shard's records are queued once, in order, without a gap; one that the stream has trimmed is reported
-(`fastkcl.kinesis.trimmed`). A reader waits for its own shard only. Where it began at the latest record and nothing was
-queued yet, a new iterator begins at the time of the first one, or the records between would be lost.
+(`fastkcl.kinesis.read.trimmed`). A reader waits for its own shard only. Where it began at the latest record and nothing
+was queued yet, a new iterator begins at the time of the first one, or the records between would be lost.
 """
 
 from __future__ import annotations
@@ -35,33 +21,28 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from enum import Enum
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from fastkcl._core import ChildShard, Deaggregated, GetRecordsAnswer, Record, RecordBatch, deaggregate
-from fastkcl.backoff import Backoff
-from fastkcl.kinesis.budget import MAX_QUEUE_BYTES, ByteBudget, CallSizes, Reservation
 from fastkcl.kinesis.checkpoints.base import Place
-from fastkcl.kinesis.client import LARGE_BODY, Failure, StreamClient, error_code, failure_of
+from fastkcl.kinesis.client import LARGE_BODY, StreamClient
 from fastkcl.kinesis.exceptions import AnotherStream, AnswerTooLarge, DataLossError, StreamDoesNotExist
+from fastkcl.kinesis.failures import Failure, error_code, failure_of
 from fastkcl.kinesis.metrics import MetricsCollector, MetricType
-from fastkcl.kinesis.record_queue import Fetched, RecordQueue, ShardEnded, ShardLost
+from fastkcl.kinesis.read.budget import MAX_QUEUE_BYTES, ByteBudget, CallSizes, Reservation
+from fastkcl.kinesis.read.data_loss import OnDataLoss, report_loss
+from fastkcl.kinesis.read.fetch_policy import FetchPolicy, Next, Step
+from fastkcl.kinesis.read.record_queue import Fetched, RecordQueue, ShardEnded, ShardLost
+from fastkcl.kinesis.read.trimmed import LEAST_RETENTION, TrimWatch
 from fastkcl.kinesis.topology import Shard
-from fastkcl.kinesis.trimmed import LEAST_RETENTION, DataLoss, TrimWatch
 
 __all__ = [
     "MAX_BATCH_BYTES",
-    "MAX_FAILURES",
     "FetchOptions",
-    "FetchPolicy",
-    "Next",
     "NoRoomError",
-    "OnDataLoss",
     "ShardReader",
     "Start",
-    "Step",
     "TooManyRecordsError",
-    "report_loss",
     "whole_records",
 ]
 
@@ -69,14 +50,8 @@ log = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES = 256 << 20
 """The default limit of an answer with its aggregates taken apart."""
-MAX_FAILURES = 10
-MAX_DENIED = 5
 QUEUE_FULL_SECONDS = 30.0
-MAX_ABSENCES = 2
-ABSENCE_SECONDS = 3.0  # between two looks at the list of shards
 LOOKS_FOR_OLDEST = 5  # answers
-
-OnDataLoss = Literal["continue", "raise"]
 
 
 class NoRoomError(Exception):
@@ -85,64 +60,6 @@ class NoRoomError(Exception):
 
 class TooManyRecordsError(Exception):
     """An answer takes more than all shards together may: it is let go of, and fewer records are asked for."""
-
-
-class Next(Enum):
-    """The step after a failure."""
-
-    AGAIN = "again"
-    NEW_ITERATOR = "new iterator"
-    LOOK = "look"
-    """At the list of shards, and call `FetchPolicy.looked`."""
-    SHARD_GONE = "shard gone"
-    GIVE_UP = "give up"
-
-
-class Step(NamedTuple):
-    """The next step, and the seconds before it."""
-
-    next: Next
-    pause: float = 0.0
-
-
-class FetchPolicy:
-    """The table above."""
-
-    def __init__(self) -> None:
-        self._failures = 0
-        self._absences = 0
-        self._backoff = Backoff()
-
-    def failed(self, failure: Failure, *, of_iterator: bool = False) -> Step:
-        """The reaction to a failure.
-
-        Args:
-            failure: which.
-            of_iterator: whether it was a new iterator that could not be had.
-        """
-        if failure is Failure.THROTTLED:
-            return Step(Next.AGAIN, self._backoff.next())
-        if failure is Failure.NOT_FOUND and of_iterator:
-            return Step(Next.LOOK)
-        self._failures += 1
-        if self._failures >= (MAX_DENIED if failure is Failure.DENIED else MAX_FAILURES):
-            return Step(Next.GIVE_UP)
-        if failure in (Failure.EXPIRED_ITERATOR, Failure.NOT_FOUND):
-            return Step(Next.NEW_ITERATOR)
-        return Step(Next.AGAIN, self._backoff.next())
-
-    def looked(self, *, is_listed: bool) -> Step:
-        """The reaction to a missing shard, after a look at the list of shards."""
-        if is_listed:
-            self._absences = 0
-            return self.failed(Failure.OTHER)
-        self._absences += 1
-        return Step(Next.SHARD_GONE) if self._absences >= MAX_ABSENCES else Step(Next.AGAIN, ABSENCE_SECONDS)
-
-    def succeeded(self) -> None:
-        """The call has succeeded."""
-        self._failures = self._absences = 0
-        self._backoff.reset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -699,30 +616,6 @@ def whole_records(batch: RecordBatch, offset: int, room: int) -> int:
 def _arrival(record: Record | None) -> float | None:
     arrived = None if record is None else record.approximate_arrival_timestamp
     return None if arrived is None else arrived.timestamp()
-
-
-def report_loss(loss: DataLoss, on_data_loss: OnDataLoss, metrics: MetricsCollector, labels: Mapping[str, str]) -> None:
-    """Say that a position was trimmed.
-
-    Args:
-        loss: which.
-        on_data_loss: whether that stops the program.
-        metrics: where it is counted.
-        labels: of the count; stream_name is one of them.
-
-    Raises:
-        DataLossError: it does.
-    """
-    way = (
-        'on_data_loss="continue" reads the remaining records'
-        if on_data_loss == "raise"
-        else 'the remaining records are read; on_data_loss="raise" stops here'
-    )
-    message = f"{labels['stream_name']}/{loss}; {way}"
-    metrics.increment(MetricType.CONSUMER_DATA_LOSS, 1, dict(labels))
-    log.error("%s", message)
-    if on_data_loss == "raise":
-        raise DataLossError(message, loss.shard_id, loss.position, loss.oldest)
 
 
 def _time_of(answer: Mapping[str, Any]) -> datetime | None:

@@ -26,7 +26,6 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from fastkcl.kinesis.bounds import check_count
-from fastkcl.kinesis.budget import MAX_QUEUE_BYTES, ByteBudget, CallSizes
 from fastkcl.kinesis.checkpoints.base import (
     SHARD_END,
     BindsStream,
@@ -38,7 +37,7 @@ from fastkcl.kinesis.checkpoints.base import (
     SharesShards,
     was_read,
 )
-from fastkcl.kinesis.client import Failure, StreamClient, failure_of
+from fastkcl.kinesis.client import StreamClient
 from fastkcl.kinesis.exceptions import (
     AnotherStream,
     CheckpointOwnershipConflict,
@@ -48,21 +47,16 @@ from fastkcl.kinesis.exceptions import (
     ValidationError,
     described,
 )
-from fastkcl.kinesis.fetch import (
-    MAX_BATCH_BYTES,
-    FetchOptions,
-    FetchPolicy,
-    Next,
-    OnDataLoss,
-    ShardReader,
-    Start,
-    report_loss,
-)
+from fastkcl.kinesis.failures import Failure, failure_of
 from fastkcl.kinesis.metrics import MetricsCollector, MetricType
-from fastkcl.kinesis.record_queue import Failed, RecordQueue
-from fastkcl.kinesis.sharing import Share
+from fastkcl.kinesis.read.budget import MAX_QUEUE_BYTES, ByteBudget, CallSizes
+from fastkcl.kinesis.read.data_loss import OnDataLoss, report_loss
+from fastkcl.kinesis.read.fetch import MAX_BATCH_BYTES, FetchOptions, ShardReader, Start
+from fastkcl.kinesis.read.fetch_policy import FetchPolicy, Next
+from fastkcl.kinesis.read.record_queue import Failed, RecordQueue
+from fastkcl.kinesis.read.sharing import Share
+from fastkcl.kinesis.read.trimmed import LEAST_RETENTION, TrimWatch, is_of_shard
 from fastkcl.kinesis.topology import Origin, Shard, Topology
-from fastkcl.kinesis.trimmed import LEAST_RETENTION, TrimWatch, is_of_shard
 
 __all__ = ["LOOK_SECONDS", "IteratorType", "ReadOptions", "StreamReader"]
 

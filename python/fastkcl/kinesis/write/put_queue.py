@@ -29,11 +29,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fastkcl.backoff import Backoff
-from fastkcl.kinesis.aggregate import Aggregator, Entry, UserRecord
-from fastkcl.kinesis.aggregators import OutputItem
-from fastkcl.kinesis.put import MAX_CALL_BYTES, MAX_CALL_RECORDS
-from fastkcl.kinesis.sent import PutResult
+from fastkcl.kinesis.items.aggregators import OutputItem
 from fastkcl.kinesis.shards import ShardMap
+from fastkcl.kinesis.write.aggregate import Aggregator, Entry, UserRecord
+from fastkcl.kinesis.write.put import MAX_CALL_BYTES, MAX_CALL_RECORDS
+from fastkcl.kinesis.write.sent import PutResult
 
 __all__ = ["Pending", "PutLimits", "PutQueue", "Settled"]
 

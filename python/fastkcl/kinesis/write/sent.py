@@ -14,7 +14,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from fastkcl.kinesis.producer import Producer
+    from fastkcl.kinesis.write.producer import Producer
 
 __all__ = ["PutResult", "Sent"]
 

@@ -8,14 +8,14 @@ Write another by the same two parts:
 
 from __future__ import annotations
 
-from fastkcl.kinesis.aggregators import (
+from fastkcl.kinesis.items.aggregators import (
     KPLAggregator,
     ListAggregator,
     NetstringAggregator,
     NewlineAggregator,
     SimpleAggregator,
 )
-from fastkcl.kinesis.serializers import JsonSerializer, MsgpackSerializer, StringSerializer
+from fastkcl.kinesis.items.serializers import JsonSerializer, MsgpackSerializer, StringSerializer
 
 __all__ = [
     "JsonLineProcessor",

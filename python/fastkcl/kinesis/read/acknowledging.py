@@ -18,12 +18,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastkcl.kinesis.delivery import ConsumerRecord, Exhausted, ItemDelivery
-from fastkcl.kinesis.positions import Handed
+from fastkcl.kinesis.read.delivery import ConsumerRecord, Exhausted, ItemDelivery
+from fastkcl.kinesis.read.positions import Handed
 
 if TYPE_CHECKING:
-    from fastkcl.kinesis.consumer import Consumer
-    from fastkcl.kinesis.fetch import ShardReader
+    from fastkcl.kinesis.read.consumer import Consumer
+    from fastkcl.kinesis.read.fetch import ShardReader
 
 __all__ = ["AckDelivery", "AckRecord", "Acknowledgements", "Overdue"]
 

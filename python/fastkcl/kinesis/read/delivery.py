@@ -14,10 +14,10 @@ from enum import Enum
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from fastkcl._core import Record, RecordBatch
-from fastkcl.kinesis.aggregators import BaseAggregator
 from fastkcl.kinesis.checkpoints.base import Place
-from fastkcl.kinesis.positions import Handed
-from fastkcl.kinesis.record_queue import Fetched
+from fastkcl.kinesis.items.aggregators import BaseAggregator
+from fastkcl.kinesis.read.positions import Handed
+from fastkcl.kinesis.read.record_queue import Fetched
 
 __all__ = [
     "EXHAUSTED",

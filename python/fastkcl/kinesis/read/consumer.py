@@ -6,12 +6,12 @@ The program acknowledges an item by asking for the next one; of several tasks ea
 asks past a batch's last record, the batch's position is written, at once or in the background (`checkpoint_interval`);
 `close` writes the acknowledged part of a batch as well. So a record is delivered again if the program dies with it, and
 never skipped. A program that works on several records at a time acknowledges each itself (`acknowledge="explicit"`,
-`fastkcl.kinesis.acknowledging`).
+`fastkcl.kinesis.read.acknowledging`).
 
 Rules: ``async for`` ends when nothing has come for `idle_timeout` while all shards are at their tips, or after `close`,
 and a line in the log gives the reason. All else that stops it is an exception; iterating again continues at the same
 position. Once another consumer is known to own a shard, nothing more is delivered from it. Asking for an item lets the
-event loop run every few milliseconds, also if there is nothing to wait for (`fastkcl.kinesis.pacing`).
+event loop run every few milliseconds, also if there is nothing to wait for (`fastkcl.kinesis.read.pacing`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,18 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self, Unpack
 
-from fastkcl.kinesis.acknowledging import AckDelivery, Acknowledgements, AckRecord
-from fastkcl.kinesis.aggregators import BaseAggregator
 from fastkcl.kinesis.bounds import check_count, within
-from fastkcl.kinesis.budget import MAX_QUEUE_BYTES
 from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place, check_checkpointer
 from fastkcl.kinesis.checkpoints.memory import MemoryCheckPointer
 from fastkcl.kinesis.client import StreamClient, StreamOptions
-from fastkcl.kinesis.delivery import (
+from fastkcl.kinesis.exceptions import UnacknowledgedError, ValidationError, described
+from fastkcl.kinesis.items.aggregators import BaseAggregator
+from fastkcl.kinesis.items.processors import JsonProcessor
+from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
+from fastkcl.kinesis.read.acknowledging import AckDelivery, Acknowledgements, AckRecord
+from fastkcl.kinesis.read.budget import MAX_QUEUE_BYTES
+from fastkcl.kinesis.read.data_loss import OnDataLoss
+from fastkcl.kinesis.read.delivery import (
     EXHAUSTED,
     PASSED,
     BatchDelivery,
@@ -44,15 +48,12 @@ from fastkcl.kinesis.delivery import (
     ItemDelivery,
     RecordError,
 )
-from fastkcl.kinesis.exceptions import UnacknowledgedError, ValidationError, described
-from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, OnDataLoss, ShardReader
-from fastkcl.kinesis.holders import Holders
-from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
-from fastkcl.kinesis.pacing import Pace
-from fastkcl.kinesis.positions import Positions
-from fastkcl.kinesis.processors import JsonProcessor
-from fastkcl.kinesis.reading import LOOK_SECONDS, IteratorType, ReadOptions, StreamReader
-from fastkcl.kinesis.record_queue import Failed, Fetched, RecordQueue, ShardEnded, ShardLost
+from fastkcl.kinesis.read.fetch import MAX_BATCH_BYTES, ShardReader
+from fastkcl.kinesis.read.holders import Holders
+from fastkcl.kinesis.read.pacing import Pace
+from fastkcl.kinesis.read.positions import Positions
+from fastkcl.kinesis.read.reading import LOOK_SECONDS, IteratorType, ReadOptions, StreamReader
+from fastkcl.kinesis.read.record_queue import Failed, Fetched, RecordQueue, ShardEnded, ShardLost
 
 __all__ = ["Consumer", "OnRecordError", "Output"]
 

@@ -27,16 +27,17 @@ from types import TracebackType
 from typing import Any, ClassVar, NoReturn, Self, Unpack
 
 from fastkcl.backoff import Backoff
-from fastkcl.kinesis.aggregators import BaseAggregator, OutputItem, SimpleAggregator
 from fastkcl.kinesis.bounds import check_count
-from fastkcl.kinesis.client import Failure, StreamClient, StreamOptions, error_code, failure_of
+from fastkcl.kinesis.client import StreamClient, StreamOptions
 from fastkcl.kinesis.exceptions import StreamDoesNotExist, UnknownException, ValidationError
+from fastkcl.kinesis.failures import Failure, error_code, failure_of
+from fastkcl.kinesis.items.aggregators import BaseAggregator, OutputItem, SimpleAggregator
+from fastkcl.kinesis.items.processors import JsonProcessor
 from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
-from fastkcl.kinesis.processors import JsonProcessor
-from fastkcl.kinesis.put import MAX_CALL_BYTES, MAX_CALL_RECORDS
-from fastkcl.kinesis.put_queue import Pending, PutLimits, PutQueue, Settled
-from fastkcl.kinesis.sent import Sent, Waiting
 from fastkcl.kinesis.shards import ShardMap
+from fastkcl.kinesis.write.put import MAX_CALL_BYTES, MAX_CALL_RECORDS
+from fastkcl.kinesis.write.put_queue import Pending, PutLimits, PutQueue, Settled
+from fastkcl.kinesis.write.sent import Sent, Waiting
 
 __all__ = ["MAX_KEY_BYTES", "Producer", "check_key", "random_key"]
 

@@ -17,10 +17,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastkcl.kinesis.positions import Handed
+from fastkcl.kinesis.read.positions import Handed
 
 if TYPE_CHECKING:
-    from fastkcl.kinesis.delivery import Delivery
+    from fastkcl.kinesis.read.delivery import Delivery
 
 __all__ = ["Holders"]
 
