@@ -16,11 +16,10 @@ from fastkcl.kinesis import (
     KCLCheckPointer,
     MemoryCheckPointer,
     RedisCheckPointer,
-    fetch,
     run_processors,
-    trimmed,
 )
 from fastkcl.kinesis.client import StreamClient
+from fastkcl.kinesis.read import fetch_policy, trimmed
 from fastkcl.kinesis.read.trimmed import TrimWatch, arrival_of, is_of_shard
 from fastkcl.kinesis.topology import Shard
 from fastkcl.local_aws import Fault, LocalAws
@@ -286,7 +285,7 @@ def test_a_shard_that_is_no_longer_listed_is_finished(
     short: LocalAws, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its records are gone with it; its children are read."""
-    monkeypatch.setattr(fetch, "ABSENCE_SECONDS", 0.1)
+    monkeypatch.setattr(fetch_policy, "ABSENCE_SECONDS", 0.1)
     put(short, STREAM, numbered(4, 20))
     kept, metrics = MemoryCheckPointer(), InMemoryMetricsCollector()
 

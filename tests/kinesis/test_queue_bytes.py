@@ -14,10 +14,9 @@ from fastkcl.kinesis import (
     KPLStringProcessor,
     MemoryCheckPointer,
     StringProcessor,
-    budget,
-    fetch,
     run_processors,
 )
+from fastkcl.kinesis.read import budget, fetch
 from fastkcl.local_aws import LocalAws
 from kinesis_helpers import QUICK, take, take_all
 from kinesis_helpers import environment as environment  # a fixture
