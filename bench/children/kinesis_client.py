@@ -120,10 +120,13 @@ async def produce(package: ModuleType, options: dict[str, Any]) -> dict[str, flo
         sent += sum(item.n for item in items)
 
     item = "x" * options["item_bytes"]
+    # async-kinesis has some in a module only.
+    named = options["processor"]
+    processors = package if hasattr(package, named) else import_module(f"{package.__name__}.processors")
     async with package.Producer(
         options["stream"],
         **common(package, options),
-        processor=getattr(import_module(f"{package.__name__}.processors"), options["processor"])(),
+        processor=getattr(processors, named)(),
         after_flush_fun=accepted,
         put_rate_limit_per_shard=10_000_000,
         put_bandwidth_limit_per_shard=10_000_000,
