@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["inspect"]
 
 _PREVIEW = 48  # characters of a payload in the table
+_LONGEST_CELL = 1000  # characters: rich takes a second for a million
 _PLAIN_WIDTH = 200  # columns of the table where standard output is no terminal
 _ROWS_OF_A_BATCH = 5
 _TABLE_BYTES = 64 << 20  # of a part of a file for tools
@@ -175,7 +176,7 @@ class _Rows:
         from rich.text import Text
 
         folded = [
-            Text(printable(cell), style).wrap(
+            Text(printable(_shortened(cell, _LONGEST_CELL)), style).wrap(
                 self._console,
                 width,
                 justify=column.justify,
@@ -308,11 +309,14 @@ def _payload(data: bytes | None) -> str:
     if data is None:
         return "null"
     try:
-        text = printable(data.decode())
+        text = printable(data.decode()[: _PREVIEW + 1])
     except UnicodeDecodeError:
         text = data[:_PREVIEW].hex(" ")
-    shown = text if len(text) <= _PREVIEW else text[: _PREVIEW - 1] + "…"
-    return f"{len(data):,} B  {shown}"
+    return f"{len(data):,} B  {_shortened(text, _PREVIEW)}"
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 # For tools.
