@@ -591,6 +591,21 @@ def test_a_checkpoint_without_all_of_its_parts_hides_no_damage(tmp_path: Path) -
     assert newest_checkpoint(log, storage.names(log))[0] == 3
 
 
+@pytest.mark.parametrize("name", ["bak", "3", f"{3:010d}.{1:010d}", f"{1:010d}.{2:010d}"])
+def test_a_checkpoint_with_a_name_that_deltalake_does_not_take_is_none(tmp_path: Path, name: str) -> None:
+    sink, _ = opened(tmp_path)
+    for first in (1, 4, 7):
+        sink.write(rows(first, first + 2), SESSION)
+    DeltaTable(tmp_path).create_checkpoint()
+    log = tmp_path / "_delta_log"
+    (log / f"{3:020d}.checkpoint.parquet").rename(log / f"{3:020d}.checkpoint.{name}.parquet")
+    assert f"it names {3:020d}.checkpoint" in inspect_table(tmp_path).damage[0]
+    assert opened(tmp_path)[1] == Position("9", 0)  # by the log, with _last_checkpoint set aside
+    (log / f"{2:020d}.json").write_bytes(b"")
+    with pytest.raises(SinkError, match=f"{2:020d}.json: damaged, 0 bytes"):
+        opened(tmp_path)
+
+
 @pytest.mark.parametrize("lines", range(1, 5))
 def test_an_entry_that_is_cut_at_the_end_of_a_line_is_told(tmp_path: Path, lines: int) -> None:
     sink, _ = opened(tmp_path)

@@ -38,8 +38,11 @@ __all__ = [
 ASIDE = "_fastkcl_checkpoints"
 """Folder of a table, where checkpoints are made."""
 LAST_CHECKPOINT = "_last_checkpoint"
-_CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\..*(?:parquet|json)", re.ASCII)
-_PART = re.compile(r"[0-9]{20}\.checkpoint\.[0-9]{10}\.([0-9]{10})\.parquet", re.ASCII)
+# deltalake takes no other names for checkpoints, one that somebody has renamed for instance.
+_CHECKPOINT = re.compile(
+    r"([0-9]{20})\.checkpoint\.(?:parquet|[0-9]{10}\.[0-9]{10}\.parquet|[0-9a-fA-F-]{36}\.(?:parquet|json))", re.ASCII
+)
+_PART = re.compile(r"[0-9]{20}\.checkpoint\.([0-9]{10})\.([0-9]{10})\.parquet", re.ASCII)
 _ENTRY = re.compile(r"([0-9]{20})\.json", re.ASCII)
 # In commitInfo's operationMetrics of deltalake, by operation.
 _COUNTS = {
@@ -82,8 +85,10 @@ def newest_checkpoint(log: Path, names: Sequence[str]) -> tuple[int, list[str]]:
 
 def _is_whole(names: Sequence[str]) -> bool:
     """Whether the files of a version are a checkpoint: one that is no part, or all parts of it."""
-    counts = [int(match[1]) for name in names if (match := _PART.fullmatch(name))]
-    return len(counts) < len(names) or any(counts.count(count) == count for count in counts)
+    parts = {(int(match[2]), int(match[1])) for name in names if (match := _PART.fullmatch(name))}
+    return len(parts) < len(names) or any(
+        all((count, number) in parts for number in range(1, count + 1)) for count, _ in parts if count
+    )
 
 
 def last_checkpoint(log: Path) -> int:
@@ -195,8 +200,8 @@ def checkpoint_damage(log: Path) -> list[tuple[Path, str]]:
         damaged = {path.name for path, _ in found}
         try:
             named = f"{int(parse_json(text)['version']):020d}.checkpoint."
-            whole = {name for name in storage.names(log) if name.startswith(named)} - damaged
-            if not whole:
+            left = [name for name in storage.names(log) if name.startswith(named) and name not in damaged]
+            if newest_checkpoint(log, left)[0] < 0:
                 found.append((log / LAST_CHECKPOINT, f"it names {named}parquet, which is damaged or missing"))
         except (ValueError, KeyError, TypeError, OverflowError) as error:
             found.append((log / LAST_CHECKPOINT, repr(error)))
