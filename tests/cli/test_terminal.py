@@ -138,6 +138,7 @@ def test_nothing_from_outside_controls_a_terminal(folder: Path, arguments: list[
         ["kinesis", "--endpoint-url", "http://user:TOKEN@127.0.0.1:x", "--region", "us-east-1", "list"],
         ["kinesis", "--endpoint-url", "user:TOKEN@127.0.0.1:1", "--region", "us-east-1", "tail", "s"],
         ["put", "s", "--profile", "iot", "--endpoint-url", "http://user:TOKEN@127.0.0.1:99999"],
+        ["put", "s", "--profile", "iot", "--endpoint-url", "http://user:TOKEN and a space@127.0.0.1:1"],
         ["daemon", "--stream", "s", "--application", "a", "--kinesis-endpoint", "user:TOKEN@h:80", "--", "true"],
         ["daemon", "--stream", "s", "--application", "a", "--kinesis-endpoint", "ftp://user:TOKEN@h", "--", "true"],
         ["daemon", "--stream", "s", "--endpoint-url", "http://user:TOKEN@127.0.0.1:1", "--check", "--", "true"],

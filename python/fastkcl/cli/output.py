@@ -80,7 +80,7 @@ def shown(text: str) -> str:
 
 def without_users(text: str) -> str:
     """Text whose URLs show no users, passwords or tokens, those without a scheme included."""
-    return re.sub(r"(?<=://)\S*@|[^\s:/'\"]+:[^\s/@]+@", "…@", text)
+    return re.sub(r"(?<=://)(?:\S*|[^\n'\"]*)@|[^\s:/'\"]+:[^\s/@]+@", "…@", text)
 
 
 def json_text(value: object, indent: int | None = None) -> str:
