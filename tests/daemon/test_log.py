@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from clocks import Clock
 from fastkcl.daemon.log import Event, Kind, LogReader, ShardState, parse, shown
@@ -131,6 +133,21 @@ EVENTS = [
 @pytest.mark.parametrize(("message", "event"), EVENTS)
 def test_events(message: str, event: tuple[str, str | None, str]) -> None:
     assert one(line(message)) == event
+
+
+def test_copies_that_come_in_pieces_are_not_kept_for_ever() -> None:
+    reader = LogReader(Clock(), "mark")
+    said = "DrainChildSTDERRTask Received error line from subprocess [%s] for shard s"
+    tracemalloc.start()
+    try:
+        for number in range(5000):
+            text = f"{number} {'x' * 10_000}"
+            reader.feed(f"|mark{line(said % text)}")
+            reader.feed(f"{text[:8192]}|mark{line('Worker Sleeping ...')}")
+            reader.feed(text[8192:])
+        assert tracemalloc.get_traced_memory()[0] < 20_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_lease_that_another_worker_has() -> None:

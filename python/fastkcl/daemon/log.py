@@ -41,6 +41,7 @@ _HEADS: Final = (
     re.compile(_TIME + r" \[(?P<level>[A-Z]+)\] (?P<logger>[\w.$]+) - (?P<message>.*)", re.DOTALL),
 )
 _REPEAT_SECONDS: Final = 600.0
+_MOST_COPIES: Final = 1000  # that are waited for: one that comes in pieces is not found
 _GIVES_UP: Final = "Encountered an error while trying to "
 _OF_A_STACK_TRACE: Final = re.compile(r"\s+at |\s+\.\.\. \d+ |Caused by: |[\w.$]+(Exception|Error)\b")
 # The errors that answer a checkpoint, by length: their names differ in it.
@@ -423,6 +424,8 @@ class LogReader:
 
     def _written(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
         self._copies[match[1]] += 1
+        if len(self._copies) > _MOST_COPIES:
+            del self._copies[next(iter(self._copies))]
         yield Event(Kind.CHILD, match[1], match[2], line.time)
 
     def _shutting_down(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
