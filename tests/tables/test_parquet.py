@@ -207,6 +207,7 @@ def test_another_table_in_its_place_is_told(tmp_path: Path, how: str) -> None:
 
 HOSTILE = {
     "an empty staging": {"staging": ""},
+    "no staging": {"staging": None},
     "the table": {"staging": "."},
     "a folder beside the table": {"staging": "../witness"},
     "an absolute folder": {"staging": "/tmp"},
@@ -215,6 +216,7 @@ HOSTILE = {
     "a file elsewhere": {"files": ["../../../../../witness/file.parquet"]},
     "a file twice": {"files": ["a.parquet", "a.parquet"]},
     "no names": {"files": [7]},
+    "no list of files": {"files": {}},
     "a name that no file has": {"files": ["\ud800.parquet"]},
     "an end before its beginning": {"upto": ["2", 0]},
     "an end at its beginning": {"upto": ["3", 0]},

@@ -467,6 +467,8 @@ def _read(path: Path, folders: str, *, in_chain: bool = True) -> Commit:
         raise SinkError(f"{path}: this commit was there, and is gone: {_REPLACED}")
     try:
         content = parse_json(text)
+        if not (isinstance(content["staging"], str) and isinstance(content["files"], list)):
+            raise TypeError("its staging is no text, or its files are no list")
         commit = Commit(
             after=None if content["after"] is None else _position(content["after"]),
             upto=_position(content["upto"]),
