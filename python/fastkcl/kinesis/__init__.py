@@ -9,6 +9,7 @@
     testing                               streams in memory, for tests of programs
     metrics                               what clients count, in memory or for Prometheus
     install_botocore                      the same for programs that use boto3 or aiobotocore
+    read                                  plans: which records a batch has, and reading them anywhere, without I/O
 
 Rules: needs the extra ``kinesis``.
 """
