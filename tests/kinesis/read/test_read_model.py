@@ -14,7 +14,7 @@ from fastkcl.kinesis.read import TRIM, Offset, Planner, PlanOptions
 from micro_batches import Engine, check_rows
 from simulated_stream import Faults, SimulatedStream
 
-WORLDS = int(os.environ.get("READ_WORLDS", "200"))
+WORLDS = int(os.environ.get("READ_WORLDS", "24"))
 SEED = os.environ.get("READ_SEED")
 SEEDS = range(WORLDS) if SEED is None else (int(SEED),)
 HOUR = 3_600_000
