@@ -22,7 +22,7 @@ from fastkcl.replay.profiles import line
 from fastkcl.spark import LocalSpark
 from fastkcl.spark.payload import Payloads
 from fastkcl.spark.schema import SCHEMA
-from fastkcl.spark.session import Session
+from fastkcl.spark.server.session import Session
 from fastkcl.spark.sinks.rows import ShardRows
 from pyarrow import json as pyarrow_json
 from pyspark.sql.types import BinaryType, StructField, StructType

@@ -1,4 +1,4 @@
-"""Worker child processes over stdin and stdout, at the speed of the pipe: what a program needs to be one.
+"""Worker child processes over stdin and stdout, at the speed of the pipe.
 
     import fastkcl
 
@@ -10,10 +10,11 @@
     fastkcl.run(store)
 
 A daemon, above all Amazon's MultiLangDaemon of the Kinesis Client Library, starts the program once for each shard.
-The names here are the extension's decoder (`fastkcl._core`) and the protocol (`fastkcl.kcl`). `fastkcl.spark` and
-`fastkcl.replay` are imported by those who use them; a child that does not pays nothing for them.
+The names here are the extension's decoder (`fastkcl._core`), the interface to user code (`fastkcl.processing`) and the
+protocol's `run` (`fastkcl.kcl`). Programs import `fastkcl.spark` and `fastkcl.replay` themselves; other children do not
+pay for them.
 
-PYTEST_DONT_REWRITE: no assertion stands here, and ``fastkcl run -m pytest`` has this module before pytest begins.
+PYTEST_DONT_REWRITE: there is no assertion here, and ``fastkcl run -m pytest`` has this module before pytest begins.
 """
 
 try:
@@ -34,23 +35,23 @@ try:
         __version__,
         decode_line,
     )
-except ImportError as error:  # FASTKCL_FORCE_ISA names what this CPU does not have
-    from fastkcl.__main__ import refuse_to_start
+except ImportError as error:  # FASTKCL_FORCE_ISA names a set that this CPU does not have
+    from fastkcl.loading import refuse_to_start
 
     refuse_to_start(error)
     raise
-from fastkcl.kcl import (
-    BatchProcessor,
-    Checkpointer,
+from fastkcl.kcl.runner import run
+from fastkcl.processing.checkpointer import Checkpointer
+from fastkcl.processing.context import ShardContext
+from fastkcl.processing.errors import (
     CheckpointError,
     ConfigurationError,
     LocalProtocolError,
     ProtocolError,
     RemoteProtocolError,
-    ShardContext,
-    processor,
-    run,
 )
+from fastkcl.processing.function import processor
+from fastkcl.processing.processor import BatchProcessor
 
 __all__ = [
     "BatchProcessor",

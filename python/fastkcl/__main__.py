@@ -4,7 +4,6 @@ A command that runs as a daemon's child must not wait for a command line library
 the CLI is imported. Everything else is for people and needs the extra ``cli``.
 """
 
-import os
 import sys
 
 
@@ -60,20 +59,6 @@ def _end_in_order() -> list[int]:
         if signal.getsignal(number) is signal.SIG_DFL:  # not ignored, as by nohup
             signal.signal(number, end)
     return noted
-
-
-def refuse_to_start(error: ImportError) -> None:
-    """Say in one line why the extension cannot be loaded, if it is this command that needs it.
-
-    The package loads the extension before anything of this module can run, so it calls this when that fails.
-
-    Raises:
-        SystemExit: it is.
-    """
-    program = getattr(sys, "argv", [""])[0]  # "-m" while Python imports what is above the module that it will run
-    if os.path.basename(program) == "fastkcl" or (program == "-m" and "fastkcl" in sys.orig_argv):  # noqa: PTH119
-        sys.stderr.write(f"fastkcl: {error}\n")
-        sys.exit(2)
 
 
 if __name__ == "__main__":

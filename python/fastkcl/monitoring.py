@@ -1,10 +1,10 @@
-"""Counts what a process does, and tells it: a JSON line in the log, a text file for Prometheus.
+"""Counts a process's work, and reports the counts: a JSON line in the log, a text file for Prometheus.
 
     Counter, Gauge, Timestamp    one value each, with a name, a unit and a sentence of help
     Metrics                      the values of one thing that has labels, e.g. of a shard
-    Monitor                      reports a Metrics from a thread of its own, until it is stopped
+    Monitor                      reports a Metrics from its own thread, until it is stopped
 
-Protocols and processors count into a `Metrics`; none of them knows who reads it, and nothing here knows a protocol.
+Protocols and processors count into a `Metrics`; none of them knows the reader, and nothing here knows a protocol.
 A child of `fastkcl.run` has one if its processor comes with it (`SparkProcessor`), if it is asked for
 (``run(monitor=Monitor())``), or if FASTKCL_METRICS_DIR is set. The others do not even import this module.
 
@@ -14,13 +14,13 @@ In the log, once in `report_interval` and at the end, one line of ASCII on stand
 
 For Prometheus, a file that node_exporter's textfile collector reads: one for each child, in one folder for all. It is
 written under another name and renamed, so that no reader sees half of it, and removed when the run ends in any way
-that Python lives to see: the shard is another process's then, maybe another host's, and two must not tell of it. A
+that Python lives to see: the shard is another process's then, maybe another host's, and two must not report it. A
 killed child leaves its file to its successor, which has the same name for it.
 
-Rules: a name is the same in both, a counter's ends in ``_total`` for Prometheus; base units (seconds, bytes). What
-is not known (yet) is null in JSON and absent for Prometheus. An instant is an age in JSON, and a timestamp for
-Prometheus, where an age would stand still with the file. A report that cannot be written is told once and tried again;
-it never fails or delays what it reports on.
+Rules: a name is the same in both, a counter's ends in ``_total`` for Prometheus; base units (seconds, bytes). A
+value that is not known (yet) is null in JSON and absent for Prometheus. An instant is an age in JSON, and a timestamp
+for Prometheus, where an age would stand still with the file. A failed report is logged once and retried; it never fails
+or delays the work that it reports on.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PREFIX: Final = "fastkcl"
 """Of all names for Prometheus, and of the files."""
 DEFAULT_REPORT_INTERVAL: Final = 60.0
 
-_FILE_INTERVAL: Final = 15.0  # Prometheus is usually told to look as often
+_FILE_INTERVAL: Final = 15.0  # Prometheus usually scrapes as often
 _JOIN_SECONDS: Final = 2.0  # for the last report, where nobody reads standard error or the disk hangs
 _MILLISECOND_DIGITS: Final = 3
 
@@ -126,7 +126,7 @@ class Timestamp:
     """When something has happened last.
 
     Attributes:
-        name: of what has happened.
+        name: of the event.
         help: one sentence.
     """
 
@@ -159,7 +159,7 @@ class Metrics:
     """The values of one thing, in the order in which they were made.
 
     Args:
-        labels: what tells it from others of its kind.
+        labels: they distinguish it from others of its kind.
     """
 
     def __init__(self, labels: Mapping[str, str] | None = None) -> None:
@@ -263,7 +263,7 @@ class Monitor:
         self._started = False
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self._told: set[str] = set()  # kinds of reports that have failed, and were told
+        self._logged: set[str] = set()  # kinds of reports whose failure has been logged
         self._path = ""
         self._written: tuple[int, int] | None = None  # device and inode of the file that is ours
         folder = metrics_dir if metrics_dir is not None else os.environ.get(reports.METRICS_VARIABLE) or None
@@ -278,7 +278,7 @@ class Monitor:
         """Report from now on.
 
         Args:
-            labels: of what is counted, before those given to the constructor.
+            labels: of the counted object, before those given to the constructor.
 
         Raises:
             RuntimeError: it was started before.
@@ -289,7 +289,7 @@ class Monitor:
         self.metrics.labels = {**labels, **self.metrics.labels}
         self.metrics.timestamp("start", "When the run has begun.").touch()
         if self._folder is not None:
-            # Encoded, with a separator that is not: each set of labels has a name of its own.
+            # Encoded, with a separator that is not: each set of labels has its own name.
             name = "+".join(quote(_as_utf8(value), safe="") for value in self.metrics.labels.values())
             self._path = f"{self._folder}/{PREFIX}+{name}.prom"
         if self._folder is None and self._interval is None:
@@ -308,7 +308,7 @@ class Monitor:
         head = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "pid": os.getpid(), "final": final}
         return f"metrics {json.dumps(head | self.metrics.to_dict())}"
 
-    # In a thread of its own, which may wait for a slow disk or a reader of standard error.
+    # In a separate thread, which may wait for a slow disk or a reader of standard error.
 
     def _work(self) -> None:
         line_at = float("inf") if self._interval is None else time.monotonic() + self._interval
@@ -330,12 +330,12 @@ class Monitor:
         try:
             write()
         except Exception as error:  # of a disk, or of a gauge's `read`: the run goes on whatever it is
-            if kind not in self._told:
-                self._told.add(kind)
+            if kind not in self._logged:
+                self._logged.add(kind)
                 where = f" to {self._path}" if kind == "file" else ""
                 reports.line(f"warning: metrics cannot be written{where}: {reports.describe(error)}; trying again")
         else:
-            self._told.discard(kind)
+            self._logged.discard(kind)
 
     def _write_file(self) -> None:
         data = _as_utf8(prometheus_text([self.metrics])).encode()

@@ -213,13 +213,7 @@ def test_no_region() -> None:
 
 
 def test_nobody_at_the_endpoint() -> None:
-    code = (
-        "import sys\nfrom fastkcl.cli import aws\naws._ATTEMPTS = 2\n"
-        "sys.argv = ['fastkcl', 'put', 's', '--profile', 'tiny', '--endpoint-url', 'http://127.0.0.1:9']\n"
-        "import fastkcl.__main__ as m\nm.main()"
-    )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment())
+    done = put("s", "--profile", "tiny", "--endpoint-url", "http://127.0.0.1:9")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith("is `fastkcl local-aws` running there?\n")
 

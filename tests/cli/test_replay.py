@@ -142,7 +142,7 @@ def test_dead_letters_of_kcl_1_come_in_its_dialect_without_saying_their_stream(t
     done = replay("--dead-letter", str(letters))
     assert (done.returncode, done.stdout) == (2, "")
     path = letters / "shardId-000000000000-1-0.arrow"
-    assert done.stderr == f"Error: {path}: it does not say whose stream it is of; name the stream (--stream)\n"
+    assert done.stderr == f"Error: {path}: it does not name its stream; give the stream (--stream)\n"
     done = replay("--dead-letter", str(letters), "--stream", "orders", "--json")
     report = json.loads(done.stdout)
     assert (done.returncode, report["stream"]) == (0, "orders")

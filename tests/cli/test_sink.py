@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 from fastkcl.cli.main import cli
 from fastkcl.spark.sinks import ParquetSink, Shard
-from fastkcl.spark.sinks import inspection as inspection_module
 from fastkcl.spark.sinks.rows import ShardRows
+from fastkcl.tables import inspection as inspection_module
 from sink_helpers import FakeSession, FakeWriter, batch, rows
 from waiting import wait_until
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
 from fastkcl.cli.main import cli
 from fastkcl.spark.sinks import DeltaSink, Shard
-from fastkcl.spark.sinks import inspection as inspection_module
+from fastkcl.tables import inspection as inspection_module
 from sink_helpers import FakeSession, FakeWriter, rows
 from waiting import wait_until
 
@@ -235,7 +235,7 @@ def test_what_a_hostile_commit_says_is_told(tmp_path: Path, change: dict[str, An
     edit_commits(table, lambda about: about.update(change))
     code, report = inspect(table)
     assert (code, report["ok"]) == (1, False)
-    assert "1.json: what a DeltaSink says there is damaged" in report["damage"][0]
+    assert "1.json: its part of a DeltaSink is damaged" in report["damage"][0]
 
 
 def test_a_missing_file(tmp_path: Path) -> None:

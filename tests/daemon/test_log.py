@@ -121,7 +121,7 @@ EVENTS = [
     (SAID, ("child", SHARD, "a [b] c")),
     (
         f"GetNextMessageTask Skipping unexpected line on STDOUT for shard {SHARD}: hello: world",
-        ("warning", SHARD, "wrote a line to standard output that is no message, and was skipped: hello: world"),
+        ("warning", SHARD, "wrote a line to standard output that is not a message, and was skipped: hello: world"),
     ),
     ("MultiLangDaemon Process terminated, will initiate shutdown.", ("daemon", None, "shutting down")),
     ("MultiLangDaemon Process shutdown is complete.", ("daemon", None, "shutdown is complete")),

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from fastkcl.daemon import options as options_module
 from fastkcl.daemon.keys import Generation
-from fastkcl.daemon.options import Options, OptionsError, Source, collect, executable_name, read_file
+from fastkcl.daemon.options import OptionsError, Source, collect, executable_name, read_file
+from fastkcl.daemon.settings import Options
 
 KCL_3, KCL_1_15, KCL_1_7 = Generation.KCL_3, Generation.KCL_1_15, Generation.KCL_1_7
 REQUIRED = {"streamName": "clicks", "applicationName": "reader", "executableName": f"{sys.executable} app.py"}
@@ -100,7 +101,7 @@ def test_a_misspelt_key_is_told_and_passed_on() -> None:
     file = sources({"failoverTimeMilis": "3000"}, "app.properties, line 7")
     found = options(KCL_3, file=file)
     assert found.warnings == [
-        "app.properties, line 7: KCL 3 has no key failoverTimeMilis, and the daemon would not say so."
+        "app.properties, line 7: KCL 3 has no key failoverTimeMilis, and the daemon would not report it."
         " Did you mean failoverTimeMillis?"
     ]
     assert found.get("failoverTimeMilis") == "3000"

@@ -171,7 +171,7 @@ ENDS = [
             "raw('java.lang.NullPointerException: null')",
             "sys.exit(1)",
         ],
-        "wrote the word null on a line of its own",
+        "wrote a line with only the word null",
     ),
 ]
 

@@ -484,7 +484,7 @@ class TestFifo:
         thread.start()
         try:
             wait_until(lambda: said, "a word about the FIFO")
-            assert said[0] == f"reading what is written to {fifo}".encode()
+            assert said[0] == f"reading the FIFO {fifo}".encode()
             with fifo.open("wb") as writer:
                 writer.write(b"a\n")
                 writer.flush()
@@ -504,7 +504,7 @@ class TestFifo:
         )
         try:
             assert process.stderr is not None
-            assert "reading what is written to fifo" in process.stderr.readline()
+            assert "reading the FIFO fifo" in process.stderr.readline()
             process.send_signal(number)
             _, said = process.communicate(timeout=PATIENCE)
         finally:

@@ -11,8 +11,8 @@ import fastkcl
 import pytest
 from fastkcl.kcl import Connection
 from fastkcl.kcl.dialogue import Dialogue
-from fastkcl.kcl.failures import FailurePolicy
 from fastkcl.kcl.runner import serve
+from fastkcl.processing.failures import FailurePolicy
 from fastkcl.stdio import process
 from fastkcl.stdio.descriptors import Descriptors
 from kcl_helpers import (

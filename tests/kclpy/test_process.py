@@ -753,6 +753,30 @@ def test_an_interrupt_of_an_idle_child() -> None:
     assert "KeyboardInterrupt" in stderr
 
 
+def test_an_event_loop_of_the_program_finds_no_wake_up_descriptor() -> None:
+    """Trio warns where there is one, and asyncio leaves none when it ends."""
+    body = "import signal\nprint('found', signal.set_wakeup_fd(-1), file=sys.stderr, flush=True)"
+    with Child("-c", program(body)) as child:
+        child.daemon.start()
+        for number in (1, 2):
+            child.daemon.ask(process_records(number), DONE)
+        wait_until_idle(child.process.pid)
+        child.process.send_signal(signal.SIGINT)
+        code, stderr = child.wait()
+    assert stderr.startswith("found -1\nfound -1\nTraceback")
+    assert code == -signal.SIGINT
+
+
+def test_a_wake_up_descriptor_of_the_program_stays_its_own() -> None:
+    before = "import signal\nown = os.pipe()[1]\nos.set_blocking(own, False)"
+    body = "print(signal.set_wakeup_fd(own) == own, file=sys.stderr)"
+    with Child("-c", program(body, before)) as child:
+        child.daemon.start()
+        for number in (1, 2, 3):
+            child.daemon.ask(process_records(number), DONE)
+        assert child.finish() == (0, "False\nTrue\nTrue\n")
+
+
 def test_a_fork_that_comes_back_cannot_speak() -> None:
     body = "if os.fork() == 0: return\nos.wait()"
     with Child("-c", program(body)) as child:

@@ -237,6 +237,17 @@ def test_what_was_stopped_stays_stopped(way: str, log: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("last", ["1/0", "checkpointer.checkpoint()"])
+@WAYS
+def test_a_loop_that_catches_everything_ends(last: str, way: str, log: Path) -> None:
+    with Child(log, way, MOST_RUNS="1000000", FASTKCL_ON_ERROR="stop") as child:
+        child.daemon.send(INITIALIZE + batch(last) + SHARD_ENDED)
+        ended = child.end()
+    assert ended.exit == 1
+    assert ended.stderr.splitlines()[-1].startswith("fastkcl: the program calls run() again and again")
+    assert len(child.calls()) < 20
+
+
 def test_the_daemon_sees_the_end_though_a_thread_lives_on(log: Path, tmp_path: Path) -> None:
     """A thread that is no daemon keeps the process; it does not keep the pipe."""
     go = tmp_path / "go"

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import fastkcl.kclpy
 import pytest
-from kcl_helpers import INITIALIZE, SHARD_ENDED, SHUTDOWN_REQUESTED, process_records
+from kcl_helpers import INITIALIZE, SHARD_ENDED, SHUTDOWN_REQUESTED, checkpoint_reply, process_records
 from kclpy_helpers import Program, Shard, converse, environment
 from paths import PROGRAMS
 from waiting import PATIENCE
@@ -168,3 +168,55 @@ def test_nothing_is_bound_before_the_program_runs(
     )
     seen = [f"{where} []\n" for where in ("here", *methods)]
     assert (done.stdout, done.stderr) == ("".join([*seen, "fastkcl.kclpy.kcl\n"]), "")
+
+
+AFRESH = """
+import io
+import sys
+
+def serve(text, *names):
+    for name in names:
+        del sys.modules[name]
+    sys.stdin, sys.stdout = io.StringIO(text), io.StringIO()
+    from amazon_kclpy import kcl
+    from amazon_kclpy.v3 import processor
+    class Processor(processor.RecordProcessorBase):
+        def initialize(self, i): pass
+        def process_records(self, i): i.checkpointer.checkpoint(i.records[0].sequence_number)
+        def lease_lost(self, i): pass
+    kcl.KCLProcess(Processor()).run()
+    written, sys.stdout = sys.stdout, sys.__stdout__
+    print(repr(written.getvalue()))
+
+LINES = open(sys.argv[1]).read()
+LEASE_LOST = '{"action":"leaseLost"}'
+serve(LINES)
+serve(LINES, *[name for name in sys.modules if name.startswith("amazon_kclpy")])
+for text in (LEASE_LOST, LINES):
+    sys.modules.pop("amazon_kclpy.kcl", None)
+    serve(text, "amazon_kclpy")
+"""
+
+
+@pytest.mark.parametrize("way", [["-m", "fastkcl", "run"], []], ids=["run", "installed"])
+def test_who_imports_it_afresh_binds_afresh(way: list[str], original_python: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "lines.jsonl"
+    lines.write_bytes(INITIALIZE + process_records(7) + checkpoint_reply())
+    program = tmp_path / "program.py"
+    ends = []
+    for command, source, ours in (
+        ([str(original_python)], AFRESH, {}),
+        ([sys.executable, *way], AFRESH if way else INSTALL + AFRESH, OURS),
+    ):
+        program.write_text(source)
+        done = subprocess.run(
+            [*command, str(program), str(lines)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment(**ours),
+            timeout=PATIENCE,
+        )
+        ends.append((done.stdout, done.stderr, done.returncode))
+    assert ends[0] == ends[1]
+    assert [ends[0][0].count(action) for action in ("initialize", "leaseLost")] == [3, 1]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from checkpoint_helpers import awaited
-from fastkcl.kinesis.budget import SMALLEST_RESERVATION, ByteBudget, CallPlan, CallSizes, Reservation
+from fastkcl.kinesis.read.budget import SMALLEST_RESERVATION, ByteBudget, CallPlan, CallSizes, Reservation
 
 
 class Asking:

@@ -14,7 +14,7 @@ from fastkcl.kinesis import (
     RedisCheckPointer,
     StringProcessor,
 )
-from fastkcl.kinesis.pacing import Pace
+from fastkcl.kinesis.read.pacing import Pace
 from fastkcl.local_aws import LocalAws
 from kinesis_helpers import QUICK
 from kinesis_helpers import environment as environment  # a fixture

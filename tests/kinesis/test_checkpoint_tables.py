@@ -299,6 +299,27 @@ def test_a_table_that_is_away_at_the_start(
     assert asyncio.run(main()) == [{"key": 0, "n": 0}]
 
 
+def test_a_redis_that_is_away_at_the_start(
+    aws: LocalAws, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its address is said, and what happened there."""
+    with contextlib.closing(socket.socket()) as unused:
+        unused.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("REDIS_HOST", "127.0.0.1")
+        monkeypatch.setenv("REDIS_PORT", str(unused.getsockname()[1]))
+        stream, group = make_stream(aws), new_name()
+
+        async def main() -> None:
+            async with Consumer(stream, **QUICK, checkpointer=RedisCheckPointer(group)) as consumer:
+                reading = asyncio.create_task(anext(consumer))
+                said = f"Error 111 connecting to 127.0.0.1:{unused.getsockname()[1]}"
+                await until(lambda: any(said in line for line in caplog.messages), "it", seen=lambda: caplog.text)
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+
+        asyncio.run(main())
+
+
 def test_a_busy_program_is_no_table_that_is_away(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -358,8 +379,8 @@ def test_the_account_of_a_key(key: str, account: str | None) -> None:
 
 def test_closing_ends(aws: LocalAws, silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the backend does: positions that cannot be written, leases that cannot be given back."""
-    from fastkcl.kinesis import consumer as consumers
     from fastkcl.kinesis.checkpoints import leased
+    from fastkcl.kinesis.read import consumer as consumers
 
     monkeypatch.setattr(consumers, "CLOSE_SECONDS", 0.3)
     monkeypatch.setattr(leased, "CLOSE_SECONDS", 0.2)

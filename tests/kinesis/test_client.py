@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 from aiobotocore.session import get_session
 from botocore.exceptions import ClientError, EndpointConnectionError
-from fastkcl.kinesis.client import Backoff, Failure, ReconnectPolicy, StreamClient, error_code, failure_of
+from fastkcl.backoff import Backoff
+from fastkcl.kinesis.client import StreamClient
 from fastkcl.kinesis.exceptions import StreamDoesNotExist, StreamExists, StreamShardLimit, StreamStatusInvalid
+from fastkcl.kinesis.failures import Failure, ReconnectPolicy, error_code, failure_of
 from fastkcl.kinesis.sessions import new_session
 from fastkcl.local_aws import Fault, LocalAws
 from kinesis_helpers import environment as environment  # a fixture
 from local_aws_helpers import SHARD_0, make_stream, new_name, server_of
+from waiting import wait_until
 
 
 @pytest.fixture
@@ -203,6 +206,24 @@ def test_an_outage_that_does_not_end() -> None:
     with pytest.raises(ConnectionError, match="after 2 attempts to reconnect") as caught:
         run(StreamClient.list_shards, "orders", endpoint_url="http://127.0.0.1:9", retry_limit=2)
     assert isinstance(caught.value.__cause__, EndpointConnectionError)
+
+
+def test_an_outage_is_reported_at_once_and_once(
+    own_aws: LocalAws, orders: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def use(client: StreamClient) -> None:
+        own_aws.faults(Fault("DescribeStream", "InternalFailure", times=20))
+        calls = [asyncio.create_task(client.describe()) for _ in range(10)]
+        await asyncio.to_thread(wait_until, lambda: bool(caplog.records), "a warning")
+        assert not any(call.done() for call in calls)
+        await asyncio.gather(*calls)
+
+    run(use, orders, retry_limit=3)
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage().startswith(
+        f"describe_stream of {orders}: the service cannot be reached, and is tried again up to 3 times: "
+    )
 
 
 def test_an_outage_is_one_for_all_tasks(own_aws: LocalAws, orders: str) -> None:

@@ -24,8 +24,8 @@ from fastkcl.kinesis import (
     StreamDoesNotExist,
     StringProcessor,
     ValidationError,
-    fetch,
 )
+from fastkcl.kinesis.read import fetch
 from fastkcl.local_aws import Fault, LocalAws
 from kinesis_helpers import (
     QUICK,

@@ -16,13 +16,12 @@ from fastkcl.kinesis import (
     KCLCheckPointer,
     MemoryCheckPointer,
     RedisCheckPointer,
-    fetch,
     run_processors,
-    trimmed,
 )
 from fastkcl.kinesis.client import StreamClient
+from fastkcl.kinesis.read import fetch_policy, trimmed
+from fastkcl.kinesis.read.trimmed import TrimWatch, arrival_of, is_of_shard
 from fastkcl.kinesis.topology import Shard
-from fastkcl.kinesis.trimmed import TrimWatch, arrival_of, is_of_shard
 from fastkcl.local_aws import Fault, LocalAws
 from kinesis_helpers import QUICK, assert_each_once, numbered, put, take, take_all
 from local_aws_helpers import SHARD_0, client, make_stream, new_name
@@ -60,7 +59,7 @@ async def read(count: int | None = None, **options: Any) -> list[int]:
 
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What readers of shards have said."""
-    said = [record for record in caplog.records if record.name == "fastkcl.kinesis.fetch"]
+    said = [record for record in caplog.records if record.name == "fastkcl.kinesis.read.data_loss"]
     return [record.getMessage() for record in said if record.levelno >= logging.ERROR]
 
 
@@ -95,6 +94,34 @@ def test_a_trimmed_position_is_said(short: LocalAws, caplog: pytest.LogCaptureFi
     assert losses(metrics) == {f"consumer_data_loss_total{{shard_id={SHARD_0},stream_name={STREAM}}}": 1}
     assert asyncio.run(read(checkpointer=kept)) == []
     assert len(errors(caplog)) == 1
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_split_shard_whose_rest_is_trimmed(
+    short: LocalAws, caplog: pytest.LogCaptureFixture, is_listed: bool
+) -> None:
+    """The stream was resharded while the group was stopped: nothing comes in the place of the position."""
+    kept, metrics = MemoryCheckPointer(), InMemoryMetricsCollector()
+    put(short, STREAM, numbered(1, 20))
+    assert asyncio.run(read(5, checkpointer=kept)) == list(range(5))
+    before = kept.get_all_checkpoints()[SHARD_0]
+    kinesis = client(short)
+    if is_listed:
+        trim_all(short)
+    kinesis.split_shard(StreamName=STREAM, ShardToSplit=SHARD_0, NewStartingHashKey=str(1 << 127))
+    if not is_listed:
+        wait_until(lambda: len(kinesis.list_shards(StreamName=STREAM)["Shards"]) == 2, "the end of the shard", step=0.5)
+    put(short, STREAM, numbered(4, 1, start=20))
+
+    for _ in range(2):
+        with pytest.raises(DataLossError) as raised:
+            asyncio.run(read(checkpointer=kept, on_data_loss="raise"))
+        assert (raised.value.shard_id, raised.value.position, raised.value.oldest) == (SHARD_0, before, None)
+    caplog.clear()
+    assert asyncio.run(read(checkpointer=kept, metrics_collector=metrics)) == [20] * 4
+    (error,) = errors(caplog)
+    assert f"{STREAM}/{SHARD_0}: record {before}, which came at 20" in error
+    assert losses(metrics) == {f"consumer_data_loss_total{{shard_id={SHARD_0},stream_name={STREAM}}}": 1}
 
 
 def test_all_of_it_is_trimmed_and_more_comes_later(short: LocalAws, caplog: pytest.LogCaptureFixture) -> None:
@@ -258,7 +285,7 @@ def test_a_shard_that_is_no_longer_listed_is_finished(
     short: LocalAws, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its records are gone with it; its children are read."""
-    monkeypatch.setattr(fetch, "ABSENCE_SECONDS", 0.1)
+    monkeypatch.setattr(fetch_policy, "ABSENCE_SECONDS", 0.1)
     put(short, STREAM, numbered(4, 20))
     kept, metrics = MemoryCheckPointer(), InMemoryMetricsCollector()
 

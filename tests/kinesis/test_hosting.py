@@ -20,10 +20,10 @@ from fastkcl.kinesis import (
     CheckpointOwnershipConflict,
     KPLStringProcessor,
     MemoryCheckPointer,
-    reading,
     run_processors,
 )
 from fastkcl.kinesis.exceptions import AnswerTooLarge, StreamDoesNotExist
+from fastkcl.kinesis.read import reading
 from fastkcl.local_aws import Fault, LocalAws
 from fastkcl.spark import SparkProcessor
 from fastkcl.spark.sinks import ParquetSink

@@ -346,3 +346,27 @@ async def test_close_gives_back_whatever_fails() -> None:
     assert not places.is_allocated(A)
     places.failure = lambda call, shard_id: None
     await places.close()
+
+
+@awaited
+async def test_each_heartbeat_of_many_shards_begins_in_a_turn_of_its_own() -> None:
+    """A call takes a millisecond before it waits: those of a hundred shards at once would block the event loop."""
+    loop, turn = asyncio.get_running_loop(), 0
+    turns: list[int] = []
+
+    def count() -> None:
+        nonlocal turn
+        turn += 1
+        loop.call_soon(count)
+
+    class Noted(Places):
+        async def _renew(self, shard_id: str) -> None:
+            turns.append(turn)
+
+    places = Noted(heartbeat_frequency=0.01)
+    count()
+    for number in range(10):
+        await places.allocate(f"{A}{number}")
+    await until(lambda: len(turns) >= 10, "a heartbeat of each shard")
+    await places.close()
+    assert len(set(turns[:10])) == 10

@@ -10,11 +10,12 @@ from fastkcl import RecordBatch
 from fastkcl._core import deaggregate, encode_base64
 from fastkcl.kinesis import JsonLineProcessor, JsonProcessor, KPLStringProcessor, StringProcessor, decode_get_records
 from fastkcl.kinesis.checkpoints import Place
-from fastkcl.kinesis.client import Failure
-from fastkcl.kinesis.delivery import EXHAUSTED, BatchDelivery, ItemDelivery, RecordError
-from fastkcl.kinesis.fetch import ABSENCE_SECONDS, MAX_FAILURES, FetchPolicy, Next, Start, whole_records
-from fastkcl.kinesis.positions import Handed, Positions
-from fastkcl.kinesis.record_queue import Fetched, RecordQueue
+from fastkcl.kinesis.failures import Failure
+from fastkcl.kinesis.read.delivery import EXHAUSTED, BatchDelivery, ItemDelivery, RecordError
+from fastkcl.kinesis.read.fetch import Start, whole_records
+from fastkcl.kinesis.read.fetch_policy import ABSENCE_SECONDS, MAX_FAILURES, FetchPolicy, Next
+from fastkcl.kinesis.read.positions import Handed, Positions
+from fastkcl.kinesis.read.record_queue import Fetched, RecordQueue
 
 
 def handed(sequence: int) -> Handed:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
-from fastkcl import _core
-from fastkcl.kinesis import Consumer, JsonProcessor, KPLStringProcessor, StringProcessor, budget, fetch
+from fastkcl import BatchProcessor, Checkpointer, RecordBatch, ShardContext, _core
+from fastkcl.kinesis import (
+    Consumer,
+    JsonProcessor,
+    KPLStringProcessor,
+    MemoryCheckPointer,
+    StringProcessor,
+    run_processors,
+)
+from fastkcl.kinesis.read import budget, fetch
 from fastkcl.local_aws import LocalAws
 from kinesis_helpers import QUICK, take, take_all
 from kinesis_helpers import environment as environment  # a fixture
 from kinesis_helpers import stream as stream  # a fixture
 from kinesis_programs import last_line, program, put_texts
-from local_aws_helpers import client, make_stream
+from local_aws_helpers import SHARD_0, client, make_stream
 from waiting import PATIENCE, until
 
 MB = 1_000_000
@@ -119,3 +128,44 @@ def test_aggregates_that_grow(aws: LocalAws, stream: str, deaggregate: bool) -> 
     assert sum(map(len, batches)) == (30_000 if deaggregate else 3)
     if deaggregate:
         assert max(most) >= 3 * MB
+
+
+def test_a_processor_that_stands_still_leaves_room_for_other_shards(aws: LocalAws) -> None:
+    stream, kinesis = make_stream(aws, 2), client(aws)
+    others: list[bytes | None] = []
+    stands, go_on = threading.Event(), threading.Event()
+
+    class Stands(BatchProcessor):
+        def initialize(self, context: ShardContext) -> None:
+            self.shard_id = context.shard_id
+
+        def process_batch(self, batch: RecordBatch, checkpointer: Checkpointer) -> None:
+            del checkpointer
+            if self.shard_id != SHARD_0:
+                others.extend(record.data for record in batch)
+            elif batch.num_rows:
+                stands.set()
+                go_on.wait()
+
+    def put(number: int, *, hash_key: int) -> None:
+        data = str(number).encode().ljust(MB // 5)
+        kinesis.put_record(StreamName=stream, Data=data, PartitionKey="a", ExplicitHashKey=str(hash_key))
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        options: dict[str, Any] = {**QUICK, "idle_timeout": None, "stop": stop, "max_queue_bytes": 4 << 20}
+        running = asyncio.create_task(run_processors(stream, Stands, checkpointer=MemoryCheckPointer(), **options))
+        try:
+            await until(stands.is_set, "a processor that stands still")
+            for number in range(20):
+                await asyncio.to_thread(put, number, hash_key=1 << 127)
+                await until(lambda count=number + 1: len(others) == count, "the other shard's record")  # type: ignore[misc]
+        finally:
+            go_on.set()
+            stop.set()
+            await running
+
+    for number in range(40):
+        put(number, hash_key=0)
+    asyncio.run(main())
+    assert [int(data or b"") for data in others] == list(range(20))

@@ -59,6 +59,10 @@ def test_a_page_of_another_site_cannot_drive_it(
     assert stream in client(aws).list_streams(Limit=10_000)["StreamNames"]
 
 
+def test_a_path_is_decoded_once(aws: LocalAws) -> None:
+    assert ask(aws, "POST", "/%256doto-api/reset", {})[0] != 200
+
+
 @pytest.mark.parametrize(
     "host",
     [

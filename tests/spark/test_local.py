@@ -23,8 +23,8 @@ import pytest
 from fastkcl import ProcessRecords, _core
 from fastkcl.replay import ReplayOptions, generate, parse_fault, profiles, replay
 from fastkcl.spark import LocalSpark, SparkProcessor, SparkUnavailableError, WriteContext
-from fastkcl.spark.processor import DEFAULT_MAX_TABLE_BYTES
-from fastkcl.spark.session import Session
+from fastkcl.spark.bounds import DEFAULT_MAX_TABLE_BYTES
+from fastkcl.spark.server.session import Session
 from fastkcl.spark.sinks import DeltaSink, ParquetSink
 from paths import EXAMPLES, PROGRAMS, ROOT
 from pyspark.errors import PySparkException
@@ -206,7 +206,7 @@ class TestConnect:
     @pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED\]:UserWarning")  # pyspark's word for it
     def test_a_write_ends_when_its_server_has_died(self, spark: SharedSpark, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its clients ask again for ten minutes and more by themselves."""
-        monkeypatch.setattr("fastkcl.spark.connect._PATIENCE_SECONDS", 1)
+        monkeypatch.setattr("fastkcl.spark.server.connect._PATIENCE_SECONDS", 1)
         address, _, parameters = spark.url.removeprefix("sc://").partition("/")
         counts: list[int] = []
         with Forwarder(int(address.rpartition(":")[2])) as server:
@@ -238,7 +238,7 @@ class TestReconnect:
         self, spark: SharedSpark, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         """Nothing comes through for longer than the client waits, then again, to the same server."""
-        monkeypatch.setattr("fastkcl.spark.connect._PATIENCE_SECONDS", 0.5)
+        monkeypatch.setattr("fastkcl.spark.server.connect._PATIENCE_SECONDS", 0.5)
         address, _, parameters = spark.url.removeprefix("sc://").partition("/")
         attempts: list[int] = []
         with Forwarder(int(address.rpartition(":")[2])) as first:

@@ -217,12 +217,12 @@ def test_arguments_that_do_not_fit_together_are_refused(
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        ("a int,, b", "is none that Spark can parse JSON by"),
-        ("a what", "is none that Spark can parse JSON by"),
+        ("a int,, b", "is not a schema by which Spark can parse JSON"),
+        ("a what", "is not a schema by which Spark can parse JSON"),
         ("", "schema="),
         ("int", "schema='int'"),
         ("array<int>", "must name columns"),
-        ("a map<int, int>", "is none that Spark can parse JSON by"),
+        ("a map<int, int>", "is not a schema by which Spark can parse JSON"),
         ("a int, A string", "a second column 'A'"),
         ("partitionkey string", "a second column 'partitionkey'"),
         ("a int, _corrupt string", "a second column '_corrupt'"),

@@ -15,11 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from fastkcl import CheckpointError, ConfigurationError, Position, RecordBatch
-from fastkcl.spark import SparkProcessor, WriteContext
-from fastkcl.spark.processor import DEFAULT_MAX_TABLE_BYTES
-from fastkcl.spark.settings import MAX_CONNECT_BYTES
-from fastkcl.spark.sinks import DeltaSink, ParquetSink, Shard, SinkError, storage
-from fastkcl.spark.sinks import delta as delta_module
+from fastkcl.spark import BinaryPayload, Bounds, JsonPayload, SparkProcessor, WriteContext
+from fastkcl.spark.bounds import DEFAULT_MAX_TABLE_BYTES
+from fastkcl.spark.server.settings import MAX_CONNECT_BYTES
+from fastkcl.spark.sinks import DeltaSink, ParquetSink, Shard, SinkError
+from fastkcl.tables import delta as delta_module
+from fastkcl.tables import storage
 from paths import PROGRAMS
 from sink_helpers import FakeSession, FakeWriter, position_of, records_of
 from spark_helpers import FakeCheckpointer, record_batch, shard_context
@@ -292,7 +293,7 @@ class TestEnds:
         process(made, record_batch([1]), checkpointer)
         made.shutdown_requested(checkpointer)
         assert (checkpointer.asked, checkpointer.stored) == ([Position("1", 0)], [])
-        assert "what is written stays to be checkpointed" in caplog.text
+        assert "written records wait for the next checkpoint" in caplog.text
 
     def test_lease_lost_drops_what_is_held_and_says_so(self, caplog: pytest.LogCaptureFixture) -> None:
         writes = Writes()
@@ -864,7 +865,7 @@ class TestACheckpointAfterTheTablesPosition:
         if how == "environment":
             monkeypatch.setenv("FASTKCL_ACCEPT_GAP", "1")
         made = processor(sink(tmp_path), session=SinkSession(), checkpoint="7", **options)
-        assert [each.levelname for each in caplog.records if "going on behind the checkpoint" in each.message] == [
+        assert [each.levelname for each in caplog.records if "continuing after the checkpoint" in each.message] == [
             "ERROR"
         ]
         process(made, record_batch([8, 9, 10, 11]), FakeCheckpointer())
@@ -968,3 +969,45 @@ async def _coroutine(df: Any, context: WriteContext) -> None: ...
 def test_arguments_that_make_no_sense(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         SparkProcessor(**({"sink": print, "spark": "local[1]"} | options))
+
+
+SINGLE = {"max_bytes": 7, "max_records": 8, "max_age": 9.0, "max_table_bytes": 10, "max_held_bytes": 11}
+BINARY = {"compression": "gzip", "max_payload_bytes": 5}
+JSON = {"schema": "id string", "compression": "auto", "max_payload_bytes": 6}
+
+
+def options_of(made: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The bounds of a processor's buffer, and how it opens payloads."""
+    bounds = {name: value for name, value in vars(made._buffer).items() if name.startswith("_max_")}
+    return bounds, made._payloads and vars(made._payloads)
+
+
+@pytest.mark.parametrize(
+    ("grouped", "single"),
+    [
+        ({"bounds": Bounds(**SINGLE)}, SINGLE),
+        ({"bounds": Bounds()}, {}),
+        ({"payload": BinaryPayload(**BINARY), "bounds": Bounds(max_table_bytes=9)}, {**BINARY, "max_table_bytes": 9}),
+        ({"payload": BinaryPayload()}, {"payload": "binary"}),
+        ({"payload": JsonPayload(**JSON)}, {"payload": "json", **JSON}),
+    ],
+)
+def test_options_in_groups_are_those_one_by_one(grouped: dict[str, Any], single: dict[str, Any]) -> None:
+    made = SparkProcessor(print, spark="local[1]", **grouped)
+    assert options_of(made) == options_of(SparkProcessor(print, spark="local[1]", **single))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bounds": Bounds(), "max_age": 5.0}, r"max_age= beside bounds=: give it as Bounds\(max_age=…\)"),
+        (
+            {"payload": JsonPayload("id string"), "compression": "gzip"},
+            r"compression= beside payload=JsonPayload\(…\): give it as JsonPayload\(compression=…\)",
+        ),
+        ({"max_byte": 5}, "max_byte"),
+    ],
+)
+def test_options_that_are_given_twice_or_are_none(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        SparkProcessor(print, spark="local[1]", **options)

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 from fastkcl.spark import SparkUnavailableError
-from fastkcl.spark.connect import _retry_policy
-from fastkcl.spark.session import Session, _address_of_environment
-from fastkcl.spark.settings import in_one_line, without_frames
+from fastkcl.spark.server.connect import _retry_policy
+from fastkcl.spark.server.session import Session, _address_of_environment
+from fastkcl.spark.server.settings import in_one_line, without_frames
 from kcl_helpers import INITIALIZE, Child
 from waiting import PATIENCE
 
@@ -106,13 +106,13 @@ def test_where_the_address_comes_from(
 
 
 def test_an_address_without_a_server_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastkcl.spark.session._SERVER_SECONDS", 0.1)
+    monkeypatch.setattr("fastkcl.spark.server.session._SERVER_SECONDS", 0.1)
     with pytest.raises(SparkUnavailableError, match="no Spark Connect server answers at localhost:9"):
         Session("sc://localhost:9").get()
 
 
 def test_nobody_waits_for_what_is_not_wanted_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastkcl.spark.session._PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("fastkcl.spark.server.session._PAUSE_SECONDS", 0.01)
     session = Session("sc://localhost:9")
     asked: list[None] = []
 
@@ -147,12 +147,12 @@ def hangs_up() -> Iterator[int]:
 
 def test_a_server_that_is_no_spark_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client of Connect asks again for ten minutes and more by itself."""
-    monkeypatch.setattr("fastkcl.spark.session._SERVER_SECONDS", 0.1)
+    monkeypatch.setattr("fastkcl.spark.server.session._SERVER_SECONDS", 0.1)
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # pyspark sets it for good
     with hangs_up() as port:
         session = Session(f"sc://127.0.0.1:{port}/;token=secret")
         begun = time.monotonic()
-        with pytest.raises(SparkUnavailableError, match=f"what answers at 127.0.0.1:{port} opens no session") as caught:
+        with pytest.raises(SparkUnavailableError, match=f"the server at 127.0.0.1:{port} opens no session") as caught:
             session.get()
     assert time.monotonic() - begun < 2 * PATIENCE
     assert "secret" not in str(caught.value)
@@ -160,7 +160,7 @@ def test_a_server_that_is_no_spark_is_told_soon(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_clients_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("fastkcl.spark.connect.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("fastkcl.spark.server.connect.time.monotonic", lambda: now[0])
     state = _retry_policy().to_state()
     while (pause := state.next_attempt()) is not None:
         assert pause <= 5500  # with what pyspark adds at random

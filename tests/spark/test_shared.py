@@ -18,9 +18,10 @@ from typing import Any
 
 import pytest
 from clocks import Clock
-from fastkcl.spark import SparkUnavailableError, shared
-from fastkcl.spark.keeper import Keeper
-from fastkcl.spark.shared import Attachment, SharedServer, default_heap_megabytes
+from fastkcl.spark import SparkUnavailableError
+from fastkcl.spark.server import shared
+from fastkcl.spark.server.keeper import Keeper
+from fastkcl.spark.server.shared import Attachment, SharedServer, default_heap_megabytes
 from waiting import PATIENCE, wait_until
 
 
@@ -120,7 +121,7 @@ def served(
 ) -> Iterator[Served]:
     made = Served(linger, clock)
     monkeypatch.setattr(shared.subprocess, "run", made.run)
-    monkeypatch.setattr("fastkcl.spark.keeper._TICK_SECONDS", 0.01)
+    monkeypatch.setattr("fastkcl.spark.server.keeper._TICK_SECONDS", 0.01)
     yield made
     wait_until(lambda: made.over, "the end of all keepers", seen=lambda: made.threads)
 
@@ -326,7 +327,7 @@ def test_its_heap_is_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch) ->
 # ---- with a process of its own -------------------------------------------------------------------------------------
 
 CLIENT = """
-from fastkcl.spark import session
+from fastkcl.spark.server import session
 session._SERVER_SECONDS = 0.1
 session.Session("shared:tests;memory=700m").get()
 """

@@ -12,7 +12,7 @@ import pyarrow.dataset
 import pytest
 from deltalake import DeltaTable
 from fastkcl.spark.sinks import DeltaSink, ParquetSink, Shard
-from fastkcl.spark.sinks.folders import quoted, spelled, unspelled
+from fastkcl.tables.folders import quoted, spelled, unspelled
 from hypothesis import given
 from hypothesis import strategies as st
 from sink_helpers import FakeSession, delta_rows, rows

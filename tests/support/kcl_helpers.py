@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import fastkcl
 from fastkcl.kcl.connection import Connection
 from fastkcl.kcl.dialogue import Dialogue
-from fastkcl.kcl.failures import FailurePolicy
 from fastkcl.kcl.runner import serve
+from fastkcl.processing.failures import FailurePolicy
 from fastkcl.stdio import process
 from fastkcl.stdio.descriptors import Descriptors
 from paths import PROGRAMS

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from fastkcl.kinesis.client import Failure
-from fastkcl.kinesis.read import Call, Offset, Plan, Planner, PlanOptions, Range, RangeReader, Records
-from fastkcl.kinesis.read.plan import ranges_of
+from fastkcl.kinesis.failures import Failure
+from fastkcl.kinesis.read.plan import Call, Offset, Plan, Planner, PlanOptions, Range, RangeReader, Records
+from fastkcl.kinesis.read.plan.planner import ranges_of
 from simulated_stream import Row, ServiceError, SimulatedStream
 
 Rows = dict[str, list[Row]]

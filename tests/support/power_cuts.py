@@ -29,9 +29,10 @@ from typing import Any
 from deltalake import Schema
 from fastkcl import Position
 from fastkcl.spark.schema import SCHEMA
-from fastkcl.spark.sinks import SinkError, storage
-from fastkcl.spark.sinks import delta as delta_module
-from fastkcl.spark.sinks.inspection import inspect_table
+from fastkcl.spark.sinks import SinkError
+from fastkcl.tables import delta as delta_module
+from fastkcl.tables import storage
+from fastkcl.tables.formats import inspect_table
 from sink_helpers import DELTA, SHARD, FakeSession, FakeWriter, Kind, records_of, rows
 
 SESSION: Any = FakeSession()

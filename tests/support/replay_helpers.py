@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastkcl import _core
-from fastkcl.kcl.failures import FailurePolicy
-from fastkcl.kcl.processor import ShardContext
+from fastkcl.processing.context import ShardContext
+from fastkcl.processing.failures import FailurePolicy
 from fastkcl.replay import ReplayOptions, Report, ShardReport, Source, generate, parse_fault, replay
 from paths import PROGRAMS
 

@@ -54,6 +54,11 @@ def folder() -> Path:
     return Path(os.environ[VARIABLE])
 
 
+def spark_options(folder: Path) -> str:
+    """SPARK_SUBMIT_OPTS: a JVM does not look at TMPDIR; the quick compiler alone saves a quarter of the CPU."""
+    return f"-Djava.io.tmpdir={folder} -XX:TieredStopAtLevel=1"
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     if VARIABLE in os.environ or hasattr(config, "workerinput"):
@@ -65,7 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
     run.before = _files()
     os.environ[VARIABLE] = str(made)
     os.environ["TMPDIR"] = tempfile.tempdir = str(made / "tmp")
-    os.environ["SPARK_SUBMIT_OPTS"] = f"-Djava.io.tmpdir={made / 'tmp'}"  # a JVM does not look at TMPDIR
+    os.environ["SPARK_SUBMIT_OPTS"] = spark_options(made / "tmp")
     if config.option.basetemp is None:
         config.option.basetemp = made / "t"
     config.stash[_run] = run

@@ -6,8 +6,8 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from random import Random
 
-from fastkcl.kinesis.client import Failure
-from fastkcl.kinesis.read import (
+from fastkcl.kinesis.failures import Failure
+from fastkcl.kinesis.read.plan import (
     Call,
     Described,
     DescribeStream,

@@ -23,11 +23,12 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from fastkcl import Position, _core
-from fastkcl.spark.sinks import DeltaSink, ParquetSink, Shard, Sink, storage
-from fastkcl.spark.sinks import delta as delta_module
-from fastkcl.spark.sinks import parquet as parquet_module
-from fastkcl.spark.sinks.folders import shard_folders, unspelled
+from fastkcl.spark.sinks import DeltaSink, ParquetSink, Shard, Sink
 from fastkcl.spark.sinks.rows import ShardRows
+from fastkcl.tables import delta as delta_module
+from fastkcl.tables import parquet as parquet_module
+from fastkcl.tables import storage
+from fastkcl.tables.folders import shard_folders, unspelled
 from paths import SUPPORT
 from waiting import PATIENCE
 

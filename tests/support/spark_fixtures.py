@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
+from run_folder import spark_options
 from services import shared
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class SharedSpark:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SharedSpark]:
     """The JVM: `spark.session` is a classic session, `spark.url` a Connect server with a token."""
-    from fastkcl.spark.local import interrupt_kept
+    from fastkcl.spark.server.local import interrupt_kept
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
@@ -118,7 +119,7 @@ def given(spark: SharedSpark, way: str) -> SparkSession | str:
 
 @pytest.fixture(scope="session")
 def _connect_session(spark: SharedSpark) -> Iterator[Any]:
-    from fastkcl.spark.session import Session
+    from fastkcl.spark.server.session import Session
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
@@ -139,7 +140,7 @@ def mortal_jvms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For a test that kills JVMs: they leave their temporary files behind, so these are in the test's folder."""
     folder = tmp_path / "jvm-tmp"
     folder.mkdir()
-    monkeypatch.setenv("SPARK_SUBMIT_OPTS", f"-Djava.io.tmpdir={folder}")
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", spark_options(folder))
 
 
 _numbers = itertools.count()

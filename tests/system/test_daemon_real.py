@@ -161,7 +161,7 @@ def test_children_that_break_the_protocol(place: MakePlace) -> None:
     """The daemon ends, and `fastkcl daemon` with it: its last line says why."""
     lost = "answered initialize where processRecords was to be answered"
     rogues = [(generation, "lost", lost) for generation in Generation]
-    rogues.append((KCL_3, "null", "wrote the word null on a line of its own"))
+    rogues.append((KCL_3, "null", "wrote a line with only the word null"))
     started = []
     for generation, mode, why in rogues:
         at = place(generation)

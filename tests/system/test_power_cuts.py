@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 import pytest
-from fastkcl.spark.sinks import delta as delta_module
+from fastkcl.tables import delta as delta_module
 from power_cuts import problems, shows, sites
 from sink_helpers import DELTA, PARQUET
 
@@ -20,43 +20,43 @@ KINDS = {"PARQUET": PARQUET, "DELTA": DELTA}
 # Places that sync, and what sees that they do: a power cut, or, where another one syncs the same, nothing.
 SEEN = {
     "PARQUET": [
-        "ParquetSink._adopt: sync_file(file), content",
-        "ParquetSink._adopt: sync_folder(file.parent), name",
-        "ParquetSink._commit: create(self._commit_file), content",
-        "ParquetSink._commit: create(self._commit_file), name",
-        "ParquetSink._publish: sync_folder(self._data_folder), name",
-        "ParquetSink._write_behind: sync_file(staging / file), content",
-        "ParquetSink._write_behind: sync_folder(staging), name",
-        "ParquetSink._write_behind: sync_folder(staging.parent), name",
-        "ParquetSink.open: make_folder(folder), name",
+        "ParquetAppender._adopt: sync_file(file), content",
+        "ParquetAppender._adopt: sync_folder(file.parent), name",
+        "ParquetAppender._commit: create(self._commit_file), content",
+        "ParquetAppender._commit: create(self._commit_file), name",
+        "ParquetAppender._publish: sync_folder(self._data_folder), name",
+        "ParquetAppender._append: sync_file(staging / file), content",
+        "ParquetAppender._append: sync_folder(staging), name",
+        "ParquetAppender._append: sync_folder(staging.parent), name",
+        "ParquetAppender.open: make_folder(folder), name",
         "_identify: create(root / _TABLE), content",
         "_identify: create(root / _TABLE), name",
         "_identify: sync_file(root / _TABLE), content",
     ],
     "DELTA": [
-        "DeltaSink._commit: create(entry), content",
-        "DeltaSink._commit: create(entry), name",
-        "DeltaSink._files: sync_file(file), content",
-        "DeltaSink._files: sync_folder(staging), name",
-        "DeltaSink._files: sync_folder(staging.parent), name",
-        "DeltaSink._keep: make_folder(log), name",
-        "DeltaSink._keep: sync_file(log / name), content",
-        "DeltaSink._keep: sync_file(path), content",
-        "DeltaSink._keep: sync_folder(log), name",
-        "DeltaSink._made: create(entry), content",
-        "DeltaSink._make_checkpoint: replace(log / LAST_CHECKPOINT), content",
-        "DeltaSink._make_checkpoint: replace(log / LAST_CHECKPOINT), name",
-        "DeltaSink._make_checkpoint: replace(target), content",
-        "DeltaSink._make_checkpoint: replace(target), name",
-        "DeltaSink._write_behind: make_folder(folder), name",
+        "DeltaAppender._commit: create(entry), content",
+        "DeltaAppender._commit: create(entry), name",
+        "DeltaAppender._files: sync_file(file), content",
+        "DeltaAppender._files: sync_folder(staging), name",
+        "DeltaAppender._files: sync_folder(staging.parent), name",
+        "DeltaAppender._keep: make_folder(log), name",
+        "DeltaAppender._keep: sync_file(log / name), content",
+        "DeltaAppender._keep: sync_file(path), content",
+        "DeltaAppender._keep: sync_folder(log), name",
+        "DeltaAppender._made: create(entry), content",
+        "DeltaAppender._make_checkpoint: replace(log / LAST_CHECKPOINT), content",
+        "DeltaAppender._make_checkpoint: replace(log / LAST_CHECKPOINT), name",
+        "DeltaAppender._make_checkpoint: replace(target), content",
+        "DeltaAppender._make_checkpoint: replace(target), name",
+        "DeltaAppender._append: make_folder(folder), name",
     ],
 }
 TWICE = {
     "PARQUET": ["_identify: sync_folder(root), name"],  # `open` has made sure of the folders below right before
     "DELTA": [
-        "DeltaSink._made: create(entry), name",  # `_keep` comes before anybody relies on the table
-        "DeltaSink._made: make_folder(log), name",
-        "DeltaSink._make_checkpoint: make_folder(target.parent), name",  # deltalake makes no folder in the log
+        "DeltaAppender._made: create(entry), name",  # `_keep` comes before anybody relies on the table
+        "DeltaAppender._made: make_folder(log), name",
+        "DeltaAppender._make_checkpoint: make_folder(target.parent), name",  # deltalake makes no folder in the log
     ],
 }
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fastkcl.spark.sinks.inspection import inspect_table
+from fastkcl.tables.formats import inspect_table
 from paths import PROGRAMS
 from sink_helpers import DELTA, PARQUET, SHARD, records_of
 from waiting import PATIENCE, wait_until
@@ -48,6 +48,10 @@ class Ext4:
     def unmount(self) -> None:
         if os.path.ismount(self.folder):
             wait_until(lambda: subprocess.run(["umount", self.folder], check=False).returncode == 0, "an unmount")
+        wait_until(lambda: not self._loops(), "the end of the loop device, which a mount would find again, shut down")
+
+    def _loops(self) -> bytes:
+        return subprocess.run(["losetup", "--associated", self.image], check=True, stdout=subprocess.PIPE).stdout
 
     def cut_power(self) -> None:
         assert os.path.ismount(self.folder), "only a file system of the test's own is shut down"

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from fastkcl.replay import ReplayOptions, generate, parse_fault, replay
 from fastkcl.spark import SparkUnavailableError
-from fastkcl.spark.session import Session
+from fastkcl.spark.server.session import Session
 from paths import PROGRAMS
 from pyarrow import dataset
 from pyspark.errors import PySparkException
@@ -55,10 +55,10 @@ def test_a_server_that_hangs_is_given_up_and_found_again(
     server_to_stop: tuple[int, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped in the middle of a write, it accepts connections and says nothing."""
-    monkeypatch.setattr("fastkcl.spark.connect._KEEPALIVE_SECONDS", 10.0)  # a server takes no more
-    monkeypatch.setattr("fastkcl.spark.connect._PING_SECONDS", 10.0)
-    monkeypatch.setattr("fastkcl.spark.connect._CONNECT_SECONDS", 2.0)
-    monkeypatch.setattr("fastkcl.spark.connect._PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr("fastkcl.spark.server.connect._KEEPALIVE_SECONDS", 10.0)  # a server takes no more
+    monkeypatch.setattr("fastkcl.spark.server.connect._PING_SECONDS", 10.0)
+    monkeypatch.setattr("fastkcl.spark.server.connect._CONNECT_SECONDS", 2.0)
+    monkeypatch.setattr("fastkcl.spark.server.connect._PATIENCE_SECONDS", 1.0)
     pid, url = server_to_stop
     session = Session(url, reconnect_timeout=1)
     assert session.call(lambda opened: opened.range(3).count()) == 3
@@ -115,8 +115,8 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 CLIENT = """
 import itertools, json, sys
-from fastkcl.spark import shared
-from fastkcl.spark.session import Session
+from fastkcl.spark.server import shared
+from fastkcl.spark.server.session import Session
 shared.LINGER_SECONDS = 3.0
 session = Session("shared:tests;memory=700m")
 for line in itertools.chain([""], sys.stdin):

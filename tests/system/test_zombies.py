@@ -1,6 +1,6 @@
 """Two that believe they own a shard, in every order, and two streams whose shards have one name; for both sinks.
 
-tests/spark/test_sink_parquet.py and tests/spark/test_sink_delta.py have orders at random besides.
+tests/tables/test_parquet.py and tests/tables/test_delta.py have orders at random besides.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import pytest
 from fastkcl import Position
 from fastkcl.replay import generate
 from fastkcl.replay.sources import Shard as ReplayShard
-from fastkcl.spark.sinks import DeltaSink, ParquetSink, storage
+from fastkcl.spark.sinks import DeltaSink, ParquetSink
+from fastkcl.tables import storage
 from sink_helpers import DELTA, PARQUET, SHARD, FakeSession, FakeWriter, Kind, Mortals, race, records_of, rows
 from sink_replay import delivered, play
 

@@ -1,6 +1,6 @@
 """Measures this machine: a batch of records decoded in process and by a real child, beside other ways to do it.
 
-    fastkcl bench            someone's own records, whatever is installed          `run`
+    fastkcl bench            your own records, beside installed peers            `run`
     bench/ (the repository)  suites, targets and plots, over the same parts        `turns`, `pipes`, `peers`
 
 Rules: results are compared with Python's own json and base64 before anything is timed; ways take turns; a process that

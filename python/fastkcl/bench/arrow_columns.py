@@ -31,7 +31,7 @@ def to_arrow(data: Any, keys: Any, sequence_numbers: Any, sub_sequence_numbers: 
 
 
 def kclpy_records_to_arrow(records: Any) -> pa.RecordBatch:
-    """What a user of amazon_kclpy writes to get columns: reads each record's properties."""
+    """Makes columns as a user of amazon_kclpy does: reads each record's properties."""
     return to_arrow(
         [record.binary_data for record in records],
         [record.partition_key for record in records],

@@ -1,8 +1,8 @@
 """The decoding steps of amazon_kclpy 3.1.3, re-stated for machines where that package is not installed.
 
-What it does for each line: `json.loads` of the text with an object hook, which makes an object for the message
-and one for each record (number, sub-number, key, data, the time in ms and as a local datetime; it keeps the
-dictionary); base64 is decoded when user code reads `binary_data`. The public names are the original's.
+For each line it calls `json.loads` with an object hook. The hook makes an object for the message and one for each
+record (number, sub-number, key, data, the time in ms and as a local datetime; it keeps the dictionary). Base64 is
+decoded when user code reads `binary_data`. The public names are the original's.
 """
 
 import base64

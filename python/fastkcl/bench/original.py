@@ -1,6 +1,6 @@
 """amazon_kclpy itself, where it is installed: in this environment, or in the folder that an environment variable names.
 
-Its steps restated (`kclpy_steps`) stand in for it elsewhere, and every table says which of the two it was.
+Its steps restated (`kclpy_steps`) stand in for it elsewhere, and every table names the one it used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 __all__ = ["PACKAGES_VARIABLE", "import_original", "name"]
 
 PACKAGES_VARIABLE = "FASTKCL_BENCH_KCLPY"
-"""Environment variable: a folder of packages (site-packages) with amazon_kclpy, behind all others on the path."""
+"""Environment variable: a folder of packages (site-packages) with amazon_kclpy, after all others on the path."""
 
 
 def import_original() -> str | None:

@@ -1,8 +1,8 @@
-"""Peers: what one would write without fastkcl to turn a processRecords line into a pyarrow.RecordBatch.
+"""Peers: other ways to turn a processRecords line into a pyarrow.RecordBatch.
 
 Each is a function from the line's bytes to the batch in the canonical schema, written as well as the library allows in
 a few lines: typed decoding where it has that, fast base64 beside it, one pyarrow array a column, one thread. Nulls are
-kept. What is not installed is left out.
+kept. Peers that are not installed are left out.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _fastkcl() -> Decode:
 
 
 def _fastkcl_fresh() -> Decode:
-    """The same in memory that nobody has used before: what a consumer pays that keeps each batch."""
+    """The same in memory that nobody has used before: the cost of a consumer that keeps each batch."""
     return lambda line: _columns_of(line, _core.Decoder())
 
 

@@ -1,6 +1,6 @@
-"""A child between two pipes, the daemon's half of its conversation, and where the two run.
+"""A child between two pipes, the daemon's half of its conversation, and the cores of both.
 
-Lines go out in pieces: 8 KiB, as the daemon's BufferedWriter writes them, or what the caller says. Writer and child are
+Lines go out in pieces: 8 KiB, as the daemon's BufferedWriter writes them, or of the caller's size. Writer and child are
 pinned, both to one core or to two: unpinned runs jump between the two placements.
 """
 
@@ -21,7 +21,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 BARE = "bare reader"
 """A child that only reads: the floor. Its program is ``bare.py``; it decodes nothing."""
 CHECK_VARIABLE = "FASTKCL_BENCH_CHECK"
-"""Environment variable: where a child writes what its first batch came to."""
+"""Environment variable: the file for the result of a child's first batch."""
 CPUS = sorted(os.sched_getaffinity(0))
 PLACEMENTS = {"one core": (CPUS[0], CPUS[0])} | ({"two cores": (CPUS[0], CPUS[1])} if len(CPUS) > 1 else {})
 """Cores of the writer and of the child."""
@@ -37,7 +37,7 @@ class Child:
     Args:
         command: interpreter, program and arguments.
         cpu: the core it runs on.
-        check: what `CHECK_VARIABLE` says.
+        check: the value of `CHECK_VARIABLE`.
         write_size: bytes of a write(2).
         environment: added to this process's.
     """

@@ -1,4 +1,4 @@
-"""One batch measured in process and through real children, beside what is installed.
+"""One batch measured in process and through real children, beside the installed peers.
 
     batch ─▶ each peer's result, compared with Python's json and base64 ─▶ rounds in process, on one core
           └▶ each child's first batch, compared with the same ─▶ rounds over a pipe, on one core and on two
@@ -37,7 +37,7 @@ class BenchError(RuntimeError):
 
 @dataclass(frozen=True)
 class Figures:
-    """What one peer came to.
+    """The result of one peer.
 
     Attributes:
         seconds: for the batch: the median round.
@@ -58,9 +58,9 @@ class Suite:
     """Peers that took turns.
 
     Attributes:
-        name: what was done.
+        name: of the work.
         figures: by peer, ours first.
-        unequal: peers that failed or gave another result, with what was wrong.
+        unequal: peers that failed or gave another result, with the reason.
     """
 
     name: str
@@ -82,9 +82,9 @@ def measure(
     """Compare, then time.
 
     Args:
-        batch: what is decoded.
+        batch: to decode.
         rounds: how often each peer has its turn.
-        on_progress: told the suite, rounds done, and rounds in all.
+        on_progress: called with the suite, rounds done, and rounds in all.
 
     Raises:
         BenchError: a result of fastkcl is wrong, or a child ended.

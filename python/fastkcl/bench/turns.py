@@ -31,7 +31,7 @@ class Turns:
         ways: by name.
 
     Attributes:
-        samples: what the rounds gave.
+        samples: results of the rounds.
     """
 
     def __init__(self, ways: Mapping[str, Call]) -> None:
@@ -41,7 +41,7 @@ class Turns:
         self.forget()
 
     def forget(self) -> None:
-        """Drop what was measured, as after a first round, which does extra work."""
+        """Drop the samples, as after a first round, which does extra work."""
         self.samples = {name: {} for name in self._ways}
 
     def round(self) -> None:

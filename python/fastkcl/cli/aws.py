@@ -1,11 +1,15 @@
-"""Clients of Kinesis for commands, and what they say when it does not answer as it should."""
+"""Clients of Kinesis for commands, and their messages when it fails."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
+
+import click
 
 from fastkcl.cli.output import printable, without_users
 
@@ -14,40 +18,93 @@ __all__ = ["aio_session", "explain", "kinesis_client"]
 _LOCAL = ("local", "local")
 """A local server takes any credentials."""
 _LOCAL_REGION = "us-east-1"
-"""A local server has no region of its own."""
+"""A local server has no region."""
 _ATTEMPTS = 10
-"""Of a call, with botocore's pauses between them: a minute or so where nobody answers."""
+"""Of a call, with botocore's pauses between them: about a minute of an outage."""
+_CONNECT_SECONDS = 4.0
+"""For the first connection: an outage at the start is a wrong address more often, so nothing is tried again."""
 
 
 def kinesis_client(endpoint_url: str | None, region: str | None, service: str = "kinesis") -> Any:  # noqa: ANN401 - boto3 has no types
-    """A boto3 client, of Kinesis or another service. One of this machine needs neither credentials nor a region."""
+    """A boto3 client, of Kinesis or another service. One of this machine needs neither credentials nor a region.
+
+    Raises:
+        UsageError: the endpoint is no URL.
+        EndpointConnectionError: nobody listens at the service's address.
+    """
     import boto3
     from botocore.config import Config
 
     session = boto3.session.Session(region_name=region)
     known: dict[str, Any] = {}
-    if _is_loopback(endpoint_url):
-        if session.get_credentials() is None:
-            known["aws_access_key_id"], known["aws_secret_access_key"] = _LOCAL
-        if session.region_name is None:
-            known["region_name"] = _LOCAL_REGION
-    retries = Config(retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, read_timeout=60)
-    return session.client(service, endpoint_url=endpoint_url, config=retries, **known)
+    has_credentials = session.get_credentials() is not None
+    with _endpoint_checked():
+        if _is_loopback(endpoint_url):
+            if not has_credentials:
+                known["aws_access_key_id"], known["aws_secret_access_key"] = _LOCAL
+                has_credentials = True
+            if session.region_name is None:
+                known["region_name"] = _LOCAL_REGION
+        retries = Config(retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, read_timeout=60)
+        client = session.client(service, endpoint_url=endpoint_url, config=retries, **known)
+        if has_credentials:  # without them each call says so
+            asyncio.run(_check_listening(client.meta.endpoint_url))
+    return client
 
 
 async def aio_session(endpoint_url: str | None, region: str | None) -> Any:  # noqa: ANN401 - aiobotocore has no types
-    """A session of aiobotocore, as `kinesis_client` has one of boto3."""
+    """A session of aiobotocore, as `kinesis_client` has one of boto3.
+
+    Raises:
+        UsageError: the endpoint is no URL.
+        EndpointConnectionError: nobody listens at the address of Kinesis.
+    """
     from fastkcl.kinesis.sessions import new_session
 
     session = new_session()
     if region is not None:
         session.set_config_variable("region", region)
-    if _is_loopback(endpoint_url):
+    with _endpoint_checked():
+        if _is_loopback(endpoint_url):
+            if await session.get_credentials() is None:
+                session.set_credentials(*_LOCAL)
+            if session.get_config_variable("region") is None:
+                session.set_config_variable("region", _LOCAL_REGION)
         if await session.get_credentials() is None:
-            session.set_credentials(*_LOCAL)
-        if session.get_config_variable("region") is None:
-            session.set_config_variable("region", _LOCAL_REGION)
+            return session  # each call says so
+        async with session.create_client("kinesis", endpoint_url=endpoint_url) as client:
+            await _check_listening(client.meta.endpoint_url)
     return session
+
+
+@contextlib.contextmanager
+def _endpoint_checked() -> Iterator[None]:
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        yield
+    except BotoCoreError:  # some are ValueErrors too
+        raise
+    except ValueError:  # its text may have a password
+        raise click.UsageError(
+            "the endpoint (--endpoint-url, AWS_ENDPOINT_URL) is no URL such as http://127.0.0.1:4567"
+        ) from None
+
+
+async def _check_listening(url: str) -> None:
+    from botocore.exceptions import EndpointConnectionError
+    from botocore.utils import get_environ_proxies
+
+    if get_environ_proxies(url):
+        return  # the proxy may reach what this machine cannot
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        connecting = asyncio.open_connection(parts.hostname, port, happy_eyeballs_delay=0.25)
+        _, writer = await asyncio.wait_for(connecting, _CONNECT_SECONDS)
+    except OSError as error:  # TimeoutError included
+        raise EndpointConnectionError(endpoint_url=url, error=error) from error
+    writer.transport.abort()
 
 
 def _is_loopback(url: str | None) -> bool:
@@ -58,7 +115,7 @@ def _is_loopback(url: str | None) -> bool:
 
 
 def explain(error: BaseException, stream: str | None, endpoint_url: str | None) -> str:
-    """The error, with what to do about the usual ones."""
+    """The error, with advice for the usual ones."""
     from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, NoRegionError
 
     text = without_users(printable(str(error)))
@@ -69,6 +126,8 @@ def explain(error: BaseException, stream: str | None, endpoint_url: str | None) 
             return f"{text} --region or AWS_REGION names it"
         case EndpointConnectionError() | ConnectionError() if endpoint_url is not None:
             return f"{text}: is `fastkcl local-aws` running there?"
+        case EndpointConnectionError():
+            return f"{text}: look at the network, --region, AWS_ENDPOINT_URL and HTTPS_PROXY"
         case ClientError() if error.response["Error"].get("Code") == "ResourceNotFoundException":
             return f"there is no stream {stream!r}: `fastkcl put --create SHARDS` makes it ({text})"
     return text

@@ -1,4 +1,4 @@
-"""``fastkcl bench``: what a batch of someone's own records costs, beside other ways to decode it."""
+"""``fastkcl bench``: the cost of a batch of your own records, beside other ways to decode it."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def bench(
     as_json: bool,
     folder: Path | None,
 ) -> None:
-    """Measure fastkcl on your own payloads, beside what you would use instead.
+    """Measure fastkcl on your own payloads, beside the alternatives.
 
     One batch, as large as a daemon makes them (10,000 records or 10 MiB; fewer payloads are repeated), is decoded into
     a pyarrow.RecordBatch: in this process, and by child processes on real pipes. Beside it: Python's json and base64,
-    amazon_kclpy (if it is installed, else its decoding steps), and what is there of msgspec, orjson, pysimdjson,
+    amazon_kclpy (if it is installed, else its decoding steps), and, if installed, msgspec, orjson, pysimdjson,
     pybase64, polars and DuckDB; on the pipe also a child that only reads. Results are compared first; peers take turns.
 
     With FOLDER each file in it is a payload.
@@ -138,7 +138,7 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
         yield on_progress
 
 
-# What people and tools see.
+# Output for people and tools.
 
 
 def _machine() -> dict[str, str]:

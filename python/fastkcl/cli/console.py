@@ -22,7 +22,7 @@ __all__ = ["Console"]
 
 
 class _Unescaped:
-    """Standard output or error without what escapes text there, for text with styles of ours."""
+    """Standard output or error without the escaping of text, for our own styles."""
 
     def __init__(self, stream: Any) -> None:  # noqa: ANN401 - any text file
         self._stream = stream

@@ -20,7 +20,8 @@ from fastkcl.daemon.keys import Generation, all_keys, collapse, find_key
 if TYPE_CHECKING:
     from fastkcl.daemon.command import Launch
     from fastkcl.daemon.jars import JarSet
-    from fastkcl.daemon.options import Options, Source
+    from fastkcl.daemon.options import Source
+    from fastkcl.daemon.settings import Options
 
 __all__ = ["daemon"]
 
@@ -30,7 +31,7 @@ _MAIN_KEYS = {
         "--application",
         "The application: name of its lease table. Those of one name share the shards.",
     ),
-    "regionName": ("--region", "Region of the stream and of the tables.  [default: AWS_REGION, or what the SDK finds]"),
+    "regionName": ("--region", "Region of the stream and of the tables.  [default: AWS_REGION, or the SDK's]"),
 }
 _EXIT_WRONG_OPTIONS = 2
 
@@ -40,14 +41,14 @@ class _WrongOptions(click.ClickException):
 
 
 class _DaemonCommand(click.Command):
-    """Knows each key of the daemon as an option, in any spelling, and says what was meant by another."""
+    """Knows each key of the daemon as an option, in any spelling, and suggests the key that was meant by another."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = [argument.partition("=")[0] for argument in args]  # which parsing uses up
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            # What it has is without case and separators, as options are looked up.
+            # Its names are without case and separators, as options are looked up.
             written = next((name for name in given if collapse(name) == collapse(error.option_name)), error.option_name)
             raise click.NoSuchOption(written, possibilities=_similar(written), ctx=ctx) from None
 
@@ -99,7 +100,7 @@ def _list_keys(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 )
 @click.option("--set", "pairs", metavar="KEY=VALUE", multiple=True, help="Any key, also one with a dot or a new one.")
 @click.option("--no-environment", is_flag=True, help="Do not look for keys in the environment.")
-@click.option("--strict", is_flag=True, help="Refuse keys that the daemon does not know, instead of telling of them.")
+@click.option("--strict", is_flag=True, help="Refuse keys that the daemon does not know, instead of warning of them.")
 @click.option(
     "--list-keys", is_flag=True, is_eager=True, expose_value=False, callback=_list_keys, help="List all keys, and exit."
 )
@@ -132,7 +133,7 @@ def _list_keys(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 @click.option(
     "--log-configuration",
     type=click.Path(dir_okay=False, exists=True, path_type=Path),
-    help="An own logback.xml (KCL 1: logging.properties). The log is then shown as it is.",
+    help="Your own logback.xml (KCL 1: logging.properties). The log is then shown as it is.",
 )
 @click.option(
     "--restart", is_flag=True, help="When the daemon ends by itself start it again, after 1, 2, 4, … 60 seconds."
@@ -141,13 +142,13 @@ def _list_keys(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 @click.option("--table/--no-table", default=None, help="A table of the shards below the log.  [default: on a terminal]")
 @click.option("--print-properties", is_flag=True, help="Write the properties that the daemon would get, and exit.")
 @click.option("--print-command", is_flag=True, help="Write the command that would start it, and exit.")
-@click.option("--check", is_flag=True, help="Look whether it could be started, say where each value is from, and exit.")
+@click.option("--check", is_flag=True, help="Check that it can be started, show each value's source, and exit.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def daemon(ctx: click.Context, /, command: tuple[str, ...], **given: Any) -> None:  # noqa: ANN401 - click's values
     """Start the Java MultiLangDaemon for a stream, with COMMAND as the child for each shard.
 
-    Each key of the daemon is an option, spelt as one likes (--failover-time-millis, --failoverTimeMillis): see
+    Each key of the daemon is an option, in any spelling (--failover-time-millis, --failoverTimeMillis): see
     --list-keys. Keys come from defaults, the properties file, the environment (STREAM_NAME, …) and the command line;
     the later wins.
 
@@ -158,9 +159,9 @@ def daemon(ctx: click.Context, /, command: tuple[str, ...], **given: Any) -> Non
       fastkcl daemon --stream words --application legacy --kcl 1.7 --endpoint-url http://127.0.0.1:4567 -- python app.py
       fastkcl daemon -p app.properties --print-properties > daemon.properties
 
-    SIGTERM and Ctrl-C ask it to stop, in order; a second one kills what is left. Exits with 0 if it was stopped in
-    order, 1 if it ended because of a child, 2 if it could not be started, 3 if it ended for another reason, 4 if it was
-    stopped and something had to be killed.
+    SIGTERM and Ctrl-C ask it to stop, in order; a second one kills the remaining processes. Exits with 0 if it was
+    stopped in order, 1 if it ended because of a child, 2 if it could not be started, 3 if it ended for another reason,
+    4 if it was stopped and something had to be killed.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
     try:
         from fastkcl.daemon.options import OptionsError
@@ -174,7 +175,7 @@ def daemon(ctx: click.Context, /, command: tuple[str, ...], **given: Any) -> Non
     try:
         ctx.exit(_daemon(ctx, list(command), given))
     except OptionsError as error:
-        _say(error.warnings)
+        _print(error.warnings)
         raise _WrongOptions("\n       ".join(without_users(printable(problem)) for problem in error.problems)) from None
     except (JarsError, JavaNotFoundError) as error:
         raise _WrongOptions(printable(str(error))) from None
@@ -217,12 +218,12 @@ def _daemon(ctx: click.Context, command: list[str], given: dict[str, Any]) -> in
         credentials_prefix=given["credentials_prefix"],
         strict=given["strict"],
     )
-    _say([*options.warnings, *options.notes])
+    _print([*options.warnings, *options.notes])
     if given["print_properties"]:
         click.echo(options.properties(), nl=False)
         if not given["print_command"]:
             return 0
-    jars = jars or daemon_jars.find_jars(generation, given["jars"], on_fetch=lambda text: _say([text]))
+    jars = jars or daemon_jars.find_jars(generation, given["jars"], on_fetch=lambda text: _print([text]))
     if given["java"] is not None:
         version = java_version(given["java"])
         if version is None:
@@ -242,7 +243,7 @@ def _daemon(ctx: click.Context, command: list[str], given: dict[str, Any]) -> in
     missing += missing_classes(options, [Path(place) for place in launch.classpath])
     if missing and given["strict"]:
         raise OptionsError(missing)
-    _say(missing)
+    _print(missing)
     if given["print_command"]:
         click.echo(launch.shell_line(Path("daemon.properties")))
     if only_print:
@@ -250,11 +251,11 @@ def _daemon(ctx: click.Context, command: list[str], given: dict[str, Any]) -> in
     if given["check"]:
         _show_check(options, jars, launch)
         return 0
-    _say(list(_advice(options)))
+    _print(list(_advice(options)))
     return _run(launch, options, given)
 
 
-def _say(texts: Sequence[str]) -> None:
+def _print(texts: Sequence[str]) -> None:
     for text in texts:
         click.echo(without_users(printable(f"fastkcl daemon: {text}")), err=True)
 
@@ -290,7 +291,7 @@ def _show_check(options: Options, jars: JarSet, launch: Launch) -> None:
     where = f"at {options.get('kinesisEndpoint')}" if options.get("kinesisEndpoint") else options.get("regionName")
     click.echo(
         without_users(
-            f"application {options.application} reads stream {options.stream}, {where or 'region: what the SDK finds'}"
+            f"application {options.application} reads stream {options.stream}, {where or 'the region of the SDK'}"
         )
     )
     width = max(len(key) for key in options.settings)
@@ -312,7 +313,7 @@ def _run(launch: Launch, options: Options, given: dict[str, Any]) -> int:
     as_it_is = given["verbose"] or given["log_configuration"] is not None
     table = given["table"] if given["table"] is not None else console.is_terminal and not as_it_is
 
-    def say(text: str) -> None:
+    def write(text: str) -> None:
         with suppress(OSError):  # nobody reads it any more, which is no reason to end the daemon
             console.print(printable(text.expandtabs(4)), markup=False, emoji=False)
 
@@ -324,12 +325,12 @@ def _run(launch: Launch, options: Options, given: dict[str, Any]) -> int:
         supervisor = Supervisor(
             launch,
             options,
-            on_event=(lambda _: None) if as_it_is else lambda event: say(event_line(event)),
-            on_line=say if as_it_is else lambda _: None,
-            on_message=lambda text: say(f"fastkcl daemon: {text}"),
+            on_event=(lambda _: None) if as_it_is else lambda event: write(event_line(event)),
+            on_line=write if as_it_is else lambda _: None,
+            on_message=lambda text: write(f"fastkcl daemon: {text}"),
         )
         folder = Path(metrics or os.environ["FASTKCL_METRICS_DIR"]) if table else None
         with Display(console, supervisor, folder) if folder is not None else nullcontext():
             outcome = supervisor.run(restart=given["restart"])
-    say(f"fastkcl daemon: {outcome.why}")
+    write(f"fastkcl daemon: {outcome.why}")
     return int(outcome.exit)

@@ -1,4 +1,4 @@
-"""What a person sees of a running daemon: its log in short, and a table of the shards below it."""
+"""Shows a running daemon to a person: its log in short, and a table of the shards below it."""
 
 from __future__ import annotations
 

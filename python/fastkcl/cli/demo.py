@@ -64,7 +64,7 @@ A Kinesis stream of click events, on this machine, and the real daemon:
     help="Leave the table in DIR, which must be new or empty. Without it nothing stays.",
 )
 def demo(shards: int, records: int, real: bool, as_json: bool, keep: Path | None) -> None:
-    """See it work: generated shards, child processes, Spark, Parquet, and a check of what arrived.
+    """See it work: generated shards, child processes, Spark, Parquet, and a check of the table.
 
     On the way a child is killed, a shard is split, and Spark is killed and started again. Needs pyspark and a Java (17
     or newer, or the one of pip install 'fastkcl[jdk]'); about a minute, most of it the JVMs'. Exits with 1 if a record
@@ -108,7 +108,7 @@ def _run_replayed(shards: int, records: int, keep: Path | None, display: _Displa
 
 def _run_real(shards: int, records: int, keep: Path | None, display: _Display) -> DemoReport:
     with without_extra("local"):
-        import_module("fastkcl.local_aws.server")  # a process of its own has it, whose message would come late
+        import_module("fastkcl.local_aws.server")  # a separate process has it, whose message would come late
         from fastkcl.demo.daemon import run_daemon_demo
         from fastkcl.local_aws import LocalAwsError
     try:
@@ -193,7 +193,7 @@ def _table(title: str) -> Table:
 
 
 def _shard_table(shards: list[DemoShard]) -> Table:
-    table = _table("What was sent, and what is in the table")
+    table = _table("Records sent, and records in the table")
     table.add_column("shard", no_wrap=True)
     for name in ("sent", "again", "stored", "lost", "doubled"):
         table.add_column(name, justify="right")
@@ -216,7 +216,7 @@ def _bad_number(number: int) -> Text:
 
 
 def _event_table(events: list[Event]) -> Table:
-    table = _table("What was done to it on the way")
+    table = _table("Faults on the way")
     table.add_column("after", justify="right")
     table.add_column("")
     for event in events:
@@ -225,7 +225,7 @@ def _event_table(events: list[Event]) -> Table:
 
 
 def _work_table(work: list[ShardWork]) -> Table:
-    table = _table("What the children say of their work, the time without Spark included")
+    table = _table("Work of the children, by their metrics, the time without Spark included")
     table.add_column("shard", no_wrap=True)
     for name in ("children", "writes", "MB", "dropped", "writing s", "waiting s"):
         table.add_column(name, justify="right")
@@ -243,7 +243,7 @@ def _work_table(work: list[ShardWork]) -> Table:
 
 
 def _country_table(report: DemoReport) -> Table:
-    table = _table("What Spark sees in the payloads")
+    table = _table("Payloads as Spark sees them")
     table.add_column("country")
     for name in ("events", "purchases", "revenue"):
         table.add_column(name, justify="right")
@@ -253,7 +253,7 @@ def _country_table(report: DemoReport) -> Table:
 
 
 def _step_table(report: DemoReport) -> Table:
-    table = _table("What it took")
+    table = _table("Steps")
     table.add_column("step", no_wrap=True)
     for name in ("MB", "seconds", "MB/s"):
         table.add_column(name, justify="right")

@@ -107,9 +107,9 @@ def dkb() -> None:
     help="Least level of the stages' standard error that is shown; lines without one are TRACE.",
 )
 def run(file: Path, level: str) -> None:
-    """Run the stages of a pipeline, each in a process of its own.
+    """Run the stages of a pipeline, each in its own process.
 
-    The file says which stages there are, how they are fed, and what happens when one dies; see docs/dkb.md. Exit codes:
+    The file names the stages, their input, and the reaction to a death; see docs/dkb.md. Exit codes:
     0 everything was processed, 1 a stage failed or messages were skipped, 2 the file is wrong.
     """
     console = Console(stderr=True, soft_wrap=True)

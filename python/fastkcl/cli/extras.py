@@ -1,4 +1,4 @@
-"""What a command says where the extra that it needs is not installed."""
+"""The message of a command whose extra is not installed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class MissingExtraError(click.ClickException):
 
 @contextlib.contextmanager
 def without_extra(extra: str) -> Iterator[None]:
-    """Turn a failing import of a foreign package into one line that says what to install.
+    """Turn a failing import of a foreign package into one line that names the extra to install.
 
     Raises:
         MissingExtraError: the import has failed.

@@ -1,13 +1,13 @@
 """``fastkcl inspect``: captured lines for reading, or their records for other tools.
 
-Lines that a daemon wrote are decoded by the same codec as in a child, so what is shown is what a child gets. A file
+Lines that a daemon wrote are decoded by the same codec as in a child, so it shows the records that a child gets. A file
 of a child's lines (``.out.jsonl``) can be shown too, as the daemon reads them. The formats for tools hold the records
 only, in the canonical schema and with the shard's id first; JSON lines and Parquet can be replayed with
 ``fastkcl replay --input``.
 
-Rules: an error names the line. The table shows the error in its place and goes on; a row is shown as soon as its line
-is read. A file for tools is written whole or not at all; what is no regular file (a FIFO, a device) is written in its
-place. Nothing that a line holds reaches a terminal as a control character.
+Rules: an error names the line. The table shows the error in its row and goes on; a row is shown as soon as its line
+is read. A file for tools is written whole or not at all; a FIFO or a device is written in place. Nothing that a line
+holds reaches a terminal as a control character.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ _PLAIN_WIDTH = 200  # columns of the table where standard output is no terminal
 _ROWS_OF_A_BATCH = 5
 _TABLE_BYTES = 64 << 20  # of a part of a file for tools
 _TABLE_BATCHES = 1000
+_LONGEST_CHILD_LINE = 1 << 20  # of which Python's objects are made, a hundred bytes of two
 
 Format = Literal["table", "jsonl", "parquet", "arrow"]
 
@@ -83,7 +84,7 @@ class _BadLineError(click.ClickException):
 def inspect(ctx: click.Context, /, file: str, form: Format, output: Path | None, rows: int) -> None:
     """Show the captured lines of FILE (- for standard input) or convert their records.
 
-    FILE holds what a daemon wrote to a child, one JSON message a line; .gz is unpacked. In a table, the lines of a
+    FILE has a daemon's lines to a child, one JSON message a line; .gz is unpacked. In a table, the lines of a
     child (.out.jsonl) can be shown as well.
 
     \b
@@ -132,7 +133,7 @@ def _lines(lines: BufferedIOBase, name: str) -> Iterator[tuple[int, bytes]]:
 
 
 class _Column(NamedTuple):
-    """Characters on a narrow terminal, characters on a wide one, and how a cell stands in them."""
+    """Characters on a narrow terminal, characters on a wide one, and the alignment of a cell."""
 
     name: str
     least: int
@@ -140,7 +141,7 @@ class _Column(NamedTuple):
     style: str = ""
     justify: JustifyMethod = "left"
     cut: bool = False
-    """Cut what is too long instead of folding it."""
+    """Cut long text instead of folding it."""
 
 
 _COLUMNS = (
@@ -244,6 +245,8 @@ def _add_line(table: _Rows, number: int, line: bytes, rows: int) -> bool:
 
 def _child_message(line: bytes) -> tuple[str, str, str, str, str] | None:
     """A status, which only a child writes."""
+    if len(line) > _LONGEST_CHILD_LINE:
+        return None
     read = read_child_line(line)
     if read.verdict != "accept" or read.message is None or read.message["action"] != "status":
         return None
@@ -257,7 +260,7 @@ def _describe(message: _core.Message, line: bytes) -> tuple[str, str, str]:
             start = _place(message.sequence_number, message.sub_sequence_number)
             return message.action, start, f"{message.shard_id} ({message.dialect})"
         case _core.Checkpoint():
-            place = _place(message.sequence_number, message.sub_sequence_number) or "(end of what was delivered)"
+            place = _place(message.sequence_number, message.sub_sequence_number) or "(end of the delivered records)"
             if b'"error"' not in line:  # a daemon's reply always has the key, a request has no use for it
                 return "checkpoint (child)", place, "asked for"
             return message.action, place, message.error or "ok"
@@ -385,7 +388,7 @@ def _write_tables(schema: pa.Schema, tables: Iterable[pa.Table], form: Format, s
 
 
 def _write(output: Path | None, fill: Callable[[Any], object]) -> None:
-    """Fill standard output, what stands at a path and is no regular file, or a file that appears only when it is whole.
+    """Fill standard output, a FIFO or device at a path, or a file that appears only when it is whole.
 
     Args:
         output: None for standard output.
@@ -402,7 +405,7 @@ def _write(output: Path | None, fill: Callable[[Any], object]) -> None:
         except FileNotFoundError:
             mode = stat.S_IFREG | 0o666 & ~_umask()
         if stat.S_ISREG(mode):
-            _replace(output.resolve(), fill, stat.S_IMODE(mode))  # what a symbolic link names, not the link
+            _replace(output.resolve(), fill, stat.S_IMODE(mode))  # the target of a symbolic link, not the link
         else:
             with output.open("wb") as sink:
                 fill(sink)

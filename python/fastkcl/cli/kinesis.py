@@ -1,7 +1,7 @@
 """``fastkcl kinesis``: a look at streams, and records in and out of them by hand.
 
-People get columns and a word about what was done; `--json` and the formats of `tail` are for programs. What cannot be
-read, put or reached is one line on standard error.
+People get columns and a summary; `--json` and the formats of `tail` are for programs. A record that cannot be read or
+put, or a service that cannot be reached, is one line on standard error.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SHORT = 120  # characters of raw-short
 
 
 class _KinesisError(click.ClickException):
-    """The service, or what was given; 1 is kept for records that the stream did not take."""
+    """The service failed, or an argument is wrong; 1 is kept for records that the stream did not take."""
 
     exit_code = 2
 
@@ -65,7 +65,7 @@ class _Service:
 
     @contextlib.contextmanager
     def explained(self, stream: str | None = None) -> Iterator[None]:
-        """Turn what the service and the client raise into one line."""
+        """Turn errors of the service and the client into one line."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         from fastkcl.kinesis import StreamDoesNotExist, StreamShardLimit, StreamStatusInvalid
@@ -86,7 +86,7 @@ class _Service:
 @click.group(context_settings={"max_content_width": 110})
 @click.option("--endpoint-url", help="Instead of AWS.  [default: AWS_ENDPOINT_URL, or AWS]")
 @click.option("--region", help="[default: as for every AWS SDK]")
-@click.option("-v", "--verbose", is_flag=True, help="What the client does, on standard error.")
+@click.option("-v", "--verbose", is_flag=True, help="Log the client's calls on standard error.")
 @click.version_option(package_name="fastkcl", message="fastkcl %(version)s")
 @click.pass_context
 def kinesis(ctx: click.Context, /, endpoint_url: str | None, region: str | None, verbose: bool) -> None:
@@ -100,7 +100,7 @@ def kinesis(ctx: click.Context, /, endpoint_url: str | None, region: str | None,
       fastkcl kinesis groups describe billing orders -c redis
       echo '{"id": 7}' | fastkcl kinesis --endpoint-url http://127.0.0.1:4567 put orders -k customer-7
 
-    Whole files, generated records and rates are what `fastkcl put` is for.
+    For whole files, generated records and rates use `fastkcl put`.
 
     Exits with 0, 1 if records did not get into the stream, 2 if something else is wrong, 130 if interrupted.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
@@ -244,9 +244,9 @@ _PROCESSORS = click.Choice(["json", "string"])
 
 @kinesis.command()
 @click.option("-k", "--partition-key", help="Of all records.  [default: a random one for each]")
-@click.option("-p", "--processor", type=_PROCESSORS, default="json", show_default=True, help="What a line is.")
+@click.option("-p", "--processor", type=_PROCESSORS, default="json", show_default=True, help="The format of a line.")
 @click.option("--create", is_flag=True, help="Make the stream, of one shard, if it is not there.")
-@click.option("--json", "as_json", is_flag=True, help="What was done, as one JSON object on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on standard output.")
 @click.argument("stream")
 @click.argument("data", required=False)
 @click.pass_obj
@@ -264,8 +264,8 @@ def put(
 ) -> None:
     """Put DATA into STREAM as a record, or each line of standard input that is not empty.
 
-    A line is a JSON value, or with `-p string` any text in UTF-8. Lines are put as they come, half a second later at
-    the most; what the service refuses is put again until it is taken.
+    A line is a JSON value, or with `-p string` any text in UTF-8. Lines are put as they come, at most half a second
+    later; refused records are put again until the service takes them.
     """
     parse: Callable[[str], Any] = json.loads if processor == "json" else str
     putting = _Putting(stream, partition_key, parse, sys.stderr.isatty())
@@ -306,7 +306,7 @@ def put(
     show_default=True,
     help="json has a line for each item; raw writes text as it is.",
 )
-@click.option("-p", "--processor", type=_PROCESSORS, default="json", show_default=True, help="What a record is.")
+@click.option("-p", "--processor", type=_PROCESSORS, default="json", show_default=True, help="The format of a record.")
 @click.option("-n", "--max-records", type=click.IntRange(1), help="End after so many.  [default: go on for ever]")
 @click.argument("stream")
 @click.pass_obj
@@ -477,7 +477,7 @@ class _LineError(Exception):
 async def _lines(descriptor: int) -> AsyncIterator[bytes]:
     """Lines of a file, a pipe or a terminal, as soon as they are there; they may end with CR LF.
 
-    They are read by a thread of its own, which does not keep the process from ending while it waits.
+    They are read by a separate thread, which does not keep the process from ending while it waits.
     """
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue(maxsize=4)

@@ -12,7 +12,7 @@ import click
 
 from fastkcl.cli.aws import explain, kinesis_client
 from fastkcl.cli.extras import without_extra
-from fastkcl.cli.output import printable
+from fastkcl.cli.output import printable, without_users
 
 if TYPE_CHECKING:
     from fastkcl.kinesis.groups import Row, Store
@@ -40,9 +40,9 @@ _KIND = click.option(
     "kind",
     type=click.Choice(list(_FAILOVER)),
     required=True,
-    help="What the group keeps its positions with. Redis is that of REDIS_HOST and its companions.",
+    help="The store of the group's positions. Redis is that of REDIS_HOST and its companions.",
 )
-_TABLE = click.option("--table", help="Of DynamoDB, where it is not the one that the group's name says.")
+_TABLE = click.option("--table", help="Of DynamoDB, if its name is not made from the group's.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 
 
@@ -183,10 +183,10 @@ def reset(
     execute: bool,
     as_json: bool,
 ) -> None:
-    """Have GROUP go on elsewhere in STREAM.
+    """Move the positions of GROUP in STREAM.
 
-    Shows what would be written, or writes it with --execute. That is refused while members of the group live, which it
-    watches for as long as a lease lasts.
+    Shows the new positions, or writes them with --execute. That is refused while members of the group live: it watches
+    their leases for as long as a lease lasts.
     """
     from fastkcl.kinesis.groups import check_stream, live_members, plan
 
@@ -228,7 +228,7 @@ def reset(
             click.echo("Nothing was written: --execute writes it.", err=True)
     if refused:
         names = ", ".join(move.shard.shard_id for move in refused)
-        raise _GroupError(f"somebody has written to {names} meanwhile, so they stay as they are: try again")
+        raise _GroupError(f"positions of {names} were written meanwhile, and are not replaced: try again")
 
 
 def _position(row: Row | None) -> str | None:
@@ -265,7 +265,7 @@ def _stream(service: _Service, stream: str) -> tuple[Any, dict[str, str], list[S
 
 @contextmanager
 def _explained(service: _Service, stream: str | None) -> Iterator[None]:
-    """Turn what the services raise into one line."""
+    """Turn errors of the services into one line."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     from fastkcl.kinesis.exceptions import AnotherStream, CheckpointTableError, ValidationError
@@ -283,7 +283,7 @@ def _explained(service: _Service, stream: str | None) -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.partition(".")[0] != "redis":
             raise
-        raise _GroupError(f"Redis: {printable(str(error))}") from None
+        raise _GroupError(f"Redis: {without_users(printable(str(error)))}") from None
 
 
 def _show(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

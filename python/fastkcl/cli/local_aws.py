@@ -47,7 +47,7 @@ class _StreamType(click.ParamType):  # type: ignore[type-arg]  # not generic in 
     "streams",
     multiple=True,
     type=_StreamType(),
-    help="Make a stream at the start, of one shard unless said otherwise. Repeatable.",
+    help="Make a stream at the start, of one shard unless N is given. Repeatable.",
 )
 @click.option(
     "--state",
@@ -74,7 +74,7 @@ class _StreamType(click.ParamType):  # type: ignore[type-arg]  # not generic in 
     help="A stream is CREATING, UPDATING or DELETING for so long.",
 )
 @click.option(
-    "--shard-limits", is_flag=True, help="Refuse what is above a shard's 1 MiB/s in, 2 MiB/s and 5 reads/s out."
+    "--shard-limits", is_flag=True, help="Refuse calls above a shard's 1 MiB/s in, 2 MiB/s and 5 reads/s out."
 )
 @click.option("--region", default="us-east-1", show_default=True, help="Region in the streams' ARNs.")
 @click.option(

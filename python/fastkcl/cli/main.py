@@ -1,7 +1,7 @@
-"""The command group: names, one line of help each, and where the command lives.
+"""The command group: names, one line of help each, and the module of the command.
 
 A sub-command may need pyarrow, pyspark or the replayer; a person who asks for ``fastkcl version`` should not wait
-for them. So the table below holds what the list of commands shows, and a module is imported with its command.
+for them. So the table below has the text of the list of commands, and a module is imported with its command.
 """
 
 from __future__ import annotations
@@ -71,5 +71,5 @@ def cli() -> None:
       fastkcl demo                                     see it work, from lines to a Spark table
       fastkcl replay -- python child.py                test your child program without a daemon
       fastkcl run app.py                               serve a program that imports amazon_kclpy
-      fastkcl inspect capture.in.jsonl                 see what a daemon wrote
+      fastkcl inspect capture.in.jsonl                 see the lines of a daemon
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines

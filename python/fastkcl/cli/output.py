@@ -1,15 +1,15 @@
-"""Standard output as commands need it: one that fails in one line, whoever writes.
+"""Standard output as commands need it: it fails in one line, with any writer.
 
 click, rich, pyarrow and plain writes each make something else of a full disk or of a reader that has gone: a
-traceback, a silent 1, an error at the very end of the process. So what happens then is decided below all of them.
+traceback, a silent 1, an error at the very end of the process. So the reaction is decided here, below all of them.
 
-    the reader has gone (`| head`)   not a word, and 141: what a shell says of a program that SIGPIPE has ended
+    the reader has gone (`| head`)   no message, and 141: a shell's code for a program that SIGPIPE has ended
     any other error                  one line, and 2
     closed from the start (`>&-`)    one line, and 2
 
 A character that the terminal's encoding does not have is written as its escape. So is each control character on its
 way to a terminal, and to standard error: keys, payloads, lines of children and file names are from outside, and a
-terminal obeys what is in them.
+terminal obeys their control characters.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _C1_IN_JSON = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
 class OutputError(click.ClickException):
-    """What a command makes cannot be written."""
+    """A command's output cannot be written."""
 
     exit_code = 2
 
@@ -79,8 +79,8 @@ def shown(text: str) -> str:
 
 
 def without_users(text: str) -> str:
-    """Text whose URLs say nothing of users and their passwords or tokens."""
-    return re.sub(r"(?<=://)\S*@", "…@", text)
+    """Text whose URLs show no users, passwords or tokens, those without a scheme included."""
+    return re.sub(r"(?<=://)\S*@|[^\s:/'\"]+:[^\s/@]+@", "…@", text)
 
 
 def json_text(value: object, indent: int | None = None) -> str:
@@ -125,7 +125,7 @@ class _StandardOutput(io.FileIO):
         self._failed = False
 
     def write(self, data: ReadableBuffer, /) -> int:
-        if self._failed:  # what is still in buffers, which Python flushes at its end
+        if self._failed:  # the rest in buffers, which Python flushes at its end
             return memoryview(data).nbytes
         try:
             return super().write(data)

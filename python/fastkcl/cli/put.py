@@ -50,7 +50,7 @@ class _InputError(click.ClickException):
 )
 @click.option("--endpoint-url", help="Instead of AWS.  [default: AWS_ENDPOINT_URL, or AWS]")
 @click.option("--region", help="[default: as for every AWS SDK]")
-@click.option("--json", "as_json", is_flag=True, help="What was done, as one JSON object on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on standard output.")
 @click.argument("stream")
 @click.pass_context
 def put(
@@ -75,7 +75,7 @@ def put(
     A file has records as `fastkcl replay --input` reads them: JSON lines (.gz) with data in base64 and partitionKey, or
     Parquet with these columns. Sequence numbers and times in it are not used: the stream gives its own.
 
-    Calls are as large as the service takes them. What it refuses is put again, in order and before anything else; so
+    Calls are as large as the service takes them. Refused records are put again, in order and before anything else; so
     every record is put at least once. Without --ordered a record can overtake an earlier one of its key when that is
     refused.
 
@@ -190,7 +190,7 @@ def _max_record_bytes(summary: dict[str, Any]) -> int:
     return int(summary["StreamDescriptionSummary"].get("MaxRecordSizeInKiB", 1024)) * 1024
 
 
-# What people and tools see.
+# Output for people and tools.
 
 
 @contextlib.contextmanager

@@ -46,7 +46,7 @@ DEFAULT_BATCHES = 10
 """Batches of each generated shard where neither --records nor another source is given."""
 
 DEFAULT_STREAM = "replay"
-"""The stream's name where neither --stream nor a dead letter says it."""
+"""The stream's name where neither --stream nor a dead letter gives it."""
 
 _MOST_SHARDS = 10_000  # each is a process and five threads or so
 
@@ -113,7 +113,7 @@ class _ReplayCommand(click.Command):
             formatter.write_dl(
                 [
                     ("FASTKCL_STREAM", "the stream's name; of dead letters their own"),
-                    ("FASTKCL_REPLAY_SHARD", "the shard's id, before initialize says it"),
+                    ("FASTKCL_REPLAY_SHARD", "the shard's id, before initialize has it"),
                     ("FASTKCL_REPLAY_ATTEMPT", "1 for the shard's first child, 2 for the next, ..."),
                 ]
             )
@@ -143,7 +143,7 @@ def _form(name: str) -> str:
     default="kcl",
     show_default=True,
     expose_value=False,
-    help="Whose part to play; processv1 has options of its own: --protocol processv1 --help.",
+    help="Whose part to play; processv1 has its own options: --protocol processv1 --help.",
 )
 @click.option(
     "--profile", type=click.Choice(list(PROFILES)), help="Generate records of this kind.  [default: clickstream]"
@@ -209,7 +209,7 @@ def _form(name: str) -> str:
 @click.option(
     "--fault", "faults", multiple=True, type=_FaultType(), help="Let something go wrong; see below. Repeatable."
 )
-@click.option("--stream", help="The stream's name.  [default: replay, or what dead letters say]")
+@click.option("--stream", help="The stream's name.  [default: replay, or that of the dead letters]")
 @click.option(
     "--env", "variables", multiple=True, type=_VariableType(), help="A variable for the children. Repeatable."
 )
@@ -475,7 +475,7 @@ def _table(report: Report) -> Table:
 
 
 def _blocks(console: Console, report: Report) -> None:
-    """What stands in the table, shard by shard, where its rows would not fit."""
+    """The content of the table, shard by shard, where its rows would not fit."""
     from rich.padding import Padding
     from rich.text import Text
 

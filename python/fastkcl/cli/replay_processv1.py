@@ -70,16 +70,14 @@ class _StitchType(click.ParamType):  # type: ignore[type-arg]  # not generic in 
     "given",
     type=_StitchType(),
     multiple=True,
-    help="A stitch of its own, e.g. ping@Games.Ping.1='node ping.js'. Repeatable.",
+    help="A separate stitch, e.g. ping@Games.Ping.1='node ping.js'. Repeatable.",
 )
 @click.option(
     "--stitches", type=click.IntRange(1, _MOST_STITCHES), default=1, show_default=True, help="Stitches of COMMAND."
 )
 @click.option("--group", default="App.Stitch.1", show_default=True, help="Application, component and version of them.")
-@click.option("--argument", "custom", multiple=True, help="A custom argument, behind --, for all. Repeatable.")
-@click.option(
-    "--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Where each gets a folder of its own."
-)
+@click.option("--argument", "custom", multiple=True, help="A custom argument, after --, for all. Repeatable.")
+@click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Where each gets its own folder.")
 @click.option("--node", default="node1", show_default=True, help="The core's name.")
 @click.option("--heartbeat", type=_SECONDS, default=60.0, show_default=True, help="Seconds between heartbeats.")
 @click.option("--messages", type=click.IntRange(0), default=0, help="Payloads for each stitch, base64.  [default: 0]")
@@ -89,7 +87,7 @@ class _StitchType(click.ParamType):  # type: ignore[type-arg]  # not generic in 
     "--seconds", type=_SECONDS, help="How long to go on.  [default: until all payloads are answered, or Ctrl-C]"
 )
 @click.option("--timeout", type=_SECONDS, default=300.0, show_default=True, help="Seconds that an answer may take.")
-@click.option("--exit-code", type=click.IntRange(0, 255), default=0, help="What stitches are asked to end with.")
+@click.option("--exit-code", type=click.IntRange(0, 255), default=0, help="The code with which stitches should end.")
 @click.option("--exit-grace", type=_SECONDS, default=15.0, show_default=True, help="Seconds for them to end.")
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object on standard output.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
@@ -114,10 +112,11 @@ def replay_processv1(
     as_json: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Play a CrossStitch core (ProcessV1) for COMMAND, and for what --stitch names.
+    """Play a CrossStitch core (ProcessV1) for COMMAND, and for the stitches of --stitch.
 
     Stitches are started with the core's command line, get heartbeats, send each other data by id and by group, get
-    payloads if asked for, and are told to exit. What they log, and how their health changes, is on standard error.
+    payloads if asked for, and get the message to exit. Their logs and the changes of their health are on standard
+    error.
 
     \b
     Examples:
@@ -129,7 +128,7 @@ def replay_processv1(
         names = [f"stitch{number}" for number in range(1, stitches + 1)]
         specs += [_spec(name, list(command), GroupName.parse(group), custom, data_dir) for name in names]
     if not specs:
-        raise click.UsageError("nothing to start: give a COMMAND behind --, or --stitch")
+        raise click.UsageError("nothing to start: give a COMMAND after --, or --stitch")
     options = StitchesOptions(
         node=node,
         heartbeat_seconds=heartbeat,
@@ -148,7 +147,7 @@ def replay_processv1(
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
-        report = play_stitches(specs, options, _say, stop)
+        report = play_stitches(specs, options, _log, stop)
     except (OSError, ValueError) as error:
         raise click.UsageError(str(error)) from None
     finally:
@@ -175,7 +174,7 @@ def _spec(
     )
 
 
-def _say(instance_id: str, line: str) -> None:
+def _log(instance_id: str, line: str) -> None:
     sys.stderr.write(f"[{instance_id}] {printable(line)}\n")
     sys.stderr.flush()
 

@@ -13,7 +13,7 @@ from fastkcl.cli.output import printable
 
 if TYPE_CHECKING:
     from fastkcl import Position
-    from fastkcl.spark.sinks.inspection import ShardState, TableState
+    from fastkcl.tables.inspection import ShardState, TableState
 
 __all__ = ["sink"]
 
@@ -44,14 +44,14 @@ def sink() -> None:
 def inspect(ctx: click.Context, /, path: Path, as_json: bool) -> None:
     """Show, for each stream and shard of the table in the folder PATH, whether each record is there once.
 
-    Shown are commits, records, the first and the last position, the position that the next writer continues from,
-    and what is wrong: gaps (a commit that continues from where no other ends), files that are missing, files that no
-    commit names, and doubles (rows whose stream, shard, sequence number and sub-sequence number are there already).
-    A commit that is not published yet is not wrong: the next writer does it first.
+    It shows commits, records, the first and the last position, the position that the next writer continues from, and
+    faults: gaps (a commit that continues from where no other ends), files that are missing, files that no commit names,
+    and doubles (rows whose stream, shard, sequence number and sub-sequence number are there already). A commit that is
+    not published yet is no fault: the next writer publishes it first.
 
-    The table is one of a ParquetSink or of a DeltaSink; of the latter's commits only those are known that its log still
-    has. A table that a TableSink appends to is none: it has no positions. Reads the files' key columns, not their
-    payloads, changes nothing, and needs no Spark. It may be in use.
+    The table is one of a ParquetSink or of a DeltaSink; of a Delta table only the commits in its log are known. A table
+    of a TableSink has no positions and cannot be inspected. Reads the files' key columns, not their payloads, changes
+    nothing, and needs no Spark. The table may be in use.
 
     \b
     Examples:
@@ -60,8 +60,8 @@ def inspect(ctx: click.Context, /, path: Path, as_json: bool) -> None:
 
     Exits with 0 if all is well, 1 if not, 2 if PATH is no table of a sink or cannot be read.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
-    from fastkcl.spark.sinks.base import SinkError
-    from fastkcl.spark.sinks.inspection import inspect_table
+    from fastkcl.tables.base import SinkError
+    from fastkcl.tables.formats import inspect_table
 
     try:
         table = inspect_table(path)
@@ -146,7 +146,7 @@ def _lines(table: TableState) -> Iterator[str]:
         yield from (f"  {name}" for name in _few(table.unknown))
     if table.damage:
         yield ""
-        yield "Damage of the table as a whole (docs/recovery.md says what to do):"
+        yield "Damage of the table as a whole (see docs/recovery.md):"
         yield from (f"  {damage}" for damage in _few(table.damage))
     bad = sum(not shard.ok for shard in table.shards)
     yield ""
@@ -157,8 +157,8 @@ def _lines(table: TableState) -> Iterator[str]:
 
 
 def _facts(shard: ShardState) -> Iterator[tuple[str, Sequence[str]]]:
-    from fastkcl.spark.sinks.base import place
-    from fastkcl.spark.sinks.inspection import span
+    from fastkcl.tables.base import place
+    from fastkcl.tables.inspection import span
 
     waiting = f", {len(shard.unpublished)} not published yet" if shard.unpublished else ""
     left = "" if shard.all_commits else " in the log that is left"

@@ -1,4 +1,4 @@
-"""``fastkcl version``: what a bug report should say."""
+"""``fastkcl version``: the versions for a bug report."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def _collect() -> dict[str, str | None]:
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object, null for what is not installed.")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object, null for a package that is not installed.")
 def version(as_json: bool) -> None:
-    """Versions of fastkcl and of what it works with, and the CPU backend of the codec.
+    """Versions of fastkcl and of its companions, and the CPU backend of the codec.
 
     The backend is chosen once per process; FASTKCL_FORCE_ISA forces one (see the list in brackets).
     """

@@ -1,13 +1,13 @@
-"""The command line that starts a daemon, and what it finds in its environment.
+"""The command line that starts a daemon, and the daemon's environment.
 
     java <JVM options> -cp <user's paths>:<jars>:<folder of the properties> <main class> <properties file>
 
-The JVM gets what the daemon needs and does not ask for: UTF-8 whatever the locale, since before Java 18 the locale
-decides and turns characters of partition keys into question marks; for KCL 1 on Java 9 and later the module opening
-without which SDK 1 cannot build an exception, so that a throttled checkpoint is answered with the wrong error; JSON
-instead of CBOR where Kinesis is a stand-in.
+The JVM gets options that the daemon needs and does not ask for. UTF-8 in any locale: before Java 18 the locale decides
+and turns characters of partition keys into question marks. For KCL 1 on Java 9 and later an opened module: without it
+SDK 1 cannot build an exception, and a throttled checkpoint is answered with the wrong error. JSON instead of CBOR where
+Kinesis is a stand-in.
 
-Children inherit the environment whole. FASTKCL_STREAM is added to it: no message tells a child which stream it reads.
+Children inherit the environment whole. FASTKCL_STREAM is added to it: no message names the stream to a child.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from pathlib import Path
 from fastkcl.daemon.jars import JarSet
 from fastkcl.daemon.keys import Generation
 from fastkcl.daemon.log import kcl_1_options
-from fastkcl.daemon.options import EXECUTABLE, Options, OptionsError, is_stand_in
+from fastkcl.daemon.options import EXECUTABLE, OptionsError, is_stand_in
+from fastkcl.daemon.settings import Options
 from fastkcl.java import Java
 
 __all__ = ["MINIMUM_JAVA", "STREAM_VARIABLE", "Launch", "plan"]
@@ -47,7 +48,7 @@ class Launch:
     classpath: tuple[str, ...]
     """Without the folder of the properties file."""
     environment: Mapping[str, str]
-    """What is added to the environment."""
+    """Variables to add to the environment."""
     log_configuration: Path | None
     """The user's; its log is not folded."""
     secrets: Mapping[str, str]
@@ -106,16 +107,16 @@ def plan(
     """How to start a daemon with these options.
 
     Args:
-        options: what it is told.
+        options: its settings.
         jars: the daemon.
-        java: what it runs on.
+        java: for its JVM.
         jvm_options: the user's, which come last and win, e.g. ``-Xmx512m``.
         classpath: the user's, which comes first.
         log_configuration: the user's: a logback.xml, or for KCL 1 a logging.properties.
         environ: the environment that it will have.
 
     Raises:
-        OptionsError: this Java cannot do what the options need.
+        OptionsError: this Java cannot serve the options.
     """
     if options.secrets and java.version < _ARGUMENT_FILES_SINCE:
         raise OptionsError(
@@ -129,7 +130,7 @@ def plan(
         raise OptionsError(
             [
                 f"{child.origin}: {child.value!r}: Java {java.version} would write it in the locale's encoding,"
-                f" {encoding}, with question marks for what that does not have: set LC_ALL=C.UTF-8"
+                f" {encoding}, with question marks for characters that it does not have: set LC_ALL=C.UTF-8"
             ]
         )
     return Launch(

@@ -16,26 +16,24 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 from zipfile import BadZipFile, ZipFile
 
-if TYPE_CHECKING:
-    from fastkcl.daemon.options import Options, Setting
+from fastkcl.daemon.settings import Options, Setting
 
 __all__ = ["CUSTOM_PROVIDER", "DEFAULT_PREFIX", "PREFIX_VARIABLE", "apply", "missing_classes", "translate"]
 
 CUSTOM_PROVIDER = "CustomEnvironmentVariableCredentialsProvider"
 """The provider that is read here."""
 PREFIX_VARIABLE = "CUSTOM_PREFIX"
-"""Environment variable: the prefix, where the command line does not say it."""
+"""Environment variable: the prefix, where the command line does not give it."""
 DEFAULT_PREFIX = "CUSTOM"
 
 _KEYS = ("awsCredentialsProvider", "awsCredentialsProviderDynamoDB", "awsCredentialsProviderCloudWatch")
 _SDK_1_PACKAGE = "com.amazonaws.auth."
 _SDK_2_PACKAGE = "software.amazon.awssdk.auth.credentials."
 _KCL_3_PACKAGE = "software.amazon.kinesis.multilang.auth."
-_BY_ANOTHER_NAME = ("StsAssumeRoleCredentialsProvider",)  # KCL 3 has an own class for it
-# The SDK 1's, and what the SDK 2 has for it.
+_BY_ANOTHER_NAME = ("StsAssumeRoleCredentialsProvider",)  # KCL 3 has its own class for it
+# The SDK 1's, and that of the SDK 2.
 _PROVIDERS = (
     ("DefaultAWSCredentialsProviderChain", "DefaultCredentialsProvider"),
     ("SystemPropertiesCredentialsProvider", "SystemPropertyCredentialsProvider"),
@@ -53,7 +51,7 @@ def apply(options: Options, environ: Mapping[str, str], prefix: str | None) -> N
     Args:
         options: changed in place.
         environ: where the custom provider's variables are.
-        prefix: of these variables; None for what CUSTOM_PREFIX says, or CUSTOM.
+        prefix: of these variables; None for that of CUSTOM_PREFIX, or CUSTOM.
 
     Raises:
         ValueError: a custom provider without its variables, or beside the system properties' own.

@@ -1,6 +1,6 @@
-"""What the daemon is told where nobody says otherwise, because its own default is a trap.
+"""Defaults for the daemon that differ from its own, because its own are traps.
 
-Each row says why; docs/daemon.md says it at length. A default is left out where the generation has no such key, and
+Each row gives the reason; docs/daemon.md explains it. A default is left out where the generation has no such key, and
 where a key of the user has decided the matter.
 """
 
@@ -36,7 +36,7 @@ DEFAULTS = (
     Default(
         "initialPositionInStream",
         "TRIM_HORIZON",
-        "The daemon's default, LATEST, leaves out what was put before its first start has come to reading.",
+        "The daemon's default, LATEST, leaves out records that were put before its first read.",
         unless=("initialPositionInStreamExtended", "timestampAtInitialPositionInStream"),
     ),
     Default(
@@ -52,7 +52,7 @@ DEFAULTS = (
     Default(
         "callProcessRecordsEvenForEmptyRecordList",
         "true",
-        "An empty batch is a child's clock: without it, what a quiet shard holds back is not written.",
+        "An empty batch is a child's clock: without it, held records of a quiet shard are not written.",
     ),
     Default("processingLanguage", f"python/{sys.version_info[0]}.{sys.version_info[1]}", "A note in the user agent."),
     Default(

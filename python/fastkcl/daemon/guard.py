@@ -1,11 +1,11 @@
-"""Ends what ``fastkcl daemon`` leaves behind when it is killed: the JVM, its children, and their files.
+"""Ends the processes that ``fastkcl daemon`` leaves behind when it is killed: the JVM, its children, and their files.
 
     python -m fastkcl.daemon.guard GROUP GRACE PATIENCE FOLDER        standard input: a pipe that nobody else reads
 
-The supervisor starts one with each JVM, in a session of its own so that what ends the supervisor's group does not end
-it too. It waits for a byte on its input, which says that the supervisor is done with this JVM, and ends. If the input
-ends without one, the supervisor has died. The kernel has then sent SIGTERM to the JVM (`die_with_parent`), which tells
-the children; this is what comes after, the same steps as the supervisor's own:
+The supervisor starts one with each JVM, in a separate session, so that a signal to the supervisor's group does not end
+it too. It waits for a byte on its input, which means that the supervisor is done with this JVM, and ends. If the input
+ends without one, the supervisor has died. The kernel has then sent SIGTERM to the JVM (`die_with_parent`), which stops
+the children. The guard takes the next steps, which are the supervisor's own:
 
     GRACE seconds for the JVM ──▶ SIGKILL to it ──▶ PATIENCE for its children ──▶ SIGTERM ──▶ PATIENCE ──▶ SIGKILL
 """
@@ -57,21 +57,21 @@ def guard(group: int, grace: float, patience: float, folder: Path) -> None:
     """Wait for the supervisor; if it dies, end its group within some seconds."""
     if os.read(sys.stdin.fileno(), 1):
         return
-    _say(f"it was killed; the JVM is asked to stop, and has {grace:.0f} s for it")
+    _log(f"it was killed; the JVM is asked to stop, and has {grace:.0f} s for it")
     deadline = time.monotonic() + grace
     while group in group_members(group):
         if time.monotonic() >= deadline:
-            _say("the JVM has not stopped in time: killing it")
+            _log("the JVM has not stopped in time: killing it")
             with suppress(ProcessLookupError):
                 os.kill(group, signal.SIGKILL)
             break
         time.sleep(_POLL_SECONDS)
-    tidy = end_group(group, patience=patience, on_step=_say)
+    tidy = end_group(group, patience=patience, on_step=_log)
     shutil.rmtree(folder, ignore_errors=True)
-    _say("nothing of it is left" + ("" if tidy else ", and a child had to be ended"))
+    _log("nothing of it is left" + ("" if tidy else ", and a child had to be ended"))
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     with suppress(OSError):  # nobody reads it any more
         sys.stderr.write(f"fastkcl daemon: {text}\n")
         sys.stderr.flush()

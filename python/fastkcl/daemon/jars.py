@@ -1,15 +1,15 @@
-"""The daemon's jars: where they are, whose generation they are of, and how they are fetched.
+"""The daemon's jars: their folder, their generation, and how they are fetched.
 
-Looked for in this order; the first folder that has the daemon in it is taken:
+They are looked for in this order; the first folder that has the daemon in it is taken:
 
     --jars DIR            there and nowhere else
     amazon_kclpy/jars     of the installed package, which is of KCL 3 (it is found without being imported)
     FASTKCL_JARS=DIR      the folder that `fastkcl.kclpy.helper` knows too
     the user's cache      ~/.cache/fastkcl/kcl/<version>, filled through Maven once
 
-What is fetched is written down in this package, one file for each version: a jar a line, with its coordinates and
-SHA-256. Maven copies exactly these, without looking at what they depend on, through whatever mirror the user has
-configured; a folder enters the cache whole and with right checksums, or not at all, and is checked again at each start.
+This package lists the jars to fetch, one file for each version: a jar a line, with its coordinates and SHA-256. Maven
+copies exactly these, without their dependencies, through the mirror that the user has configured. A folder enters the
+cache whole and with right checksums, or not at all, and is checked again at each start.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fastkcl.kclpy.helper import JARS_VARIABLE
 __all__ = ["VERSIONS", "Coordinates", "JarSet", "JarsError", "find_jars", "locked"]
 
 VERSIONS = {Generation.KCL_3: "3.1.3", Generation.KCL_1_15: "1.15.3", Generation.KCL_1_7: "1.7.1"}
-"""What is fetched for each generation."""
+"""The version to fetch for each generation."""
 
 _DAEMON_JAR = {
     True: re.compile(r"amazon-kinesis-client-(1\.[0-9.]+)\.jar"),
@@ -45,7 +45,7 @@ _FIRST_TRANSITIONAL = (1, 7, 2)  # KCL 1 before it speaks the old dialect, and l
 
 
 class JarsError(RuntimeError):
-    """There are no jars to start the daemon with. `str()` says where was looked and what to do."""
+    """There are no jars to start the daemon with. `str()` names the searched places and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +86,11 @@ def find_jars(
     """The jars for a generation; they are fetched if they are nowhere.
 
     Args:
-        generation: which daemon; None for KCL 3, or for what the given folder has.
+        generation: which daemon; None for KCL 3, or for that of the given folder.
         given: the folder that the user names.
         environ: where FASTKCL_JARS is looked up.
         fetch: whether Maven may be run.
-        on_fetch: is told what is being fetched.
+        on_fetch: called with a line of text before Maven runs.
 
     Raises:
         JarsError: there are none, or not of that generation.
@@ -177,7 +177,7 @@ def _from_cache(generation: Generation, fetch: bool, on_fetch: Callable[[str], o
         _run_maven(Path(temporary, "pom.xml"), copied, jars)
         wrong = _differences(copied, jars)
         if wrong:
-            raise JarsError(f"KCL {version}: what Maven brought is not what was expected: {'; '.join(wrong[:5])}")
+            raise JarsError(f"KCL {version}: Maven brought other files than expected: {'; '.join(wrong[:5])}")
         if folder.exists():  # half of it, or damaged
             folder.rename(Path(temporary, "old"))
         try:
@@ -223,7 +223,7 @@ def _is_whole(folder: Path, jars: tuple[Coordinates, ...]) -> bool:
 
 
 def _differences(folder: Path, jars: tuple[Coordinates, ...]) -> list[str]:
-    """What is wrong with a folder that should hold these jars and no others."""
+    """The faults of a folder that should hold these jars and no others."""
     wrong = []
     for jar in jars:
         try:

@@ -1,14 +1,14 @@
-"""The keys that a MultiLangDaemon understands, by generation, and what their values may be.
+"""The keys that a MultiLangDaemon understands, by generation, and their valid values.
 
 The daemon takes its configuration from a properties file and is silent about a key that it does not know; where it
-cannot read a number it goes on with its default. So keys and values are checked here first. What there is to know is
-in keys.json, which ``tools/daemon_keys.py`` derives from the classes in the daemon's jars.
+cannot read a number it goes on with its default. So keys and values are checked here first. The facts are in keys.json,
+which ``tools/daemon_keys.py`` derives from the classes in the daemon's jars.
 
 A key may be written in any case and with any separator; these are one key:
 
     failoverTimeMillis    failover-time-millis    failover_time_millis    FAILOVER_TIME_MILLIS
 
-A key, or a value of an enumeration, that came with a later release of its generation says since when.
+A key, or a value of an enumeration, that came with a later release of its generation names that release.
 
 Some keys of KCL 3 have a dot: those of a configuration bean (``fanoutConfig.consumerArn``), which are known, and those
 of a client (``cloudWatchClient.endpointOverride``), where anything may follow.
@@ -59,7 +59,7 @@ _PATTERNS = {
 
 
 class Generation(Enum):
-    """The daemons that differ; the value is what ``--kcl`` takes."""
+    """The daemons that differ; the value is that of ``--kcl``."""
 
     KCL_3 = "3"
     KCL_1_15 = "1.15"
@@ -91,7 +91,7 @@ class Key:
 
     @property
     def kind(self) -> str:
-        """What its values are, for people."""
+        """Its valid values, for people."""
         if self.type is None:
             return "text"
         return self.type if isinstance(self.type, str) else ", ".join(self.type)
@@ -100,7 +100,7 @@ class Key:
         """The value as every generation of the daemon reads it.
 
         Raises:
-            ValueError: it is none of the key's type; says what is.
+            ValueError: the value does not have the key's type; the message names valid values.
         """
         text = value.strip()
         if isinstance(self.type, tuple):
@@ -132,7 +132,7 @@ class Key:
 @dataclass(frozen=True, slots=True)
 class _KeyTable:
     by_collapsed_name: dict[str, Key]
-    open: dict[str, str]  # what takes any key below it, by collapsed name
+    open: dict[str, str]  # prefixes that take any key below them, by collapsed name
 
 
 def find_key(generation: Generation, name: str) -> Key | None:

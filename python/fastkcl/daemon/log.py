@@ -1,7 +1,7 @@
-"""Reads the daemon's log: its lines, and what happened to which shard.
+"""Reads the daemon's log: its lines, and the events of each shard.
 
 The daemon writes some four lines for each message to a child. It is started with a log configuration of ours, by
-which a few loggers say more than they usually do and each line has a head:
+which a few loggers log more than they usually do and each line has a head:
 
     |mark|12:00:00.000|INFO|a.b.Logger|shard|message       KCL 3, logback.xml
     |mark|12:00:00.000| [INFO] Logger - message            KCL 1, `kcl_1_options`
@@ -9,16 +9,16 @@ which a few loggers say more than they usually do and each line has a head:
 The mark is random and made anew for each daemon. So no line of a child, or of a payload that a child writes down, can
 pass for one of the daemon.
 
-From that flood come events, one for what a person would call one thing:
+These lines become events:
 
-    lease taken · batch · checkpoint · lease lost · shard ended · what a child wrote · warnings and errors
+    lease taken · batch · checkpoint · lease lost · shard ended · lines of a child · warnings and errors
 
 Standard error is in the same stream, because the daemon copies each line of a child there right after it has logged
-it. The copy is dropped here. What else has no head belongs to the line before: a stack trace. A copy of more than 8 KiB
-comes in pieces, and a line of the log may begin after one: the mark tells where.
+it. The copy is dropped here. Any other line without a head belongs to the line before: a stack trace. A copy of more
+than 8 KiB comes in pieces, and a line of the log may begin after one: the mark shows where.
 
 A checkpoint's outcome is in no line of the log. But the answer's size is, and the answer only echoes the request: it
-has one size if it says ``"error":null``, and another for each error.
+has one size with ``"error":null``, and another for each error.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _HEADS: Final = (
 _REPEAT_SECONDS: Final = 600.0
 _GIVES_UP: Final = "Encountered an error while trying to "
 _OF_A_STACK_TRACE: Final = re.compile(r"\s+at |\s+\.\.\. \d+ |Caused by: |[\w.$]+(Exception|Error)\b")
-# What a checkpoint may be answered with, by length: the names differ in it.
+# The errors that answer a checkpoint, by length: their names differ in it.
 _CHECKPOINT_ERRORS: Final = {
     len(name): name
     for name in (
@@ -61,11 +61,11 @@ _CHECKPOINT_ERRORS: Final = {
 
 _SIMPLE_LOG: Final = "-Dorg.apache.commons.logging.simplelog."
 _KINESIS_1: Final = "com.amazonaws.services.kinesis."
-# Not java.util.logging, commons-logging's usual choice: that is silent from SIGTERM on, when what is said matters.
+# Not java.util.logging, commons-logging's usual choice: that is silent from SIGTERM on, when messages matter.
 
 
 def kcl_1_options(mark: str) -> list[str]:
-    """What a JVM of KCL 1 is told, so that its log can be read here."""
+    """The log configuration of a JVM of KCL 1, so that its log can be read here."""
     return [
         "-Dorg.apache.commons.logging.Log=org.apache.commons.logging.impl.SimpleLog",
         f"{_SIMPLE_LOG}defaultlog=info",
@@ -78,7 +78,7 @@ def kcl_1_options(mark: str) -> list[str]:
 
 
 class Kind(Enum):
-    """What an event is about; the value is its mark in the folded log."""
+    """The kind of an event; the value is its mark in the folded log."""
 
     DAEMON = "daemon"
     LEASE = "lease"
@@ -122,12 +122,12 @@ class Event:
     text: str
     shard: str | None = None
     time: str | None = None
-    """As the daemon writes it, HH:MM:SS.mmm; None for what has no time."""
+    """As the daemon writes it, HH:MM:SS.mmm; None for an event without a time."""
 
 
 @dataclass(slots=True)
 class Shard:
-    """What is known of a shard that this daemon has or had the lease of."""
+    """The state of a shard that this daemon has or had the lease of."""
 
     id: str
     state: ShardState = ShardState.TAKEN
@@ -146,7 +146,7 @@ class Shard:
     pending_records: int = 0
     pending_bytes: int = 0
     pending_since: float = 0.0
-    # Of the checkpoint that is asked for: how long the reply is if it says that it is stored (None if that is not
+    # Of the checkpoint that is asked for: the length of a reply that it is stored (None if that is not
     # known), and the place.
     reply_size: int | None = None
     reply_position: str | None = None
@@ -173,7 +173,7 @@ def parse(line: str, mark: str = "") -> LogLine | None:
 
 
 def shown(line: str, mark: str) -> str:
-    """A line for people: the daemon's without the mark, and one that only looks like the daemon's as what it is."""
+    """A line for people: the daemon's without the mark, and one that only looks like the daemon's unchanged."""
     before, found, rest = line.partition(f"|{mark}|") if mark else (line, "", "")
     if found:
         return f"{before}|{rest}"
@@ -188,7 +188,7 @@ class LogReader:
         clock: gives seconds; for batches' durations and checkpoints' ages.
         mark: of the lines of this daemon.
         shards: by id, in the order in which their leases were taken.
-        cause: why the daemon is about to end, by what it wrote first about it; None as long as nothing is wrong.
+        cause: why the daemon is about to end, by its first line about it; None as long as nothing is wrong.
         failed_shard: whose child that was, if it was a child.
         shutdown_complete: the daemon said that its graceful shutdown is done.
         last_error: the last thing that it called an error.
@@ -204,7 +204,7 @@ class LogReader:
     _copies: Counter[str] = field(default_factory=Counter)
     _last: LogLine | None = None
     _draining: list[str] = field(default_factory=list)
-    _told: dict[str, float] = field(default_factory=dict)
+    _logged: dict[str, float] = field(default_factory=dict)
 
     def feed(self, line: str) -> list[Event]:
         """Take one line, without its end. The events that it makes, mostly none or one."""
@@ -230,7 +230,7 @@ class LogReader:
         """Whether no child is left that has not answered its last message."""
         return all(shard.state in (ShardState.ENDED, ShardState.LOST) for shard in self.shards.values())
 
-    # One method for each kind of line: what the daemon says, in the generations' words.
+    # One method for each kind of line, in the generations' words.
 
     def _of(self, line: LogLine) -> Iterator[Event]:
         for logger, pattern, handle in _RULES:
@@ -249,11 +249,11 @@ class LogReader:
         """Whether it was not said in the last minutes; trouble comes many times, with other numbers in it."""
         now = self.clock()
         text = re.sub(r"[0-9a-f-]{8,}|\d+", "#", text)
-        self._told = {key: at for key, at in self._told.items() if now - at < _REPEAT_SECONDS}
-        return now == self._told.setdefault(text, now)
+        self._logged = {key: at for key, at in self._logged.items() if now - at < _REPEAT_SECONDS}
+        return now == self._logged.setdefault(text, now)
 
     def _of_other(self, line: str) -> Iterator[Event]:
-        """A line without a head: of a stack trace, or what the JVM itself says."""
+        """A line without a head: of a stack trace, or of the JVM itself."""
         text = line.strip()
         last = self._last
         if not _OF_A_STACK_TRACE.match(line):
@@ -269,9 +269,9 @@ class LogReader:
             self.last_error = f"{self.last_error}: {text}" if logged else text
 
     def _explain(self, exception: str) -> None:
-        """Why the daemon gives up a child, as far as an exception tells."""
+        """Why the daemon gives up a child, as far as an exception shows it."""
         if exception.startswith("java.lang.NullPointerException") and self.failed_shard is not None:
-            self.cause = f"the child of {self.failed_shard} wrote the word null on a line of its own"
+            self.cause = f"the child of {self.failed_shard} wrote a line with only the word null"
         elif "Cannot run program" in exception:
             self.cause = f"the child's program could not be started: {exception.partition('IOException: ')[2]}"
 
@@ -326,7 +326,7 @@ class LogReader:
         groups = match.groupdict()
         sequence, sub = groups.get("sequence"), groups.get("sub")
         if sequence is not None and not re.fullmatch(r"\d+|null", sequence):
-            shard.reply_size = None  # what it would take in JSON is not known
+            shard.reply_size = None  # its size in JSON is not known
         else:
             quoted = "null" if sequence in (None, "null") else f'"{sequence}"'
             modern = "sub" in groups
@@ -403,7 +403,7 @@ class LogReader:
         yield from ()
 
     def _exited(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
-        # KCL 1 does not say whose; it has just read the last of its output.
+        # KCL 1 does not name the child; it has just read the last of its output.
         whose = line.shard or (self._draining[-1] if self._draining else None)
         if whose in self._draining:
             self._draining.remove(whose)
@@ -418,10 +418,10 @@ class LogReader:
             yield Event(Kind.ERROR if code else Kind.CHILD, meaning, whose, line.time)
 
     def _noise(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
-        text = f"wrote a line to standard output that is no message, and was skipped: {_one_line(match[2])}"
+        text = f"wrote a line to standard output that is not a message, and was skipped: {_one_line(match[2])}"
         yield Event(Kind.WARNING, text, match[1], line.time)
 
-    def _said(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
+    def _written(self, line: LogLine, match: re.Match[str]) -> Iterator[Event]:
         self._copies[match[1]] += 1
         yield Event(Kind.CHILD, match[1], match[2], line.time)
 
@@ -451,7 +451,7 @@ _Handle = Callable[[LogReader, LogLine, "re.Match[str]"], Iterator[Event]]
 
 
 def _rules() -> Iterator[tuple[str, re.Pattern[str], _Handle]]:
-    """Logger, message, and what is done about it."""
+    """Logger, message, and the reaction."""
     of = LogReader
     consumer = (
         r"Created new shardConsumer for : ShardInfo.*?shardId=([^,\]]+),.*checkpoint=\{ ?SequenceNumber: ([^,}]+)"
@@ -494,7 +494,7 @@ def _rules() -> Iterator[tuple[str, re.Pattern[str], _Handle]]:
             of._exited,
         ),
         (("GetNextMessageTask",), r"(?s)Skipping unexpected line on STDOUT for shard ([^:]+): (.*)", of._noise),
-        (("DrainChildSTDERRTask",), r"(?s)Received error line from subprocess \[(.*)\] for shard (\S+)", of._said),
+        (("DrainChildSTDERRTask",), r"(?s)Received error line from subprocess \[(.*)\] for shard (\S+)", of._written),
         (("MultiLangDaemon",), r"Process terminated, will initiate shutdown", of._shutting_down),
         (("MultiLangDaemon",), r"Process shutdown is complete", of._shut_down),
         # An answer's time-out in the exit hook, which waits for the very thread that called it.

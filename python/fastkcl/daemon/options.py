@@ -1,14 +1,14 @@
-"""The daemon's properties, put together from four places and checked before a JVM is started.
+"""The daemon's properties, merged from four sources and checked before a JVM is started.
 
     our defaults  ◀  properties file  ◀  environment  ◀  command line           the later wins
 
-Every key may be spelt in any case and with any separator (`fastkcl.daemon.keys`), in each of these places; from the
-environment only names that mean a key are taken, and dots cannot be written there. What comes out are the daemon's own
-spellings, with a note of where each value is from.
+Every key may be spelt in any case and with any separator (`fastkcl.daemon.keys`), in each of these sources; from the
+environment only names that mean a key are taken, and dots cannot be written there. The result has the daemon's own
+spellings, and the source of each value.
 
-What is wrong is of two kinds. A value that cannot be right, or a required key that is missing, is an error, and all
-errors are told at once. What the daemon would pass over in silence is a warning, or an error too where the caller is
-strict: a key that it does not know, a key that is written twice.
+There are two kinds of problems. A wrong value, or a missing required key, is an error, and all errors are reported at
+once. A key that the daemon would ignore in silence is a warning, and an error for a strict caller: a key that it does
+not know, a key that is written twice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,12 +26,11 @@ import javaproperties
 
 from fastkcl.daemon import credentials, defaults
 from fastkcl.daemon.keys import Generation, find_key, suggest
+from fastkcl.daemon.settings import Options, Setting
 
 __all__ = [
     "EXECUTABLE",
-    "Options",
     "OptionsError",
-    "Setting",
     "Source",
     "collect",
     "executable_name",
@@ -41,9 +40,9 @@ __all__ = [
 ]
 
 EXECUTABLE = "executableName"
+"""The key of the child's command."""
 _WORDS_OF_A_PATH = 20
 """Looked for: a path with more spaces is not one that somebody forgot to think of."""
-"""The key of the child's command."""
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _OPENING_QUOTE = re.compile(r"""(?<!\S)["']""")
 _QUOTED = re.compile(r"""(["'])\S* .*?\1(?!\S)""")
@@ -52,7 +51,7 @@ _SLIP = 0.9  # how like a key a variable has to be, as there are many that have 
 
 
 class OptionsError(ValueError):
-    """The options are not what a daemon can be started with.
+    """A daemon cannot be started with these options.
 
     `problems` has a line for each reason, `warnings` one for each thing beside it that is worth a look.
     """
@@ -74,58 +73,6 @@ class Source:
     """Where, for people: ``app.properties, line 3``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One property as the daemon gets it."""
-
-    key: str
-    value: str
-    origin: str
-
-
-@dataclass(slots=True)
-class Options:
-    """Everything that the daemon is told.
-
-    Attributes:
-        generation: which daemon.
-        settings: by key, in the daemon's spelling; those that it does not know, as they were written.
-        warnings: what was found that the daemon would not have said.
-        notes: what was decided here and is worth knowing.
-        secrets: system properties for the JVM that nobody but it may see.
-    """
-
-    generation: Generation
-    settings: dict[str, Setting] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    secrets: dict[str, str] = field(default_factory=dict)
-
-    def get(self, key: str) -> str | None:
-        """The value of a key, in the daemon's spelling; None if nobody set it."""
-        setting = self.settings.get(key)
-        return None if setting is None else setting.value
-
-    def properties(self) -> str:
-        """The properties file, as text in ASCII."""
-        lines = [
-            javaproperties.join_key_value(setting.key, setting.value)
-            for setting in sorted(self.settings.values(), key=lambda setting: setting.key.lower())
-        ]
-        return "".join(f"{line}\n" for line in lines)
-
-    @property
-    def application(self) -> str:
-        """The application's name."""
-        return self.settings["applicationName"].value
-
-    @property
-    def stream(self) -> str:
-        """The stream's name; from the ARN where there is one, as the daemon does."""
-        arn = self.get("streamArn")
-        return arn.rpartition("/")[2] if arn else self.settings["streamName"].value
-
-
 def collect(
     generation: Generation,
     *,
@@ -140,15 +87,15 @@ def collect(
 
     Args:
         generation: which daemon they are for.
-        file: what a properties file says (`read_file`).
+        file: the content of a properties file (`read_file`).
         environ: variables to look for keys in; None for none.
         endpoint_url: one URL for Kinesis, DynamoDB and CloudWatch, as a stand-in for AWS has.
-        command_line: what comes last.
+        command_line: the last source.
         credentials_prefix: of the variables for a credentials provider of that kind; see `credentials`.
         strict: a warning is an error.
 
     Raises:
-        OptionsError: there is something to mend; all of it is told.
+        OptionsError: there are errors; it reports all of them.
     """
     options = Options(generation)
     problems: list[str] = []
@@ -175,7 +122,7 @@ def collect(
 
 
 def read_file(path: Path) -> list[Source]:
-    """What a Java properties file says.
+    """The keys and values of a Java properties file.
 
     Raises:
         OptionsError: it cannot be read.
@@ -215,10 +162,10 @@ def executable_name(command: Sequence[str]) -> str:
 
 
 def missing_keys(options: Options, version: str) -> list[str]:
-    """What to tell about keys and values that this release of the daemon does not have yet.
+    """Messages about keys and values that this release of the daemon does not have yet.
 
     Args:
-        options: what it is told.
+        options: of the daemon.
         version: the release, as `fastkcl.daemon.jars` finds it.
     """
     return [
@@ -243,7 +190,7 @@ def _endpoints(generation: Generation) -> tuple[str, ...]:
 
 
 def _from_environment(options: Options, environ: Mapping[str, str], problems: list[str]) -> Iterator[Source]:
-    """Variables that are named like a key; what looks like a slip of the pen is told."""
+    """Variables that are named like a key; one that looks like a typing error is a problem."""
     generation = options.generation
     seen: dict[str, Source] = {}
     for name, value in environ.items():
@@ -300,7 +247,7 @@ def _unknown(generation: Generation, source: Source) -> str:
     text = f"{source.origin}: KCL {generation.value} has no key {source.name}"
     if others:
         text += f" (KCL {' and '.join(others)} has)"
-    text += ", and the daemon would not say so"
+    text += ", and the daemon would not report it"
     return f"{text}. Did you mean {meant}?" if meant else f"{text}."
 
 
@@ -343,7 +290,7 @@ def _quoted(command: str) -> re.Match[str] | None:
 
 
 def _split_path(words: list[str], *, after: int = 0) -> str | None:
-    """Why a command does not start what was meant, if some of its words name a file only when put together again.
+    """Why a command does not start the intended file, if some of its words name one only when put together again.
 
     Args:
         words: of the command, at each space.

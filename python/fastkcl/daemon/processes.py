@@ -1,7 +1,7 @@
 """The processes of a group, by Linux's /proc: the daemon's children, also when the daemon is gone.
 
-The daemon is started as the leader of a process group of its own. Java starts children in the group of their parent,
-so the group is what the daemon has started and left behind; a server that a child has put into a session of its own,
+The daemon is started as the leader of its own process group. Java starts children in the group of their parent,
+so the group is all that the daemon has started and left behind; a server that a child has put into a separate session,
 to be shared and to outlive it, is not in it.
 """
 
@@ -30,7 +30,7 @@ def group_members(group: int) -> list[int]:
         if not entry.name.isdigit():
             continue
         with suppress(OSError):  # it ended meanwhile
-            # The command's name, in parentheses, may hold anything: what counts stands behind the last one.
+            # The command's name, in parentheses, may hold anything: the fields follow the last one.
             state, _parent, its_group = (
                 Path(entry.path, "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[:3]
             )
@@ -42,15 +42,15 @@ def group_members(group: int) -> list[int]:
 def end_group(
     group: int, *, patience: float, on_step: Callable[[str], object], is_hurried: Callable[[], bool] = lambda: False
 ) -> bool:
-    """Wait for what is left of a group to end by itself, then end it.
+    """Wait for the rest of a group to end by itself, then end it.
 
-    Children of a daemon that is gone have read the end of their input and are about to finish what they write. After
+    Children of a daemon that is gone have read the end of their input and are about to finish their writes. After
     `patience` they get SIGTERM, after as long again SIGKILL.
 
     Args:
         group: the group, whose leader has ended and is waited for.
         patience: seconds.
-        on_step: is told what is done.
+        on_step: called with a line for each step.
         is_hurried: whether somebody wants it to be over; then SIGKILL is sent at once.
 
     Returns:

@@ -1,11 +1,11 @@
-"""Runs a daemon, from its start to the end of its last child, and says why it ended.
+"""Runs a daemon, from its start to the end of its last child, and reports the reason of its end.
 
-    start ──▶ lines of the log ──▶ events          SIGTERM, SIGINT, SIGHUP: SIGTERM to the daemon, which tells the
+    start ──▶ lines of the log ──▶ events          SIGTERM, SIGINT, SIGHUP: SIGTERM to the daemon, which stops the
       ▲             │                              children and waits for them; again: SIGKILL to all that is left
       │             ▼
       └─ restart ◀─ ended: why? ──▶ children that it left are waited for, then ended
 
-The daemon and its children are a process group of their own. So Ctrl-C on a terminal reaches us alone, and children
+The daemon and its children have their own process group. So Ctrl-C on a terminal reaches us alone, and children
 that would die of it hear of the end from the daemon. If we are killed, the daemon gets SIGTERM from the kernel, and a
 guard (`fastkcl.daemon.guard`) sees to it that all of them end.
 
@@ -33,12 +33,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from fastkcl.backoff import Backoff
 from fastkcl.daemon.command import Launch
 from fastkcl.daemon.guard import Guard
 from fastkcl.daemon.keys import find_key
 from fastkcl.daemon.log import MARK, Event, LogReader, shown
-from fastkcl.daemon.options import Options
 from fastkcl.daemon.processes import die_with_parent, end_group, group_members
+from fastkcl.daemon.settings import Options
 
 __all__ = ["Exit", "Outcome", "Supervisor"]
 
@@ -52,7 +53,7 @@ _KILLED: Final = -signal.SIGKILL
 
 
 class Exit(IntEnum):
-    """What ``fastkcl daemon`` exits with, beside 2 for options that are wrong."""
+    """The exit codes of ``fastkcl daemon``, beside 2 for options that are wrong."""
 
     STOPPED = 0
     """It was asked to stop, and everything ended in order."""
@@ -61,7 +62,7 @@ class Exit(IntEnum):
     DAEMON_FAILED = 3
     """The daemon ended by itself, for another reason."""
     STOPPED_BADLY = 4
-    """It was asked to stop, and something had to be killed: what was not checkpointed comes again."""
+    """It was asked to stop, and something had to be killed: records that were not checkpointed come again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +83,11 @@ class Supervisor:
 
     Attributes:
         launch: how they are started.
-        options: what they are told.
-        on_event: is told what happens; called from the thread that reads the log. It and the next must not raise: a
+        options: their settings.
+        on_event: called with each event, from the thread that reads the log. It and the next must not raise: a
             daemon stands still when nobody reads its log.
-        on_line: is told each line of the log, without its mark, from the same thread.
-        on_message: is told what we do ourselves, a line each.
+        on_line: called with each line of the log, without its mark, from the same thread.
+        on_message: called with a line for each step of the supervisor.
         grace_margin: seconds that a daemon has beyond its own grace, once it is asked to stop.
         orphan_seconds: that children have to end by themselves once their daemon is gone, and then after SIGTERM.
         back_off: seconds before the first new start; doubled each time, up to a minute.
@@ -115,18 +116,18 @@ class Supervisor:
         Raises:
             OSError: it cannot be started.
         """
-        pause = self.back_off
+        pauses = Backoff(self.back_off, _LAST_BACK_OFF)
         with self._signals():
             while True:
                 outcome = self._run_once()
                 if not restart or self._stops:
                     return outcome
                 if outcome.seconds >= _GOOD_RUN:
-                    pause = self.back_off
+                    pauses.reset()
+                pause = pauses.next()
                 self.on_message(f"{outcome.why}; again in {pause:g} s")
                 if self._stopped_within(pause):
                     return Outcome(Exit.STOPPED, "stopped before the next start", outcome.return_code, 0.0)
-                pause = min(2 * pause, _LAST_BACK_OFF)
 
     @property
     def pid(self) -> int | None:
@@ -149,14 +150,14 @@ class Supervisor:
                     killed = self._wait(process)
                     tidy = self._clear(process)
             finally:
-                if process.poll() is None:  # what a caller raises must not leave it behind
+                if process.poll() is None:  # an error of the caller must not leave it behind
                     self._clear(process)
                 self._process = None
             listener.join(self.orphan_seconds)
         return self._judge(process.returncode, killed, tidy, time.monotonic() - began)
 
     def _clear(self, process: subprocess.Popen[str]) -> bool:
-        """End the daemon, if it has not ended, and then what it has left. Whether its children ended by themselves."""
+        """End the daemon, if it has not ended, and then its children. Whether these ended by themselves."""
         if process.poll() is None:
             process.kill()
             process.wait()
@@ -168,7 +169,7 @@ class Supervisor:
         )
 
     def _files(self, folder: Path, arguments: Path) -> list[str]:
-        """Write what the daemon reads, in a folder that only we can read; its command line."""
+        """Write the daemon's files, in a folder that only we can read; its command line."""
         properties = folder / "fastkcl-daemon.properties"
         properties.write_text(self.options.properties(), "ascii")
         if self.launch.secrets:
@@ -277,7 +278,7 @@ class Supervisor:
         def dump_threads(number: int, frame: FrameType | None) -> None:
             del frame
             if self._process is not None:
-                self._process.send_signal(number)  # what a JVM answers with a dump of its threads
+                self._process.send_signal(number)  # a JVM answers it with a dump of its threads
 
         wanted = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # by nohup
         before = {number: signal.signal(number, stop) for number in wanted}

@@ -1,11 +1,11 @@
-"""`fastkcl demo`: the whole way once on one machine, through what usually goes wrong, and a check of what arrived.
+"""`fastkcl demo`: the whole way once on one machine, through the usual faults, and a check of the table.
 
     replayed   the replayer plays the daemon
     daemon     a real daemon, on local AWS
-    child      what the daemon starts for each shard
-    parts      what both are made of
-    check      compares what was sent with what Spark reads back
-    report     what is told of it
+    child      the program that the daemon starts for each shard
+    parts      the common parts of both
+    check      compares the sent records with those that Spark reads back
+    report     the results
 
-A room of its own, as it uses all the others.
+It is a separate room, as it uses all the others.
 """

@@ -1,6 +1,6 @@
-"""Whether the demo's table has each record that was sent, once and unchanged.
+"""Checks that the demo's table has each sent record, once and unchanged.
 
-Counted twice, by code that shares nothing: Python counts what the replayer has, Spark counts what the table has.
+The records are counted twice, by separate code: Python counts those of the replayer, Spark those of the table.
 
     records     rows, and distinct (sequence number, sub-sequence number), of each shard
     content     the sum of a CRC-32 over each record: key, position, time, and every field of the payload
@@ -55,7 +55,7 @@ ORDER BY events DESC, country
 
 @dataclass(frozen=True, slots=True)
 class SentShard:
-    """What a shard's part of the table has to hold."""
+    """The expected content of a shard's part of the table."""
 
     records: int
     checksum: int
@@ -64,7 +64,7 @@ class SentShard:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What children were given of a shard, beside its records."""
+    """The deliveries of a shard to its children, beside its records."""
 
     again: int
     """Records that came once more."""
@@ -101,7 +101,7 @@ def _text(field: str, event: dict[str, Any]) -> str:
 def compare(
     spark: SparkSession, table: Path, sent: Mapping[str, SentShard], delivered: Mapping[str, Delivered]
 ) -> list[DemoShard]:
-    """Compare each shard's rows with what was sent.
+    """Compare each shard's rows with the sent records.
 
     Args:
         spark: a session of the machine that has the table.

@@ -1,4 +1,4 @@
-"""The whole way once through a real daemon, on one machine, through a split of a shard, and a check of what arrived.
+"""The whole way once through a real daemon, on one machine, through a split of a shard, and a check of the table.
 
     generate ──▶ stream of local AWS ──▶ Java daemon ═ pipe ═▶ child for each shard ──▶ Spark Connect ──▶ Parquet table
                     │  (and leases)    (fastkcl daemon)        (demo.child)            (in a JVM of ours)    │
@@ -7,8 +7,8 @@
 Half of the records are in the stream before the daemon starts. When children have some of them, a shard is split, and
 the other half is put. The demo waits until the lease table has every shard at its end, and stops the daemon.
 
-What was sent is read from the stream itself, with sequence numbers and arrival times as the service gave them, and
-compared with what Spark reads back (`fastkcl.demo.check`). The lease table is written ahead, as a daemon that
+The sent records are read from the stream itself, with sequence numbers and arrival times as the service gave them, and
+compared with those that Spark reads back (`fastkcl.demo.check`). The lease table is written ahead, as a daemon that
 finds none waits for up to half a minute. It is no benchmark: two JVMs start cold on one machine.
 """
 
@@ -47,7 +47,7 @@ from fastkcl.local_aws import LocalAws
 from fastkcl.local_aws.leases import checkpoints, seed_leases
 from fastkcl.replay import generate
 from fastkcl.replay.columns import Columns
-from fastkcl.spark.processor import DEFAULT_MAX_BYTES
+from fastkcl.spark.bounds import DEFAULT_MAX_BYTES
 
 __all__ = ["run_daemon_demo"]
 
@@ -57,7 +57,7 @@ _PATIENCE: Final = 300.0  # seconds without a single record more, on however slo
 _STOP_SECONDS: Final = 90.0
 _POLL_SECONDS: Final = 0.25
 _LINE: Final = re.compile(r"\S+ (?P<kind>\w+) +(?P<shard>shardId-\d+)  (?P<text>.*)")
-# What makes a daemon quick where nothing is far away.
+# Settings that make a daemon quick where nothing is far away.
 _PROPERTIES: Final = {
     "clientVersionConfig": "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X",
     "failoverTimeMillis": "5000",
@@ -75,14 +75,14 @@ def run_daemon_demo(
     on_step: Callable[[str], None] = lambda _step: None,
     on_progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> DemoReport:
-    """Run the demo. What it starts has ended when it returns or raises.
+    """Run the demo. All its processes have ended when it returns or raises.
 
     Args:
-        shards: of the stream, each with a child process of its own.
+        shards: of the stream, each with its own child process.
         records: for each shard, by and large: their keys decide.
         keep: empty or new folder to leave the table in; a temporary one is used and removed without it.
-        on_step: told the step that begins.
-        on_progress: told how many records children have taken, of how many; from another thread.
+        on_step: called with each step that begins.
+        on_progress: called with how many records children have taken, of how many; from another thread.
 
     Raises:
         ValueError: a number below 1, or `keep` is not empty.
@@ -173,7 +173,7 @@ def run_daemon_demo(
 
 
 class _Stream:
-    """The stream, what is put into it, and how far its lease table is.
+    """The stream, its records, and the state of its lease table.
 
     Args:
         aws: where it is.
@@ -263,7 +263,7 @@ class _Daemon:
     Args:
         jars: of KCL 3.
         endpoint: of local AWS.
-        environment: what children find in theirs, beside ours.
+        environment: variables for the children, beside ours.
         folder: where it runs.
     """
 
@@ -307,7 +307,7 @@ class _Daemon:
         return self._checkpoints.get(shard_id, 0)
 
     def note(self, what: str) -> None:
-        """Take down what happens now."""
+        """Note the events from now on."""
         self.events.append(Event(time.monotonic() - self._begun, what))
 
     def wait(self, condition: Callable[[], bool], on_poll: Callable[[], None]) -> None:
@@ -330,7 +330,7 @@ class _Daemon:
         on_poll()
 
     def stop(self) -> list[str]:
-        """Ask it to stop, and wait; what was wrong with that."""
+        """Ask it to stop, and wait; returns the problem, if there was one."""
         code = self._end()
         return [] if code == 0 else [f"the daemon ended with exit code {code}: {self._lines[-1]}"]
 
@@ -339,7 +339,7 @@ class _Daemon:
         return [line for line in self._lines if "fastkcl: metrics " not in line][-LOG_LINES:]
 
     def _end(self) -> int:
-        for _ in range(2):  # the second time it kills what is left
+        for _ in range(2):  # the second time it kills the rest
             if self._process.poll() is None:
                 self._process.send_signal(signal.SIGTERM)
             try:

@@ -1,4 +1,4 @@
-"""What both demos are made of: the Spark that they start, and what their children say."""
+"""The common parts of both demos: the Spark that they start, and the metrics of their children."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from fastkcl.demo.report import ShardWork, Step
-from fastkcl.spark.local import LocalSpark
-from fastkcl.spark.settings import without_frames
+from fastkcl.spark.server.local import LocalSpark
+from fastkcl.spark.server.settings import without_frames
 
 __all__ = [
     "LOG_LINES",
@@ -39,11 +39,11 @@ _SPARK_SETTINGS: Final = {
 
 
 class DemoError(RuntimeError):
-    """Spark has failed on the way. `str()` says how."""
+    """Spark has failed on the way. `str()` has the error."""
 
 
 def check_arguments(shards: int, records: int, keep: Path | None) -> None:
-    """Refuse what no demo can do.
+    """Refuse options that no demo can serve.
 
     Raises:
         ValueError: a number below 1, or `keep` is not empty.
@@ -59,7 +59,7 @@ def spark_errors_told() -> Iterator[None]:
     """Turns Spark's exceptions into a DemoError while the JVM is there, which many ask for their text.
 
     Raises:
-        DemoError: what Spark has raised.
+        DemoError: Spark's error.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -85,7 +85,7 @@ class DemoServer:
         self.spark = LocalSpark(connect=True, output=log, settings=_SPARK_SETTINGS)
         assert self.spark.url is not None
         self.url = self.spark.url
-        self.java = self.spark.java  # the second one takes what this one has found
+        self.java = self.spark.java  # the second one takes the Java of this one
 
     def start_again(self) -> None:
         """At the same URL.
@@ -117,7 +117,7 @@ def start_spark(stack: ExitStack, work: Path) -> tuple[DemoServer, Step]:
 
 
 class ChildrenSaid:
-    """What the children write on standard error: their metrics, and the rest."""
+    """The children's lines on standard error: their metrics, and the rest."""
 
     def __init__(self) -> None:
         self.last: list[str] = []

@@ -1,10 +1,10 @@
-"""The whole way once, on one machine and without AWS, through all that usually goes wrong, and a check of what arrived.
+"""The whole way once, on one machine and without AWS, through the usual faults, and a check of the table.
 
     generate ──▶ replayer ═ pipe ═▶ child for each shard ──▶ Spark Connect ──▶ Parquet table
        │        (the daemon's part)  (demo.child)            (in a JVM of ours)    │
        └────────────────── compared, shard by shard ◀────────────────── SQL ◀──────┘
 
-What is done to it while it works:
+Its faults:
 
     a child is killed      by SIGKILL, half way through the line of a batch half way through the shard; another one
                            takes over from the last checkpoint, so records come again
@@ -12,8 +12,8 @@ What is done to it while it works:
     Spark is killed        the JVM with the Connect server, by SIGKILL, when every shard has children at work; it is
                            started again at the same address, and the children go on by themselves
 
-What was sent is compared with what Spark reads back: rows, distinct (sequence number, sub-sequence number), and a
-checksum over all columns of every record. It is no benchmark: the JVM is cold, and everything shares one machine.
+The sent records are compared with those that Spark reads back: rows, distinct (sequence number, sub-sequence number),
+and a checksum over all columns of every record. It is no benchmark: the JVM is cold, and everything shares one machine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fastkcl.demo.parts import LOG_LINES, PROFILE, ChildrenSaid, DemoServer, che
 from fastkcl.demo.report import DemoReport, Event, Step
 from fastkcl.replay import Progress, ReplayOptions, generate, parse_fault, replay
 from fastkcl.replay.plan import make_plans
-from fastkcl.spark.processor import DEFAULT_MAX_BYTES
+from fastkcl.spark.bounds import DEFAULT_MAX_BYTES
 
 if TYPE_CHECKING:
     from fastkcl.replay.sources import Shard
@@ -67,14 +67,14 @@ def run_demo(
     on_step: Callable[[str], None] = lambda _step: None,
     on_progress: Callable[[Progress], None] = lambda _progress: None,
 ) -> DemoReport:
-    """Run the demo. What it starts has ended when it returns or raises.
+    """Run the demo. All its processes have ended when it returns or raises.
 
     Args:
-        shards: how many, each with a child process of its own.
+        shards: how many, each with its own child process.
         records: records of each shard.
         keep: empty or new folder to leave the table in; a temporary one is used and removed without it.
-        on_step: told the step that begins.
-        on_progress: told how far the shards are, from other threads.
+        on_step: called with each step that begins.
+        on_progress: called with the progress of the shards, from other threads.
 
     Raises:
         ValueError: a number below 1, or `keep` is not empty.
@@ -99,7 +99,7 @@ def run_demo(
             columns = plan.records.columns(0, plan.records_planned)
             sent[plan.shard_id] = sent_shard(columns)
             size += sum(map(len, filter(None, columns.data)))
-        steps = [Step("generate the events, and what to look for", time.monotonic() - clock, size)]
+        steps = [Step("generate the events, and the expected table", time.monotonic() - clock, size)]
 
         on_step("starting Spark")
         server, step = start_spark(stack, work)
@@ -186,14 +186,14 @@ def _options(shards: int, records: int) -> ReplayOptions:
 
 
 class _Stage:
-    """Watches how far the shards are, notes what is done to them, and kills Spark when it is time.
+    """Watches how far the shards are, notes their faults, and kills Spark when it is time.
 
     Args:
-        server: what is killed, and started again.
-        on_step: told of it.
-        on_progress: told what comes in.
+        server: to kill, and to start again.
+        on_step: called with it.
+        on_progress: called with the progress.
         shards: how many there are, those of the split included.
-        parents: what these were split off, by their index.
+        parents: the shards that these were split off, by their index.
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class _Stage:
 
     def _start_again(self) -> None:
         clock = time.monotonic()
-        self._on_step("Spark is gone, and started again; the children hold what comes")
+        self._on_step("Spark is gone, and started again; the children hold new records")
         try:
             self._server.start_again()
         except BaseException as error:

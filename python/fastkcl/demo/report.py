@@ -1,4 +1,4 @@
-"""What the demo has found: shard by shard, what was done to them, what it took."""
+"""The results of the demo: each shard, its faults, and the time and CPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MEGABYTE: Final = 1e6
 
 @dataclass(slots=True)
 class DemoShard:
-    """What became of a shard's records."""
+    """The fate of a shard's records."""
 
     shard_id: str
     sent: int
@@ -26,7 +26,7 @@ class DemoShard:
     doubled: int
     """Rows beyond the first of a record."""
     same_content: bool
-    """Whether the checksum over all columns is the one of what was sent."""
+    """Whether the checksum over all columns is that of the sent records."""
     checkpoints: int
 
     @property
@@ -46,7 +46,7 @@ class Event:
 
 @dataclass(slots=True)
 class ShardWork:
-    """What a shard's children say of themselves in their metrics; of one that was killed, its last line before."""
+    """The metrics of a shard's children; of one that was killed, its last line before."""
 
     shard_id: str
     processes: int
@@ -66,12 +66,12 @@ class ShardWork:
 
 @dataclass(slots=True)
 class Step:
-    """A step of the way and what it took."""
+    """A step of the way and its cost."""
 
     name: str
     seconds: float
     bytes: int | None = None
-    """What went through; None where that makes no sense."""
+    """The bytes that went through; None where that makes no sense."""
 
     @property
     def megabytes_per_second(self) -> float | None:
@@ -91,7 +91,7 @@ class CountryRow:
 
 @dataclass(slots=True)
 class DemoReport:
-    """What the demo found."""
+    """The results of the demo."""
 
     shards: list[DemoShard]
     events: list[Event]
@@ -103,7 +103,7 @@ class DemoReport:
     table: Path | None
     """Where the table was left; None if it has been removed."""
     problems: list[str] = field(default_factory=list)
-    """What the children did against the protocol."""
+    """The children's breaches of the protocol."""
     output: list[str] = field(default_factory=list)
     """The last lines that children and JVM wrote, if something is wrong."""
 

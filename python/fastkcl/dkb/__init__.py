@@ -10,7 +10,7 @@
     stage       ProcessorStage: a worker
     function    @processor: one function as a worker
     supervisor  Supervisor: one stage's worker process, fed and restarted
-    pipeline    Pipeline: stages in a row, from a file; imported by who runs one, as supervisor is
+    pipeline    Pipeline: stages in a row, from a file; imported only where one runs, as supervisor is
 
 The protocol has no positions: a request that was not answered is sent again, so each message is processed at least
 once.

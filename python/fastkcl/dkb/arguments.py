@@ -1,8 +1,8 @@
 r"""The command line of a stage.
 
     -m, --mode f|s|m          f: files to files (default); s: stdin to stdout; m: the same without EOP, no files
-    -s, --source f|s          where input comes from, by default as the mode says
-    -d, --dest f|s            where results go, the same
+    -s, --source f|s          the source of the input, by default that of the mode
+    -d, --dest f|s            the destination of the results, the same
     -i, --input-dir DIR       of the files, default "."; FILE… names them, otherwise all of the input type's extension
     -o, --output-dir DIR      default "out", in the input's directory unless absolute or with ./ or ../ at its start
     -e, --end-of-message      markers; backslash escapes work in all four
@@ -13,8 +13,8 @@ r"""The command line of a stage.
     --skip                    pass the input on, marked incomplete, without processing it
     -c, --config FILE         INI, for the stage's CONFIG
 
-Exit codes: 2 for arguments that are none, and a config file that cannot be opened; 3 for one that cannot be parsed; 1
-for what is well-formed and does not go together.
+Exit codes: 2 for invalid arguments, and a config file that cannot be opened; 3 for one that cannot be parsed; 1 for
+valid arguments that do not go together.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BY_MODE = {"f": ("f", "f"), "s": ("s", "s"), "m": ("s", "s")}
 
 
 class Options(NamedTuple):
-    """What a stage was asked for."""
+    """The options of a stage."""
 
     mode: str
     source: str
@@ -62,12 +62,12 @@ def _parser(description: str) -> _Parser:
     parser = _Parser(description=description)
     add = parser.add_argument
     add("-m", "--mode", choices="fsm", default="f", help="f: files to files; s: stream; m: stream of a map-reduce job")
-    add("-s", "--source", choices="fsh", help="f: files; s: standard input (default: as the mode says)")
-    add("-d", "--dest", choices="fsh", help="f: files; s: standard output (default: as the mode says)")
+    add("-s", "--source", choices="fsh", help="f: files; s: standard input (default: by the mode)")
+    add("-d", "--dest", choices="fsh", help="f: files; s: standard output (default: by the mode)")
     add("-i", "--input-dir", metavar="DIR", default=".", help="directory of the input files (default: .)")
     add("-o", "--output-dir", metavar="DIR", default="out", help="directory for the output files (default: out)")
-    add("-e", "--end-of-message", metavar="EOM", help=r"marker behind each message (default: \n)")
-    add("-E", "--end-of-process", metavar="EOP", help=r"marker behind all results of a request (default: \0, mode s)")
+    add("-e", "--end-of-message", metavar="EOM", help=r"marker after each message (default: \n)")
+    add("-E", "--end-of-process", metavar="EOP", help=r"marker after all results of a request (default: \0, mode s)")
     add("--end-of-batch", metavar="EOB", help="marker: process what you have (default: EOB)")
     add("--batch-not-complete", metavar="BNC", help="marker: send one more (default: BNC)")
     add("-b", "--batch-size", metavar="N", type=int, help="1: single messages; 0: batches that the supervisor ends")
@@ -78,7 +78,7 @@ def _parser(description: str) -> _Parser:
 
 
 def parse_arguments(arguments: Sequence[str], description: str = "") -> Options:
-    """What these arguments ask for, with the defaults of the mode filled in.
+    """The options of these arguments, with the defaults of the mode filled in.
 
     Raises:
         StageError: they are none, or do not go together; it has the exit code.

@@ -1,12 +1,12 @@
 """The two sides of the DKB stream as state tables, without input or output.
 
-The worker (what a stage is). A row is read: *in this state, on this event, write this and go there*.
+The worker (a stage). A row is read: *in this state, on this event, write this and go there*.
 
       message (not full): BNC         message (full), EOB, end of input
     IDLE ───────────▶ COLLECTING ───────────────────────────────▶ PROCESSING ──results EOP──▶ IDLE
     IDLE ──message (batch size 1)───────────────────────────────▶ PROCESSING
 
-The supervisor (who feeds it). Requests go out, results come back; in between the batch is fed:
+The supervisor feeds it. Requests go out, results come back; in between the batch is fed:
 
            message          BNC             EOB
     IDLE ─────────▶ FEED ◀──────▶ ASKED ─────────▶ WAIT ──EOP──▶ IDLE        worker-driven: BNC asks for the next
@@ -15,10 +15,10 @@ The supervisor (who feeds it). Requests go out, results come back; in between th
     EXTRACT ── messages ── end of output ──▶ DEAD                            nothing is sent
 
 Rules:
-- An event that has no row leads to ERROR, for good, and so does what our own side may not do.
+- An event that has no row leads to ERROR, for good, and so does a call that the state does not allow.
 - EOP means "finished with": it is never written for a request whose user code has failed.
 - BNC is never the first thing a worker writes. A result that holds a marker is refused.
-- End of output leads a supervisor from any state to DEAD; what that means is the retry policy's.
+- End of output leads a supervisor from any state to DEAD; the retry policy decides on the rest.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fastkcl.dkb.markers import Markers, escape
 __all__ = ["Batching", "SupervisorConnection", "WorkerConnection", "batching_of"]
 
 Batching: TypeAlias = Literal["single", "worker", "supervisor"]
-"""Each message alone; the worker asks for more; the supervisor says when it is enough."""
+"""Each message alone; the worker asks for more; the supervisor ends the batch."""
 WorkerState: TypeAlias = Literal["IDLE", "COLLECTING", "PROCESSING", "LAST", "CLOSED", "ERROR"]
 WorkerEvent: TypeAlias = Literal["message", "full", "unreadable", "end_of_batch", "truncated", "eof"]
 SupervisorState: TypeAlias = Literal["IDLE", "FEED", "ASKED", "WAIT", "EXTRACT", "DEAD", "ERROR"]
@@ -83,7 +83,7 @@ _WORKER: dict[Batching, dict[WorkerState, dict[WorkerEvent, tuple[WorkerState, s
 
 
 def batching_of(batch_size: int) -> Batching:
-    """Who says when a batch is full: 1 nobody, 0 the supervisor, otherwise the worker.
+    """The side that ends a batch: 1 nobody, 0 the supervisor, otherwise the worker.
 
     Raises:
         ValueError: a negative size.
@@ -100,7 +100,7 @@ class _Connection:
 
     @property
     def error(self) -> ProtocolError | None:
-        """What led to ERROR; None in every other state."""
+        """The error that led to ERROR; None in every other state."""
         return self._error
 
     def check(self) -> None:
@@ -119,7 +119,7 @@ class _Connection:
 
 
 class WorkerConnection(_Connection):
-    """One worker's dialogue. Give it what arrives, write what it returns.
+    """One worker's dialogue. Give it the input, write its output.
 
     Args:
         markers: of the stream.
@@ -139,7 +139,7 @@ class WorkerConnection(_Connection):
 
     @property
     def state(self) -> WorkerState:
-        """Where the dialogue stands; PROCESSING and LAST wait for `send_results`."""
+        """The state of the dialogue; PROCESSING and LAST wait for `send_results`."""
         return "ERROR" if self._error is not None else self._state
 
     @property
@@ -151,7 +151,7 @@ class WorkerConnection(_Connection):
         """Take messages that can be read; more than one only in supervisor-driven batches.
 
         Returns:
-            What to write.
+            The bytes to write.
 
         Raises:
             ProtocolError: a request is being processed, or the connection was in ERROR before.
@@ -166,7 +166,7 @@ class WorkerConnection(_Connection):
         """Take anything else: a message that cannot be read, EOB, a rest without EOM, the end of input.
 
         Returns:
-            What to write.
+            The bytes to write.
 
         Raises:
             ProtocolError: not allowed here, or the connection was in ERROR before.
@@ -193,7 +193,7 @@ class WorkerConnection(_Connection):
                 ("BNC", bnc, bnc and self._batching != "single" and result.startswith(bnc)),
             ):
                 if found:
-                    what = f"result {number} holds {name} ({escape(marker)}), so nobody could tell where it ends"
+                    what = f"result {number} holds {name} ({escape(marker)}), so its end could not be found"
                     self._fail(LocalProtocolError("marker_in_result", what, self._state))
         if eop and eop == eom and len(results) > 1:
             what = f"{len(results)} results of one request: with EOP equal to EOM the first would end it"
@@ -216,11 +216,11 @@ class WorkerConnection(_Connection):
 
 
 class SupervisorConnection(_Connection):
-    """The dialogue with one worker process. Write what `send_…` returns, give it what arrives.
+    """The dialogue with one worker process. Write the result of `send_…`, give it the input.
 
     Args:
         markers: of the stream.
-        batching: who says when a batch is full.
+        batching: the side that ends a batch.
         extract: the worker gets no requests and writes messages until its end.
 
     Raises:
@@ -244,7 +244,7 @@ class SupervisorConnection(_Connection):
 
     @property
     def state(self) -> SupervisorState:
-        """Where the dialogue stands."""
+        """The state of the dialogue."""
         return "ERROR" if self._error is not None else self._state
 
     def send_message(self, data: bytes) -> bytes:
@@ -292,7 +292,7 @@ class SupervisorConnection(_Connection):
         return self._markers.end_of_batch
 
     def receive(self, event: Literal["message", "end_of_process", "batch_not_complete", "eof"]) -> SupervisorState:
-        """Take what the worker has written.
+        """Take the worker's output.
 
         Returns:
             The state it leads to: IDLE after EOP, the request is done; ASKED after BNC, send a message or EOB.

@@ -1,4 +1,4 @@
-"""What is wrong around a stage: its arguments, its markers, its files."""
+"""Errors around a stage: its arguments, its markers, its files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fastkcl import ConfigurationError
 
 
 class StageError(ConfigurationError):
-    """A stage cannot do what it was asked for. `str()` says what, and what to do.
+    """A stage cannot serve its arguments. `str()` has the problem and the remedy.
 
     Args:
         kind: ``arguments``, ``mode``, ``empty_eom``, ``marker_prefix``, ``marker_length``, ``config``, ``file``,

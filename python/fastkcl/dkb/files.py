@@ -1,8 +1,7 @@
 """Input files and output files of a stage.
 
-Each input file is a stream of its own: what ends with it is answered into its own output file, the input's stem and the
-extension of the output type. An output file appears under its name when all of it is there, and never in the place of
-one that exists.
+Each input file is a separate stream: its results go into its own output file, named by the input's stem and the
+extension of the output type. An output file gets its name when it is complete, and never replaces an existing one.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class OutputFile:
             raise self._exists()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._partial.open("xb", buffering=0)  # a fork would write out what a buffer holds
+            self._file = self._partial.open("xb", buffering=0)  # a fork would write out the content of a buffer
         except OSError as error:
             raise StageError("file", f"{path}: cannot be written: {error.strerror}") from None
         self._process = os.getpid()

@@ -1,6 +1,6 @@
 """Log lines of a stage, as DKB writes them on standard error, and as its supervisor reads them.
 
-An entry, and how its second line goes on:
+An entry, and its second line:
 
     2016-10-19 13:00:00 (INFO) (ProcessorStage) first line
     (==) second line of the same entry

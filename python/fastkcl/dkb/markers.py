@@ -1,9 +1,9 @@
-r"""The markers of a DKB stream: what each is for, what a set of them must keep, and the sets in the field.
+r"""The markers of a DKB stream: the purpose of each, the rules for a set, and the sets in the field.
 
-    EOM  end of message       both       behind each message
-    EOP  end of process       worker     behind all results of one request, or alone: done, ready for the next
+    EOM  end of message       both       after each message
+    EOP  end of process       worker     after all results of one request, or alone: done, ready for the next
     EOB  end of batch         supervisor where a message could begin: process what you have
-    BNC  batch not complete   worker     behind a received message: send one more
+    BNC  batch not complete   worker     after a received message: send one more
 
 Rules: byte strings of 1 to 16 bytes; none is a prefix of another, but EOP may equal EOM; EOP, EOB and BNC may be empty:
 not used. An empty EOM stands for "the whole file is one message" and is for files only. Backslash escapes (``\n \0

@@ -1,4 +1,4 @@
-"""What the bytes of a message mean: JSON, TTL, text or bytes, and the flag for results that are not complete.
+"""The types of a message: JSON, TTL, text or bytes, and the flag for results that are not complete.
 
     type   content                              written
     json   any JSON value                       as `json.dumps` writes it: ", ", ": ", ASCII
@@ -6,7 +6,7 @@
     text   text                                 as UTF-8
     bytes  bytes                                as they are
 
-A JSON object may say ``"_incomplete": true``: somebody upstream could not do all of its work. The flag is no part of
+A JSON object may have ``"_incomplete": true``: a stage upstream could not do all of its work. The flag is no part of
 the content: it is taken out when the message is read, and put back as the last key when one that is marked incomplete
 is written. A flag that is false is not written.
 """
@@ -54,7 +54,7 @@ class Message(ABC):
         """Whether the message is marked incomplete; with a status, mark it from now on.
 
         Returns:
-            What it was before.
+            Its value before.
         """
         before = self._incomplete
         if status is not None:

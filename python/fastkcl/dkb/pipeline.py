@@ -1,13 +1,13 @@
-"""`Pipeline`: stages in a row, each with a supervisor in a thread of its own and a bounded queue before it.
+"""`Pipeline`: stages in a row, each with a supervisor in its own thread and a bounded queue before it.
 
     extract ─▶ queue ─▶ Supervisor ─▶ queue ─▶ Supervisor ─▶ output
     or input           (transform)            (load)
 
-A file in TOML says which:
+A file in TOML describes it:
 
     [pipeline]
     input = "messages.jsonl"        # if the first stage is no extraction: a file of lines; "-": standard input
-    output = "results.jsonl"        # what the last stage gives, a message a line; without it, it is counted only
+    output = "results.jsonl"        # results of the last stage, a message a line; without it they are counted only
     queue = 1000                    # messages that wait between two stages
 
     [[stage]]
@@ -59,7 +59,7 @@ _TURN: Final = 0.25  # seconds after which a full or empty queue looks whether a
 
 
 class PipelineError(Exception):
-    """A pipeline's file is wrong, or a stage has failed. `str()` says which, and what to do."""
+    """A pipeline's file is wrong, or a stage has failed. `str()` names it, and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +295,7 @@ class Pipeline:
         elif isinstance(self._input, str):
             with _opened(self._input) as file:
                 if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
-                    self._on_log(self._stages[0].name, "INFO", f"reading what is written to {self._input}".encode())
+                    self._on_log(self._stages[0].name, "INFO", f"reading the FIFO {self._input}".encode())
                 yield _Lines(file.fileno(), self._over)
         else:
             assert self._input is not None
@@ -355,10 +355,10 @@ def read_pipeline(
         stdout: where ``output = "-"`` goes.
 
     Returns:
-        The pipeline, and what closes its output when it has run.
+        The pipeline, and the function that closes its output when it has run.
 
     Raises:
-        PipelineError: the file cannot be read or is wrong; it says where.
+        PipelineError: the file cannot be read or is wrong; it names the place.
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))

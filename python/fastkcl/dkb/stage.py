@@ -14,7 +14,7 @@
     stage.set_output_message_type("text")
     sys.exit(stage.run())
 
-What process says, and what becomes of its results:
+The return value of process, and the effect on its results:
 
     True       results of the request are written, then EOP, in one write
     False      results are dropped, EOP alone
@@ -24,7 +24,7 @@ In batches process gets a list of messages; with the input type ``"arrow"`` it g
 instead, whose columns are filled in Rust: data (binary, as it came) and number (int64, of the message in its input).
 
 A message that cannot be read is reported and passed over; it is never given to process. The pipes of the protocol are
-private while a stage runs: what is printed goes to standard error.
+private while a stage runs: prints go to standard error.
 """
 
 from __future__ import annotations
@@ -43,15 +43,17 @@ from fastkcl.dkb.errors import StageError
 from fastkcl.dkb.files import OutputFile, input_files, output_path
 from fastkcl.dkb.log import log
 from fastkcl.dkb.messages import JSONMessage, Message, MessageType, message_class
-from fastkcl.kcl.processor import refuse_deferred_result
+from fastkcl.processing.processor import refuse_deferred_result
 from fastkcl.stdio import process, reports
 from fastkcl.stdio.descriptors import Descriptors
 from fastkcl.stdio.signals import SignalWatch
 
 __all__ = ["Input", "ProcessorStage"]
 
+reports.skip_frames_of("fastkcl.dkb")
+
 Input: TypeAlias = "Message | list[Message] | MessageBatch | None"
-"""What process gets: a message, a batch of them, or None, the trigger of an extraction stage."""
+"""The argument of process: a message, a batch of them, or None, the trigger of an extraction stage."""
 
 ARROW = "arrow"
 _NO_LIMIT = 2**62
@@ -77,7 +79,7 @@ class ProcessorStage:
         self.CONFIG: dict[str, dict[str, str]] = {}
         """Sections of the file given with ``--config``."""
         self.ARGS: Options | None = None
-        """What the command line asked for."""
+        """The options of the command line."""
         self._description = description or (type(self).__doc__ or "").partition("\n")[0]
         self._input_class: type[Message] | None = JSONMessage  # None for columns
         self._output_class: type[Message] = JSONMessage
@@ -89,10 +91,10 @@ class ProcessorStage:
         self._connection: WorkerConnection | None = None
         self._out: _Output | None = None
 
-    # What a stage is made of.
+    # The parts of a stage.
 
     def set_input_message_type(self, message_type: MessageType) -> None:
-        """What is read: ``"json"`` (the default), ``"ttl"``, ``"text"``, ``"bytes"``, or ``"arrow"`` for columns.
+        """The input type: ``"json"`` (the default), ``"ttl"``, ``"text"``, ``"bytes"``, or ``"arrow"`` for columns.
 
         Raises:
             ValueError: another type.
@@ -100,7 +102,7 @@ class ProcessorStage:
         self._input_class = None if message_type == ARROW else message_class(message_type)
 
     def set_output_message_type(self, message_type: MessageType) -> None:
-        """What is written: ``"json"`` (the default), ``"ttl"``, ``"text"`` or ``"bytes"``.
+        """The output type: ``"json"`` (the default), ``"ttl"``, ``"text"`` or ``"bytes"``.
 
         Raises:
             ValueError: another type.
@@ -146,7 +148,7 @@ class ProcessorStage:
             raise StageError("arguments", "an extraction stage gets one trigger at a time: --batch-size 1", 2)
         self.ARGS = options
 
-    # What process uses.
+    # For process.
 
     def output(self, message: object) -> None:
         """Add a result, or a list of them: messages, or contents of the output type.
@@ -164,7 +166,7 @@ class ProcessorStage:
         log(level, type(self).__name__, text)
 
     def stop(self) -> None:
-        """End after the request of the moment, as if the input had ended behind it."""
+        """End after the current request, as if the input had ended there."""
         self._stopping = True
 
     # The loop, in parts.
@@ -174,7 +176,7 @@ class ProcessorStage:
 
         Returns:
             The exit code: 0 fine, 1 failure, 2 wrong arguments, 3 a config file that cannot be parsed, 128 + n after
-            a signal. What has to be said about it is in the log.
+            a signal. The reason is in the log.
         """
         try:
             if self.ARGS is None:
@@ -338,7 +340,7 @@ class ProcessorStage:
         yield [request] if self._batch_size != 1 and isinstance(request, Message) else request
 
     def _requests(self, fd: int, signals: SignalWatch | None) -> Iterator[Input]:
-        """What process gets, from a descriptor; BNC and bare EOPs are written on the way."""
+        """The arguments of process, from a descriptor; BNC and bare EOPs are written on the way."""
         assert self.ARGS is not None
         connection = self._connection
         assert connection is not None
@@ -426,7 +428,7 @@ def _give_up_standard_input() -> None:
     os.close(null)
 
 
-def contents(request: Input) -> Any:  # noqa: ANN401 - what a message holds
+def contents(request: Input) -> Any:  # noqa: ANN401 - a message's content
     """The content of each message, in the shape of the request."""
     if isinstance(request, list):
         return [message.content() for message in request]
@@ -434,7 +436,7 @@ def contents(request: Input) -> Any:  # noqa: ANN401 - what a message holds
 
 
 def results_of(value: object) -> Iterable[object]:
-    """What a function has returned, as results: None is none, a list or an iterator is many, anything else is one."""
+    """A function's return value, as results: None is none, a list or an iterator is many, anything else is one."""
     if value is None:
         return ()
     return value if isinstance(value, list | Iterator) else (value,)

@@ -10,10 +10,10 @@ requests (plain: its output is the messages, its end their end) or empty message
 
 Rules:
 - Results are held until the EOP of their request, so that a request is answered as a whole: nothing of it goes on
-  twice when the worker dies in between. What a dead worker had written is handed on marked `partial`, for who wants it.
-- A dead worker is restarted, `RetryPolicy.max` times in a row without any output. What becomes of the request that it
-  died of: ``retry`` sends it again each time, ``once`` once more and skips it then, ``skip`` skips it. What is skipped
-  is reported, never silent.
+  twice when the worker dies in between. The results of a dead worker are handed on marked `partial`.
+- A dead worker is restarted, `RetryPolicy.max` times in a row without any output. The policy decides on the request
+  that it died of: ``retry`` sends it again each time, ``once`` once more and skips it then, ``skip`` skips it. A
+  skipped request is reported, never silent.
 - The worker may have done its work before it died, so a request is processed at least once.
 - It is written and read at the same time: a worker that answers while it still gets its request blocks nobody.
 """
@@ -45,12 +45,12 @@ _TERMINATE_SECONDS: Final = 2.0
 _END_SECONDS: Final = 30.0  # for a worker to end by itself after the end of its input
 _ANSWER_WAIT: Final = 3600.0  # a bound of each single wait, not of a request
 _EXTRACTED: Final = 1000  # messages of an extraction that wait to be taken
-_TURN: Final = 0.25  # seconds after which a wait looks whether anybody still wants what it waits for
-_PIPE_BYTES: Final = 64 * 1024  # what a pipe takes without a reader
+_TURN: Final = 0.25  # seconds after which a wait checks that its result is still wanted
+_PIPE_BYTES: Final = 64 * 1024  # the capacity of a pipe without a reader
 
 
 class SupervisorError(Exception):
-    """A stage cannot go on. `str()` says which, why, and what to do."""
+    """A stage cannot go on. `str()` has its name, the reason and the remedy."""
 
 
 class WorkerDiedError(Exception):
@@ -59,7 +59,7 @@ class WorkerDiedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """What happens when a worker dies.
+    """The reaction to a worker's death.
 
     Raises:
         ValueError: out of range, or another name.
@@ -81,7 +81,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a worker has made of one request."""
+    """A worker's results of one request."""
 
     requests: tuple[bytes, ...]
     """The messages of the request; none for a plain extraction."""
@@ -117,7 +117,7 @@ class Ready:
 
 @dataclass(slots=True)
 class Counts:
-    """What a supervisor has done so far."""
+    """A supervisor's counts so far."""
 
     messages: int = 0
     """Sent and answered."""
@@ -131,7 +131,7 @@ class Counts:
 
 
 class _Worker:
-    """A worker process and its dialogue. What it writes is taken down by a thread, events by the caller."""
+    """A worker process and its dialogue. A thread takes its output, the caller takes events."""
 
     def __init__(self, supervisor: Supervisor, *, extract: bool) -> None:
         markers = supervisor.markers
@@ -173,7 +173,7 @@ class _Worker:
         self._on_log(self._levels.level(line), line)
 
     def write(self, data: bytes, timeout: float | None) -> None:
-        """Write all of it; a worker that does not take it in time is killed. Its output tells what has become of it."""
+        """Write all of it; a worker that does not take it in time is killed. Its output then shows the end."""
         if timeout is None or len(data) <= _PIPE_BYTES:
             self.child.write(data)
             return
@@ -193,7 +193,7 @@ class _Worker:
         return not self._events.empty() and self.next_event(None)[0] == "eof"
 
     def next_event(self, timeout: float | None) -> tuple[str, bytes | None]:
-        """What comes next; gives it to the connection.
+        """The next event; gives it to the connection.
 
         Raises:
             WorkerDiedError: the output has ended, inside a message maybe, or nothing came in time.
@@ -264,7 +264,7 @@ class Supervisor:
         batching: ``single``, ``worker`` or ``supervisor``.
         batch_size: messages of a batch that the supervisor ends.
         linger: seconds for which an open batch waits for its next message.
-        retry: what happens when the worker dies.
+        retry: the reaction to the worker's death.
         response_timeout: seconds without an answer after which a worker is ended and counts as dead; None for no limit.
         on_log: called with the level and each line of the worker's standard error, from another thread.
         env: the worker's whole environment; None for this process's.
@@ -287,7 +287,7 @@ class Supervisor:
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     max_message_bytes: int = 64 << 20
     counts: Counts = field(default_factory=Counts, init=False)
-    """What was done so far; other threads may look."""
+    """The counts so far; other threads may look."""
     _worker: _Worker | None = field(default=None, init=False)
     _deaths: int = field(default=0, init=False)
     _stopped: threading.Event = field(default_factory=threading.Event, init=False)
@@ -310,7 +310,7 @@ class Supervisor:
             SupervisorError: the worker died too often, broke the protocol or cannot be started; or a message holds a
                 marker.
         """
-        SupervisorConnection(self.markers, self.batching)  # what is wrong with the markers
+        SupervisorConnection(self.markers, self.batching)  # refuses wrong markers
         try:
             while not self._stopped.is_set():
                 first = inbox.take(None)
@@ -326,7 +326,7 @@ class Supervisor:
             self.on_log("WARN", f"{self.name}: the worker had answered everything, and {_ended(code)}".encode())
 
     def extract(self, emit: Callable[[Answer], None]) -> None:
-        """Run an extraction stage once: what it writes until its end are the messages, handed on as they come.
+        """Run an extraction stage once: its output until its end is the messages, handed on as they come.
 
         Raises:
             SupervisorError: it failed. After its first message it is not started again, as all would come twice.
@@ -416,7 +416,7 @@ class Supervisor:
     def _play(self, worker: _Worker, messages: list[bytes], inbox: Inbox, results: list[bytes]) -> None:
         """Send the request, more messages of its batch too, and take its results.
 
-        `messages` grows with what the inbox gives; those it has on entry are sent first.
+        `messages` grows with those of the inbox; those it has on entry are sent first.
         """
         connection = worker.connection
         if self.batching == "supervisor":
@@ -491,7 +491,7 @@ class Supervisor:
         if self._deaths > self.retry.max:
             raise SupervisorError(
                 f"{self.name}: the worker died {self._deaths} times in a row without any output, the last time:"
-                f" {reason}. Its own standard error says more"
+                f" {reason}. See its own standard error"
             )
         self.counts.restarts += 1
         self.on_log("WARN", f"{self.name}: the worker died: {reason}; restarting in {self.retry.backoff:g} s".encode())

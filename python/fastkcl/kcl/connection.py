@@ -9,20 +9,21 @@ go to `state`; there a checkpoint is allowed or not; the status leads to `after`
                                  READY, DRAINING ─▶ LEASE_LOST or SHARD_ENDED ─S─▶ DONE ─EOF─▶ CLOSED
 
 Rules:
-- A message or an end of input that has no row leads to ERROR, and so does what our own side may not do.
+- A message or an end of input that has no row leads to ERROR, and so does a call that the state does not allow.
 - ERROR is for good. The first error is kept in `error`, and everything later raises it again.
 - A checkpoint reply belongs to an open checkpoint and to nothing else.
 - The messages are the frozen classes of `fastkcl._core`; the bytes come from its encoders.
 
-The dialect matters for what we write: a daemon skips a checkpoint line with a key it does not know, never answers,
+The dialect matters for our lines: a daemon skips a checkpoint line with a key it does not know, never answers,
 and both sides wait for ever. KCL up to 1.7.1 (legacy) knows only `checkpoint`; later ones know `sequenceNumber` and
-`subSequenceNumber`, and say so by these keys in `initialize`.
+`subSequenceNumber`, and show it by these keys in `initialize`.
 """
 
 from __future__ import annotations
 
 from fastkcl._core import Checkpoint, Initialize, Shutdown, encode_checkpoint, encode_status
-from fastkcl.kcl.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
+from fastkcl.checks import check_choice
+from fastkcl.processing.errors import LocalProtocolError, ProtocolError, RemoteProtocolError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Request:
-    """One row of the table: what a request leads to.
+    """One row of the table: the state after a request.
 
     Attributes:
         state: while the request is open.
@@ -93,7 +94,7 @@ _MAY_END: frozenset[State] = frozenset(("START", "READY", "DRAINING", "DONE"))
 
 
 class Connection:
-    """One dialogue. Give it what arrives, write what it returns, in that order.
+    """One dialogue. Give it the input, write its output, in that order.
 
     Args:
         dialect: "auto" finds it from `initialize`; "legacy" or "modern" forces it.
@@ -105,8 +106,7 @@ class Connection:
     __slots__ = ("_dialect", "_error", "_forced", "_request", "_response_for", "_state", "_waiting")
 
     def __init__(self, *, dialect: Literal["auto", "legacy", "modern"] = "auto") -> None:
-        if dialect not in ("auto", "legacy", "modern"):
-            raise ValueError(f"dialect must be 'auto', 'legacy' or 'modern', not {dialect!r}")
+        check_choice("dialect", dialect, "auto", "legacy", "modern")
         self._forced: Dialect | None = None if dialect == "auto" else dialect
         self._dialect: Dialect | None = self._forced
         self._state: State = "START"
@@ -117,7 +117,7 @@ class Connection:
 
     @property
     def state(self) -> State:
-        """Where the dialogue stands."""
+        """The state of the dialogue."""
         return self._state
 
     @property
@@ -127,19 +127,19 @@ class Connection:
 
     @property
     def dialect(self) -> Dialect | None:
-        """The dialect of what is written; None before `initialize` unless it is forced."""
+        """The dialect of our lines; None before `initialize` unless it is forced."""
         return self._dialect
 
     @property
     def error(self) -> ProtocolError | None:
-        """What led to ERROR; None in every other state."""
+        """The error that led to ERROR; None in every other state."""
         return self._error
 
     def receive(self, message: Message) -> State:
         """Take a message of the daemon.
 
         Returns:
-            The state it leads to, which names what to do: answer the request that is now open, or, after a
+            The state it leads to, which names the next step: answer the request that is now open, or, after a
             checkpoint reply, go on where the checkpoint was asked for.
 
         Raises:
@@ -235,7 +235,7 @@ class Connection:
         raise self._error
 
     def not_allowed(self, what: str) -> NoReturn:
-        """Go to ERROR because our own side did what it may not.
+        """Go to ERROR because of a call that the state does not allow.
 
         Raises:
             LocalProtocolError: always.

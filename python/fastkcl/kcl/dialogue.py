@@ -1,6 +1,8 @@
-"""A connection on its descriptors: reads messages, writes lines, and turns what goes wrong there into ERROR.
+"""A connection on its descriptors: reads messages, writes lines, and turns failures of both into ERROR.
 
-Every way in which the dialogue can break ends in one place: the connection is in ERROR, and the error says what to
+It is the host of a processor (`fastkcl.processing.host`): a daemon stores the checkpoints.
+
+Every failure of the dialogue ends in one way: the connection is in ERROR, and the error has the text to
 report. An unreadable line, an end of input or a broken pipe inside a checkpoint therefore ends the run even where
 user code catches the exception.
 """
@@ -8,12 +10,14 @@ user code catches the exception.
 from __future__ import annotations
 
 from fastkcl._core import Checkpoint, DecodeError, Reader
-from fastkcl.kcl.errors import LocalProtocolError, RemoteProtocolError
+from fastkcl.processing.errors import LocalProtocolError, RemoteProtocolError
 from fastkcl.stdio import reports
 from fastkcl.stdio.descriptors import LOST
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import NoReturn
+
     from fastkcl._core import Message
     from fastkcl.kcl.connection import Connection
     from fastkcl.stdio.descriptors import Descriptors
@@ -26,7 +30,7 @@ class Dialogue:
     Args:
         connection: the rules.
         descriptors: the pipes.
-        signals: what bounds the wait for input.
+        signals: they bound the wait for input.
         max_line_bytes: bound of one line of the daemon.
 
     Raises:
@@ -109,6 +113,31 @@ class Dialogue:
         assert isinstance(reply, Checkpoint), reply  # the connection accepts nothing else here
         self.checkpointed = self.checkpointed or reply.error is None
         return reply.error
+
+    def not_allowed(self, what: str) -> NoReturn:
+        """Go to ERROR because of a call that the state does not allow.
+
+        Raises:
+            LocalProtocolError: always.
+        """
+        self.connection.not_allowed(what)
+
+    def back_off(self, seconds: float, attempt: int) -> None:
+        """Wait before a checkpoint is tried again.
+
+        Raises:
+            SystemExit: a second signal, or the grace time after the first is over.
+        """
+        self.signals.back_off(seconds, attempt)
+
+    def may_retry(self, method: str, seconds: float, attempt: int) -> bool:
+        """Wait before a failed method is called again, which it always may be.
+
+        Raises:
+            SystemExit: a second signal, or the grace time after the first is over.
+        """
+        self.signals.back_off(seconds, attempt)
+        return True
 
     @property
     def forked(self) -> bool:

@@ -12,13 +12,15 @@ import os
 import time
 
 from fastkcl._core import DEFAULT_MAX_LINE_BYTES, Decoder, Initialize, ProcessRecords
-from fastkcl.kcl.checkpointer import Checkpointer
+from fastkcl.checks import check_not_negative
 from fastkcl.kcl.connection import Connection
-from fastkcl.kcl.counters import UNCOUNTED, Counters
 from fastkcl.kcl.dialogue import Dialogue
-from fastkcl.kcl.errors import LocalProtocolError, ProtocolError
-from fastkcl.kcl.failures import FailurePolicy, unfinished_shard
-from fastkcl.kcl.processor import ShardContext, check_processor, refuse_deferred_result
+from fastkcl.processing.checkpointer import Checkpointer
+from fastkcl.processing.context import ShardContext
+from fastkcl.processing.counters import UNCOUNTED, Counters
+from fastkcl.processing.errors import LocalProtocolError, ProtocolError
+from fastkcl.processing.failures import FailurePolicy, ProcessorError, unfinished_shard
+from fastkcl.processing.processor import check_processor, refuse_deferred_result
 from fastkcl.stdio import process, reports
 
 TYPE_CHECKING = False
@@ -28,13 +30,15 @@ if TYPE_CHECKING:
 
     from fastkcl._core import RecordBatch
     from fastkcl.kcl.connection import State
-    from fastkcl.kcl.processor import BatchProcessor
     from fastkcl.monitoring import Monitor
+    from fastkcl.processing.processor import BatchProcessor
     from fastkcl.stdio.descriptors import Descriptors
     from fastkcl.stdio.signals import SignalWatch
 
+reports.skip_frames_of("fastkcl.kcl")
+
 STREAM_VARIABLE = "FASTKCL_STREAM"
-"""Environment variable with the stream's name, which no message tells."""
+"""Environment variable with the stream's name, which no message has."""
 
 
 def run(
@@ -65,7 +69,7 @@ def run(
         max_line_bytes: bound of one line of the daemon, at most 2**31 - 1.
         shutdown_grace: seconds that the dialogue may go on after a first SIGTERM, SIGINT or SIGHUP, and threads may
             go on after the end.
-        monitor: a `fastkcl.monitoring.Monitor` that counts and reports what happens; without it the processor's own,
+        monitor: a `fastkcl.monitoring.Monitor` that counts and reports events; without it the processor's own,
             if it has one, else one that only writes a Prometheus file if FASTKCL_METRICS_DIR is set.
 
     Raises:
@@ -76,9 +80,8 @@ def run(
         RuntimeError: not in the main thread, or this process has served before.
     """
     check_processor(processor)
-    if not shutdown_grace >= 0:
-        raise ValueError(f"shutdown_grace must not be negative: {shutdown_grace}")
-    Decoder(max_line_bytes=max_line_bytes)  # refuses what is out of range; the reader would only after `take`
+    check_not_negative(shutdown_grace=shutdown_grace)
+    Decoder(max_line_bytes=max_line_bytes)  # refuses values out of range; the reader would only after `take`
     connection = Connection(dialect=dialect)
     processor.monitor = monitor or processor.monitor or _monitor_of_environment()
     counters = Counters(processor.monitor)
@@ -113,12 +116,12 @@ def serve(
     Args:
         processor: whose methods are called.
         dialogue: with whom.
-        failures: what happens when they raise.
+        failures: the reaction when they raise.
         stream: the stream's name.
-        counters: told what happens.
+        counters: they count the events.
 
     Raises:
-        SystemExit: it did not end cleanly; what has to be said about that is on standard error.
+        SystemExit: it did not end cleanly; the reason is on standard error.
     """
     server = _Server(processor, dialogue, failures, stream, counters)
     try:
@@ -218,4 +221,7 @@ class _Server:
         def call() -> None:
             refuse_deferred_result(f"{type(self._processor).__name__}.{name}", method())
 
-        self._failures.call(call, name, self._dialogue, self._context, batch, give_up)
+        try:
+            self._failures.call(call, name, self._dialogue, self._context, batch, give_up)
+        except ProcessorError:
+            raise SystemExit(reports.EXIT_FAILURE) from None

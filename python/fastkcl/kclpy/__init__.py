@@ -15,8 +15,8 @@ A program need not be changed at all: ``fastkcl run app.py`` serves the imports 
     helper       the class path and command of the Java daemon
     per_record   a processor that is called for each record, and checkpoints by itself
 
-What a program gains, which defects of the original are mended, and how each is switched:
-docs/migrating-from-amazon-kclpy.md.
+docs/migrating-from-amazon-kclpy.md has the gains of a program, the mended defects of the original, and the switch for
+each.
 """
 
 from fastkcl.kclpy.alias import install

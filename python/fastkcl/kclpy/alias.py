@@ -24,6 +24,8 @@ ORIGINAL = "amazon_kclpy"
 """The name that is served."""
 _OURS = "fastkcl.kclpy"
 _DATA = f"{ORIGINAL}.jars"
+_BINDS_FILES = f"{ORIGINAL}.kcl"
+_served: set[str] = set()
 _FOR_WORKERS = __file__.rpartition("/")[0] + "/for_workers"
 
 
@@ -43,7 +45,7 @@ def install() -> None:
         )
     sys.meta_path.insert(0, _Finder())
     if _FOR_WORKERS not in sys.path:
-        sys.path.insert(1, _FOR_WORKERS)  # behind the program's own folder, which stands first
+        sys.path.insert(1, _FOR_WORKERS)  # after the program's own folder, which is first
 
 
 def installed_original() -> ModuleSpec | None:
@@ -54,7 +56,7 @@ def installed_original() -> ModuleSpec | None:
 
 
 class _Finder:
-    """Finds ``amazon_kclpy`` and what is below it, and nothing else."""
+    """Finds ``amazon_kclpy`` and its submodules, and nothing else."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -73,6 +75,11 @@ class _Loader:
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         ours = _OURS + spec.name.removeprefix(ORIGINAL)
+        if spec.name in _served & {ORIGINAL, _BINDS_FILES} and _BINDS_FILES not in sys.modules:
+            # Taken out of sys.modules since, so that other standard files are bound.
+            vars(import_module(_OURS)).pop("kcl", None)
+            sys.modules.pop(f"{_OURS}.kcl", None)
+        _served.add(spec.name)
         try:
             module = import_module(ours)
         except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""From the dict of a message to the class that knows what to do with it."""
+"""From the dict of a message to its class."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _serializers: dict[str, Any] = {
     "leaseLost": messages.LeaseLostInput,
     "shardEnded": messages.ShardEndedInput,
 }
-# What KCL 1 says for the end of a shard or a lease. Its status has to name "shutdown", so the input keeps that action.
+# KCL 1's action for the end of a shard or a lease. Its status has to name "shutdown", so the input keeps that action.
 _REASONS = {"TERMINATE": "shardEnded", "ZOMBIE": "leaseLost"}
 
 

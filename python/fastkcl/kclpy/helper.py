@@ -1,4 +1,4 @@
-"""The class path and the command line that start the Java daemon: what ``amazon_kclpy_helper.py`` does.
+"""The class path and the command line that start the Java daemon, as ``amazon_kclpy_helper.py`` prints them.
 
     python -m fastkcl.kclpy.helper --print_command --java /usr/bin/java --properties app.properties
     $(python -m fastkcl.kclpy.helper --print_command -j java -p app.properties)    # and run it
@@ -6,13 +6,13 @@
 Options, output, exit codes and importable functions are the original's; `--jars` is ours. A class path holds, in
 this order: the paths of the user, the jars in the order of their names, the folder of the properties file.
 
-Where the jars are looked for:
+The jars are looked for in this order:
 
     --jars DIR          there and nowhere else
     amazon_kclpy/jars   if that package is installed beside us; it is found without being imported
     FASTKCL_JARS=DIR    otherwise
 
-Without any jar the output is what the original would print, and standard error says what is missing.
+Without any jar the output is the original's, and standard error names the missing jars.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def get_kcl_classpath(properties: str | None = None, paths: Sequence[str] = []) 
 
     Args:
         properties: path of the properties file; its folder comes last.
-        paths: what comes first; made absolute. A path may end in ``/*``, as java understands it.
+        paths: the first ones; made absolute. A path may end in ``/*``, as java understands it.
     """
     return _classpath(properties, paths, None)
 
@@ -81,7 +81,7 @@ def get_kcl_app_command(
         multi_lang_daemon_class: the main class.
         properties: the daemon's arguments that name its properties file: ``--properties-file FILE``.
         log_configuration: likewise ``--log-configuration FILE``, or an empty string.
-        paths: what comes first on the class path.
+        paths: the first ones on the class path.
     """
     classpath = _classpath(args.properties, paths, getattr(args, "jars", None))
     return f"{args.java} -cp {classpath} {multi_lang_daemon_class} {properties} {log_configuration}"
@@ -214,7 +214,7 @@ def _warn_without_jars(given: str | None) -> None:
     where = f" in {' or '.join(folders)}" if folders else f": amazon_kclpy is not installed and {JARS_VARIABLE} not set"
     sys.stderr.write(
         f"fastkcl: no KCL jars were found{where}. The daemon does not start without them. Either install amazon_kclpy,"
-        " whose package holds them, or put amazon-kinesis-client-multilang and what it depends on into a folder (Maven:"
+        " whose package holds them, or put amazon-kinesis-client-multilang and its dependencies into a folder (Maven:"
         f" dependency:copy-dependencies) and name that with --jars DIR or {JARS_VARIABLE}=DIR\n"
     )
 

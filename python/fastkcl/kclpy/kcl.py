@@ -6,8 +6,8 @@ Any text files serve as input and output. Where they are the real standard input
 writes lines has been replaced, messages come from the Rust reader instead of `_IOHandler.read_line` and `load_action`;
 all else is the same code. FASTKCL_VERBOSE, or the level DEBUG of the logger "fastkcl", shows which it is, and why.
 
-What happens when the processor raises is the original's way unless it is changed: the error and its traceback go to
-the error file, and then the daemon is told that all is well. What that skips is named in a line of its own.
+When the processor raises, the default is the original's: the error and its traceback go to the error file, and then
+the daemon gets a status. A separate line names the records that this skips.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ import os
 import sys
 
 from fastkcl import _core
-from fastkcl.kcl.errors import ProtocolError, RemoteProtocolError
-from fastkcl.kcl.failures import FailurePolicy, failed, unfinished_shard
-from fastkcl.kcl.processor import ShardContext
+from fastkcl.checks import check_choice
 from fastkcl.kclpy import dispatch, messages
 from fastkcl.kclpy.checkpoint_error import CheckpointError
 from fastkcl.kclpy.pipe import FORKED, GuardedOutput, Pipe, end_broken
 from fastkcl.kclpy.v2 import processor as v2processor
 from fastkcl.kclpy.v3 import processor as v3processor
 from fastkcl.kclpy.variables import DEAD_LETTER_VARIABLE, ON_ERROR_VARIABLE, VERBOSE_VARIABLE
+from fastkcl.processing.context import ShardContext
+from fastkcl.processing.errors import ProtocolError, RemoteProtocolError
+from fastkcl.processing.failures import FailurePolicy, ProcessorError, failed, unfinished_shard
 from fastkcl.stdio import reports
 from fastkcl.stdio.descriptors import DescriptorsError
 
@@ -61,7 +62,7 @@ class _IOHandler:
         self.output_file = output_file
         self.error_file = error_file
         self.dialect: _core.Dialect = "modern"
-        """Of what is written; `initialize` tells it."""
+        """Of our messages; `initialize` shows it."""
         self.failure: Exception | None = None
         """Why the dialogue cannot go on, also where user code has swallowed it."""
         self._stored = False
@@ -69,7 +70,7 @@ class _IOHandler:
         self._output: Pipe | GuardedOutput | None = None
 
     def write_line(self, line: str) -> None:
-        """Write a line, with a line feed before it: what stands there before must not become a part of it."""
+        """Write a line, with a line feed before it: text before it must not become a part of it."""
         text = f"\n{line}\n"
         if self._output is not None:
             self._output.write(text)
@@ -153,7 +154,7 @@ class _IOHandler:
 
 
 def _encoded(line: str) -> bytes:
-    """What a text file could not decode, and what JSON cannot hold, becomes invalid UTF-8 again."""
+    """Text that a file could not decode, and that JSON cannot hold, becomes invalid UTF-8 again."""
     try:
         return line.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -175,7 +176,7 @@ def _fail(handler: Any, error: Exception) -> Exception:
 
 
 def _raise_as_original(error: _core.DecodeError) -> NoReturn:
-    """Raise an invalid line as the original does: a MalformedAction where the action is what is wrong.
+    """Raise an invalid line as the original does: a MalformedAction where the action is wrong.
 
     Raises:
         MalformedAction: the action is missing or unknown.
@@ -217,7 +218,7 @@ class Checkpointer:
                 again after a restart.
 
         Raises:
-            CheckpointError: the daemon refused; its `value` says why. The dialogue goes on.
+            CheckpointError: the daemon refused; its `value` is the reason. The dialogue goes on.
             ValueError: `sub_sequence_number` without a sequence number, or above 0 with KCL 1.7 and older, which have
                 no word for it. Nothing was written.
             UnexpectedReplyError: the daemon answered something else. A CheckpointError too; the run ends.
@@ -237,7 +238,7 @@ class Checkpointer:
         if not _core.DIALECTS.get(getattr(handler, "dialect", "modern"), modern).sub_sequence_numbers:
             if sub_sequence_number:
                 raise ValueError(
-                    f"a sub-sequence number ({sub_sequence_number}) cannot be said to KCL 1.7 and older: give none"
+                    f"a sub-sequence number ({sub_sequence_number}) cannot be sent to KCL 1.7 and older: give none"
                 )
             response["checkpoint"] = sequence_number
         else:
@@ -300,12 +301,12 @@ class KCLProcess:
         input_file: text file that the daemon's lines are read from.
         output_file: text file that lines for the daemon are written to.
         error_file: text file for errors and tracebacks.
-        on_error: when the processor raises: "skip" tells the daemon that all is well, as amazon_kclpy does, and says
-            on the error file what was skipped; "stop" ends the process with 1 and without a status, so that the
+        on_error: when the processor raises: "skip" sends a status to the daemon, as amazon_kclpy does, and reports
+            the skipped records on the error file; "stop" ends the process with 1 and without a status, so that the
             records are delivered again. None takes FASTKCL_ON_ERROR, or "skip". Either way a failure after the lease
             is lost is skipped, and user code that waits for a person (``breakpoint()``, ``input()``) stops.
         dead_letter: folder in which a batch that the processor raised for is stored as an Arrow IPC file, before the
-            daemon is told that it is processed. None takes FASTKCL_DEAD_LETTER, or no folder. A batch without records
+            daemon gets the status. None takes FASTKCL_DEAD_LETTER, or no folder. A batch without records
             leaves no file.
 
     Raises:
@@ -357,7 +358,7 @@ class KCLProcess:
 
         Raises:
             SystemExit: user code ended the process, or failed and `on_error` is "stop"; or an earlier run was left in a
-                way that this one cannot go on from, which is said.
+                way that this one cannot continue from; the reason is on standard error.
             DecodeError, MalformedAction: an invalid line of the daemon.
             RemoteProtocolError: the daemon has gone, or broke the protocol.
             RuntimeError: a forked child has come back into the run of its parent.
@@ -415,13 +416,13 @@ class KCLProcess:
         return output
 
     def _changed_reading(self) -> str | None:
-        """What somebody has put of his own where lines are read."""
+        """The program's replacement of the reading of lines."""
         return _changed(self.io_handler, _IOHandler, "read_line", "load_action") or _changed(
             self, KCLProcess, "_handle_a_line"
         )
 
     def _changed_writing(self) -> str | None:
-        """What somebody has put of his own where lines are written; it would miss the private descriptors."""
+        """The program's replacement of the writing of lines; it would miss the private descriptors."""
         handler, checkpointer = self.io_handler, self.checkpointer
         if type(handler) is not _IOHandler:
             return f"the io_handler is of the program's own class {type(handler).__name__}"
@@ -434,7 +435,7 @@ class KCLProcess:
         )
 
     def _explain(self, how: str) -> None:
-        """Say how messages are read, where somebody wants to know."""
+        """Log how messages are read, if asked for."""
         if os.environ.get(VERBOSE_VARIABLE):
             self._report(how)
         logging = sys.modules.get("logging")  # nobody has chosen a level without it
@@ -450,7 +451,7 @@ class KCLProcess:
         _core.kclpy_detach(records)
 
     def _answer(self, action: Any) -> tuple[messages.Record, ...]:
-        """Have the processor answer, and tell the daemon.
+        """Have the processor answer, and send the status.
 
         Returns:
             The records of the batch, which is over when nobody holds `action` any more.
@@ -490,7 +491,7 @@ class KCLProcess:
         """Stop where the dialogue is broken, whatever user code has made of that.
 
         Raises:
-            Exception: what broke it.
+            Exception: the error that broke it.
             RuntimeError: this process is a forked child, whose parent goes on with the dialogue.
         """
         if self._serving_pid not in (None, os.getpid()):
@@ -501,7 +502,7 @@ class KCLProcess:
                 raise failure
 
     def _handle_error(self, action: Any, error: Exception) -> None:
-        """Say what happened; return if the daemon is told that all is well.
+        """Report the failure; return if the daemon gets a status all the same.
 
         Raises:
             SystemExit: it is not.
@@ -517,11 +518,11 @@ class KCLProcess:
                 self._failures.pass_lost_lease(what)
             else:
                 self._failures.settle(what, text, context, batch)
-        except SystemExit as end:
-            self._stopped = end
+        except ProcessorError:
+            self._stopped = SystemExit(reports.EXIT_FAILURE)
             _end_from_any_thread()
-            raise
-        # What was not processed is stored; a processor that holds its checkpoints back for it need not do so.
+            raise self._stopped from None
+        # Unprocessed records are stored; a processor that holds its checkpoints back for it need not do so.
         pass_unprocessed = getattr(self.processor, "pass_unprocessed", None)
         if batch is not None and len(batch) > 0 and self._failures.stores and pass_unprocessed is not None:
             pass_unprocessed()
@@ -562,7 +563,7 @@ class KCLProcess:
     def _misses_checkpoint(self) -> bool:
         """Whether a daemon has stored none since the action of the moment began, as far as can be seen here.
 
-        Text files in memory are a test's, which knows what it has sent.
+        Text files in memory are a test's, which knows its messages.
         """
         handler = self.io_handler
         return (
@@ -573,7 +574,7 @@ class KCLProcess:
         )
 
 
-# What users may have replaced later on, in the classes or in objects.
+# Methods that users may have replaced later on, in the classes or in objects.
 _AS_HERE: dict[tuple[type, str], Any] = {
     (cls, name): function
     for cls in (_IOHandler, Checkpointer, KCLProcess)
@@ -592,14 +593,13 @@ def _changed(thing: object, cls: type, *names: str) -> str | None:
 
 
 def _from_environment() -> Any:
-    """What FASTKCL_ON_ERROR says.
+    """The value of FASTKCL_ON_ERROR.
 
     Raises:
         ValueError: neither "stop" nor "skip".
     """
     value = os.environ.get(ON_ERROR_VARIABLE) or "skip"
-    if value not in ("stop", "skip"):
-        raise ValueError(f"{ON_ERROR_VARIABLE} must be 'stop' or 'skip', not {value!r}")
+    check_choice(ON_ERROR_VARIABLE, value, "stop", "skip")
     return value
 
 

@@ -1,7 +1,7 @@
 """``fastkcl run app.py [args]``: an unchanged program, whose imports of amazon_kclpy are served from here.
 
 The program runs as ``python app.py`` would run it, be it a file, a folder, an archive or a module: ``sys.path[0]``,
-``sys.argv`` and the module ``__main__`` are what Python would make them. Of the drop-in nothing but the import hook is
+``sys.argv`` and the module ``__main__`` are as Python would make them. Of the drop-in nothing but the import hook is
 loaded before it: `fastkcl.kclpy.kcl` binds standard input and output when it is imported, as the original does, and a
 program may have replaced them by then. A daemon starts this once for each shard, so nothing of the command line library
 is imported either.
@@ -27,17 +27,17 @@ Usage: fastkcl run [OPTIONS] APP.py [ARGS]...
        fastkcl run [OPTIONS] FOLDER|ARCHIVE [ARGS]...
        fastkcl run [OPTIONS] -m MODULE [ARGS]...
 
-Run an unchanged amazon_kclpy program with records decoded in Rust. Whether
-amazon_kclpy is installed or not, its imports are served by fastkcl.kclpy. In
+Run an unchanged amazon_kclpy program with records decoded in Rust.
+fastkcl.kclpy serves its imports, with or without an installed amazon_kclpy. In
 the daemon's properties:
 
   executableName = fastkcl run app.py
 
 Options:
   --on-error skip|stop  When the processor raises: skip, as amazon_kclpy does
-                        (the records are reported as processed; what they were
-                        is said on standard error), or stop (the process ends,
-                        the records are delivered again).
+                        (the records are reported as processed, and named on
+                        standard error), or stop (the process ends, the records
+                        are delivered again).
                         [default: FASTKCL_ON_ERROR, or skip]
   --dead-letter DIR     Store a batch that the processor raised for in DIR, as
                         an Arrow file, before it is reported as processed.
@@ -45,7 +45,7 @@ Options:
   -m MODULE             Run a module, as python -m does.
   --help                Show this message and exit.
 
-Options of an own KCLProcess(on_error=, dead_letter=) come first.
+Options of the program's own KCLProcess(on_error=, dead_letter=) come first.
 """
 _VARIABLES = {"--on-error": ON_ERROR_VARIABLE, "--dead-letter": DEAD_LETTER_VARIABLE}
 
@@ -128,7 +128,7 @@ def _run_file(path: str, name: str) -> None:
 def _run_module(name: str, arguments: list[str]) -> None:
     import importlib.util
 
-    sys.argv = ["-m", *arguments]  # while what is above the module is imported
+    sys.argv = ["-m", *arguments]  # while the packages above the module are imported
     _put_first(os.getcwd())
     install()
     try:
@@ -143,7 +143,7 @@ def _run_module(name: str, arguments: list[str]) -> None:
 
 
 def _run_as_main(name: str, *, alter_argv: bool) -> None:
-    """What ``python -m`` and ``python FOLDER`` call, too."""
+    """``python -m`` and ``python FOLDER`` call this, too."""
     import runpy
 
     _fresh_main()
@@ -151,7 +151,7 @@ def _run_as_main(name: str, *, alter_argv: bool) -> None:
 
 
 def _fresh_main() -> dict[str, Any]:
-    """A new module ``__main__`` in the place of the command's own; what it holds."""
+    """A new module ``__main__`` instead of the command's own; its namespace."""
     before = vars(sys.modules["__main__"])
     main = sys.modules["__main__"] = ModuleType("__main__")
     main.__dict__["__builtins__"] = builtins
@@ -161,7 +161,7 @@ def _fresh_main() -> dict[str, Any]:
 
 
 def _can_hold_modules(path: str) -> bool:
-    """Whether it is a folder or a zip archive, whatever stands before the archive's first entry."""
+    """Whether it is a folder or a zip archive, with any bytes before the archive's first entry."""
     for hook in sys.path_hooks:
         try:
             hook(path)
@@ -181,7 +181,7 @@ def _print(text: str) -> NoReturn:
 
 
 def _put_first(folder: str) -> None:
-    """What Python puts there; it has put the folder of our own command there, or with ``-m`` the current one."""
+    """Python's own entry; it has put the folder of our command there, or with ``-m`` the current one."""
     if not sys.flags.safe_path:
         sys.path[0] = folder
 

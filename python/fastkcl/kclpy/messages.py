@@ -10,8 +10,8 @@ from __future__ import annotations
 import binascii
 
 from fastkcl._core import DecodeError, KclpyRecordBase, decode_base64, kclpy_detach, kclpy_records
-from fastkcl.kcl.processor import refuse_unrun
 from fastkcl.kclpy.checkpoint_error import CheckpointError
+from fastkcl.processing.processor import refuse_unrun
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class MessageDispatcher:
-    """What a daemon asks; knows which method of a processor answers it."""
+    """A daemon's request; knows the method of a processor that answers it."""
 
     def dispatch(self, checkpointer: kcl.Checkpointer, record_processor: Any) -> None:
         """Call that method.
@@ -49,7 +49,7 @@ class MessageDispatcher:
 
         Raises:
             TypeError: the method only made a coroutine or a generator, which nobody runs.
-            Exception: what the method raised.
+            Exception: the method's error.
         """
         raise NotImplementedError
 
@@ -76,12 +76,12 @@ class InitializeInput(MessageDispatcher):
 
     @property
     def sequence_number(self) -> str | None:
-        """Where the last checkpoint stands: decimal digits, TRIM_HORIZON, LATEST or AT_TIMESTAMP; None from KCL 1.7."""
+        """The last checkpoint's position: decimal digits, TRIM_HORIZON, LATEST or AT_TIMESTAMP; None from KCL 1.7."""
         return self._sequence_number  # type: ignore[no-any-return]
 
     @property
     def sub_sequence_number(self) -> int | None:
-        """Where the last checkpoint stands inside an aggregate; None from KCL 1.7."""
+        """The last checkpoint's position inside an aggregate; None from KCL 1.7."""
         return self._sub_sequence_number  # type: ignore[no-any-return]
 
     @property
@@ -278,7 +278,7 @@ class CheckpointInput:
         return self._error
 
 
-# What a received record knows by its name on the wire, whatever a class that derives from `Record` makes of it.
+# The attributes of a received record by their names on the wire, also in classes that derive from `Record`.
 _FIELDS = {
     field: vars(KclpyRecordBase)[name].__get__
     for field, name in {
@@ -326,7 +326,7 @@ class _PrivateAttribute:
 
 
 def _received_attributes(record: Record) -> dict[str, Any]:
-    """What the original would hold for a record that was received."""
+    """The original's attributes of a received record."""
     fields = {field: get(record) for field, get in _FIELDS.items()}
     millis = fields["approximateArrivalTimestamp"]
     made = {
@@ -360,7 +360,7 @@ class Record(_WithAttributes):
 
     A record may be kept for ever, pickled, copied, and given attributes. While its batch is processed it is a view of
     the batch, later it owns its values; no record keeps its batch in memory. Whoever looks at its ``__dict__`` finds
-    there what the original keeps there.
+    there the original's values.
 
     Args:
         json_dict: data (base64), partitionKey, sequenceNumber, subSequenceNumber and approximateArrivalTimestamp
@@ -435,7 +435,7 @@ class Record(_WithAttributes):
         return self.get(field)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = self.__getstate__()  # attributes and slots, or what a subclass says
+        state = self.__getstate__()  # attributes and slots, or the state of a subclass
         if not self._is_received():
             return _new_record, (type(self),), state
         names = ("partitionKey", "sequenceNumber", "subSequenceNumber", "approximateArrivalTimestamp")
@@ -466,9 +466,9 @@ def _restore_record(cls: type[Record], values: tuple[Any, ...]) -> Record:
 
 
 class _Received(tuple[Record, ...]):
-    """All records of a batch, which is over when this goes, also where nobody says so before.
+    """All records of a batch, which is over when this object goes.
 
-    `kcl.KCLProcess` says so; a loop of a user's own, in a method that is overridden, does not.
+    `kcl.KCLProcess` ends the batch before that; a user's own loop, in an overridden method, does not.
     """
 
     __slots__ = ()
@@ -485,7 +485,7 @@ def input_of_batch(batch: RecordBatch, serializers: Mapping[str, Any]) -> Any:
 
     Args:
         batch: its records.
-        serializers: what makes the input and the records. Where that is not `Record` as it is here, it sees dicts.
+        serializers: they make the input and the records. Where that is not `Record` as it is here, it sees dicts.
     """
     records: list[Any] = kclpy_records(batch, Record)
     received = _Received(records)

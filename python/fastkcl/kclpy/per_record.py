@@ -9,28 +9,29 @@
 
     kcl.KCLProcess(Words(checkpoint_freq_seconds=30)).run()
 
-When it checkpoints (whichever comes first; each is looked at after every record, and once for a list of no records):
+It checkpoints at these events (the first that comes; each is looked at after every record, and once for a list of no
+records):
 
     checkpoint_freq_seconds   more than so many seconds have passed since it did last
     records_per_checkpoint    at least so many records were processed since then
     process_record            has returned True: at this record, at once
     shard ended, shutdown     always
 
-A `should_checkpoint` of one's own is asked once for each list, after its last record, as easy-kclpy asks it.
+Your own `should_checkpoint` is called once for each list, after its last record, as easy-kclpy asks it.
 
-Which position: the largest of those processed, by sequence number and then sub-sequence number, both as integers, and
+The position is the largest of those processed, by sequence number and then sub-sequence number, both as integers, and
 **never one that an unprocessed record is at or before**. So:
 
 - Records without sub-sequence numbers (KCL 1.7 and older) can share a sequence number. Between two such records there
   is no position to checkpoint; a checkpoint that is due waits for the last of them.
 - When a call of `process_records` is left by an exception, the first record that it did not come to is remembered, and
-  nothing from there on is checkpointed in this process, whatever is processed later: after a restart it is delivered
-  again. This holds where `on_error` of `fastkcl.kclpy.kcl` is "skip", too. The shard's end cannot be checkpointed then.
-  Processing is resumed if that record does come again; `pass_unprocessed` gives the records up, and is called where
-  `dead_letter` has stored them.
+  nothing from there on is checkpointed in this process, even if later records are processed: after a restart it is
+  delivered again. This holds where `on_error` of `fastkcl.kclpy.kcl` is "skip", too. The shard's end cannot be
+  checkpointed then. Processing is resumed if that record does come again; `pass_unprocessed` gives the records up, and
+  is called where `dead_letter` has stored them.
 - With ``on_record_error="skip"`` a record that fails counts as processed. Checkpoints pass it; it does not come again.
 
-What a refused checkpoint does:
+The effect of a refused checkpoint:
 
     ThrottlingException, trouble of    tried again, `checkpoint_retries` times in all; then logged, and the position is
     dependencies, RuntimeException     kept for the next time that a checkpoint is due. Raised at a shard's end
@@ -45,10 +46,11 @@ from __future__ import annotations
 import time
 from itertools import accumulate
 
-from fastkcl.kcl.errors import CheckpointError as _Meaning
-from fastkcl.kcl.processor import refuse_deferred, refuse_deferred_result, refuse_unrun
+from fastkcl.checks import check_choice, check_not_negative, check_whole_number
 from fastkcl.kclpy.checkpoint_error import CheckpointError
 from fastkcl.kclpy.v3.processor import RecordProcessorBase
+from fastkcl.processing.errors import CheckpointError as _Meaning
+from fastkcl.processing.processor import refuse_deferred, refuse_deferred_result, refuse_unrun
 from fastkcl.stdio.log import logger
 
 TYPE_CHECKING = False
@@ -73,7 +75,7 @@ class PerRecordProcessor(RecordProcessorBase):
         checkpoint_freq_seconds: checkpoint when more than so many seconds have passed; 0 for never.
         records_per_checkpoint: checkpoint when at least so many records were processed; 0 for never.
         on_record_error: when `process_record` raises: "raise" lets the exception out of `process_records`, and
-            `on_error` of `fastkcl.kclpy.kcl` decides what becomes of the list; "skip" logs the record's position and
+            `on_error` of `fastkcl.kclpy.kcl` decides on the rest of the list; "skip" logs the record's position and
             goes on with the next one.
         clock: seconds that never go back; for tests.
         sleep: waits for seconds; for tests.
@@ -97,19 +99,13 @@ class PerRecordProcessor(RecordProcessorBase):
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        if not isinstance(checkpoint_retries, int):
-            raise TypeError(f"checkpoint_retries must be a whole number, not {checkpoint_retries!r}")
+        check_whole_number("checkpoint_retries", checkpoint_retries)
         if checkpoint_retries < 1:
             raise ValueError(f"checkpoint_retries counts the first try too and must be 1 or more: {checkpoint_retries}")
-        for name, value in (
-            ("checkpoint_error_sleep_seconds", checkpoint_error_sleep_seconds),
-            ("checkpoint_freq_seconds", checkpoint_freq_seconds),
-            ("records_per_checkpoint", records_per_checkpoint),
-        ):
-            if not value >= 0:
-                raise ValueError(f"{name} must not be negative: {value}")
-        if on_record_error not in ("raise", "skip"):
-            raise ValueError(f"on_record_error must be 'raise' or 'skip', not {on_record_error!r}")
+        check_not_negative(checkpoint_error_sleep_seconds=checkpoint_error_sleep_seconds)
+        check_not_negative(checkpoint_freq_seconds=checkpoint_freq_seconds)
+        check_not_negative(records_per_checkpoint=records_per_checkpoint)
+        check_choice("on_record_error", on_record_error, "raise", "skip")
         self.checkpoint_retries = checkpoint_retries
         self.checkpoint_error_sleep_seconds = checkpoint_error_sleep_seconds
         self.checkpoint_freq_seconds = checkpoint_freq_seconds
@@ -129,7 +125,7 @@ class PerRecordProcessor(RecordProcessorBase):
         self._left_records = 0  # to the lease's new owner
         self._restart_triggers()
 
-    # ---- what users override ------------------------------------------------------------------------------------
+    # ---- users override these -----------------------------------------------------------------------------------
 
     def process_record(
         self,
@@ -155,13 +151,13 @@ class PerRecordProcessor(RecordProcessorBase):
         raise NotImplementedError
 
     def before_checkpoint(self, sequence_number: str | None, sub_sequence_number: int | None) -> None:
-        """Called once before each checkpoint, not before each of its tries; the place to flush what is held back.
+        """Called once before each checkpoint, not before each of its tries; flush held records here.
 
         An exception is raised to where the checkpoint was due, and nothing is checkpointed.
 
         Args:
-            sequence_number: what will be sent; None for the end of everything delivered.
-            sub_sequence_number: what will be sent; None with None, and where records have none.
+            sequence_number: to be sent; None for the end of everything delivered.
+            sub_sequence_number: to be sent; None with None, and where records have none.
         """
 
     def after_checkpoint(self, sequence_number: str | None, sub_sequence_number: int | None) -> None:
@@ -179,7 +175,7 @@ class PerRecordProcessor(RecordProcessorBase):
             or 0 < self.records_per_checkpoint <= self._records_since_trigger
         )
 
-    # ---- what users call ----------------------------------------------------------------------------------------
+    # ---- users call these ---------------------------------------------------------------------------------------
 
     def checkpoint(
         self,
@@ -222,7 +218,7 @@ class PerRecordProcessor(RecordProcessorBase):
         """
         self._unprocessed = None
 
-    # ---- what the daemon asks -----------------------------------------------------------------------------------
+    # ---- the daemon's requests ----------------------------------------------------------------------------------
 
     def initialize(self, initialize_input: messages.InitializeInput) -> None:
         """Begin with a shard.
@@ -245,7 +241,7 @@ class PerRecordProcessor(RecordProcessorBase):
         assert checkpointer is not None, "the input has not been dispatched"
         done = 0
         try:
-            self._check_overrides()  # whoever goes on after a failed initialize must not skip every record
+            self._check_overrides()  # a child that continues after a failed initialize must not skip every record
             places = [(int(record.sequence_number), record.sub_sequence_number) for record in records]
             # The smallest place after each record, from the last record backwards.
             smallest = list(accumulate(map(_order, reversed(places)), min))
@@ -278,7 +274,7 @@ class PerRecordProcessor(RecordProcessorBase):
 
         Raises:
             CheckpointError: refused to the last try.
-            RuntimeError: an exception has left records unprocessed. What precedes them is checkpointed.
+            RuntimeError: an exception has left records unprocessed. Records before them are checkpointed.
         """
         checkpointer = shard_ended_input.checkpointer
         assert checkpointer is not None, "the input has not been dispatched"
@@ -286,14 +282,14 @@ class PerRecordProcessor(RecordProcessorBase):
         if self._unprocessed is not None:
             self._checkpoint_position(checkpointer)
             raise RuntimeError(
-                f"{self.shard_id}: the shard's end cannot be checkpointed: the record {self._unprocessed} and what came"
+                f"{self.shard_id}: the shard's end cannot be checkpointed: the record {self._unprocessed} and those"
                 " after it in its list were not processed. They are delivered again after a restart"
             )
         self._store(checkpointer, None, None)
         self._call("after_checkpoint", None, None)
 
     def shutdown_requested(self, shutdown_requested_input: messages.ShutdownRequestedInput) -> None:
-        """Checkpoint what has been processed; a failure is logged only: the records are delivered again elsewhere."""
+        """Checkpoint the processed records; a failure is logged only: the records are delivered again elsewhere."""
         checkpointer = shutdown_requested_input.checkpointer
         assert checkpointer is not None, "the input has not been dispatched"
         logger().info("%s: shutdown requested", self.shard_id)
@@ -366,7 +362,7 @@ class PerRecordProcessor(RecordProcessorBase):
     # ---- checkpoints --------------------------------------------------------------------------------------------
 
     def _checkpoint_position(self, checkpointer: kcl.Checkpointer) -> None:
-        """Checkpoint what has been processed, if any of it is new."""
+        """Checkpoint the processed records, if any of them is new."""
         position = self._position
         if position is None or position == self._checkpointed or self._lease_gone:
             return
@@ -403,7 +399,7 @@ class PerRecordProcessor(RecordProcessorBase):
             self._sleep(self.checkpoint_error_sleep_seconds)
 
     def _call(self, method: str, *arguments: Any) -> Any:
-        """What a user's method says; one that only makes a coroutine has not done its work."""
+        """The result of a user's method; one that only makes a coroutine has not done its work."""
         result = getattr(self, method)(*arguments)
         refuse_unrun(self, method, result)
         return result
@@ -427,7 +423,7 @@ def _function_of(method: object) -> object:
 
 
 def _order(place: Place) -> tuple[int, int]:
-    """What places compare by. One without a sub-sequence number is the daemon's (number, 0)."""
+    """The order of positions. One without a sub-sequence number is the daemon's (number, 0)."""
     return place[0], place[1] or 0
 
 

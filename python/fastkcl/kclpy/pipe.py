@@ -1,9 +1,9 @@
 """The process's own standard input and output, when the drop-in talks to a daemon over them.
 
 amazon_kclpy reads lines from a text file and writes lines to another. Where these are the real standard input and
-output, the Rust reader takes over; nobody can tell but by the clock:
+output, the Rust reader takes over. Only the speed differs:
 
-- What a program has read ahead of us comes first: text that stands in the input file's buffer is not lost.
+- Text that a program has read ahead of us comes first: the input file's buffer is not lost.
 - A checkpoint from another thread reads its own answer, as it does with the original: one reads at a time.
 - Signals do what Python's defaults do, or the program's own handlers, at once: a wait for input sees them through a
   wake-up descriptor.
@@ -33,10 +33,12 @@ if TYPE_CHECKING:
     from fastkcl._core import Message
 
 FORKED = "a forked child came back into the dialogue of its parent; end it with os._exit"
+_MOST_REFUSALS = 10
+_refusals = 0
 
 
 class Pipe:
-    """A daemon's messages and what is written to it, on private descriptors."""
+    """A daemon's messages and our lines to it, on private descriptors."""
 
     __slots__ = ("_broken", "_descriptors", "_is_left", "_reader", "_reading", "_wakeup", "shard")
 
@@ -51,7 +53,7 @@ class Pipe:
         self._broken: BaseException | None = None
         self._is_left = False
         self.shard: Initialize | None = None
-        """What the daemon has said of it, maybe to an earlier run."""
+        """The daemon's dialect, maybe of an earlier run."""
 
     @classmethod
     def take(cls, input_file: Any, output_file: Any) -> Pipe:
@@ -60,14 +62,14 @@ class Pipe:
         Raises:
             DescriptorsError: they are other files, or a terminal.
             RuntimeError: they have been taken before.
-            SystemExit: nothing can go on there, which is said.
+            SystemExit: nothing can go on there; the reason was written to standard error.
         """
         for name, file, fd in (("input", input_file, 0), ("output", output_file, 1)):
             if not _is_file_of(file, fd):
                 raise DescriptorsError(f"the {name} file is not this process's own standard {name}")
         pipe = cls._in_place()
         if pipe is None:
-            descriptors = Descriptors.take()  # what was printed before and is held back goes to standard error
+            descriptors = Descriptors.take()  # earlier prints that are held back go to standard error
             pipe = cls._of_process = cls(descriptors, _read_ahead(input_file))
             return pipe
         if pipe._broken is not None:
@@ -76,7 +78,6 @@ class Pipe:
             end_broken(RuntimeError(FORKED))
         pipe._check_descriptors()
         pipe._is_left = False
-        pipe._wakeup.watch()
         return pipe
 
     @classmethod
@@ -84,14 +85,14 @@ class Pipe:
         """Refuse to read standard input in another way where an exception has left a run: nothing would come.
 
         Raises:
-            SystemExit: so it is, and it is said.
+            SystemExit: so it is; the reason is on standard error.
         """
         if cls._in_place() is not None and _is_file_of(input_file, 0):
             end_broken(RuntimeError(f"an earlier run reads standard input in Rust, and this one cannot: {why}"))
 
     @classmethod
     def _in_place(cls) -> Pipe | None:
-        """The process's, unless somebody has put a file of his own where standard input was."""
+        """The process's pipe; None if the program has replaced standard input by another file."""
         null = os.stat(os.devnull)
         return cls._of_process if file_of(0) == (null.st_dev, null.st_ino) else None
 
@@ -106,7 +107,6 @@ class Pipe:
             self.close()
             return
         self._is_left = True
-        self._wakeup.unwatch()
         threading = sys.modules.get("threading")  # without it nothing outlives the main thread
         if threading is not None:
             try:
@@ -126,15 +126,18 @@ class Pipe:
             DecodeError: an invalid line.
             OSError: reading failed.
             RuntimeError: this process is a forked child.
-            SystemExit: the program has closed our descriptors, which is said.
+            SystemExit: the program has closed our descriptors; the reason is on standard error.
         """
         with self._reading:
             self._check_fork()
             try:
+                self._wakeup.watch()
                 message = self._reader.read()
             except OSError:
                 self._check_descriptors()
                 raise
+            finally:
+                self._wakeup.unwatch()
         if isinstance(message, Initialize):
             self.shard = message
         return message
@@ -145,7 +148,7 @@ class Pipe:
         Raises:
             OSError: writing failed; BrokenPipeError where the daemon has gone.
             RuntimeError: this process is a forked child.
-            SystemExit: the program has closed our descriptors, which is said.
+            SystemExit: the program has closed our descriptors; the reason is on standard error.
         """
         self._check_fork()
         try:
@@ -174,7 +177,7 @@ class _WakeUp:
     """A descriptor that is readable when a signal has arrived, so that none is missed just before a wait.
 
     It never is for a thread other than the main one, where no signal is handled, or where the program has set one of
-    its own.
+    its own. It is watched during a wait only: user code that sets one, as an event loop does, finds none of ours.
     """
 
     __slots__ = ("_file", "_write_end", "fd")
@@ -184,7 +187,6 @@ class _WakeUp:
         self._file = file_of(self.fd)  # both ends of a pipe are one file
         for fd in (self.fd, self._write_end):
             os.set_blocking(fd, False)
-        self.watch()
 
     def watch(self) -> None:
         """From now on, unless the program has set one of its own."""
@@ -196,7 +198,7 @@ class _WakeUp:
             pass  # this is another thread, or somebody has closed ours
 
     def unwatch(self) -> None:
-        """From now on no more; what the program has set meanwhile stays."""
+        """From now on no more; handlers that the program has set meanwhile stay."""
         try:
             now = set_wakeup_fd(-1)
             if now != self._write_end:
@@ -224,7 +226,7 @@ class GuardedOutput:
         self._fd = os.dup(1)
         self._file = file_of(self._fd)
         os.dup2(2, 1)
-        output_file.flush()  # what was printed before
+        output_file.flush()  # earlier prints
 
     @classmethod
     def take(cls, output_file: Any) -> GuardedOutput | None:
@@ -237,7 +239,7 @@ class GuardedOutput:
         Raises:
             OSError: writing failed.
             RuntimeError: this process is a forked child.
-            SystemExit: the program has closed our descriptor, which is said.
+            SystemExit: the program has closed our descriptor; the reason is on standard error.
         """
         if os.getpid() != self._process:
             raise RuntimeError(FORKED)
@@ -260,9 +262,17 @@ class GuardedOutput:
 def end_broken(error: BaseException) -> NoReturn:
     """End a program that calls `run` again where nothing can go on; an Exception might be caught for ever.
 
+    So might a SystemExit, in a loop with a bare ``except:``. A daemon's child ends all the same, after some.
+
     Raises:
         SystemExit: always.
     """
+    global _refusals
+    if Pipe._of_process is not None:
+        _refusals += 1
+        if _refusals > _MOST_REFUSALS:
+            reports.line("the program calls run() again and again where nothing can go on; the process ends")
+            os._exit(reports.EXIT_FAILURE)
     if isinstance(error, SystemExit):
         raise error
     _stop(f"run() cannot go on: {reports.describe(error)}")
@@ -274,7 +284,7 @@ def _stop(what: str) -> NoReturn:
 
 
 def _read_ahead(input_file: Any) -> bytes:
-    """What stands in the buffers of a text file on fd 0, which is /dev/null now: this cannot wait."""
+    """The text in the buffers of a text file on fd 0, which is /dev/null now: this cannot wait."""
     characters = []
     try:
         while character := input_file.read(1):
@@ -288,7 +298,7 @@ def _read_ahead(input_file: Any) -> bytes:
 def _is_file_of(file: Any, fd: int) -> bool:
     """Whether it is an ordinary text file on that descriptor, down to its bytes.
 
-    What is of a user's own anywhere in it may do anything.
+    A user's own part of it may do anything.
     """
     if type(file) is not io.TextIOWrapper:
         return False
@@ -306,5 +316,5 @@ def _is_file_of(file: Any, fd: int) -> bool:
 
 
 def _is_method(thing: object, name: str) -> bool:
-    """Whether something of a user's own stands where its class has a method: ``sys.stdout.write = ...``."""
+    """Whether a user has replaced a method of its class: ``sys.stdout.write = ...``."""
     return callable(getattr(type(thing), name, None))

@@ -1,31 +1,25 @@
 """Kinesis Data Streams without a daemon.
 
-    Producer ── PutQueue ─▶ PutRecords    asyncio: items into a stream
-    processors ── aggregator + serializer ─▶ what a record holds
-    Consumer ──▶ reading ──▶ fetch        asyncio: items, records or Arrow batches, with positions in `checkpoints`
-    run_processors                        the same for batch processors, fastkcl.spark's too
-    put ──▶ aggregate ──▶ shards          PutRecords in batches, KPL aggregates, which shard a key belongs to
-    decode_get_records ──▶ deaggregate    answers and aggregates into Arrow columns, in Rust
-    testing                               streams in memory, for tests of programs
-    metrics                               what clients count, in memory or for Prometheus
-    install_botocore                      the same for programs that use boto3 or aiobotocore
-    read                                  plans: which records a batch has, and reading them anywhere, without I/O
+    read          Consumer: items, records or Arrow batches into asyncio
+    write         Producer: items into a stream; Filler: PutRecords in full calls, KPL aggregates
+    items         how items become records, and records items
+    checkpoints   the positions of a group, and who owns its shards
+    client        a stream's client: the common part of reading and writing
+    failures      failures of its calls: their kinds, and the pauses of an outage
+    topology      which shards there are; shards: the one of a key
+    hosting       `run_processors`: batch processors over a stream, fastkcl.spark's too
+    shard_host    a shard as the host of a processor
+    groups        groups of consumers, seen and moved from outside
+    botocore_hook the decoder of answers for programs with boto3 or aiobotocore
+    testing       streams in memory, for tests of programs
+    metrics       counts of clients, in memory or for Prometheus
+
+Answers and aggregates are decoded into Arrow columns in Rust: `decode_get_records`, `deaggregate`.
 
 Rules: needs the extra ``kinesis``.
 """
 
 from fastkcl._core import ChildShard, Deaggregated, GetRecordsAnswer, deaggregate, decode_get_records
-from fastkcl.kinesis.acknowledging import AckRecord
-from fastkcl.kinesis.aggregate import Aggregator, Entry, UserRecord
-from fastkcl.kinesis.aggregators import (
-    BaseAggregator,
-    KPLAggregator,
-    ListAggregator,
-    NetstringAggregator,
-    NewlineAggregator,
-    OutputItem,
-    SimpleAggregator,
-)
 from fastkcl.kinesis.botocore_hook import BotocoreHook, GetRecordsResponse, install_botocore
 from fastkcl.kinesis.checkpoints import (
     BaseCheckPointer,
@@ -36,8 +30,6 @@ from fastkcl.kinesis.checkpoints import (
     MemoryCheckPointer,
     RedisCheckPointer,
 )
-from fastkcl.kinesis.consumer import Consumer
-from fastkcl.kinesis.delivery import ConsumerRecord
 from fastkcl.kinesis.exceptions import (
     AnotherStream,
     AnswerTooLarge,
@@ -56,6 +48,26 @@ from fastkcl.kinesis.exceptions import (
     ValidationError,
 )
 from fastkcl.kinesis.hosting import run_processors
+from fastkcl.kinesis.items.aggregators import (
+    BaseAggregator,
+    KPLAggregator,
+    ListAggregator,
+    NetstringAggregator,
+    NewlineAggregator,
+    OutputItem,
+    SimpleAggregator,
+)
+from fastkcl.kinesis.items.processors import (
+    JsonLineProcessor,
+    JsonListProcessor,
+    JsonProcessor,
+    KPLJsonProcessor,
+    KPLStringProcessor,
+    MsgpackProcessor,
+    Processor,
+    StringProcessor,
+)
+from fastkcl.kinesis.items.serializers import JsonSerializer, MsgpackSerializer, Serializer, StringSerializer
 from fastkcl.kinesis.metrics import (
     METRICS,
     InMemoryMetricsCollector,
@@ -69,21 +81,14 @@ from fastkcl.kinesis.metrics import (
     reset_metrics_collector,
     set_metrics_collector,
 )
-from fastkcl.kinesis.processors import (
-    JsonLineProcessor,
-    JsonListProcessor,
-    JsonProcessor,
-    KPLJsonProcessor,
-    KPLStringProcessor,
-    MsgpackProcessor,
-    Processor,
-    StringProcessor,
-)
-from fastkcl.kinesis.producer import Producer
-from fastkcl.kinesis.put import Filler, PutError, PutOptions, PutReport
-from fastkcl.kinesis.sent import PutResult, Sent
-from fastkcl.kinesis.serializers import JsonSerializer, MsgpackSerializer, Serializer, StringSerializer
+from fastkcl.kinesis.read.acknowledging import AckRecord
+from fastkcl.kinesis.read.consumer import Consumer
+from fastkcl.kinesis.read.delivery import ConsumerRecord
 from fastkcl.kinesis.shards import ShardMap
+from fastkcl.kinesis.write.aggregate import Aggregator, Entry, UserRecord
+from fastkcl.kinesis.write.producer import Producer
+from fastkcl.kinesis.write.put import Filler, PutError, PutOptions, PutReport
+from fastkcl.kinesis.write.sent import PutResult, Sent
 
 __all__ = [
     "AckRecord",

@@ -1,15 +1,15 @@
 """The decoder for GetRecords answers in programs that use botocore themselves: boto3, aiobotocore.
 
 botocore's parser turns every record of an answer into objects before a program sees one. With the hook, records are
-decoded into Arrow columns, and objects are made of them when somebody asks for objects:
+decoded into Arrow columns, and objects are made of them at the first access:
 
     body  ▏{"Records": ▏[{…}, {…}, …]▏, "NextShardIterator": …}▏
                         └─ decode_get_records ─▶ response["RecordBatch"]
                                                       └─ on first access ─▶ response["Records"], a list of dicts
           ▏{"Records": ▏[]           ▏, "NextShardIterator": …}▏ ── botocore's own parser ─▶ everything else
 
-Rules: GetRecords of Kinesis only, answers of success only; what a program sees is what botocore's parser would have
-given, and `RecordBatch` beside it. Parsers that a program has given a timestamp or blob parser of its own stay as they
+Rules: GetRecords of Kinesis only, answers of success only. A program sees the result of botocore's parser, and
+`RecordBatch` beside it. Parsers to which a program has given its own timestamp or blob parser stay as they
 are. It concerns all clients of the process, also those that exist already, in every thread. An answer that cannot be
 read is a `DecodeError`, where botocore's parser would give an answer without records.
 """
@@ -170,7 +170,7 @@ def install_botocore() -> BotocoreHook:
     first looked at.
 
     Returns:
-        What takes the hook away again, and a context manager that does so: ``with install_botocore(): ...``.
+        An object that removes the hook again, and a context manager that does so: ``with install_botocore(): ...``.
 
     Raises:
         ImportError: botocore is not installed.
@@ -237,7 +237,7 @@ def _asynchronous(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _content_type(parser: Any, response: Mapping[str, Any], shape: Any) -> str | None:  # noqa: ANN401
-    """How the records are written; None for what is not ours."""
+    """How the records are written; None for others."""
     from botocore.parsers import DEFAULT_TIMESTAMP_PARSER, JSONParser, ResponseParser, RpcV2CBORParser
 
     if not _hooks or response["status_code"] >= 300:

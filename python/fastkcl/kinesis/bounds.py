@@ -1,4 +1,4 @@
-"""Bounds of what callers give: counts that are whole numbers, and waits that end."""
+"""Bounds of callers' arguments: counts that are whole numbers, and waits that end."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 
 def check_count(name: str, value: object, least: int, most: int | None = None) -> None:
-    """Refuse what is no count.
+    """Refuse a value that is not a count.
 
     Args:
         name: of the argument, for the message.
-        value: what was given.
+        value: the given one.
         least: the smallest that can be meant.
         most: the largest; None for any.
 
@@ -48,7 +48,7 @@ async def within(seconds: float, what: str, work: Awaitable[T]) -> T:
 
     Raises:
         TimeoutError: it took longer.
-        Exception: what it has raised.
+        Exception: its error.
     """
     try:
         async with asyncio.timeout(seconds) as bound:

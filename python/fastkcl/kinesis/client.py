@@ -1,15 +1,15 @@
-"""A stream's client: what a consumer and a producer share.
+"""A stream's client: the common part of a consumer and a producer.
 
     StreamClient ── call ──▶ aiobotocore ──▶ the service
-         │                        └── failure_of(error) ──▶ Failure ──▶ what to do
+         │                        └── failure_of(error) ──▶ Failure ──▶ the next step
          └── ReconnectPolicy: how long to wait in an outage, and when to give it up
 
 botocore repeats nothing here. A call that does not reach the service, or that the service fails at, is repeated by
 `StreamClient.call` with the pauses of the policy, and at last is a `ConnectionError`. All tasks that share a client
-share its outage: one attempt is one round of theirs, however many they are. Throttling and everything that the service
-says about the request is the caller's to handle.
+share its outage: one attempt is one round of theirs, however many they are. The caller handles throttling and all
+errors that the service returns about the request.
 
-Rules: aiobotocore is imported when a client is opened. `ReconnectPolicy` and `Backoff` have no clock.
+Rules: aiobotocore is imported when a client is opened.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, nullcontext
-from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 from fastkcl._core import GetRecordsAnswer, decode_get_records
+from fastkcl.backoff import Backoff
 from fastkcl.kinesis.bounds import check_count
 from fastkcl.kinesis.exceptions import (
     StreamDoesNotExist,
@@ -33,33 +33,27 @@ from fastkcl.kinesis.exceptions import (
     StreamStatusInvalid,
     ValidationError,
 )
+from fastkcl.kinesis.failures import DEFAULT_EXPO_BACKOFF_LIMIT, Failure, ReconnectPolicy, error_code, failure_of
 from fastkcl.kinesis.sessions import new_session
 from fastkcl.kinesis.topology import Shard
 
 if TYPE_CHECKING:
-    from fastkcl.kinesis.bodies import Gate
     from fastkcl.kinesis.metrics import MetricsCollector
+    from fastkcl.kinesis.read.bodies import Gate
 
 __all__ = [
-    "Backoff",
-    "Failure",
-    "ReconnectPolicy",
     "StreamClient",
     "StreamOptions",
     "check_session",
-    "error_code",
-    "failure_of",
 ]
 
 log = logging.getLogger(__name__)
 
-CONNECT_TIMEOUT, READ_TIMEOUT = 5, 90  # seconds
+CONNECT_TIMEOUT, READ_TIMEOUT = 4, 90  # seconds
 MAX_CONNECTIONS = 100
-DEFAULT_RETRY_LIMIT = 5
-FIXED_PAUSE = 5.0  # seconds, of reconnecting without expo_backoff
-DEFAULT_EXPO_BACKOFF_LIMIT = 120.0
+REPORT_PAUSE = 60.0
+"""Seconds between two warnings of an outage: all tasks and shards share the service."""
 DEFAULT_DESCRIBE_TIMEOUT = 60.0
-FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0  # seconds, of throttling
 DESCRIBE_PAUSE = 0.5  # seconds between two looks at a stream that is being made
 LARGE_BODY = 2**18
 """Bytes of an answer from which on it is decoded beside the event loop."""
@@ -84,7 +78,7 @@ class StreamOptions(TypedDict, total=False):
         create_stream: make the stream if it is not there.
         create_stream_shards: with so many shards, 1 or more.
         describe_timeout: seconds until the stream has to be ACTIVE.
-        metrics_collector: what is counted; the global collector by default.
+        metrics_collector: for the counts; the global collector by default.
     """
 
     session: Any
@@ -99,151 +93,6 @@ class StreamOptions(TypedDict, total=False):
     create_stream_shards: int
     describe_timeout: float
     metrics_collector: MetricsCollector | None
-
-
-class Failure(Enum):
-    """What kind of failure an exception of a call is."""
-
-    THROTTLED = "throttled"
-    """Too often or too much; later it may work."""
-    EXPIRED_ITERATOR = "expired_iterator"
-    NOT_FOUND = "not_found"
-    """No such stream or shard."""
-    UNAVAILABLE = "unavailable"
-    """No connection, no answer in time, or a failure of the service's own."""
-    DENIED = "denied"
-    """A permission or credential that somebody has to mend."""
-    OTHER = "other"
-
-
-_CODES = {
-    "ProvisionedThroughputExceededException": Failure.THROTTLED,
-    "LimitExceededException": Failure.THROTTLED,
-    "ThrottlingException": Failure.THROTTLED,
-    "Throttling": Failure.THROTTLED,
-    "RequestLimitExceeded": Failure.THROTTLED,
-    "KMSThrottlingException": Failure.THROTTLED,
-    "ExpiredIteratorException": Failure.EXPIRED_ITERATOR,
-    "ResourceNotFoundException": Failure.NOT_FOUND,
-    "InternalFailure": Failure.UNAVAILABLE,
-    "InternalFailureException": Failure.UNAVAILABLE,
-    "InternalServerError": Failure.UNAVAILABLE,
-    "ServiceUnavailable": Failure.UNAVAILABLE,
-    "ServiceUnavailableException": Failure.UNAVAILABLE,
-    "AccessDenied": Failure.DENIED,
-    "AccessDeniedException": Failure.DENIED,
-    "ExpiredToken": Failure.DENIED,
-    "ExpiredTokenException": Failure.DENIED,
-    "IncompleteSignature": Failure.DENIED,
-    "IncompleteSignatureException": Failure.DENIED,
-    "InvalidClientTokenId": Failure.DENIED,
-    "InvalidSignatureException": Failure.DENIED,
-    "KMSAccessDeniedException": Failure.DENIED,
-    "MissingAuthenticationToken": Failure.DENIED,
-    "MissingAuthenticationTokenException": Failure.DENIED,
-    "OptInRequired": Failure.DENIED,
-    "SignatureDoesNotMatch": Failure.DENIED,
-    "UnrecognizedClientException": Failure.DENIED,
-}
-
-
-def error_code(error: BaseException) -> str:
-    """The service's name of an error, or the name of the exception's class."""
-    from botocore.exceptions import ClientError
-
-    if isinstance(error, ClientError):
-        return str(error.response.get("Error", {}).get("Code") or "Unknown")
-    return type(error).__name__
-
-
-def failure_of(error: BaseException) -> Failure:
-    """What kind of failure an exception of a call is."""
-    import aiohttp
-    from botocore import exceptions as errors
-    from botocore.exceptions import ClientError, HTTPClientError
-    from botocore.exceptions import ConnectionError as UnreachableError
-
-    if isinstance(error, ClientError):
-        failure = _CODES.get(error_code(error))
-        if failure is None:
-            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            failure = Failure.UNAVAILABLE if status >= 500 else Failure.OTHER
-        return failure
-    denied = (
-        errors.NoCredentialsError
-        | errors.PartialCredentialsError
-        | errors.CredentialRetrievalError
-        | errors.TokenRetrievalError
-        | errors.UnauthorizedSSOTokenError
-    )
-    if isinstance(error, denied):
-        return Failure.DENIED
-    connection = isinstance(error, HTTPClientError | UnreachableError | aiohttp.ClientError | OSError)
-    return Failure.UNAVAILABLE if connection else Failure.OTHER
-
-
-class ReconnectPolicy:
-    """How long to wait before each attempt in an outage.
-
-    Args:
-        retry_limit: attempts; 5 by default.
-        expo_backoff: seconds: the n-th attempt waits n² times this long; None for 5 s each.
-        expo_backoff_limit: the longest wait, in seconds.
-
-    Raises:
-        ValidationError: an argument out of range.
-    """
-
-    def __init__(
-        self,
-        retry_limit: int | None = None,
-        expo_backoff: float | None = None,
-        expo_backoff_limit: float = DEFAULT_EXPO_BACKOFF_LIMIT,
-    ) -> None:
-        if retry_limit is not None:
-            check_count("retry_limit", retry_limit, 0)
-        if expo_backoff is not None and not expo_backoff > 0:
-            raise ValidationError(f"expo_backoff must be above 0 s, not {expo_backoff}")
-        if not expo_backoff_limit > 0:
-            raise ValidationError(f"expo_backoff_limit must be above 0 s, not {expo_backoff_limit}")
-        self._limit = DEFAULT_RETRY_LIMIT if retry_limit is None else retry_limit
-        self._expo_backoff = expo_backoff
-        self._longest = expo_backoff_limit
-        self._attempts = 0
-
-    @property
-    def limit(self) -> int:
-        """How many there may be in a row."""
-        return self._limit
-
-    def failed(self) -> float | None:
-        """Seconds to wait before the next attempt; None if there is none."""
-        if self._attempts >= self._limit:
-            return None
-        self._attempts += 1
-        if self._expo_backoff is None:
-            return FIXED_PAUSE
-        return min(self._attempts**2 * self._expo_backoff, self._longest)
-
-    def succeeded(self) -> None:
-        """The outage is over."""
-        self._attempts = 0
-
-
-class Backoff:
-    """Pauses that double, from 0.25 s to 5 s."""
-
-    def __init__(self) -> None:
-        self._pause = FIRST_PAUSE
-
-    def next(self) -> float:
-        """Seconds to wait now."""
-        pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
-        return pause
-
-    def reset(self) -> None:
-        """Begin with the shortest again."""
-        self._pause = FIRST_PAUSE
 
 
 class StreamClient:
@@ -300,11 +149,12 @@ class StreamClient:
         self._retention: float | None = None
         self._max_record_bytes: int | None = None
         self._round = 0  # of attempts
+        self._next_report = 0.0
         self._waiting = asyncio.Lock()
 
     @property
     def stream_name(self) -> str:
-        """The stream's name, without what else is in an ARN."""
+        """The stream's name, without the rest of an ARN."""
         return self._name
 
     @property
@@ -356,7 +206,7 @@ class StreamClient:
             return
         from aiobotocore.config import AioConfig
 
-        from fastkcl.kinesis.bodies import GatedSession
+        from fastkcl.kinesis.read.bodies import GatedSession
 
         session = self._given_session or new_session()
         config = AioConfig(
@@ -373,7 +223,7 @@ class StreamClient:
                 )
             )
             client.meta.events.register("before-parse.kinesis.GetRecords", _take_body)
-            client.meta.events.register_last("before-send", _send_in_pieces)  # what a program registers sees bytes
+            client.meta.events.register_last("before-send", _send_in_pieces)  # a program's handlers see bytes
             self._client = client
             try:
                 if self._create_stream:
@@ -408,7 +258,7 @@ class StreamClient:
 
         Raises:
             ConnectionError: the service was away for all attempts; the last failure is its cause.
-            botocore.exceptions.ClientError: what the service says about the request, throttling included.
+            botocore.exceptions.ClientError: the service's error about the request, throttling included.
         """
         failures = 0
         while True:
@@ -421,6 +271,8 @@ class StreamClient:
                     raise
                 (on_outage or self._on_outage)(error)
                 failures += 1
+                if failures == 1:
+                    self._report_outage(operation, error)
                 # Others may succeed meanwhile, where the service fails at this call only.
                 if failures > self._policy.limit or not await self._wait_in_outage(attempt):
                     raise ConnectionError(
@@ -431,12 +283,25 @@ class StreamClient:
                 self._policy.succeeded()
                 return answer
 
+    def _report_outage(self, operation: str, error: BaseException) -> None:
+        now = asyncio.get_running_loop().time()
+        if now < self._next_report:
+            return
+        self._next_report = now + REPORT_PAUSE
+        log.warning(
+            "%s of %s: the service cannot be reached, and is tried again up to %d times: %s",
+            operation,
+            self._name,
+            self._policy.limit,
+            error,
+        )
+
     async def call_once(self, operation: str, request: Mapping[str, object]) -> dict[str, Any]:
         """Call the service one time.
 
         Raises:
             RuntimeError: the client is not open.
-            Exception: what `failure_of` knows.
+            Exception: those that `failure_of` knows.
         """
         if self._client is None:
             raise RuntimeError(f"the client of {self._name} is not open: use it in `async with`, or open() it first")
@@ -610,18 +475,18 @@ class StreamClient:
 
         Args:
             shard_id: noted in the batch.
-            iterator: where to read, which also says of what shard.
+            iterator: the position to read from, and its shard.
             limit: records, 1 to 10,000.
-            then: what is made of the answer, while it is in the processor's cache: in the thread that has decoded it.
+            then: called with the answer while it is in the processor's cache: in the thread that has decoded it.
             on_outage: see `call`.
-            gate: waits until there is room for a body of so many bytes, before it is read. Where the session has an
-                HTTP client of its own, the body is there already.
+            gate: waits until there is room for a body of so many bytes, before it is read. Where the session has its
+                own HTTP client, the body is there already.
 
         Raises:
             DecodeError: the answer cannot be read.
-            Exception: see `call`, or what the gate has raised.
+            Exception: see `call`, or the gate's error.
         """
-        from fastkcl.kinesis.bodies import gated
+        from fastkcl.kinesis.read.bodies import gated
 
         request: dict[str, object] = {"ShardIterator": iterator, "Limit": limit}
         if self._arn is not None:
@@ -663,7 +528,7 @@ def _has_http_session(session: Any) -> bool:  # noqa: ANN401 - aiobotocore's ses
 
 
 def check_session(session: object) -> None:
-    """Refuse what is no session of aiobotocore.
+    """Refuse an object that is not a session of aiobotocore.
 
     Raises:
         TypeError: it is not a session of aiobotocore.

@@ -1,6 +1,6 @@
-"""What can go wrong between a program and a stream.
+"""Errors between a program and a stream.
 
-Rules: what the caller did wrong is a `ValidationError`; what cannot be put, or read, says which item and why.
+Rules: a mistake of the caller is a `ValidationError`; an error of putting or reading names the item and the reason.
 """
 
 from __future__ import annotations
@@ -23,11 +23,17 @@ __all__ = [
     "StreamStatusInvalid",
     "UnknownException",
     "ValidationError",
+    "described",
 ]
 
 
+def described(error: BaseException) -> str:
+    """Class and message of an error, for the log; the repr of redis' errors has neither server nor cause."""
+    return f"{type(error).__name__}({str(error)!r})"
+
+
 class ValidationError(ValueError):
-    """An argument that cannot be meant; the message says which, and what would do."""
+    """An argument that cannot be meant; the message names it, and the valid ones."""
 
 
 class ExceededPutLimit(ValueError):  # noqa: N818 - the name that programs catch
@@ -38,7 +44,7 @@ class DeserializeError(ValueError):
     """A record's data that its processor cannot read; none of its items is handed out.
 
     Attributes:
-        kind: "deserialize", what is in an item, or "framing", where one ends.
+        kind: "deserialize", the content of an item, or "framing", its end.
     """
 
     def __init__(self, message: str, kind: Literal["deserialize", "framing"] = "deserialize") -> None:
@@ -55,7 +61,7 @@ class AnotherStream(Exception):  # noqa: N818 - like the others
 
 
 class DataLossError(Exception):
-    """The stream has trimmed a position: records after it are lost. What is left was not delivered either.
+    """The stream has trimmed a position: records after it are lost. The remaining ones were not delivered either.
 
     Attributes:
         shard_id: which shard.
@@ -100,7 +106,7 @@ class CheckpointTableError(Exception):
     Attributes:
         operation: the API call that failed, e.g. ``DescribeTable``.
         table: its name.
-        account: twelve digits; None if nothing says it.
+        account: twelve digits; None if it is not known.
         is_lasting: whether trying again does not help: a permission, a credential or a name has to be mended.
     """
 
@@ -120,7 +126,7 @@ class CheckpointFlushError(Exception):
     """Positions that could not be written; they stay buffered, and the others are written.
 
     Attributes:
-        errors: shard id and what was raised, for each.
+        errors: shard id and exception, for each.
     """
 
     def __init__(self, errors: Sequence[tuple[str, BaseException]]) -> None:

@@ -1,4 +1,4 @@
-"""Groups of consumers, seen and moved from outside: who has which shard, how far each is, and where it is to go on.
+"""Groups of consumers, seen and moved from outside: the owner of each shard, its position, and a new position.
 
     store ── rows ──▶ Standing of each shard ──▶ lag, owners
       ▲                     │
@@ -9,8 +9,8 @@ A store is where a checkpointer keeps its positions: `RedisStore`, `DynamoDBStor
 A time becomes the position of the last record before it, which any version and async-kinesis can read; a shard without
 such a record begins at its first one, and a closed shard without a later record is finished. LATEST is the time of now.
 
-Rules: calls block. A position is written on condition that its row is as it was read, so what a member writes meanwhile
-is never replaced; `live_members` says who it is that still writes.
+Rules: calls block. A position is written on condition that its row is unchanged since it was read, so a member's write
+is never replaced; `live_members` returns the members that still write.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from fastkcl.kinesis.checkpoints.base import SHARD_END, Place
 from fastkcl.kinesis.checkpoints.redis import server_options
 from fastkcl.kinesis.checkpoints.table_errors import account_of_arn, is_lasting
 from fastkcl.kinesis.exceptions import AnotherStream, CheckpointTableError
+from fastkcl.kinesis.read.trimmed import is_of_shard
 from fastkcl.kinesis.topology import Shard
-from fastkcl.kinesis.trimmed import is_of_shard
 from fastkcl.leases import Lease
 from fastkcl.leases import dynamodb as dynamodb_leases
 from fastkcl.leases import kcl as kcl_leases
@@ -55,12 +55,12 @@ _LAST_SUB_SEQUENCE_NUMBER = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a store has of a shard.
+    """A store's row of a shard.
 
     Attributes:
         lease: see there.
         position: None where there is none.
-        raw: what `Store.write` compares.
+        raw: the value that `Store.write` compares.
     """
 
     lease: Lease
@@ -75,7 +75,7 @@ class Store(Protocol):
         """The names of all groups."""
 
     def rows(self, group: str, shards: Sequence[Shard]) -> dict[str, Row]:
-        """What there is of a group's shards, by shard."""
+        """The rows of a group, by shard."""
 
     def write(self, group: str, shard: Shard, row: Row | None, position: str) -> bool:
         """Write a position, or `SHARD_END`, and free the shard; False if its row is not as it was read."""
@@ -89,8 +89,8 @@ class Standing:
         shard: which.
         position: see `Row`.
         owner: None while it is free.
-        seconds_behind: how long ago the first record came that is not read; 0 at the tip. None where that cannot be
-            told: there is no position, or nothing is left to read.
+        seconds_behind: how long ago the first record came that is not read; 0 at the tip. None where that is not
+            known: there is no position, or nothing is left to read.
     """
 
     shard: Shard
@@ -202,7 +202,7 @@ def plan(
     rows: Mapping[str, Row],
     to: str | datetime,
 ) -> list[Move]:
-    """What to write so that a group goes on there; nothing of shards that are there already.
+    """The rows to write so that a group continues there; none for shards that are there already.
 
     Args:
         kinesis: a boto3 client.
@@ -234,7 +234,7 @@ def plan(
 
 
 def _position_at(kinesis: Any, address: Mapping[str, str], shard: Shard, moment: datetime) -> str:  # noqa: ANN401
-    """Behind the last record that came before a time."""
+    """The position after the last record that came before a time."""
     if shard.is_closed and not _has_later(kinesis, address, shard, moment):
         return SHARD_END
     for seconds in WINDOWS:

@@ -1,18 +1,18 @@
-"""Processors over a stream, without a daemon: what runs under KCL runs here, `fastkcl.spark.SparkProcessor` too.
+"""Processors over a stream, without a daemon: processors of KCL run here, `fastkcl.spark.SparkProcessor` too.
 
     StreamReader ──▶ a queue for each shard ──▶ a thread for each shard ──▶ BatchProcessor.process_batch(batch, …)
          ▲                                                                            │
          └──────── commit: a position of the processor's own choice ◀── checkpoint ◀──┘
 
-A processor is told what a daemon would tell it: initialize, process_batch, and shard_ended, lease_lost or
-shutdown_requested, and run_ended at last. A batch without records is the tick in which one that writes behind can
-checkpoint. Positions are the processor's: what it has not checkpointed comes again after a death, and a sink that
-knows its table's position has it once all the same.
+A processor gets the calls that a daemon would make: initialize, process_batch, and shard_ended, lease_lost or
+shutdown_requested, and run_ended at last. A batch without records is the tick in which a processor that writes in the
+background can checkpoint. Positions are the processor's: records that it has not checkpointed come again after a
+death, and a sink that knows its table's position has them once all the same.
 
-Rules: one object of a processor for each shard, called in one thread of its own, one call at a time. A shard is
-finished, and its children start, when shard_ended has checkpointed its end. What happens to records that a processor
-fails on, `fastkcl.kcl.failures` decides as under a daemon; where that is to stop, the exception ends the run, after the
-others were asked to shut down. The run leaves neither threads nor tasks behind.
+Rules: one object of a processor for each shard, called in its own thread, one call at a time. A shard is
+finished, and its children start, when shard_ended has checkpointed its end. `fastkcl.processing.failures` decides on
+records that a processor fails on, as under a daemon. If it decides to stop, the exception ends the run, after the
+other processors were asked to shut down. The run leaves neither threads nor tasks behind.
 """
 
 from __future__ import annotations
@@ -21,44 +21,34 @@ import asyncio
 import contextlib
 import logging
 import os
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias, TypeVar, Unpack, cast
+from typing import Literal, TypeVar, Unpack
 
-from fastkcl._core import Position, RecordBatch
-from fastkcl.kcl.checkpointer import Checkpointer
-from fastkcl.kcl.counters import Counters
-from fastkcl.kcl.errors import CheckpointError, LocalProtocolError
-from fastkcl.kcl.failures import FailurePolicy
-from fastkcl.kcl.processor import BatchProcessor, ShardContext, check_processor, refuse_deferred_result
+from fastkcl._core import RecordBatch
 from fastkcl.kinesis.bounds import check_count, within
-from fastkcl.kinesis.budget import MAX_QUEUE_BYTES
 from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place, check_checkpointer
 from fastkcl.kinesis.client import StreamClient, StreamOptions
 from fastkcl.kinesis.exceptions import ValidationError
-from fastkcl.kinesis.fetch import MAX_BATCH_BYTES, OnDataLoss, ShardReader
 from fastkcl.kinesis.metrics import get_metrics_collector
-from fastkcl.kinesis.reading import LOOK_SECONDS, IteratorType, ReadOptions, StreamReader
-from fastkcl.kinesis.record_queue import Failed, Fetched, RecordQueue, ShardEnded, ShardLost
-
-if TYPE_CHECKING:
-    from fastkcl.kcl.dialogue import Dialogue
+from fastkcl.kinesis.read.budget import MAX_QUEUE_BYTES
+from fastkcl.kinesis.read.data_loss import OnDataLoss
+from fastkcl.kinesis.read.fetch import MAX_BATCH_BYTES, ShardReader
+from fastkcl.kinesis.read.reading import LOOK_SECONDS, IteratorType, ReadOptions, StreamReader
+from fastkcl.kinesis.read.record_queue import Failed, Fetched, RecordQueue, ShardEnded, ShardLost
+from fastkcl.kinesis.shard_host import ShardHost
+from fastkcl.processing.checkpointer import Checkpointer
+from fastkcl.processing.context import ShardContext
+from fastkcl.processing.counters import Counters
+from fastkcl.processing.errors import CheckpointError
+from fastkcl.processing.failures import FailurePolicy, ProcessorError
+from fastkcl.processing.processor import BatchProcessor, check_processor, refuse_deferred_result
 
 __all__ = ["run_processors"]
 
 T = TypeVar("T")
-_Guarded: TypeAlias = Callable[
-    [
-        Callable[[], object],
-        str,
-        RecordBatch | None,
-        Callable[[RecordBatch | None], Sequence[RecordBatch]] | None,
-    ],
-    None,
-]
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +81,7 @@ async def run_processors(
     dead_letter: str | os.PathLike[str] | None = None,
     **options: Unpack[StreamOptions],
 ) -> None:
-    """Have processors process the shards of a stream, until it is cancelled or told to stop.
+    """Have processors process the shards of a stream, until it is cancelled or `stop` is set.
 
     Either way the processors are asked to shut down first, and may take their time for it.
 
@@ -102,8 +92,8 @@ async def run_processors(
         stop: ends the run when it is set.
         idle_timeout: ends the run when nothing has come for so many seconds at the tips of all shards; None for never.
         max_queue_size: records of each shard that are fetched ahead.
-        max_queue_bytes: see `Consumer`. A batch counts until process_batch has returned; what a processor keeps of it
-            is the processor's to bound.
+        max_queue_bytes: see `Consumer`. A batch counts until process_batch has returned; a processor
+            that keeps records bounds them itself.
         max_shard_consumers: see `Consumer`, as for all that follow.
         record_limit: see there.
         sleep_time_no_records: see there; a shard without records has its tick as often.
@@ -114,7 +104,7 @@ async def run_processors(
         hash_range_check: see there.
         max_batch_bytes: see there.
         on_data_loss: see there.
-        on_error: what to do when a processor fails on records: "stop" ends the run with its exception, "skip" passes
+        on_error: the reaction when a processor fails on records: "stop" ends the run with its exception, "skip" passes
             the records, with a line in the log that names them.
         retries: how often a call that failed is repeated before that. It is not repeated when the run is to stop: then
             the run ends with the call's exception, and the records come again.
@@ -130,7 +120,7 @@ async def run_processors(
         DataLossError: the stream has trimmed a position, with on_data_loss "raise".
         AnotherStream: the stream was made again under its name, or the checkpointer has positions of another one.
         OSError: `dead_letter` cannot be made or written to.
-        Exception: what a processor has raised, or what has stopped the reading.
+        Exception: a processor's error, or the error that stopped the reading.
     """
 
     def policy(counters: Counters) -> FailurePolicy:
@@ -143,7 +133,7 @@ async def run_processors(
             counters=counters,
         )
 
-    policy(Counters(None))  # refuses what cannot be meant before anything is read
+    policy(Counters(None))  # refuses invalid options before anything is read
     stops_at_once = on_error == "stop" and not retries and dead_letter is None
     check_count("max_queue_size", max_queue_size, 1)
     if idle_timeout is not None and not idle_timeout > 0:
@@ -169,29 +159,30 @@ async def run_processors(
     client = StreamClient(stream_name, **options)
     if isinstance(checkpointer, BindsMetrics):
         checkpointer.bind_metrics(metrics, {"stream_name": client.stream_name})
-    host = _Host(client.stream_name, make_processor, None if stops_at_once else policy)
-    host.stream = StreamReader(
+    running = _Run(client.stream_name, make_processor, None if stops_at_once else policy)
+    running.stream = StreamReader(
         client,
         checkpointer,
         read_options,
-        make_queue=lambda: RecordQueue(max_queue_size),
-        on_failure=lambda failed: host.fail(failed.error),
-        on_reader=host.serve,
+        # A processor that stands still keeps its shard's part, and leaves the other shards theirs.
+        make_queue=lambda: RecordQueue(max_queue_size, lambda: running.stream.budget.share // 2),
+        on_failure=lambda failed: running.fail(failed.error),
+        on_reader=running.serve,
         metrics=metrics,
     )
     async with contextlib.AsyncExitStack() as closing:
         giving_back = f"{checkpointer!r}: giving shards back"
-        closing.push_async_callback(lambda: within(CLOSE_SECONDS, giving_back, host.stream.close_checkpointer()))
+        closing.push_async_callback(lambda: within(CLOSE_SECONDS, giving_back, running.stream.close_checkpointer()))
         await closing.enter_async_context(client)
         try:
-            host.stream.start()
-            await host.run(stop or asyncio.Event(), idle_timeout)
+            running.stream.start()
+            await running.run(stop or asyncio.Event(), idle_timeout)
         finally:
-            await host.shut_down()
-        host.check()
+            await running.shut_down()
+        running.check()
 
 
-class _Host:
+class _Run:
     """The shards that are served, and why they are not any more."""
 
     stream: StreamReader
@@ -235,12 +226,12 @@ class _Host:
         return self.stream.is_quiet(seconds) and not busy and time.monotonic() - self.active_at >= seconds
 
     def fail(self, error: Exception) -> None:
-        """End the run; the first error is what it ends with."""
+        """End the run; the first error counts."""
         self._error = self._error or error
         self._failed.set()
 
     def check(self) -> None:
-        """Raise what the run has failed with, its shutting down included."""
+        """Raise the error of the run, its shutdown included."""
         if self._error is not None:
             raise self._error
 
@@ -274,79 +265,45 @@ class _HostedShard:
 
     Args:
         reader: of the shard.
-        host: of all.
+        run: of all shards.
     """
 
-    def __init__(self, reader: ShardReader, host: _Host) -> None:
+    def __init__(self, reader: ShardReader, run: _Run) -> None:
         self.reader = reader
         self.is_busy = False
-        self.delivered: Place | None = None
-        self.delivered_position: Position | None = None
-        self.is_at_end = False
-        self.end_is_stored = False
-        self._host = host
+        self._run = run
+        self._host = ShardHost(reader, self._commit)
+        place = reader.start.place
+        self._context = ShardContext(
+            stream=run.stream_name,
+            shard_id=reader.shard_id,
+            sequence_number=reader.start.iterator_type if place is None else place.sequence_number,
+            sub_sequence_number=0 if place is None else place.sub_sequence_number,
+            dialect="modern",
+        )
+        self._policy: FailurePolicy | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=reader.shard_id)
-        self.stopping = threading.Event()
-        self._guarded: _Guarded | None = None
         self._loop = asyncio.get_running_loop()
 
     def stop(self) -> None:
         """Ask the processor to shut down after the call of the moment."""
-        self.stopping.set()
+        self._host.stop()
         self.reader.queue.close()
 
     async def run(self, processor: BatchProcessor) -> None:
         """Serve it to its end.
 
         Raises:
-            Exception: what a method has raised, or what has stopped the reading.
+            Exception: a method's error, or the error that stopped the reading.
         """
         counters = Counters(processor.monitor)
-        place = self.reader.start.place
-        context = ShardContext(
-            stream=self._host.stream_name,
-            shard_id=self.reader.shard_id,
-            sequence_number=self.reader.start.iterator_type if place is None else place.sequence_number,
-            sub_sequence_number=0 if place is None else place.sub_sequence_number,
-            dialect="modern",
-        )
-        leases, retries = cast("Dialogue", _Leases(self)), cast("Dialogue", _Retries(self))
-        policy = None if self._host.make_policy is None else self._host.make_policy(counters)
-
-        def guarded(
-            method: Callable[[], object],
-            name: str,
-            batch: RecordBatch | None,
-            give_up: Callable[[RecordBatch | None], Sequence[RecordBatch]] | None,
-        ) -> None:
-            raised: Exception | None = None
-
-            def attempt() -> None:
-                nonlocal raised
-                try:
-                    refuse_deferred_result("a processor's method", method())
-                except Exception as error:
-                    if not self._is_lost_lease(error):
-                        raised = error
-                        raise
-
-            if policy is None:
-                attempt()
-                return
-            try:
-                dialogue = leases if name == "shutdown_requested" else retries
-                policy.call(attempt, name, dialogue, context, batch, give_up)
-            except SystemExit:  # a daemon's child would end
-                if raised is None:
-                    raise
-                raise raised from None
-
-        self._guarded = guarded
+        make_policy = self._run.make_policy
+        self._policy = None if make_policy is None else make_policy(counters)
         try:
-            counters.start(context)
+            counters.start(self._context)
             # In its thread, the only one that it is for.
-            checkpointer = await self._call(lambda: Checkpointer(leases, counters))
-            await self._call(lambda: processor.initialize(context))
+            checkpointer = await self._call(lambda: Checkpointer(self._host, counters))
+            await self._call(lambda: processor.initialize(self._context))
             await self._serve(processor, checkpointer, counters)
         finally:
             try:
@@ -364,9 +321,9 @@ class _HostedShard:
                     await self._call(lambda: processor.lease_lost())
                 except Exception:  # no record can be lost by it; a stop would end the other shards
                     log.exception("%s: lease_lost has failed", self.reader.shard_id)
-                self._host.stream.drop(self.reader)  # it can be allocated again from now on
+                self._run.stream.drop(self.reader)  # it can be allocated again from now on
                 return
-            if self.stopping.is_set():
+            if self._host.is_stopping:
                 await self._call_guarded(
                     "shutdown_requested", lambda: processor.shutdown_requested(checkpointer), processor
                 )
@@ -379,21 +336,21 @@ class _HostedShard:
                     finally:
                         entry.release()
                 case ShardEnded():
-                    self.is_at_end = True
+                    self._host.is_at_end = True
                     await self._call_guarded("shard_ended", lambda: processor.shard_ended(checkpointer), processor)
                     if self.reader.lost:
                         continue
-                    if not self.end_is_stored:
+                    if not self._host.end_is_stored:
                         raise RuntimeError(
                             f"{type(processor).__name__}.shard_ended returned without a checkpoint of the end of "
                             f"{self.reader.shard_id}: its children cannot start"
                         )
-                    await self._host.stream.end_shard(self.reader)
+                    await self._run.stream.end_shard(self.reader)
                     if self.reader.lost:
                         continue
                     return
                 case ShardLost():
-                    self._host.stream.drop(self.reader)
+                    self._run.stream.drop(self.reader)
                 case Failed():
                     raise entry.error
                 case None:
@@ -404,12 +361,8 @@ class _HostedShard:
     ) -> None:
         batch = fetched.batch.canonical()
         if fetched.place is not None:
-            self.delivered = fetched.place
-            last = batch.last_position
-            # Aggregates that were dropped may have been behind the last record.
-            reaches = last is not None and last.sequence_number == fetched.place.sequence_number
-            self.delivered_position = last if reaches else Position(fetched.place.sequence_number, 0)
-            self._host.active_at = time.monotonic()
+            self._host.deliver(batch, fetched.place)
+            self._run.active_at = time.monotonic()
         counters.received(batch)
         begun = time.monotonic()
         await self._call_guarded(
@@ -420,13 +373,34 @@ class _HostedShard:
     async def _call_guarded(
         self, name: str, method: Callable[[], object], processor: BatchProcessor, batch: RecordBatch | None = None
     ) -> None:
-        """Call a method that has to do with records; what happens when it fails is the policy's."""
-        guarded = self._guarded
-        assert guarded is not None
-        await self._call(lambda: guarded(method, name, batch, processor.give_up))
+        """Call a method that has to do with records; the policy decides on its failure."""
+        await self._call(lambda: self._guard(name, method, processor, batch))
+
+    def _guard(
+        self, name: str, method: Callable[[], object], processor: BatchProcessor, batch: RecordBatch | None
+    ) -> None:
+        raised: Exception | None = None
+
+        def attempt() -> None:
+            nonlocal raised
+            try:
+                refuse_deferred_result("a processor's method", method())
+            except Exception as error:
+                if not self._is_lost_lease(error):
+                    raised = error
+                    raise
+
+        if self._policy is None:
+            attempt()
+            return
+        try:
+            self._policy.call(attempt, name, self._host, self._context, batch, processor.give_up)
+        except ProcessorError:
+            assert raised is not None
+            raise raised from None
 
     def _is_lost_lease(self, error: Exception) -> bool:
-        """That the lease is another's by now is no failure of a checkpoint: lease_lost says it."""
+        """A lease that is another's by now is no failure of a checkpoint: lease_lost reports it."""
         if not (isinstance(error, CheckpointError) and self.reader.lost and error.value == "ShutdownException"):
             return False
         log.warning("%s: %s", self.reader.shard_id, error)
@@ -442,94 +416,11 @@ class _HostedShard:
         finally:
             self.is_busy = False
 
-    def commit(self, place: Place) -> None:
+    def _commit(self, place: Place) -> None:
         """Write a position; in the shard's thread. If the shard is not ours any more, its reader is `lost` then.
 
         Raises:
             Exception: it is not known to be written.
         """
-        writing = within(COMMIT_SECONDS, f"writing {place}", self._host.stream.commit(self.reader, place))
+        writing = within(COMMIT_SECONDS, f"writing {place}", self._run.stream.commit(self.reader, place))
         asyncio.run_coroutine_threadsafe(writing, self._loop).result()
-
-
-def _pause(seconds: float, attempt: int) -> float:
-    return min(seconds * 2.0 ** min(attempt, 100), threading.TIMEOUT_MAX)
-
-
-class _Leases:
-    """What a `Checkpointer` asks of its dialogue with a daemon, answered by the shard's checkpointer.
-
-    Args:
-        shard: which.
-    """
-
-    def __init__(self, shard: _HostedShard) -> None:
-        self._shard = shard
-        self._last: Position | None = None
-
-    @property
-    def connection(self) -> _Leases:
-        """Says what is not allowed."""
-        return self
-
-    @property
-    def signals(self) -> _Leases:
-        """Waits."""
-        return self
-
-    def check(self) -> None:
-        """Nothing can be broken here."""
-
-    def not_allowed(self, what: str) -> NoReturn:
-        """Refuse what the processor does.
-
-        Raises:
-            LocalProtocolError: always.
-        """
-        raise LocalProtocolError("not_allowed", what, self._shard.reader.shard_id)
-
-    def back_off(self, seconds: float, attempt: int) -> None:
-        """Wait before another try, twice as long each time."""
-        time.sleep(_pause(seconds, attempt))
-
-    def checkpoint(self, sequence_number: str | None, sub_sequence_number: int | None) -> str | None:
-        """Write a position, or, without one, up to the end of what was delivered.
-
-        Returns:
-            KCL's name of what is wrong, None on success.
-        """
-        shard = self._shard
-        if shard.reader.lost:
-            return "ShutdownException"
-        place, position = shard.delivered, shard.delivered_position
-        if sequence_number is not None:
-            asked = Position(sequence_number, sub_sequence_number)
-            if position is None or asked > position or (self._last is not None and asked < self._last):
-                return "IllegalArgumentException"
-            if asked != position:
-                place, position = Place(sequence_number, sub_sequence_number), asked
-        if place is not None:
-            try:
-                shard.commit(place)
-            except Exception as error:
-                log.warning("%s: %s is not written: %r", shard.reader.shard_id, place, error)
-                return "KinesisClientLibDependencyException"
-            if shard.reader.lost:
-                return "ShutdownException"
-            self._last = position
-        if sequence_number is None and shard.is_at_end:
-            shard.end_is_stored = True
-        return None
-
-
-class _Retries(_Leases):
-    """The same for a method that is called again: it is not, if the shard is asked to stop meanwhile."""
-
-    def back_off(self, seconds: float, attempt: int) -> None:
-        """Wait before another try, twice as long each time.
-
-        Raises:
-            SystemExit: the shard is asked to stop, and its records are to come again.
-        """
-        if self._shard.stopping.wait(_pause(seconds, attempt)):
-            raise SystemExit

@@ -1,16 +1,16 @@
-"""What producers, consumers and checkpointers count, and who is told of it.
+"""Counts of producers, consumers and checkpointers, and the collectors that get them.
 
     Producer, Consumer, checkpointers ──▶ MetricsCollector ─┬─ NoOpMetricsCollector        nobody: the default
                                                             ├─ InMemoryMetricsCollector    a test, a person
                                                             └─ PrometheusMetricsCollector  prometheus_client
 
-A metric is one of `MetricType`, and `METRICS` says what it is: its kind, its labels, its help. A collector is given to
+A metric is one of `MetricType`, and `METRICS` describes it: its kind, its labels, its help. A collector is given to
 a client as ``metrics_collector``, or to all of them with `set_metrics_collector` before they are made. Write another
 one by its three calls.
 
 Rules: names, labels and the namespace for Prometheus are those of async-kinesis, so that dashboards go on. A call comes
-from the event loop between two reads or writes of the network: it must be quick, and an error of it ends what was
-counted, as any error does.
+from the event loop between two reads or writes of the network: it must be quick, and its error ends the counted
+operation, as any error does.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ class MetricType(enum.Enum):
 
 
 class Metric(NamedTuple):
-    """What a metric is.
+    """The description of a metric.
 
     Attributes:
-        kind: which call tells of it: counters `increment`, gauges `gauge`, histograms `histogram` and `timer`.
+        kind: which call reports it: counters `increment`, gauges `gauge`, histograms `histogram` and `timer`.
         labels: that each call gives.
         help: one sentence.
         buckets: upper bounds of a histogram's.
@@ -116,7 +116,7 @@ METRICS: Mapping[MetricType, Metric] = {
     MetricType.CONSUMER_QUEUE_SIZE: Metric("gauge", _STREAM, "Records that were fetched and wait for the program."),
     MetricType.CONSUMER_LAG: Metric("gauge", _SHARD, "Records that were fetched and not yet committed."),
     MetricType.CONSUMER_PROCESSING_TIME: Metric(
-        "histogram", _SHARD, "Seconds that the program has taken for what it was given.", _SECONDS
+        "histogram", _SHARD, "Seconds that the program took for its items.", _SECONDS
     ),
     MetricType.CONSUMER_DATA_LOSS: Metric(
         "counter", _SHARD, "Positions that the stream has trimmed: records after them are lost."
@@ -136,7 +136,7 @@ Labels = Mapping[str, str]
 
 
 class MetricsCollector(abc.ABC):
-    """Base class: what is told of each metric."""
+    """Base class: the calls by which metrics are reported."""
 
     @abc.abstractmethod
     def increment(self, metric: MetricType, value: float = 1, labels: Labels | None = None) -> None:
@@ -160,7 +160,7 @@ class Timer:
 
     Args:
         callback: gets the metric, the seconds and the labels; `MetricsCollector.histogram` is one.
-        metric: what is timed.
+        metric: to time.
         labels: of the metric.
     """
 
@@ -184,7 +184,7 @@ class Timer:
 
 
 class NoOpMetricsCollector(MetricsCollector):
-    """Nobody is told."""
+    """Reports nothing."""
 
     def increment(self, metric: MetricType, value: float = 1, labels: Labels | None = None) -> None:
         """Do nothing."""
@@ -303,11 +303,11 @@ def get_metrics_collector() -> MetricsCollector:
 
 
 def set_metrics_collector(collector: MetricsCollector) -> None:
-    """Have clients that are made from now on, and are given none, tell this one."""
+    """Make this the collector of clients that are made from now on and are given none."""
     global _collector
     _collector = collector
 
 
 def reset_metrics_collector() -> None:
-    """Have them tell nobody, as at first."""
+    """Have them report nothing, as at first."""
     set_metrics_collector(NoOpMetricsCollector())

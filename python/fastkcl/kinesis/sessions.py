@@ -1,4 +1,4 @@
-"""Sessions of aiobotocore for who has given none."""
+"""Sessions of aiobotocore for clients that are given none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["new_session"]
 
 
 def new_session() -> AioSession:
-    """A session of its own that shares the descriptions of services with the others of the process.
+    """A separate session that shares the descriptions of services with the others of the process.
 
     Reading them takes botocore some 70 ms of processor time, in which the event loop stands still.
 

@@ -26,17 +26,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 from fastkcl._core import GetRecordsAnswer, decode_get_records
-from fastkcl.kinesis.aggregators import OutputItem
 from fastkcl.kinesis.bounds import check_count
 from fastkcl.kinesis.client import StreamClient
-from fastkcl.kinesis.consumer import Consumer
 from fastkcl.kinesis.exceptions import StreamDoesNotExist, ValidationError
-from fastkcl.kinesis.producer import Producer, check_key, random_key
-from fastkcl.kinesis.sent import PutResult, Sent
+from fastkcl.kinesis.items.aggregators import OutputItem
+from fastkcl.kinesis.read.consumer import Consumer
 from fastkcl.kinesis.shards import hash_key
+from fastkcl.kinesis.write.producer import Producer, check_key, random_key
+from fastkcl.kinesis.write.sent import PutResult, Sent
 
 if TYPE_CHECKING:
-    from fastkcl.kinesis.bodies import Gate
+    from fastkcl.kinesis.read.bodies import Gate
 
 __all__ = [
     "MemoryRecord",
@@ -101,15 +101,15 @@ class MemoryShard:
             raise RuntimeError(f"{self.shard_id} is sealed: nothing can be put into it")
         sequence_number = _sequence_number(self.record_count + 1)
         self.records.append(MemoryRecord(sequence_number, bytes(data), partition_key, datetime.now(UTC)))
-        self._tell()
+        self._wake()
         return sequence_number
 
     def seal(self) -> None:
-        """Let it end with what it has. Again, nothing happens."""
+        """Let it end with its present records. Again, nothing happens."""
         self.sealed = True
-        self._tell()
+        self._wake()
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []
         for event in waiting:
             event.set()
@@ -214,7 +214,7 @@ class MockKinesisBackend:
 
 
 class _MemoryClient(StreamClient):
-    """The client of a stream in memory: what a service would answer, without one."""
+    """The client of a stream in memory: the answers of a service, without one."""
 
     async def open(self) -> None:
         """Find the stream, or make it, as the options say.
@@ -323,15 +323,15 @@ def _answer(shard: MemoryShard, index: int, place: int, limit: int) -> bytes:
 class MockProducer(Producer):
     """A `Producer` whose stream is in memory: a record is in the stream as soon as the processor has completed it.
 
-    It has no task, and no queue: `flush` is for what the processor still adds items to, and for ``after_flush_fun``. It
-    can be used without ``async with``.
+    It has no task, and no queue: `flush` is for the record to which the processor still adds items, and for
+    ``after_flush_fun``. It can be used without ``async with``.
     """
 
     _client_class = _MemoryClient
 
     @property
     def stream(self) -> MemoryStream:
-        """What it puts into.
+        """The stream that it puts into.
 
         Raises:
             KeyError: there is no such stream.
@@ -367,17 +367,17 @@ class MockProducer(Producer):
         return sent
 
     async def wait_for(self, sent: Sent) -> None:
-        """Put what the processor still has, the item with it."""
+        """Put the processor's open record, the item with it."""
         del sent
         await self.flush()
 
     async def flush(self) -> None:
-        """Put what the processor still has."""
+        """Put the processor's open record."""
         await self.start()
         await self._put_now(self.processor.get_items())
 
     async def close(self) -> None:
-        """Put what the processor still has; from now on nothing can be put. Again, nothing happens."""
+        """Put the processor's open record; from now on nothing can be put. Again, nothing happens."""
         if not self._closed:
             await self._put_now(self.processor.get_items())
         self._closed = True
@@ -396,8 +396,8 @@ class MockProducer(Producer):
 class MockConsumer(Consumer):
     """A `Consumer` whose stream is in memory: its iteration ends as soon as it has read a sealed stream to its end.
 
-    In its ``async with`` it is ready at once: with LATEST it reads what is put from then on. On a stream that is not
-    sealed the iteration ends as that of a real one does, after ``idle_timeout``.
+    In its ``async with`` it is ready at once: with LATEST it reads records that are put from then on. On a stream that
+    is not sealed the iteration ends as that of a real one does, after ``idle_timeout``.
 
     Args:
         stream_name: the stream's name.
@@ -418,7 +418,7 @@ class MockConsumer(Consumer):
 
     @property
     def stream(self) -> MemoryStream:
-        """What it reads.
+        """The stream that it reads.
 
         Raises:
             KeyError: there is no such stream.
@@ -448,12 +448,12 @@ MockConsumer.__signature__ = _signature()  # type: ignore[attr-defined]
 
 
 async def collect_records(consumer: AsyncIterable[Any], count: int | None = None, timeout: float = 5.0) -> list[Any]:
-    """What a consumer gives, a real one or a mock.
+    """The items of a consumer, a real one or a mock.
 
     Args:
         consumer: in its ``async with``.
         count: stop after so many; None for the end of the iteration.
-        timeout: seconds, after which it is what there was until then.
+        timeout: seconds, after which it returns the items until then.
     """
     records: list[Any] = []
     if count is not None and count <= 0:
@@ -477,14 +477,14 @@ async def assert_records_delivered(
     """Put records, seal the stream, and see that exactly these come out, in any order.
 
     Args:
-        producer: what puts them.
+        producer: it puts them.
         consumer: of the same stream, in its ``async with``.
         records: items that the processor gives back as they were put.
         partition_key: of all of them.
         timeout: seconds for reading them.
 
     Returns:
-        What came out, in its order.
+        The delivered items, in their order.
 
     Raises:
         AssertionError: something is missing, or there is something else.

@@ -49,7 +49,7 @@ class Shard:
 
     @property
     def starting_sequence_number(self) -> str | None:
-        """What its records' numbers are not below; None if that is not known."""
+        """The lower bound of its records' numbers; None if that is not known."""
         return self.sequence_range.get("StartingSequenceNumber")
 
     def begins_like(self, other: Shard) -> bool:
@@ -59,7 +59,7 @@ class Shard:
 
     @property
     def range(self) -> ShardRange:
-        """What a `ShardMap` needs of it."""
+        """Its part for a `ShardMap`."""
         return ShardRange(self.shard_id, *self.hash_range, not self.is_closed)
 
     @classmethod
@@ -78,7 +78,7 @@ class Shard:
 
     @classmethod
     def from_child(cls, child: ChildShard) -> Shard:
-        """From what GetRecords says at the end of a parent."""
+        """From the answer of GetRecords at the end of a parent."""
         return cls(shard_id=child.shard_id, parents=child.parent_shards, hash_range=child.hash_range)
 
 
@@ -86,11 +86,11 @@ class Origin(Enum):
     """Where a shard begins."""
 
     POSITION = "position"
-    """Behind the position that is kept for it."""
+    """After the position that is kept for it."""
     TRIM_HORIZON = "TRIM_HORIZON"
     """At its first record: it follows a shard that was read."""
     ITERATOR_TYPE = "iterator_type"
-    """Where the consumer was told to begin."""
+    """Where the consumer's options say."""
     NOWHERE = "nowhere"
     """It was closed before the consumer came, which begins at the latest record: there is nothing to read."""
 
@@ -100,14 +100,14 @@ class Topology:
 
     def __init__(self) -> None:
         self._shards: dict[str, Shard] = {}
-        self._from_parents: set[str] = set()  # told by GetRecords, and not listed yet
+        self._from_parents: set[str] = set()  # named by GetRecords, and not listed yet
         self._at_first: frozenset[str] | None = None  # in the first list
         self._finished: set[str] = set()
         self._ended: set[str] = set()  # closed, as the last answer has shown
         self._followed: set[str] = set()  # read from a position or from the first record on
         self._expired: set[str] = set()  # parents that are not listed any more
 
-    # What is told.
+    # Input.
 
     def listed(self, shards: Iterable[Shard]) -> None:
         """All shards of the stream, of all pages.
@@ -126,7 +126,7 @@ class Topology:
                 )
         if self._at_first is None:
             self._at_first = frozenset(listed)
-        # A list can be older than what GetRecords has said.
+        # A list can be older than an answer of GetRecords.
         self._from_parents -= listed.keys()
         for shard_id in self._from_parents:
             listed[shard_id] = self._shards[shard_id]
@@ -142,7 +142,7 @@ class Topology:
         self._at_first = None
 
     def add_children(self, children: Iterable[Shard]) -> None:
-        """What GetRecords says at the end of a shard; a list may not have them yet."""
+        """Children named by GetRecords at the end of a shard; a list may not have them yet."""
         for child in children:
             if child.shard_id not in self._shards:
                 self._shards[child.shard_id] = child
@@ -168,7 +168,7 @@ class Topology:
         Args:
             shard_id: which.
             has_position: whether a position is kept for it.
-            at_latest: whether the consumer was told to begin at the latest record.
+            at_latest: whether the consumer's option is to begin at the latest record.
         """
         if has_position:
             self._followed.add(shard_id)
@@ -181,10 +181,10 @@ class Topology:
             return Origin.NOWHERE
         return Origin.ITERATOR_TYPE
 
-    # What is asked.
+    # Questions.
 
     def has(self, shard_id: str) -> bool:
-        """Whether the stream has it: it is listed, or a parent's end has told of it and no list is newer."""
+        """Whether the stream has it: it is listed, or a parent's end has named it and no list is newer."""
         return shard_id in self._shards
 
     @property

@@ -1,24 +1,24 @@
-"""Leases: which member of a group reads which shard.
+"""Leases: each shard is read by one member of a group.
 
     a table's rows ──▶ Lease ──▶ Keeper ──▶ Take, Renew ──▶ a conditional write of the table
-                    (what was seen, and when)                    │
+                    (the rows, and their time)                   │
                               ▲                                  ▼
                               └──────── held, dropped ◀── done, refused, or nobody knows
 
     lease ── a row as it was seen
-    balance ── whom a free lease belongs to, and what is stolen: targets, as KCL 2 has them
-    keeper ── one member: what it holds, what is due, what it takes
+    balance ── the owner of a free lease, and the leases to steal: targets, as KCL 2 has them
+    keeper ── one member: the leases that it holds, renews and takes
     redis, dynamodb, kcl ── how three tables spell a lease, and how it is taken from its owner there
-    guard ── a thread that renews what a busy event loop does not
+    guard ── a thread that renews leases while the event loop is busy
 
 A member that dies, hangs or is suspended loses its leases when they have stood still for the failover time; one that
-joins steals its share; one that leaves frees what it has. There is no leader, and no list of members: a member is
-whoever owns a lease that lives.
+joins steals its share; one that leaves frees its leases. There is no leader, and no list of members: every
+owner of a living lease is a member.
 
-Rules: no I/O, but for `guard`, and no clock: each call is given the time, on a monotonic clock of this process. Times
-of two processes are never compared. What keeps two owners from writing is the table, which compares before each write;
-what keeps them from believing is time: an owner stops when its last renewal began a failover time ago, and nobody takes
-what it has seen move within one.
+Rules: no I/O, except in `guard`, and no clock: each call is given the time, on a monotonic clock of this process. Times
+of two processes are never compared. The table keeps two owners from writing, as it compares before each write. Time
+keeps two from believing that they own a lease: an owner stops when its last renewal began a failover time ago, and no
+member takes a lease that it has seen change within one.
 """
 
 from fastkcl.leases.keeper import Keeper, Renew, Rules, Take, Why

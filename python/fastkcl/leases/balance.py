@@ -1,10 +1,11 @@
-"""Who takes which lease: KCL 2's targets and stealing, as a function.
+"""Chooses the leases that a member takes: KCL 2's targets and stealing, as a function.
 
 A member's target is its share of the leases, rounded up. Below it a member takes free leases; where there are none, it
 steals from the member that has most, down to the target of that one, or one lease of two that have their target while
 it has none. So all members come to differ by one lease at the most.
 
-Rules: nothing is asked of anybody. What every member sees is enough, and what two want alike the table decides.
+Rules: members do not talk to each other. The rows that every member sees are enough; if two want one lease, the table
+decides.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def choose(
     max_to_steal: int | None,
     chance: Random,
 ) -> tuple[list[str], list[str]]:
-    """Choose what to take.
+    """Choose the leases to take.
 
     Args:
         me: this member.

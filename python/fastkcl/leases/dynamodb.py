@@ -1,4 +1,4 @@
-"""Leases in a DynamoDB table of our own: `shard_id`, `ref` (the owner), `ts` (second of its last renewal), `sequence`.
+"""Leases in our own DynamoDB table: `shard_id`, `ref` (the owner), `ts` (second of its last renewal), `sequence`.
 
 `stream` is the stream's name, and `ended` is true when all of the shard is processed. The table has no clock, so a
 lease runs out when its item stood still for the failover time. The clocks of two machines are compared only where no
@@ -22,7 +22,7 @@ CLOCKS_DIFFER = 600.0
 
 
 def lease(item: Mapping[str, Mapping[str, Any]], now: float, failover: float) -> Lease:
-    """What an item says.
+    """An item's content.
 
     Args:
         item: with the wire's values.

@@ -1,10 +1,10 @@
-"""Renewals that no event loop can hold up: a thread that renews what is late, on a connection of its own.
+"""Renewals that no event loop can hold up: a thread that renews late leases, on its own connection.
 
 Heartbeats are tasks of an event loop, and a program that computes for seconds without awaiting stops them. This thread
-looks now and then what is overdue, and renews it. While the loop beats in time the thread does nothing else.
+looks now and then for overdue leases, and renews them. While the loop beats in time the thread does nothing else.
 
 Rules: the thread does not keep the process alive, and ends with the program's event loop: leases of a program that has
-ended its loop without a word run out. What it cannot renew it tries again at the next look.
+ended its loop without `close` run out. A lease that it cannot renew it tries again at the next look.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Guard:
         calls = (asyncio.wait_for(renewer.renew(key), self._timeout) for key in late)
         for key, error in zip(late, await asyncio.gather(*calls, return_exceptions=True), strict=True):
             if isinstance(error, Exception):
-                log.warning("%s: %s is not renewed: %r", self._name, key, error)
+                log.warning("%s: %s is not renewed: %s(%r)", self._name, key, type(error).__name__, str(error))
 
     async def _disconnect(self, renewer: Renewer) -> None:
         try:

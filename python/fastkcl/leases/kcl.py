@@ -15,7 +15,7 @@ __all__ = ["is_of_shard", "lease"]
 
 
 def lease(item: Mapping[str, Mapping[str, Any]]) -> Lease:
-    """What an item says, with the wire's values."""
+    """An item's content, with the wire's values."""
     owner, handing = (item.get(name, {}).get("S") for name in ("leaseOwner", "checkpointOwner"))
     checkpoint = item.get("checkpoint", {}).get("S")
     return Lease(

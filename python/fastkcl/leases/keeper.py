@@ -1,22 +1,22 @@
-"""One member of a group that shares leases: what it holds, what is due, and what it takes. A state machine without I/O.
+"""One member of a group that shares leases: those that it holds, renews and takes. A state machine without I/O.
 
-    looked ──▶ what was seen, and since when ──▶ takes ──▶ Take ──▶ held ──▶ renewals ──▶ Renew ──▶ renewed …
+    looked ──▶ the rows seen, and since when ──▶ takes ──▶ Take ──▶ held ──▶ renewals ──▶ Renew ──▶ renewed …
                                                              │        │                     │
                                                              └────────┴── dropped ◀─────────┘
 
-How long a lease is believed in:
+The time for which a lease is believed in:
 
 - Its owner believes from the answer to a write until a failover time after it *asked* for that write: `holds`.
 - Others believe in an owner until the row stood still for a failover time, from the *end* of the look that saw it first
-  to the *beginning* of the one that saw it last. A take is conditional on that row. Where a table has a clock that can
-  be relied on, it may say sooner that a lease has `expired`.
+  to the *beginning* of the one that saw it last. A take is conditional on that row. Where a table has a reliable clock,
+  it may report sooner that a lease has `expired`.
 
-So a lease that ran out has no owner that believes in it, whatever hangs, is suspended or gets lost; only stealing makes
-two believe, until the robbed one writes, or looks.
+So no owner believes in a lease that ran out, also if a process hangs, is suspended or loses an answer; only stealing
+makes two believe, until the robbed one writes, or looks.
 
-Rules: a renewal never wakes what has run out. An answer that got lost is no harm: the row says whose the lease is, and
-a row that names us is taken again. Leases that are handed over (`Lease.heir`) are not stolen. What is held may be asked
-for, and renewed, in another thread.
+Rules: a renewal never revives a lease that has run out. A lost answer does no harm: the row names the owner of the
+lease, and a row that names us is taken again. Leases that are handed over (`Lease.heir`) are not stolen. Another thread
+may ask for the held leases, and renew them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Keeper", "Renew", "Rules", "Take", "Why"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What all members of a group have to agree about, and what each may choose.
+    """Options that all members of a group have in common, and options of each.
 
     Attributes:
         failover: seconds without a renewal after which a lease is free. The same for all members.
@@ -56,7 +56,7 @@ class Rules:
     max_to_steal: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what loses every lease."""
+        """Refuse options that lose every lease."""
         if not 0 < self.renew_every < self.failover:
             raise ValueError(f"renew_every must be above 0 and below failover, {self.failover} s: {self.renew_every} s")
 
@@ -87,7 +87,7 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Say that a lease's owner lives, if it still is the owner."""
+    """Renew a lease, if its owner still is the owner."""
 
     key: str
 
@@ -127,13 +127,13 @@ class Keeper:
         self._held: dict[str, _Held] = {}
         self._looked = -1.0  # when the last look began
 
-    # What is told.
+    # Input.
 
     def looked(self, leases: Iterable[Lease], *, began: float, ended: float) -> list[str]:
         """All rows, as they were seen.
 
         Args:
-            leases: each row once. What was there before, and is not now, is forgotten.
+            leases: each row once. Rows that are gone are forgotten.
             began: when they were asked for.
             ended: when they were there.
 
@@ -184,7 +184,7 @@ class Keeper:
         """A lease is not ours any more: given back, refused, or seen to be another's."""
         self._held.pop(key, None)
 
-    # What is asked.
+    # Questions.
 
     def holds(self, key: str, now: float) -> bool:
         """Whether the lease is ours, and nobody can have found that it ran out."""
@@ -202,18 +202,18 @@ class Keeper:
         return frozenset(key for key, seen in self._seen.items() if seen.lease.finished)
 
     def renewals(self, now: float, *, late: bool = False) -> list[Renew]:
-        """What is due.
+        """The due renewals.
 
         Args:
             now: the time.
-            late: only what is overdue by a quarter of the time that is left, so that somebody else has to renew it.
+            late: only leases overdue by a quarter of the time that is left, so that somebody else has to renew it.
         """
         rules = self.rules
         age = rules.renew_every + (rules.failover - rules.renew_every) / 4 if late else rules.renew_every
         return [Renew(key) for key, held in list(self._held.items()) if age <= now - held.asked < rules.failover]
 
     def takes(self, wanted: Collection[str], now: float, *, restartable: bool = True) -> list[Take]:
-        """What to take now, by what was seen last.
+        """The leases to take now, by the last look.
 
         Args:
             wanted: all leases that this member could serve, with or without a row, ours and others' included.
@@ -221,7 +221,7 @@ class Keeper:
             restartable: whether a lease without a position may be stolen: its new owner begins it anew.
 
         Returns:
-            Conditional writes; `held` is to be told of those that succeed.
+            Conditional writes; call `held` for those that succeed.
         """
         for key in [key for key in self._missing if key not in wanted or key in self._seen]:
             del self._missing[key]

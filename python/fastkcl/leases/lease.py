@@ -10,7 +10,7 @@ __all__ = ["Lease"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """What a row says.
+    """A row's content.
 
     Attributes:
         key: the shard.
@@ -20,7 +20,7 @@ class Lease:
         finished: all of the shard is processed: nobody needs it any more.
         placed: it has a position, so a new owner goes on where the old one was. Without one it would begin anew.
         stream: the stream's name, where the row has it.
-        expired: a clock that can be relied on says that its owner was not heard of for the failover time.
+        expired: by a reliable clock its owner was not heard of for the failover time.
     """
 
     key: str

@@ -49,7 +49,7 @@ return 1
 
 
 def leases(keys: Sequence[str], answer: Sequence[bytes | str | int], failover: float) -> list[Lease]:
-    """What `LOOK` has found.
+    """The result of `LOOK`.
 
     Args:
         keys: the shards, in the order of its KEYS.

@@ -5,9 +5,9 @@
     with LocalAws(streams={"orders": 4}) as aws:
         aws.client("kinesis").put_record(StreamName="orders", PartitionKey="k", Data=b"...")
 
-Kinesis is our own, since what consumers meet is in its details: sequence numbers, closed shards that end, iterators
-that expire, throttling. DynamoDB and CloudWatch are moto's. HTTP is hypercorn's, which speaks HTTP/1.1 and
-HTTP/2 with prior knowledge on one port, so that one URL does for boto3 and for Java daemons of all generations.
+Kinesis is our own, since consumers depend on its details: sequence numbers, closed shards that end, iterators that
+expire, throttling. DynamoDB and CloudWatch are moto's. HTTP is hypercorn's, which speaks HTTP/1.1 and HTTP/2 with prior
+knowledge on one port, so that one URL serves boto3 and Java daemons of all generations.
 
     process ── starts ──▶ server ──▶ app ──▶ kinesis ──▶ streams ──▶ shards          no I/O, no clock
                                       │        └─▶ validation, throughput
@@ -15,7 +15,7 @@ HTTP/2 with prior knowledge on one port, so that one URL does for boto3 and for 
                                       └─▶ other_services (moto)
     leases                            KCL's lease table, for tests of daemons
 
-Rules: needs the extra ``local``; nothing else of the package imports it, but for its commands.
+Rules: needs the extra ``local``; nothing else of the package imports it, except its commands.
 """
 
 from fastkcl.local_aws.faults import Fault, FaultError

@@ -1,15 +1,15 @@
-"""Who may ask: programs of this machine and of those that were named, and no web page in a browser on it.
+"""Admits requests of programs, on this machine and on named ones, and refuses web pages in a browser.
 
-A page of any site can make a browser send requests to a loopback port. What gives it away, or stops it:
+A page of any site can make a browser send requests to a loopback port. These signs reveal it, or stop it:
 
 =====================================  ===============================================================================
 a request of a page to another origin  has ``Origin``, or ``Sec-Fetch-Site`` other than ``none``; no AWS client has them
 DNS rebinding                          the page's own name is in ``Host``: only loopback names and named ones are taken
 an answer to another origin            is not readable without CORS headers, of which there are none
-a "simple" request                     cannot have a header of its own: the paths that control the server need one
+a "simple" request                     cannot have a custom header: the paths that control the server need one
 =====================================  ===============================================================================
 
-Rules: no I/O. Nothing of a refused request is looked at but its path and headers.
+Rules: no I/O. Of a refused request only the path and the headers are read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Access:
         self._names = frozenset(_bare(name) if name.count(":") > 1 else _name_in(name) for name in names)
 
     def refusal(self, path: str, headers: Mapping[str, str]) -> str | None:
-        """Why a request is refused, and what to do about it; None if it is not.
+        """Why a request is refused, with advice; None if it is not.
 
         Args:
             path: of its target, decoded.

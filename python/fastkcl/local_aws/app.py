@@ -1,11 +1,11 @@
-"""The server as an ASGI application: Kinesis of our own, every other service from moto, faults in front of both.
+"""The server as an ASGI application: our own Kinesis, every other service from moto, faults in front of both.
 
                           ┌─ /_faults
     HTTP/1.1, h2c ─▶ app ─┤                ┌─ Kinesis_20131202.* ─▶ wire ─▶ Kinesis
                           └─ fault? ───────┤                                        ├─▶ journal
                                            └─ anything else ─▶ OtherServices (moto)─┘
 
-Rules: `Access` refuses what comes from web pages before anything of it is read. Requests are answered one after the
+Rules: `Access` refuses requests of web pages before their bodies are read. Requests are answered one after the
 other, in the one thread of the event loop; only delays of faults and subscriptions wait beside others. So no model
 needs a lock.
 """
@@ -260,7 +260,7 @@ def _operation_of(request: HttpRequest) -> str:
 
 
 def _ok(body: Body, value: dict[str, Any]) -> HttpResponse:
-    # What has no members has no body.
+    # An answer without members has no body.
     return HttpResponse(200, _headers(body), body.encode(value) if value else b"")
 
 
@@ -305,7 +305,7 @@ async def _read(scope: HTTPScope, receive: ASGIReceiveCallable) -> HttpRequest |
     query = scope["query_string"].decode("latin-1")
     return HttpRequest(
         scope["method"],
-        scope["path"] + (f"?{query}" if query else ""),
+        scope["raw_path"].decode("latin-1") + (f"?{query}" if query else ""),  # which moto decodes
         [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]],
         b"".join(pieces),
     )

@@ -1,7 +1,7 @@
 """A connection that ends when its client has closed it.
 
-Hypercorn waits for the end of `keep_alive_timeout` before it closes what a client has closed between two requests, or
-before the first. That is an hour here, and a descriptor for each of them.
+Hypercorn waits for the end of `keep_alive_timeout` before it closes a connection that its client has closed between two
+requests, or before the first. That is an hour here, and a descriptor for each of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the service refuses, as the exception that its clients will see."""
+"""Refusals of the service, as the exceptions that its clients will see."""
 
 from __future__ import annotations
 

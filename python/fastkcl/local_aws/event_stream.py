@@ -24,7 +24,7 @@ def encode_event(kind: str, content_type: str, payload: bytes) -> bytes:
 
 
 def encode_exception(kind: str, content_type: str, payload: bytes) -> bytes:
-    """What ends a stream with an error, e.g. ``ResourceInUseException``."""
+    """The event that ends a stream with an error, e.g. ``ResourceInUseException``."""
     return _message({":message-type": "exception", ":exception-type": kind, ":content-type": content_type}, payload)
 
 

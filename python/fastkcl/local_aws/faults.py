@@ -1,6 +1,6 @@
 """Faults on request: which calls are to fail, how, and how often.
 
-A fault waits for calls of one operation. It lets `skip` of them pass, does what it is for to the next `times`, and is
+A fault waits for calls of one operation. It lets `skip` of them pass, affects the next `times`, and is
 then over. Faults are tried in their order, and one call meets one fault.
 
     {"op": "GetRecords", "error": "ExpiredIteratorException", "times": 1}
@@ -21,12 +21,12 @@ __all__ = ["Fault", "FaultError", "Faults"]
 
 
 class FaultError(ValueError):
-    """A fault that cannot be: the message says why."""
+    """A fault that cannot be: the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is to happen to calls of an operation.
+    """The effect on calls of an operation.
 
     Attributes:
         op: the operation, of any service, e.g. ``GetRecords`` or ``UpdateItem``.
@@ -47,7 +47,7 @@ class Fault:
     delay: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what could never happen.
+        """Refuse a fault that could never happen.
 
         Raises:
             FaultError: the fault cannot be.
@@ -123,7 +123,7 @@ class Faults:
         self._armed = [_Armed(fault) for fault in faults]
 
     def meet(self, op: str, body: bytes) -> Fault | None:
-        """Count a call, and say what is to happen to it."""
+        """Count a call, and return the fault that it meets."""
         self._calls[op] += 1
         return next((armed.fault for armed in self._armed if armed.meets(op, body)), None)
 

@@ -1,8 +1,8 @@
 """A file from which the state comes back: every request that changed something, with its time.
 
 The services are deterministic: the same requests at the same times give the same streams, sequence numbers included,
-and the same tables. So nothing of them has to be stored but what was asked. A request is written before it is
-answered, and what was answered survives the process, however that ends (not the machine: nothing is synced).
+and the same tables. So only the requests have to be stored. A request is written before it is answered, and its effects
+survive any end of the process (not of the machine: nothing is synced).
 
 The file is a CBOR sequence (RFC 8742): the options first, since the state depends on them, then one array a request.
 A last one that was cut short was never answered, and is dropped.
@@ -25,7 +25,7 @@ _FORMAT = "fastkcl local-aws 1"
 
 
 class JournalError(Exception):
-    """The file cannot be used; the message says why."""
+    """The file cannot be used; the message has the reason."""
 
 
 class Journal:
@@ -33,7 +33,7 @@ class Journal:
 
     Args:
         path: made if it is not there.
-        options: what the state depends on beside the requests.
+        options: the state depends on them beside the requests.
 
     Raises:
         JournalError: another process has it, or it is not such a file, or was written with other options.
@@ -71,7 +71,7 @@ class Journal:
                 )
 
     def _next(self) -> object:
-        """The next item, None at the end, or at the beginning of what is not whole."""
+        """The next item, None at the end, or at an item that is not whole."""
         start = self._file.tell()
         try:
             return cbor2.load(self._file)
@@ -80,7 +80,7 @@ class Journal:
             return None
 
     def entries(self) -> Iterator[list[Any]]:
-        """What is in it, from the beginning; what was not written whole is cut off at the end."""
+        """Its items, from the beginning; an item that was not written whole is cut off at the end."""
         while isinstance(entry := self._next(), list):
             yield entry
         self._file.truncate()

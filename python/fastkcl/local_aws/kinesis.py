@@ -1,7 +1,7 @@
 """The operations of Kinesis Data Streams over `fastkcl.local_aws.shards`: a request and a time in, an answer out.
 
-Rules: no I/O and no clock; what a request changes depends on the request, the time and the options alone. Names,
-messages and limits are the service's, where they are known; what is not there says so instead of pretending.
+Rules: no I/O and no clock; the effects of a request depend on the request, the time and the options alone. Names,
+messages and limits are the service's, where they are known; a missing operation is refused.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ class Kinesis(Streams):
         return Subscription(stream.name, consumer.arn, shard.shard_id, number, max(after, shard.starting_sequence))
 
     def next_event(self, subscription: Subscription, now: float) -> Answer:
-        """What has come since the event before: perhaps no records, and at the shard's end its children.
+        """The records since the event before: perhaps no records, and at the shard's end its children.
 
         Raises:
             ServiceError: the subscription has ended, as there is a newer one, or the consumer or the shard is gone.
@@ -300,7 +300,7 @@ class Subscription:
 
 
 def _millis_behind(records: Sequence[Record], more: bool, now: float) -> int:
-    """How old the last record of an answer is, if there are others behind it."""
+    """How old the last record of an answer is, if there are others after it."""
     return max(0, int(now * 1000) - records[-1].arrival_millis) if records and more else 0
 
 

@@ -1,7 +1,7 @@
 """KCL's lease table, written by others than KCL: made ahead of a daemon, and a lease taken away from it.
 
 A daemon that finds no leases waits for a random time of up to half a minute before it makes them. One that finds them
-starts with its first batch within seconds, which is what a test wants.
+starts with its first batch within seconds, as a test needs it.
 """
 
 from __future__ import annotations

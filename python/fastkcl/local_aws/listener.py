@@ -2,9 +2,9 @@
 
 asyncio accepts as many connections as may wait, in one go. Out of descriptors it logs each of them with a traceback,
 and plans a retry for each, which does the same a second later. Here the first failure stops the round, so there is one
-retry a second; one line says that it has begun, and one that it is over.
+retry a second; one line marks its beginning, and one its end.
 
-Rules: some descriptors are kept back, so that what is being served can be finished. Connections wait in the kernel's
+Rules: some descriptors are kept back, so that open requests can be finished. Connections wait in the kernel's
 queue meanwhile.
 """
 
@@ -27,7 +27,7 @@ _QUIET = 5.0  # seconds without a failure before it counts as over
 
 
 def is_out_of_resources(error: object) -> bool:
-    """Whether it says that the process, or the machine, has no more descriptors or memory for sockets."""
+    """Whether it means that the process, or the machine, has no more descriptors or memory for sockets."""
     return isinstance(error, OSError) and error.errno in _OUT_OF_RESOURCES
 
 
@@ -59,16 +59,16 @@ class Listener(socket.socket):
             if is_out_of_resources(error):
                 self._paused_until = now + _PAUSE
                 if self._failed_at is None:
-                    _say(f"{os.strerror(error.errno or 0)}: new connections wait")
+                    _log(f"{os.strerror(error.errno or 0)}: new connections wait")
                 self._failed_at = now
             raise
         if self._failed_at is not None and now - self._failed_at > _QUIET:
-            _say("connections are taken again")
+            _log("connections are taken again")
             self._failed_at = None
         return accepted
 
     def _check_descriptors(self) -> None:
-        """Raise what the system would, a few descriptors earlier."""
+        """Raise the system's error, a few descriptors earlier."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         free = os.dup(self.fileno())  # the lowest one
         os.close(free)
@@ -76,6 +76,6 @@ class Listener(socket.socket):
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
-def _say(what: str) -> None:
+def _log(what: str) -> None:
     sys.stderr.write(f"local-aws: {what}\n")
     sys.stderr.flush()

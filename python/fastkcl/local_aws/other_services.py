@@ -1,4 +1,4 @@
-"""DynamoDB, CloudWatch and whatever else moto has, in this process.
+"""DynamoDB, CloudWatch and all other services of moto, in this process.
 
 moto's server is a WSGI application; a request goes through it by werkzeug's test client, without a socket. Its models
 are not made for threads: calls have to come one after the other.

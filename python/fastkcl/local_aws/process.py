@@ -23,7 +23,7 @@ __all__ = ["LocalAws", "LocalAwsError"]
 
 
 class LocalAwsError(Exception):
-    """The server does not start or answer, or refuses what it was asked for; the message says why."""
+    """The server does not start or answer, or refuses a request; the message has the reason."""
 
 
 _making_a_client = threading.Lock()
@@ -38,7 +38,7 @@ def _session() -> Any:  # noqa: ANN401 - boto3 has no types
 
 
 class LocalAws:
-    """A server in a process of its own, on a free port, from ``with`` to its end.
+    """A server in a separate process, on a free port, from ``with`` to its end.
 
         with LocalAws(streams={"orders": 4}) as aws:
             kinesis = aws.client("kinesis")
@@ -120,7 +120,7 @@ class LocalAws:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = self._process.wait(0 if line is None else 30)
                 self._end(signal.SIGKILL)
-                raise LocalAwsError(f"fastkcl local-aws does not start: exit code {code}; standard error says why")
+                raise LocalAwsError(f"fastkcl local-aws does not start: exit code {code}; see standard error")
             self._end(signal.SIGKILL)
             raise LocalAwsError(f"fastkcl local-aws has not started within {self._start_timeout:g} s")
         self._url = line.strip()
@@ -169,7 +169,7 @@ class LocalAws:
             raise LocalAwsError("it does not run: use it in a with statement, or start it")
         return self._process
 
-    # What others need to use it.
+    # Addresses and credentials for users.
 
     @property
     def url(self) -> str:

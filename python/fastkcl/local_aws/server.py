@@ -1,4 +1,4 @@
-"""Serves `LocalAwsApp` on one port until it is told to end: hypercorn speaks HTTP/1.1 and HTTP/2 without TLS on it.
+"""Serves `LocalAwsApp` on one port until it is stopped: hypercorn speaks HTTP/1.1 and HTTP/2 without TLS on it.
 
 Clients of the modern daemon open HTTP/2 with prior knowledge, everything else speaks HTTP/1.1: hypercorn sees which
 from the first bytes of a connection.
@@ -35,18 +35,18 @@ _YOUNG_OBJECTS = 50_000  # before garbage is looked for
 
 
 class ListenError(Exception):
-    """The address cannot be listened at; the message says which, and why."""
+    """The address cannot be listened at; the message names it, and the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """Where and what to serve.
+    """The address, and the services.
 
     Attributes:
         host: address to listen at.
         port: 0 for a free one.
         names: host names by which clients may call it, besides `host` and those of loopback.
-        kinesis: what streams do.
+        kinesis: options of streams.
         streams: streams to make at the start, each a name and a number of shards; those that are there stay.
         state: file from which the state comes, and in which it is kept; None to forget it.
         trace: operations whose bodies go to standard error, or ``all``.
@@ -84,7 +84,7 @@ def serve(options: ServerOptions, on_ready: Callable[[str], None]) -> None:
             except ServiceError as error:
                 if error.kind != "ResourceInUseException":
                     raise
-        # What is there stays: to look through moto's modules again and again takes longer than many an answer. And an
+        # Present modules stay: to look through moto's modules again and again takes longer than many an answer. And an
         # answer's records, which are gone with it, are no reason to look at all.
         gc.freeze()
         gc.set_threshold(_YOUNG_OBJECTS)
@@ -142,7 +142,7 @@ class _Config(Config):
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what nobody has caught; the listener itself has said that it is out of descriptors."""
+    """Log uncaught errors; the listener itself has logged that it is out of descriptors."""
     if not is_out_of_resources(context.get("exception")):
         loop.default_exception_handler(context)
 

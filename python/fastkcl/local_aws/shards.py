@@ -2,8 +2,8 @@
 
 A stream's hash keys, 0 to 2**128 - 1, are divided among its open shards. A record goes to the shard that owns the MD5
 of its partition key (or its explicit hash key), and gets a sequence number above all before it there. Resharding
-never moves a record: a split or a merge closes the parents, which keep what they have, and opens children that take
-what comes from then on.
+never moves a record: a split or a merge closes the parents, which keep their records, and opens children, which take
+the new ones.
 
     shard 0  [───────── records ─────────|  closed
                                           ├─ shard 2  [── records ──▶
@@ -82,7 +82,7 @@ class Shard:
         low: first hash key.
         high: last hash key.
         parents: shard ids, the one in which a merge was asked for first.
-        created: seconds since the epoch; a whole number, since it stands in the sequence numbers.
+        created: seconds since the epoch; a whole number, since it is in the sequence numbers.
         closed: when, in seconds since the epoch.
     """
 
@@ -140,7 +140,7 @@ class Shard:
         return record
 
     def trim(self, horizon_millis: int) -> None:
-        """Forget what is older."""
+        """Forget older entries."""
         if self.records and self.records[0].arrival_millis < horizon_millis:
             del self.records[: bisect_left(self.records, horizon_millis, key=_by_arrival)]
 
@@ -184,7 +184,7 @@ class Stream:
         mode: ``PROVISIONED`` or ``ON_DEMAND``.
         retention_seconds: how long records stay.
         max_record_bytes: of one record with its key.
-        key_id: of the encryption that GetRecords tells of (nothing is encrypted); None without.
+        key_id: of the encryption that GetRecords reports (nothing is encrypted); None without.
         metrics: names of shard-level metrics that were switched on.
     """
 
@@ -215,7 +215,7 @@ class Stream:
         self._change = now + seconds, then
 
     def settle(self, now: float) -> None:
-        """Do what has become due, and forget what has become too old."""
+        """Do the due changes, and forget records that are too old."""
         if self._change is not None and now >= self._change[0]:
             due, then = self._change
             self._change = None
@@ -228,7 +228,7 @@ class Stream:
                 del self.shards[shard.shard_id]
 
     def require_active(self) -> None:
-        """Refuse what only an ACTIVE stream takes.
+        """Refuse calls that only an ACTIVE stream takes.
 
         Raises:
             ServiceError: it is not.
@@ -267,7 +267,7 @@ class Stream:
         return [child for child in self.shards.values() if shard.shard_id in child.parents]
 
     def divide(self, count: int, now: float) -> None:
-        """Open `count` shards of equal width: what a new stream has."""
+        """Open `count` shards of equal width, as a new stream has them."""
         for low, high in _ranges(count):
             self._open_shard(low, high, (), now)
 

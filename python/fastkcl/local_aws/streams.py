@@ -39,7 +39,7 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KinesisOptions:
-    """What a test may want otherwise than the service has it.
+    """Options for tests that differ from the service.
 
     Attributes:
         region: of the ARNs; there is one set of streams, whatever region a client names.

@@ -1,4 +1,4 @@
-"""What a shard may take and give in a second: 1,000 records and 1 MiB in, five reads and 2 MiB out.
+"""The limits of a shard for each second: 1,000 records and 1 MiB in, five reads and 2 MiB out.
 
 A read that gives more than 2 MiB is answered, and the shard then refuses reads until the mean is met: 10 MiB, the most
 of one answer, cost five seconds. Writes count by the second of the clock.
@@ -46,7 +46,7 @@ class ShardThroughput:
         return True
 
     def gave(self, size: int, now: float) -> None:
-        """Count what a read gave."""
+        """Count the bytes of a read."""
         self._reads_from = max(self._reads_from, now - 1) + size / _BYTES_OUT
 
 

@@ -1,6 +1,6 @@
 """Requests by the service's own model: botocore carries it, with every type, range, pattern and enumeration.
 
-What passes has the types of the model: ``bytes`` for blobs, seconds since the epoch for timestamps. What does not is
+A valid request has the types of the model: ``bytes`` for blobs, seconds since the epoch for timestamps. Any other is
 refused as the service refuses it. Members that the model does not know are left out, as the service does.
 """
 

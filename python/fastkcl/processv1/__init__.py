@@ -3,12 +3,12 @@
     errors      ArgumentError, CoreGoneError
     arguments   the command line that a core gives a stitch
     groups      names of groups, addresses of stitches
-    connection  Connection: the state table, sans-IO; what may come, what may be written
+    connection  Connection: the state table, sans-IO: messages that may come, messages that may be written
     watch       whether the core's process is still there
     batch       a run of messages as Arrow columns
     stitch      Stitch: a Connection on its descriptors
     runner      run(): a function for each message
-    logs        a handler of the standard library's logging, imported by who uses it
+    logs        a handler of the standard library's logging, imported by programs that use it
     core        the core's side: starts stitches, looks after them, routes
 
 Core and stitch write when they like, and nobody waits for a reply: heartbeats are answered while user code is busy.

@@ -4,8 +4,8 @@
     └──────────── name=value, in any order ────────────────────────────────────────────────┘     └─ unparsed ──┘
 
 - A word is split at its first ``=``; one without has the value ``1``. Names keep their case.
-- The first ``--`` ends what is the core's. A name that comes twice is an error.
-- A value that cannot be what it should be counts as missing: `channel` is then Stdio, `serializer` Json, `corepid` 0.
+- The first ``--`` ends the core's part. A name that comes twice is an error.
+- A value that is not valid counts as missing: `channel` is then Stdio, `serializer` Json, `corepid` 0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SPACE = " \t\n\v\f\r"
 
 
 class Parameters(Frozen):
-    """What the core says of itself and of this stitch.
+    """The core's description of itself and of this stitch.
 
     Attributes:
         core_id: the core's node.
@@ -33,7 +33,7 @@ class Parameters(Frozen):
         application: of which application it is, and so on; empty where the core does not say.
         component: of which component.
         version: of which version.
-        group_name: as the core says it; `groups` are made of the three parts.
+        group_name: as the core gives it; `groups` are made of the three parts.
         data_dir: a folder of this stitch's own.
         channel: "Stdio" or "Pipe".
         serializer: "Json".
@@ -94,7 +94,7 @@ class Arguments(Frozen):
 
     Attributes:
         core: the core's names and values, in their order.
-        custom: what follows the separator.
+        custom: those after the separator.
     """
 
     __slots__ = ("core", "custom")
@@ -124,7 +124,7 @@ class Arguments(Frozen):
 
     @property
     def parameters(self) -> Parameters:
-        """What the core's part says."""
+        """The values of the core's part."""
         return Parameters(self.core)
 
     def to_argv(self) -> list[str]:

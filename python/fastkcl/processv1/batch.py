@@ -18,7 +18,7 @@ class StitchBatch(Frozen):
 
     Attributes:
         columns: any Arrow library imports them without a copy, e.g. ``pyarrow.record_batch(batch.columns)``.
-        messages: what they are made of, to be acknowledged when they are done with.
+        messages: of the columns, to be acknowledged when they are processed.
     """
 
     __slots__ = ("columns", "messages")
@@ -36,7 +36,7 @@ class StitchBatch(Frozen):
 def batch_of(
     messages: Sequence[ToStitchMessage], data: Literal["base64", "text"]
 ) -> tuple[StitchBatch, list[tuple[ToStitchMessage, DecodeError]]]:
-    """The batch of the messages that can be decoded, and the others with what is wrong with them."""
+    """The batch of the messages that can be decoded, and the others with their errors."""
     try:
         return StitchBatch(stitch_batch(messages, data=data), tuple(messages)), []
     except DecodeError:

@@ -1,18 +1,18 @@
 """A stitch's side of ProcessV1 as a state table, without input or output.
 
-Core and stitch write when they like; nobody waits for a reply. So the table is short: `_ROWS` says what is done with
-each kind of message, by default and where the user asked to see it, and where that leads.
+Core and stitch write when they like; nobody waits for a reply. So the table is short: for each kind of message `_ROWS`
+has the action, by default and if the user asked to see the message, and the next state.
 
       start           _exit, shown to the user               user returns, or 10 s
       STARTING ─▶ RUNNING ──────────────────────▶ STOPPING ─────────────────────────▶ EXITED
                      └──────────────── _exit, by default ────────────────────────────▶
 
 Rules:
-- A heartbeat is answered when it is received, whatever the user is doing.
+- A heartbeat is answered when it is received, also while user code is busy.
 - A frame that cannot be read is an event like any other: it is logged at the core, and the next frame is read.
 - A core that is gone (end of input, no such process, a broken pipe) is an ``_exit`` with Id 1. In STOPPING it changes
-  nothing: a core that has said ``_exit`` closes the pipe.
-- What comes after an exit is not looked at, but for heartbeats of a core that waits for a STOPPING stitch.
+  nothing: a core that has sent ``_exit`` closes the pipe.
+- Messages after an exit are ignored, except heartbeats of a core that waits for a STOPPING stitch.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Row(Frozen):
     """One row of the table.
 
     Attributes:
-        default: what is done, and the state after it.
+        default: the action, and the state after it.
         shown: the same where the user wants to see messages of this kind.
     """
 
@@ -108,7 +108,7 @@ _KINDS: dict[str | None, Kind] = {HEARTBEAT: "heartbeat", EXIT: "exit"}
 
 
 class Connection:
-    """One stitch's talk with its core. Give it what arrives, and do what its events say, in their order.
+    """One stitch's talk with its core. Give it the input, and act on its events, in their order.
 
     Args:
         receive_heartbeats: heartbeats go to the user, who has to answer them.
@@ -140,12 +140,12 @@ class Connection:
 
     @property
     def state(self) -> State:
-        """Where the stitch stands."""
+        """The state of the stitch."""
         return self._state
 
     @property
     def exit_code(self) -> int | None:
-        """What the process shall end with; None as long as it shall not."""
+        """The exit code that the process shall end with; None as long as it shall not."""
         return self._exit_code if self._state in ("STOPPING", "EXITED") else None
 
     def start(self) -> None:
@@ -208,7 +208,7 @@ class Connection:
         return message.to_frame()
 
     def not_allowed(self, what: str) -> NoReturn:
-        """Refuse what our own side may not do here.
+        """Refuse a call that the state does not allow.
 
         Raises:
             LocalProtocolError: always.
@@ -247,7 +247,7 @@ class Connection:
             lines = [message.data or ""]
             self._events.append(Write(FromStitchMessage(command="logs", logs=lines).to_frame()))
         if kind == "exit" and self._state == "RUNNING":
-            self._exit_code = message.id & 0xFF  # as much as a process can tell
+            self._exit_code = message.id & 0xFF  # as much as a process can return
         if action == "answer":
             self._events.append(Write(FromStitchMessage(command="sync", id=message.id).to_frame()))
         elif action == "deliver":

@@ -1,4 +1,4 @@
-"""What is wrong around a stitch: its command line, a core that is gone. Its own mistakes are `LocalProtocolError`s."""
+"""Errors around a stitch: its command line, a core that is gone. Its own mistakes are `LocalProtocolError`s."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class InstanceAddress(Frozen):
     """Where a stitch is.
 
     Args:
-        node: its node; empty if `instance` says it, or for the node of who sends.
+        node: its node; empty if `instance` names it, or for the node of who sends.
         instance: its id, or ``node:id``.
 
     Raises:

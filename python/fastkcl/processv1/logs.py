@@ -1,4 +1,4 @@
-"""A logging handler whose lines end in the core's log: `stitch.log` for who uses the standard library's logging."""
+"""A logging handler whose lines end in the core's log: `stitch.log` for programs that use `logging`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class CoreLogHandler(logging.Handler):
-    """Writes each record to the core's log, a line of the log for each of its own.
+    """Writes each record to the core's log, a line of the log for each line of the record.
 
     Args:
         stitch: whose core.
@@ -23,7 +23,7 @@ class CoreLogHandler(logging.Handler):
         self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record. As of any handler, what goes wrong is reported and not raised."""
+        """Write a record. As of any handler, errors are reported and not raised."""
         try:
             self._stitch.log(*self.format(record).splitlines())
         except Exception:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fastkcl import ConfigurationError
 from fastkcl._core import DEFAULT_MAX_FRAME_BYTES
-from fastkcl.kcl.processor import refuse_deferred, refuse_deferred_result
+from fastkcl.processing.processor import refuse_deferred, refuse_deferred_result
 from fastkcl.processv1.connection import EXIT
 from fastkcl.processv1.stitch import Stitch
 from fastkcl.stdio import process, reports
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fastkcl.stdio.descriptors import Descriptors
     from fastkcl.stdio.signals import SignalWatch
 
+reports.skip_frames_of("fastkcl.processv1")
+
 _TURN_SECONDS = 1.0  # how long a grace time may be overdrawn
 
 
@@ -31,7 +33,7 @@ def run(
     drop_stderr: bool = False,
     shutdown_grace: float = 30.0,
 ) -> None:
-    """Serve the core that started this process, in the main thread, until it says ``_exit`` or is gone.
+    """Serve the core that started this process, in the main thread, until it sends ``_exit`` or is gone.
 
     Args:
         handler: called with each message of data, and the stitch to send by. Its message is acknowledged when it
@@ -39,8 +41,8 @@ def run(
             log.
         argv: the command line without the program; None for this program's.
         max_frame_bytes: bound of one frame.
-        drop_stderr: drop what does not fit into a full pipe of standard error, instead of waiting; see `Stitch`.
-        shutdown_grace: seconds that the core may take to say ``_exit`` after a first SIGTERM, SIGINT or SIGHUP.
+        drop_stderr: drop output that does not fit into a full pipe of standard error, instead of waiting; see `Stitch`.
+        shutdown_grace: seconds that the core may take to send ``_exit`` after a first SIGTERM, SIGINT or SIGHUP.
 
     Raises:
         TypeError: `handler` is a coroutine or generator function.
@@ -68,7 +70,7 @@ def run(
 
 
 def serve(handler: Callable[[ToStitchMessage, Stitch], object], stitch: Stitch, signals: SignalWatch) -> None:
-    """Serve one core until it says ``_exit``.
+    """Serve one core until it sends ``_exit``.
 
     Raises:
         SystemExit: signals have stopped the program.

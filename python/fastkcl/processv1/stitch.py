@@ -1,4 +1,4 @@
-"""A stitch on its descriptors: a thread that reads and answers heartbeats, and what a program asks for messages with.
+"""A stitch on its descriptors: a thread that reads and answers heartbeats, and the methods for a program's messages.
 
     core ──▶ reader thread ──▶ Connection ──▶ Deliver ──▶ queue ──▶ next_message, `for`, `async for`
                                    │
@@ -7,7 +7,7 @@
 Rules:
 - Heartbeats are answered while the program is busy, from the reader thread, which also looks for the core each 10 s.
 - Once it is over, a program that waits for a message gets SystemExit, and its ``finally`` runs. One that is busy is
-  ended where it stands, as the protocol says; `receive_exit` gives it 10 s to end by itself.
+  ended at once, by the rules of the protocol; `receive_exit` gives it 10 s to end by itself.
 - Everything on fd 1 is protocol; `print` goes to standard error, which the core may never read: log by `log`.
 """
 
@@ -55,7 +55,7 @@ _LARGEST_ID = 2**63 - 1
 
 
 class Stitch:
-    """A worker of a CrossStitch core on standard input and output; for one thread, but for what writes.
+    """A worker of a CrossStitch core on standard input and output; for one thread, except the writing methods.
 
     From here on fd 1 is standard error for everybody else, and fd 0 is at its end. A context manager: leaving it after
     ``_exit`` was shown ends the program with the code that the core has asked for.
@@ -66,8 +66,8 @@ class Stitch:
         receive_exit: show ``_exit``; the program has 10 s to end, by leaving the context or asking for another message.
         receive_errors: show frames that cannot be read, channel ``_error``; they are logged in any case.
         max_frame_bytes: bound of one frame.
-        drop_stderr: what does not fit into a full pipe of standard error is dropped and counted, and the program goes
-            on; otherwise it waits for a core that may never read it. See `fastkcl.stdio.lossy`.
+        drop_stderr: output that does not fit into a full pipe of standard error is dropped and counted, and the program
+            goes on; otherwise it waits for a core that may never read it. See `fastkcl.stdio.lossy`.
         descriptors: where to read and write; None to take standard input and output.
 
     Raises:
@@ -122,12 +122,12 @@ class Stitch:
 
     @property
     def parameters(self) -> Parameters:
-        """What the core says of itself and of this stitch."""
+        """The core's description of itself and of this stitch."""
         return self._parameters
 
     @property
     def custom_arguments(self) -> tuple[str, ...]:
-        """What stands behind ``--`` on the command line."""
+        """The arguments after ``--`` on the command line."""
         return self._custom_arguments
 
     @property
@@ -229,7 +229,7 @@ class Stitch:
         Args:
             max_messages: the most to take, at least 1.
             timeout: seconds to wait for the first.
-            data: what the messages' data is.
+            data: the encoding of the messages' data.
 
         Returns:
             The batch, perhaps of no rows; a message of the protocol's own channels, if it was asked for, by itself;
@@ -274,7 +274,7 @@ class Stitch:
     # Messages out
 
     def ack(self, *messages: ToStitchMessage) -> None:
-        """Tell the core that data has been dealt with.
+        """Report to the core that data has been processed.
 
         Raises:
             SystemExit: the core is gone, as from all that write.
@@ -283,7 +283,7 @@ class Stitch:
         self._send(*(FromStitchMessage(command="ack", id=message.id) for message in messages))
 
     def fail(self, *messages: ToStitchMessage) -> None:
-        """Tell the core that data could not be dealt with."""
+        """Report to the core that data could not be processed."""
         self._send(*(FromStitchMessage(command="fail", id=message.id) for message in messages))
 
     def log(self, *lines: str) -> None:
@@ -291,7 +291,7 @@ class Stitch:
         self._send(FromStitchMessage(command="logs", logs=lines))
 
     def send_to(self, instance: str, data: str, channel: str | None = None) -> None:
-        """Send data to a stitch. Nobody tells whether it arrives.
+        """Send data to a stitch. There is no report whether it arrives.
 
         Args:
             instance: its id, or ``node:id``.
@@ -357,7 +357,7 @@ class Stitch:
             self._check()
 
     def _check(self) -> None:
-        """Refuse what comes too late; the caller has the lock."""
+        """Refuse a call that comes too late; the caller has the lock."""
         if self._closed:
             self._connection.not_allowed("anything after close()")
         if self._exit_code is not None:
@@ -412,7 +412,7 @@ class Stitch:
                 if data:
                     self._connection.receive_data(data)
                 else:
-                    self._tell_if_lost()
+                    self._report_if_lost()
                     self._connection.receive_eof()
             self._handle_events()
             if not data:
@@ -426,18 +426,18 @@ class Stitch:
         with self._changed:
             if self._closed:
                 return
-            self._tell_if_lost()
+            self._report_if_lost()
             self._connection.core_gone()
         self._handle_events()
 
-    def _tell_if_lost(self) -> None:
-        """Say once why nobody is there any more, if it is this program; the caller has the lock."""
+    def _report_if_lost(self) -> None:
+        """Report once that this program has closed the descriptors, if it has; the caller has the lock."""
         if self._descriptors.lost and not self._lost:
             self._lost = True
             reports.line(f"descriptors_closed: {LOST}")
 
     def _handle_events(self) -> None:
-        """Do what the connection says."""
+        """Act on the connection's events."""
         while True:
             with self._changed:
                 event = self._connection.next_event()
@@ -461,7 +461,7 @@ class Stitch:
         self._futures.clear()
 
     def _leave(self, code: int) -> None:
-        """End the process: by SystemExit where it waits for a message, else where it stands."""
+        """End the process: by SystemExit where it waits for a message, else at once."""
         with self._changed:
             if self._exit_code is not None or self._closed:
                 return

@@ -1,6 +1,6 @@
 """Is the core still there: its process by id and start time, as another may get the id when it has gone.
 
-Linux tells the start time in /proc. Elsewhere psutil does (extra ``processv1``); there this is untested.
+Linux shows the start time in /proc. Elsewhere psutil does (extra ``processv1``); there this is untested.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 
 from fastkcl.processv1.errors import CoreGoneError
 
-_STATE, _START_TIME = 0, 19  # of what stands behind the name in /proc/PID/stat: proc(5), fields 3 and 22
+_STATE, _START_TIME = 0, 19  # of the fields after the name in /proc/PID/stat: proc(5), fields 3 and 22
 
 
 class CoreWatch:
@@ -37,7 +37,7 @@ class CoreWatch:
 def start_time(pid: int) -> float | None:
     """When the process started, on some clock; None if it has ended.
 
-    0 for one that is there but whose start nobody tells us (/proc mounted with hidepid).
+    0 if it is there but its start time is hidden (/proc mounted with hidepid).
     """
     if sys.platform != "linux":
         return _start_time_of_psutil(pid)

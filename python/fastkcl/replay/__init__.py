@@ -8,8 +8,8 @@
 A worker child has a counterpart that is hard to bring into a test: a Java daemon, AWS or a stand-in, minutes of
 start, and faults that come when they like. This package is that counterpart: one child per shard over real pipes,
 each line of the child read as the daemon reads it, each checkpoint judged by KCL's rules and stored, and after a death
-everything above the last checkpoint delivered again in other batches. What went wrong can be asked for (`Fault`), and
-what the child then does against the protocol is a problem in the `Report`.
+everything above the last checkpoint delivered again in other batches. Faults can be asked for (`Fault`), and a breach
+of the protocol by the child is a problem in the `Report`.
 
     sources ──▶ plan ──▶ player (one thread per shard) ──▶ session (one per child) ──▶ child (process, pipes)
     columns              script, faults, redelivery         │

@@ -5,8 +5,8 @@
                                      │       │ stderr ──▶ pump thread ──▶ relay ──▶ our stderr
 
 The daemon writes a line and reads the child's lines at the same time (two threads in KCL as well). A child's standard
-error is passed on by one relay that drops lines, and says so, rather than make a child wait for a terminal that nobody
-reads. What a child writes takes bounded memory.
+error is passed on by one relay. It drops lines, and reports their number, rather than make a child wait for a terminal
+that nobody reads. A child's output takes bounded memory.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class _Lines:
 
 
 class StderrRelay:
-    """Passes lines of all children on, one at a time, from a thread of its own.
+    """Passes lines of all children on, one at a time, from a separate thread.
 
     Args:
         emit: called with (shard id, line without its end); None passes the line to our standard error.

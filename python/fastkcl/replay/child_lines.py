@@ -1,8 +1,8 @@
-r"""What the daemon makes of a line that a child writes: accept, skip or fatal.
+r"""The daemon's reaction to a line of a child: accept, skip or fatal.
 
 The daemon reads a child's standard output with `BufferedReader.readLine` and gives each line to Jackson's
-`ObjectMapper.readValue(line, Message.class)`; what that accepts is more than a JSON grammar says and less
-than a person would. This module repeats it, for the classes of one dialect:
+`ObjectMapper.readValue(line, Message.class)`, which accepts more than a JSON grammar and less than a person would. This
+module repeats it, for the classes of one dialect:
 
 - A line ends at LF, CR or CR LF. Bytes that are no UTF-8 become U+FFFD.
 - The first JSON value counts; text after it is not looked at. Text *before* it loses the message.
@@ -43,7 +43,7 @@ class ChildLine:
     Attributes:
         verdict: accept (a message), skip (the daemon waits on), or fatal (the daemon ends).
         message: for accept, all fields of the daemon's class for this action, absent ones as None.
-        why: for skip and fatal, what is wrong with the line; empty for a blank line.
+        why: for skip and fatal, the fault of the line; empty for a blank line.
     """
 
     verdict: Verdict
@@ -119,7 +119,7 @@ def read_child_line(line: bytes, dialect: ReplayDialect = "modern") -> ChildLine
     if not text.strip():
         return ChildLine("skip")
     if _NULL.match(text):
-        return ChildLine("fatal", why="the word null on a line of its own stops the daemon (NullPointerException)")
+        return ChildLine("fatal", why="a line with only the word null stops the daemon (NullPointerException)")
     try:
         value, _ = _DECODER.raw_decode(text)
     except _DuplicateActionError:

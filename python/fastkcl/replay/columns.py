@@ -1,10 +1,10 @@
-"""Records of a shard as columns, from wherever they come: a list, a generator, or other columns rearranged.
+"""Records of a shard as columns, from any source: a list, a generator, or other columns rearranged.
 
 A shard may be longer than memory, and a death makes the daemon deliver any run of it again. So a source is
 not an iterator but a sequence that gives any slice when asked: `Columns` are the values of such a slice,
-ready for the encoder, and `RecordSequence` is what can be sliced.
+ready for the encoder, and `RecordSequence` is the sequence that is sliced.
 
-Rules: slices of one sequence are the same each time; places rise strictly along it.
+Rules: slices of one sequence are the same each time; positions rise strictly along it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RecordSequence(Protocol):
         ...
 
     def place(self, index: int) -> Place:
-        """Where record `index` stands."""
+        """The position of record `index`."""
         ...
 
 
@@ -60,7 +60,7 @@ class StoredRecords:
 
     Args:
         columns: their values; sub-sequence numbers included, which legacy lines do not show.
-        describe: what the records are called in an error.
+        describe: the name of the records in an error.
 
     Raises:
         ValueError: a sequence number is not decimal, a sub-sequence number beyond 64 bits, or a place is not above
@@ -97,7 +97,7 @@ class StoredRecords:
         )
 
     def place(self, index: int) -> Place:
-        """Where record `index` stands."""
+        """The position of record `index`."""
         return Place(self._columns.sequence_numbers[index], self._columns.sub_sequence_numbers[index])
 
 
@@ -170,7 +170,7 @@ class GeneratedRecords:
         return sequence_numbers(first, count, shard=self._shard, created=created, arrival=created)
 
     def place(self, index: int) -> Place:
-        """Where record `index` stands."""
+        """The position of record `index`."""
         number, sub = divmod(index, self._aggregate)
         return Place(self._numbers(number, 1)[0], sub)
 
@@ -211,14 +211,14 @@ class RepeatedRecords:
         return str(int(sequence_number) + number * self._shift) if number else sequence_number
 
     def place(self, index: int) -> Place:
-        """Where record `index` stands."""
+        """The position of record `index`."""
         number, rest = divmod(index, len(self._records))
         place = self._records.place(rest)
         return Place(self._moved(place.sequence_number, number), place.sub_sequence_number)
 
 
 class PickedRecords:
-    """Records of other shards under sequence numbers of a new shard: what a split or a merge leaves to its children.
+    """Records of other shards under sequence numbers of a new shard, as a split or a merge leaves them to its children.
 
     Neighbours of one sequence number have one again, and sub-sequence numbers from 0.
 
@@ -258,6 +258,6 @@ class PickedRecords:
         return sequence_numbers(counter, 1, shard=self._shard, created=created, arrival=created)[0]
 
     def place(self, index: int) -> Place:
-        """Where record `index` stands."""
+        """The position of record `index`."""
         counter, sub = self._places[index]
         return Place(self._number(counter), sub)

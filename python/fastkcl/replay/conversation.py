@@ -1,7 +1,7 @@
 """The daemon's side of one child's protocol, without input or output: requests, checkpoints, verdicts.
 
 The daemon asks, the child answers. There is at most one request open; before its status the child may ask
-for checkpoints, which the daemon does at once and answers with an echo of what was asked:
+for checkpoints, which the daemon does at once and answers with an echo of the request:
 
     daemon                                 child
     request ─────────────────────────────▶
@@ -9,19 +9,19 @@ for checkpoints, which the daemon does at once and answers with an echo of what 
     reply   ─────────────────────────────▶
             ◀───────────────────────────── status          once, last
 
-What a checkpoint may cover is one rule, of KCL's `ShardRecordProcessorCheckpointer`:
+One rule of KCL's `ShardRecordProcessorCheckpointer` limits a checkpoint:
 
-    last checkpoint  <=  place asked for  <=  largest permitted
+    last checkpoint  <=  requested position  <=  largest permitted
 
 where *largest permitted* is the last record delivered to this child (before any: where it started, so no
 number can be given). A number without a sub-sequence number means
-sub 0. A checkpoint where the last one stands succeeds without touching the lease table; any other is a write
+sub 0. A checkpoint at the last one's position succeeds without touching the lease table; any other is a write
 that fails with ShutdownException once the lease belongs to somebody else. At the shard's end the last record
 means SHARD_END. There is no checkpointer at all in initialize, nor in leaseLost (KCL 2 and 3; KCL 1.x had one
 in ``shutdown`` ZOMBIE): InvalidStateException.
 
 Rules: one `Conversation` for one child, one `Lease` for one shard; the lease outlives the children. A
-`Conversation` never raises on what a child wrote. Every line gets an `Outcome`.
+`Conversation` never raises for a line of a child. Every line gets an `Outcome`.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ __all__ = [
 ]
 
 RequestName: TypeAlias = Literal["initialize", "processRecords", "leaseLost", "shardEnded", "shutdownRequested"]
-"""What the daemon can ask for, by its modern name. KCL 1.x writes the two ends as ``shutdown`` with a reason."""
+"""The requests of the daemon, by their modern names. KCL 1.x writes the two ends as ``shutdown`` with a reason."""
 
 _SHUTDOWN_REASONS = {"leaseLost": "ZOMBIE", "shardEnded": "TERMINATE"}
 
 
 class Lease:
-    """A shard's row in the lease table: where the last checkpoint stands.
+    """A shard's row in the lease table: the last checkpoint's position.
 
     Attributes:
         shard_id: the shard.
-        checkpoint: what is stored.
+        checkpoint: the stored one.
         writes: how often it was written.
     """
 
@@ -77,14 +77,14 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRequest:
-    """A checkpoint that a child asks for; both None: at the end of what it was given."""
+    """A checkpoint that a child asks for; both None: at the end of its delivered records."""
 
     sequence_number: str | None
     sub_sequence_number: int | None
 
     def __str__(self) -> str:
         if self.sequence_number is None:
-            return "the end of what was delivered"
+            return "the end of the delivered records"
         number = self.sequence_number[:140]
         sub = "" if self.sub_sequence_number is None else f"/{self.sub_sequence_number}"
         return f"{number if is_decimal(number) else repr(number)}{sub}"
@@ -103,9 +103,9 @@ class CheckpointAnswer:
 
     Attributes:
         line: the reply, LF at the end.
-        request: what was asked.
+        request: of the child.
         error: the error's name in the reply, None on success.
-        wrong: what was wrong with asking, None if nothing was; errors of the lease table are not the child's.
+        wrong: the child's error in asking, None if there is none; errors of the lease table are not the child's.
         commit: to be called when the reply is written; it stores the checkpoint. A daemon that dies before is
             free to have stored it or not; this one has not.
     """
@@ -123,7 +123,7 @@ class Skipped:
 
     Attributes:
         line: the line.
-        why: what is wrong with it; empty for a blank line.
+        why: its fault; empty for a blank line.
         message: the action, if it is a message all the same.
     """
 
@@ -149,12 +149,8 @@ def _encode(message: dict[str, object]) -> bytes:
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors="replace") + b"\n"
 
 
-def _nothing() -> None:
-    return
-
-
 class Conversation:
-    """What the daemon knows about one child of a shard.
+    """The daemon's knowledge about one child of a shard.
 
     Args:
         lease: of the shard, shared with the children before and after.
@@ -183,7 +179,7 @@ class Conversation:
     # Requests: each gives the line to write, and opens the request.
 
     def initialize(self) -> bytes:
-        """The first request: the shard, and (from KCL 1.7.2) where its last checkpoint stands."""
+        """The first request: the shard, and (from KCL 1.7.2) its last checkpoint's position."""
         self.open = "initialize"
         message: dict[str, object] = {"action": "initialize", "shardId": self.lease.shard_id}
         if self._has.sub_sequence_numbers:
@@ -223,7 +219,7 @@ class Conversation:
 
     @property
     def awaited_status(self) -> str | None:
-        """What `responseFor` of the status has to say; None between requests."""
+        """The expected `responseFor` of the status; None between requests."""
         if self.open in _SHUTDOWN_REASONS and not self._has.named_ends:
             return "shutdown"
         return self.open
@@ -231,7 +227,7 @@ class Conversation:
     # Answers.
 
     def receive(self, line: bytes) -> Outcome:
-        """What the daemon does with a line of the child's standard output (without its end)."""
+        """The daemon's reaction to a line of the child's standard output (without its end)."""
         read = read_child_line(line, self.dialect)
         if read.verdict == "skip":
             return Skipped(line, read.why)
@@ -247,7 +243,7 @@ class Conversation:
                     CheckpointRequest(read.message["sequenceNumber"], read.message["subSequenceNumber"])
                 )
             case action:
-                return Skipped(line, f"{action} is the daemon's to say, not the child's", action)
+                return Skipped(line, f"{action} is a message of the daemon, not of a child", action)
 
     def _status(self, line: bytes, response_for: str | None) -> Outcome:
         if self.open is None or response_for != self.awaited_status:

@@ -1,14 +1,14 @@
-"""What may go wrong between a daemon and its child, by name, so that a test can ask for it.
+"""Faults between a daemon and its child, by name, so that a test can ask for them.
 
-A fault is *asked for*: what it does to the child is expected, noted in the report, and no problem by itself. A
-problem is what the child then does against the protocol: it answers a broken line, it ends with 0 after one, it
-does not end when the daemon has gone. Which is which stands in one table, `CATALOG`, and in the player.
+A fault is *asked for*: its effects on the child are expected, noted in the report, and no problem by themselves. A
+problem is a breach of the protocol by the child: it answers a broken line, it ends with 0 after one, it does not end
+when the daemon has gone. One table, `CATALOG`, and the player separate the two.
 
 On the command line a fault is one word::
 
     NAME [@WHEN] [#SHARD] [=VALUE]        kill@3    checkpoint-error@2-4=ThrottlingException    stop@2#0=1.5
 
-WHEN counts from 1 and is a number, a range ``2-4``, or ``*`` for always; what it counts depends on the fault:
+WHEN counts from 1 and is a number, a range ``2-4``, or ``*`` for always. The fault decides on the counted events:
 deliveries of a shard (batches, redelivered ones and empty ones included) or checkpoints asked for. Without it
 a fault comes at the first. SHARD is the shard's index from 0, in the order of the report; without it, each shard.
 """
@@ -29,12 +29,12 @@ _ERROR_NAME = re.compile(r"[A-Za-z_$][\w$.]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class FaultKind:
-    """What is known about a fault.
+    """The description of a fault.
 
     Attributes:
         name: as on the command line.
-        counts: what WHEN counts.
-        help: what it does, for people.
+        counts: the events that WHEN counts.
+        help: its effect, for people.
         default: the value where none is given; None if it takes no value.
         choices: the values it takes; empty if it is free or a number.
         number: whether the value is a number of seconds.
@@ -81,7 +81,7 @@ CATALOG: dict[str, FaultKind] = {
             "stop",
             "delivery",
             "SIGSTOP while the batch is under way: the lease moves to a second child, and after VALUE seconds the "
-            "first one goes on beside it as a zombie, whose checkpoints get ShutdownException.",
+            "first one continues beside it as a zombie, whose checkpoints get ShutdownException.",
             default="0.5",
             number=True,
             ends_child=True,
@@ -105,7 +105,7 @@ CATALOG: dict[str, FaultKind] = {
             ends_child=True,
         ),
         FaultKind(
-            "shard-end", "delivery", "The shard ends after the batch; what would follow is left out.", ends_child=True
+            "shard-end", "delivery", "The shard ends after the batch; later records are left out.", ends_child=True
         ),
         FaultKind(
             "shutdown",
@@ -215,10 +215,10 @@ _SYNTAX = re.compile(
 
 
 def parse_fault(text: str) -> Fault:
-    """Read a fault as it stands on the command line, e.g. ``kill@3`` or ``checkpoint-error@2-4=ThrottlingException``.
+    """Read a fault from the command line, e.g. ``kill@3`` or ``checkpoint-error@2-4=ThrottlingException``.
 
     Raises:
-        ValueError: it is none; the message says what is expected.
+        ValueError: it is none; the message has the expected form.
     """
     match = _SYNTAX.fullmatch(text)
     if match is None:

@@ -1,4 +1,4 @@
-"""How a replay is played: the daemon's settings, the way lines are written, and what shall go wrong."""
+"""The options of a replay: the daemon's settings, the way lines are written, and the faults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ReplayOptions:
     Attributes:
         stream: name of the stream, given to the children in FASTKCL_STREAM, unless the source knows it.
         dialect: of the daemon; None for modern, or for a capture its own.
-        batch_records: records of one batch; None for what the source says.
+        batch_records: records of one batch; None for those of the source.
         rate: records per second of each shard, on average; None for as fast as the child reads.
         repeat: how many times the records of each shard come, each time under higher sequence numbers.
         end: how each shard ends; None for shard-end, or for a capture as it was captured. In the legacy dialect
@@ -40,7 +40,7 @@ class ReplayOptions:
         merge_at: after this many batches shards 0 and 1, 2 and 3, ... end and are merged into one child each.
         empty_batches: empty batches after each batch, as on a quiet shard of a daemon that calls for those too.
         write_size: bytes of one write to a child; None for the extension's default. A JVM writes 8192.
-        faults: what shall go wrong.
+        faults: to inject.
         restarts: how often a child that ends by itself is replaced, per shard. Such an end is a problem all the same.
             A child that did not get through initialize is not replaced. An end by a checkpoint's error that was asked
             for counts as well where the one before stood at the same checkpoint; at another, counting begins anew.
@@ -94,6 +94,6 @@ class ReplayOptions:
         if self.split_at is not None and self.merge_at is not None:
             raise ValueError("split_at and merge_at exclude each other")
         if self.split_shards is not None and self.split_at is None:
-            raise ValueError("split_shards says which shards are split, and needs split_at")
+            raise ValueError("split_shards names the shards to split, and needs split_at")
         if not self.stream:
             raise ValueError("stream cannot be empty")

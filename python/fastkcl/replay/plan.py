@@ -22,21 +22,21 @@ from fastkcl.replay.sources import Ask, Deliver, Shard, Source, SourceError, Ste
 __all__ = ["ShardPlan", "make_plans"]
 
 _IDLE_MILLIS = 200
-"""Between two reads of a daemon at its fastest: what one batch that is still to come counts in millisBehindLatest."""
+"""Between two reads of a daemon at its fastest: the millisBehindLatest of one batch that is still to come."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """What one shard's children will be asked, from the first initialize to the last end of input.
+    """The requests to one shard's children, from the first initialize to the last end of input.
 
     Attributes:
-        index: place in the report, from 0; what ``#SHARD`` of a fault means.
+        index: number in the report, from 0, as in ``#SHARD`` of a fault.
         shard_id: the shard.
-        label: what reports call it.
+        label: its name in reports.
         dialect: of the daemon.
         records: all records of the shard.
         steps: the script.
-        start: where its lease stands at first.
+        start: its lease's first position.
         batch_records: records of a usual batch, for cutting redeliveries otherwise.
         parents: shards (by index) whose ends must be checkpointed first.
         stream: whose shard it is.

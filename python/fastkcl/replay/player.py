@@ -2,10 +2,11 @@
 
     script:   deliver  deliver  deliver  deliver  ask shardEnded
                                    │ the child dies; the last checkpoint is inside the second batch
-    child 2:  initialize at the checkpoint, deliver what is above it again (in batches of another size),
+    child 2:  initialize at the checkpoint, deliver the records above it again (in batches of another size),
               then go on with the script
 
-The daemon filters by place, not by batch: a record at or below the checkpoint never comes again, every other one does.
+The daemon filters by position, not by batch: a record at or below the checkpoint never comes again, every other one
+does.
 
 Rules: faults are counted by deliveries of the shard, redeliveries included, so that a fault can also hit those. A
 zombie's checkpoints are not the shard's: they are counted for no fault. A shard whose parents did not all checkpoint
@@ -35,14 +36,14 @@ from fastkcl.replay.sources import Ask, Deliver, Step
 __all__ = ["ShardPlayer"]
 
 JVM_WRITE_SIZE = 8192
-"""What the daemon's BufferedWriter hands to the pipe at once."""
+"""The bytes that the daemon's BufferedWriter hands to the pipe at once."""
 
 ENVIRONMENT_SHARD = "FASTKCL_REPLAY_SHARD"
 ENVIRONMENT_ATTEMPT = "FASTKCL_REPLAY_ATTEMPT"
 
 
 class ShardPlayer:
-    """Plays one shard. `run` is called once, in a thread of its own.
+    """Plays one shard. `run` is called once, in its own thread.
 
     Args:
         plan: of the shard.
@@ -133,7 +134,7 @@ class ShardPlayer:
     def run(self, parents: Sequence[ShardPlayer]) -> None:
         """Play the shard to its end, once its parents are done."""
         try:
-            self._tell("waiting")
+            self._show("waiting")
             for parent in parents:
                 self.report.parents.append(parent.plan.label)
                 parent.done.wait()
@@ -144,7 +145,7 @@ class ShardPlayer:
                 )
                 return
             self._started_at = time.monotonic()
-            self._tell("playing")
+            self._show("playing")
             while not self._hub.stopping.is_set() and self._play_child():
                 self.report.restarts += 1
         except BaseException as error:
@@ -156,7 +157,7 @@ class ShardPlayer:
                     thread.join()
                     self.report.add_zombie(report)
                 self._close_report()
-                self._tell("done")
+                self._show("done")
             except BaseException as error:  # a bug, which must not leave others waiting for this shard
                 self.failure = self.failure or error
             finally:
@@ -184,7 +185,7 @@ class ShardPlayer:
                 report.fault(f"{fault} never came: {self._deliveries} deliveries, {self._checkpoints} checkpoints")
         report.uncheckpointed = max(self._delivered - first_after(self.plan.records, self.lease.checkpoint), 0)
 
-    def _tell(self, state: ShardState) -> None:
+    def _show(self, state: ShardState) -> None:
         report = self.report
         self._progress(
             Progress(
@@ -246,7 +247,7 @@ class ShardPlayer:
         return Session(child, conversation, self.report, self._options, self._hub, self, name)
 
     def _redeliver(self, session: Session) -> None:
-        """What was delivered above the checkpoint, in batches of another size."""
+        """The delivered records above the checkpoint, in batches of another size."""
         usual = self.plan.batch_records
         size = usual * 2 // 3 if usual > 2 else usual + 1
         first = first_after(self.plan.records, self.lease.checkpoint)
@@ -288,7 +289,7 @@ class ShardPlayer:
             due = self._started_at + step.start / self._options.rate
             self._hub.sleep(due - time.monotonic())
 
-    # Deliveries, and what goes wrong with them.
+    # Deliveries, and their faults.
 
     def _faults_now(self) -> dict[str, Fault]:
         return {
@@ -360,7 +361,7 @@ class ShardPlayer:
         answered = session.await_status()
         report.answer_seconds += max(answered - written, 0.0)
         report.batches += 1
-        self._tell("playing")
+        self._show("playing")
         self._after_batch(session, faults)
 
     def _after_batch(self, session: Session, faults: dict[str, Fault]) -> None:
@@ -415,7 +416,7 @@ class ShardPlayer:
         self._zombies.append((thread, report))
         return SessionOver(again=True, keep=True)
 
-    # Checkpoints, and what goes wrong with them.
+    # Checkpoints, and their faults.
 
     def _hit_checkpoint(self, name: str, ordinal: int) -> Fault | None:
         for fault in self._options.faults:

@@ -1,8 +1,8 @@
-"""Places in a shard as the daemon orders them, and sequence numbers in Amazon's layout.
+"""Positions in a shard as the daemon orders them, and sequence numbers in Amazon's layout.
 
 The daemon's `ExtendedSequenceNumber` is a pair (sequence number, sub-sequence number) that compares
-as integers. Beside decimal numbers it knows sentinels, which `_core.Position` (a place where a record
-stands) refuses on purpose; the lease table needs them, so the replayer has its own small type:
+as integers. Beside decimal numbers it knows sentinels, which `_core.Position` (the position of a record) refuses on
+purpose; the lease table needs them, so the replayer has its own small type:
 
     AT_TIMESTAMP < TRIM_HORIZON < LATEST < 0 < 1 < ... < any sequence number < SHARD_END
 
@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
     @property
     def order(self) -> tuple[float, int]:
-        """What the daemon compares: the sequence number as an integer, then the sub-sequence number.
+        """The daemon's order: the sequence number as an integer, then the sub-sequence number.
 
         Raises:
             ValueError: the sequence number is neither decimal digits nor a sentinel.

@@ -1,10 +1,10 @@
 """Seeded payloads like those that people put on a stream: the profiles that replay, benches and tests share.
 
-A benchmark on random bytes says little about JSON telemetry, and the other way round. So every figure of
-this project names a profile: what a record holds, how large it is, and how many stand in one batch.
+A benchmark on random bytes says little about JSON telemetry, and the other way round. So every figure of this project
+names a profile: the content of a record, its size, and the number of records in a batch.
 
 ==============  =====================  ===========================================================
-profile         a batch                what it is
+profile         a batch                content
 ==============  =====================  ===========================================================
 iot             10,000 x ~87 B         compact JSON telemetry
 clickstream     10,000 x ~500 B        JSON events of a web shop
@@ -49,7 +49,7 @@ class Profile:
     """A kind of payload.
 
     Attributes:
-        name: what the command line calls it.
+        name: on the command line.
         records: records of one batch, as performance figures use it.
         describe: one line for people.
     """
@@ -200,8 +200,9 @@ def _numbered_keys(profile: str, pattern: str, count: int) -> Callable[[int, int
     return keys
 
 
-# What a daemon escapes ('"', '\', control characters), what it writes raw although it looks odd ('/', DEL, line
-# separators, byte order mark, non-characters), and text of one to four bytes a character.
+# Characters that a daemon escapes ('"', '\', control characters), odd ones that it writes raw ('/', DEL, line
+# separators,
+# byte order mark, non-characters), and text of one to four bytes a character.
 _KEY_ALPHABETS = (
     "abcdefghijklmnopqrstuvwxyz0123456789-_.",
     'tenant/"quoted"\\path\\',

@@ -1,4 +1,4 @@
-"""What came of a replay: counts and times of each shard, what was made to go wrong, and what went wrong by itself."""
+"""The results of a replay: counts and times of each shard, the faults that were asked for, and the problems."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ShardState: TypeAlias = Literal["waiting", "playing", "done"]
 LISTED = 100
 """Problems, and faults, of a shard that are kept with their words; those after them are only counted.
 
-What is wrong with the end of a child, or of the shard, is kept in any case.
+Problems of the end of a child, or of the shard, are kept in any case.
 """
 
 
@@ -38,8 +38,8 @@ class ShardReport:
         exit_codes: of the children, in the order they ended (a zombie's last); negative for a signal.
         write_seconds: spent writing processRecords lines (the child reads meanwhile).
         answer_seconds: from the end of writing to the status.
-        faults: faults that were asked for and came, and what the child did.
-        problems: what the child did against the protocol, or failed to do. Empty for a good child.
+        faults: faults that were asked for and came, and the child's reaction.
+        problems: the child's breaches of the protocol, and its omissions. Empty for a good child.
         more_faults: faults beyond the first `LISTED`, which are only counted.
         more_problems: problems, likewise.
     """
@@ -66,14 +66,14 @@ class ShardReport:
     more_problems: int = 0
 
     def fault(self, text: str) -> None:
-        """Note a fault that was asked for, or what came of it."""
+        """Note a fault that was asked for, or its effect."""
         if len(self.faults) < LISTED:
             self.faults.append(text)
         else:
             self.more_faults += 1
 
     def problem(self, text: str, *, last: bool = False) -> None:
-        """Note what the child did wrong; `last` is for what there is only one of."""
+        """Note a problem of the child; with `last` even beyond the limit."""
         if last or len(self.problems) < LISTED:
             self.problems.append(text)
         else:
@@ -86,7 +86,7 @@ class ShardReport:
             self.checkpoint_errors[error] = self.checkpoint_errors.get(error, 0) + 1
 
     def add_zombie(self, zombie: ShardReport) -> None:
-        """Take over what was noted of a child that went on beside its successor."""
+        """Take over the notes of a child that continued beside its successor."""
         self.checkpoints += zombie.checkpoints
         for error, count in zombie.checkpoint_errors.items():
             self.checkpoint_errors[error] = self.checkpoint_errors.get(error, 0) + count

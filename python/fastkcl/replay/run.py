@@ -35,12 +35,12 @@ def replay(
 
     Args:
         command: program and arguments of a child; no shell.
-        source: what the shards hold.
+        source: of the shards' records.
         options: how it is played.
         progress: called from the shards' threads, so it has to be quick and safe for that.
 
     Returns:
-        What came of it. Problems of the children are in it, not raised.
+        The results. Problems of the children are in it, not raised.
 
     Raises:
         SourceError: the source cannot be used.
@@ -96,7 +96,7 @@ def _play(players: Sequence[ShardPlayer], plans: Sequence[ShardPlan], hub: Hub) 
             except RuntimeError as error:
                 raise ReplayError(f"{len(players)} shards are too many: {error}") from error
         _wait(players)
-    except BaseException:  # Ctrl-C above all: the children are in groups of their own and did not get it
+    except BaseException:  # Ctrl-C above all: the children are in their own groups and did not get it
         hub.stop()
         _wait(player for player, thread in zip(players, threads, strict=True) if thread.ident is not None)
         raise

@@ -1,6 +1,6 @@
 """One child's session: lines written, answers waited for, its end judged.
 
-What a child does is either *answered* by the daemon's rules (`Conversation`), or it is a *problem*. A fault that was
+A child's output is either *answered* by the daemon's rules (`Conversation`), or it is a *problem*. A fault that was
 asked for may make a child end with an error: that is noted with the fault. The judgement of an end is one table:
 
     ==============================  ========================  ================================
@@ -13,12 +13,12 @@ asked for may make a child end with an error: that is noted with the fault. The 
                                     was the last thing read   with all of its shards
     ==============================  ========================  ================================
 
-A child answers what it has read. So a message is a problem if it came before the last bytes were written of what it
-answers, or while they still lie in the pipe; and so is an input that the child has closed although there was more.
+A child must read a request before it answers. So a message is a problem if it came before the last bytes of its request
+were written, or while they still lie in the pipe; and so is an input that the child has closed although there was more.
 
 Rules: every wait is bounded by the options, and ends at once when the replay is being stopped. A wait is over when its
 time is over, also for a child that never stops writing: a line counts if it came in time. A session ends by raising
-`SessionOver`, which says whether another child is to go on with the shard.
+`SessionOver`, which has the decision whether another child continues with the shard.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class SessionOver(Exception):  # noqa: N818 - how a session ends, not an error
 
 
 class CheckpointHooks(Protocol):
-    """What may be done to checkpoints from outside."""
+    """Interventions in checkpoints from outside."""
 
     def error_for(self, session: Session, request: CheckpointRequest) -> str | None:
         """Name of an error for a checkpoint that would be stored, None to store it."""
@@ -77,10 +77,10 @@ class CheckpointHooks(Protocol):
 
 
 class Hub:
-    """What all shards of a replay share: the wish to stop, and a watch over writes that never end."""
+    """The common state of all shards of a replay: the wish to stop, and a watch over writes that never end."""
 
     _TURN = 0.25  # seconds between two looks at the watched writes
-    _NAP = 60.0  # seconds that one wait may take of a long one: the longest are beyond what a lock can wait
+    _NAP = 60.0  # seconds that one wait may take of a long one: the longest are beyond a lock's limit
 
     def __init__(self) -> None:
         self.stopping = threading.Event()
@@ -104,7 +104,7 @@ class Hub:
 
     @contextlib.contextmanager
     def bounded(self, child: Child, seconds: float) -> Iterator[None]:
-        """Abandon the child if what is done inside takes longer, see `overdue`."""
+        """Abandon the child if the block takes longer, see `overdue`."""
         with self._lock:
             self._deadlines[child] = time.monotonic() + seconds
         try:
@@ -181,7 +181,7 @@ class Session:
         report: of the shard; counts, times and problems go there.
         options: of the replay.
         hub: of the replay.
-        hooks: what is done to checkpoints from outside, if anything is.
+        hooks: interventions in checkpoints from outside, if there are any.
         name: of the child in messages, e.g. ``child 2``.
 
     Attributes:
@@ -214,22 +214,22 @@ class Session:
         self._provoked: str | None = None  # an error that was asked for, which the child may end by
         self._errors: tuple[str | None, ...] = ()
         self._checkpoints_before = 0
-        self._asked = ""  # what was written last
+        self._asked = ""  # the last written line
         self._asked_at = 0.0  # before which nobody can have read it
-        self._unread: str | None = None  # what could not be written
+        self._unread: str | None = None  # the line that could not be written
         self._noise = 0  # lines in this request that are no messages
         self._message_by = self._status_by = 0.0
 
     def problem(self, text: str) -> None:
-        """Note what the child did wrong."""
+        """Note a problem of the child."""
         self._report.problem(f"{self._name}{self.place}: {text}")
 
     def verdict(self, text: str) -> None:
-        """Note what is wrong with how the child ends."""
+        """Note a problem of the child's end."""
         self._report.problem(f"{self._name}{self.place}: {text}", last=True)
 
     def fault(self, text: str) -> None:
-        """Note a fault that was asked for, or what came of it."""
+        """Note a fault that was asked for, or its effect."""
         self._report.fault(f"{self._name}{self.place}: {text}")
 
     def disown(self, report: ShardReport) -> None:
@@ -277,7 +277,7 @@ class Session:
             self._reap(self._options.exit_grace)
             raise SessionOver(again=False)
         if not written and self._unread is None:
-            self._unread = what  # if it is ending, its end tells more
+            self._unread = what  # if it is ending, its end shows more
 
     def request(self, line: bytes) -> None:
         """Write a request's line and wait for its status."""
@@ -318,14 +318,14 @@ class Session:
                 self.problem(f"wrote {self._noise - 1:,} more lines that are no messages")
 
     def _check_order(self, line: Line, outcome: Outcome) -> None:
-        """A child cannot answer what it has not read."""
+        """A child cannot answer a request that it has not read."""
         if isinstance(outcome, Answered | CheckpointAnswer) and (
             line.at < self._asked_at or (self._unread is None and self.child.unread() > _END_OF_LINE)
         ):
             self.problem(f"wrote {_shown(line.text)} before it had read {self._asked}")
 
     def _skip(self, line: Line, why: str) -> None:
-        """Lines that are no messages: the first is told, the others of a request are counted."""
+        """Lines that are no messages: the first is reported, the others of a request are counted."""
         if not self._noise:
             self.problem(f"wrote {_shown(line.text)} on standard output: {why}; the daemon skips it and waits on")
         self._noise += 1 + line.more
@@ -365,7 +365,7 @@ class Session:
                 return line
         except ChildTimeoutError:
             pass
-        self._tell_unread()
+        self._report_unread()
         owed, timeout = self.conversation.awaited_status, self._options.answer_timeout
         if by == self._message_by:
             self.verdict(
@@ -397,18 +397,18 @@ class Session:
     def end(
         self, *, clean: bool | None = True, after: str = "the end of its input", close_input: bool = True
     ) -> SessionOver:
-        """Read what the child still writes, wait for it, and judge how it ends.
+        """Read the child's remaining output, wait for it, and judge its end.
 
         Args:
             clean: whether it has to end with 0, or with an error; None for no judgement.
-            after: what it ends after, for messages.
+            after: the event before its end, for messages.
             close_input: whether its input ends now.
 
         Returns:
-            What may be raised where a new child is to go on.
+            The exception to raise where a new child continues.
         """
-        if clean is not False:  # what is broken need not be read to its end
-            self._tell_unread()
+        if clean is not False:  # a broken input need not be read to its end
+            self._report_unread()
         if close_input:
             self.child.close_stdin()
         grace = self._options.exit_grace
@@ -439,14 +439,14 @@ class Session:
         if clean and code != 0:
             self.verdict(f"ended {describe_exit(code)} after {after}; 0 is the end of a child that did its work")
         elif clean is False and code <= 0:
-            self.verdict(f"ended {describe_exit(code)} after {after}; an exit code above 0 has to tell of it")
+            self.verdict(f"ended {describe_exit(code)} after {after}; it must exit with a code above 0")
         elif clean is False:
             self.fault(f"ended {describe_exit(code)} after {after}")
         return SessionOver(again=True)
 
     def kill(self) -> SessionOver:
         """SIGKILL, as asked for."""
-        self._tell_unread()
+        self._report_unread()
         self.child.signal(signal.SIGKILL)
         code = self._reap(self._options.exit_grace)
         if code not in (None, -signal.SIGKILL):
@@ -457,7 +457,7 @@ class Session:
                 self.problem(f"wrote {_shown(line.text)} before it had read {self._asked}")
         return SessionOver(again=True)
 
-    def _tell_unread(self) -> None:
+    def _report_unread(self) -> None:
         if self._unread is not None and not self._hub.stopping.is_set():
             self.verdict(f"closed its input before {self._unread} was written: the daemon stops, with all its shards")
         self._unread = None

@@ -40,7 +40,7 @@ class StitchesOptions:
         seconds: how long to go on after the start; None until all payloads are answered, and without payloads until
             `stop` of `play_stitches` is set.
         answer_seconds: how long a stitch may owe an answer.
-        exit_code: what stitches are asked to end with.
+        exit_code: with which stitches are asked to end.
         exit_seconds: how long they may take for that.
     """
 
@@ -61,7 +61,7 @@ class StitchesReport:
 
     Attributes:
         stitches: in the order of their start.
-        problems: what stitches did that they must not.
+        problems: the stitches' breaches of the protocol.
         seconds: from the first start to the last end.
     """
 
@@ -81,7 +81,7 @@ class StitchesReport:
 
 @dataclass(slots=True)
 class _Player:
-    """What one stitch was given and has not answered."""
+    """The messages of one stitch that it has not answered."""
 
     instance_id: str
     payloads: list[str]
@@ -107,7 +107,7 @@ def play_stitches(
     Args:
         specs: the stitches.
         options: how.
-        on_log: what they log, and what becomes of their health.
+        on_log: called with their logs, and the changes of their health.
         stop: ends it early.
 
     Raises:
@@ -152,7 +152,7 @@ def play_stitches(
 
 
 def _give(core: Core, player: _Player, lock: threading.Lock) -> None:
-    """Give a stitch what its window has room for."""
+    """Give a stitch messages, as its window has room."""
     with lock:
         while not player.problems and player.given < len(player.payloads) and len(player.owed) < WINDOW:
             number = core.send(player.instance_id, player.payloads[player.given], CHANNEL)
@@ -178,7 +178,7 @@ def _look(core: Core, players: dict[str, _Player], on_log: CoreLog, options: Sti
 
 
 def _problems(report: InstanceReport, player: _Player, options: StitchesOptions) -> list[str]:
-    """What is wrong with a stitch in the end."""
+    """The problems of a stitch in the end."""
     checks: list[tuple[bool, Callable[[], str]]] = [
         (bool(player.owed), lambda: f"{len(player.owed)} of {player.given} payloads were never answered"),
         (report.failed > 0, lambda: f"failed {report.failed} messages"),

@@ -8,27 +8,40 @@
 
 Modules, from the protocol to Spark:
 
-    processor   the BatchProcessor: which position is durable, when it is checkpointed
+    processor   the BatchProcessor: finds the durable position, and checkpoints it
     messages    the same for messages without positions, of other protocols: at least once
-    buffer      collects and cuts batches, writes them in a thread; knows no protocol and no Spark
+    writer      one write from top to bottom, of either; in the writer's thread
     shard_table how far a sink's table has the shard: what is dropped, what a failed write has stored all the same
+    bounds      when batches are written, and how much is held
     payload     gzip unpacked, JSON objects as typed columns
-    sinks       tables that records get into: exactly once, or at least once
+    sinks       tables for the records: exactly once, or at least once
     frame       a DataFrame of a table, in the form that costs Spark least
     schema      the canonical record schema as a StructType (imports pyspark)
-    session     the session that is written to: a given one, or opened, and opened again when its server was restarted
-    connect     opens sessions on a Connect server, with an end to every wait
-    shared      one Connect server for all children of a host; keeper is the process that has it
-    local       Spark in a JVM of this process
-    settings    what these have in common
-    jdk         the Java for a JVM, from the machine or from PyPI
+    server      the session that is written to, the server that it is on, and the Java for that
 
 Importing this imports neither pyspark nor pyarrow: both are needed when the first shard is initialized.
 """
 
-from fastkcl.spark.local import LocalSpark
-from fastkcl.spark.messages import MessageContext, MessageWriter
-from fastkcl.spark.processor import SparkProcessor, WriteContext
-from fastkcl.spark.settings import SparkUnavailableError
+import sys
 
-__all__ = ["LocalSpark", "MessageContext", "MessageWriter", "SparkProcessor", "SparkUnavailableError", "WriteContext"]
+from fastkcl import write_after as buffer
+from fastkcl.spark.bounds import Bounds
+from fastkcl.spark.messages import MessageContext, MessageWriter
+from fastkcl.spark.payload import BinaryPayload, JsonPayload
+from fastkcl.spark.processor import SparkProcessor, WriteContext
+from fastkcl.spark.server.local import LocalSpark
+from fastkcl.spark.server.settings import SparkUnavailableError
+
+__all__ = [
+    "BinaryPayload",
+    "Bounds",
+    "JsonPayload",
+    "LocalSpark",
+    "MessageContext",
+    "MessageWriter",
+    "SparkProcessor",
+    "SparkUnavailableError",
+    "WriteContext",
+]
+
+sys.modules[f"{__name__}.buffer"] = buffer  # its path of earlier versions, which the docs named

@@ -1,7 +1,7 @@
 """Makes a DataFrame of a pa.Table, in the form that costs Spark least.
 
 A server of Spark Connect has the rows of such a table in the plan itself. It copies them one by one, several times, and
-nearly every rule of its analyzer and optimizer walks over all of them: that is most of what a write costs it. So the
+nearly every rule of its analyzer and optimizer walks over all of them: that is most of its cost of a write. So the
 rows go there in groups, each a single row with a list of structs, and ``inline`` makes rows of them again in the tasks
 of the job:
 
@@ -9,7 +9,7 @@ of the job:
     28,000 rows   64 rows, no copy              64 rows in the plan
 
 Columns and schema are those of the table either way. A classic session has no rows in its plans (by the settings of
-`fastkcl.spark.settings`) and gets the table as it is.
+`fastkcl.spark.server.settings`) and gets the table as it is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def data_frame(session: SparkSession, table: pa.Table, schema: StructType) -> Da
 
     Args:
         session: of Spark Connect, or classic.
-        table: one row at least. It is not copied here; what the session does with it is Spark's.
+        table: one row at least. It is not copied here; Spark decides on copies in the session.
         schema: of the table, all nullable.
     """
     if not type(session).__module__.startswith("pyspark.sql.connect."):

@@ -1,50 +1,43 @@
-"""Hands batches of messages without positions to Spark, whatever protocol they came by: at least once.
+"""Hands batches of messages without positions to Spark, from any protocol: at least once.
 
     MessageBatch ─▶ add ─▶ BatchBuffer ─▶ writer's thread: pa.Table ─▶ createDataFrame ─▶ write(df, context), or a sink
                     flush: returns when everything added is stored ◀───────────────────────────┘
 
 It is `SparkProcessor` without the shard: the same buffer, sessions and sinks, and no position that could be kept in a
-table. So nothing can drop what comes a second time: who sends a request again because its answer was lost gets its
-messages stored twice. A column of one's own, e.g. a number from the message's content, is what doubles are found by.
+table. So nothing can drop messages that come a second time: a sender that repeats a request because its answer was lost
+gets its messages stored twice. Doubles are found by your own column, e.g. a number from the message's content.
 
-How a protocol uses it:
+Use by a protocol:
 
-- A request with an answer (DKB's EOP): `add` and `flush`, then answer. What is answered is stored.
-- Messages without one (ProcessV1's Data): `add`, which writes behind; `flush` at the end. What was added and not
-  stored is lost with the process, or sent again by who keeps it.
+- A request with an answer (DKB's EOP): `add` and `flush`, then answer. Answered messages are stored.
+- Messages without one (ProcessV1's Data): `add`, which writes in the background; `flush` at the end. Messages
+  that were added and not stored are lost with the process, unless their sender keeps them and sends them again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
-from typing import TYPE_CHECKING, Final, Protocol, Self, cast
+from typing import TYPE_CHECKING, Final, Protocol, Self, Unpack, cast
 
 from fastkcl._core import MessageBatch
-from fastkcl.kcl.processor import refuse_deferred, refuse_deferred_result
 from fastkcl.monitoring import Metrics
-from fastkcl.spark.buffer import BatchBuffer, Run, Unordered
-from fastkcl.spark.processor import (
-    DEFAULT_HELD_TABLES,
-    DEFAULT_MAX_AGE,
-    DEFAULT_MAX_BYTES,
-    DEFAULT_MAX_RECORDS,
-    DEFAULT_MAX_TABLE_BYTES,
-)
+from fastkcl.processing.processor import refuse_deferred
+from fastkcl.spark.bounds import Bounds, SingleBounds, bounds_of
 from fastkcl.spark.progress import WriteProgress
-from fastkcl.spark.session import DEFAULT_RECONNECT_TIMEOUT, Session
-from fastkcl.spark.settings import MAX_CONNECT_BYTES
-from fastkcl.spark.sinks.base import WriteCancelledError
+from fastkcl.spark.server.session import DEFAULT_RECONNECT_TIMEOUT, Session
+from fastkcl.spark.writer import FunctionTarget, Target, Writer
 from fastkcl.stdio.log import logger
+from fastkcl.tables.base import WriteCancelledError
+from fastkcl.write_after import BatchBuffer, Run, Unordered
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from fastkcl.spark.session import Spark
-    from fastkcl.spark.sinks.base import Frame
+    from fastkcl.spark.server.session import Spark
+    from fastkcl.spark.sinks.sink import Frame
 
 __all__ = ["MessageContext", "MessageRows", "MessageSink", "MessageWriter"]
 
@@ -53,7 +46,7 @@ _JOIN_SECONDS: Final = 1.0  # for a writer that has nothing to do any more; one 
 
 @dataclass(frozen=True, slots=True)
 class MessageContext:
-    """What a DataFrame of messages holds and where it comes from."""
+    """The content and the source of a DataFrame of messages."""
 
     source: str
     """As given to `MessageWriter`."""
@@ -86,6 +79,7 @@ class MessageRows:
     """
 
     corrupt_payloads = 0
+    millis_behind_latest: int | None = None
 
     def __init__(self, batches: Sequence[MessageBatch], cancelled: Callable[[], bool]) -> None:
         self._batches = tuple(batches)
@@ -127,19 +121,15 @@ class MessageWriter:
     Args:
         sink: where messages go: a sink with ``append``, as `fastkcl.spark.sinks.TableSink`; or a function, called as
             ``write(df, context)`` with a DataFrame of the batches' columns and a `MessageContext`, which stores them
-            before it returns. Either is called in a thread of its own, one call at a time.
+            before it returns. Either is called in a separate thread, one call at a time.
         spark: as for `fastkcl.spark.SparkProcessor`.
         source: where the messages come from, for the log and the context.
-        max_bytes: write when the batches that are collected keep this many bytes allocated,
-        max_records: or when this many messages are collected,
-        max_age: or when the first of them has waited for this many seconds; or at a `flush`.
-        max_table_bytes: cut tables so that none is larger; at most `MAX_CONNECT_BYTES`.
-        max_held_bytes: when everything that is not written would keep more bytes allocated, `add` waits. By default
-            `DEFAULT_HELD_TABLES` times `max_bytes`.
+        bounds: when batches are written, how large a table may be, and how much is held. A `flush` writes at once.
         reconnect_timeout: seconds in which a write whose Connect server has gone is repeated.
+        single: what `Bounds` has, each by its own name: ``max_age=5``.
 
     Raises:
-        TypeError: `sink` is neither, or `spark` is something else.
+        TypeError: `sink` is neither, `spark` is something else, or a bound is given twice.
         ValueError: a bound out of range, or a `spark` that is no URL.
     """
 
@@ -149,19 +139,15 @@ class MessageWriter:
         *,
         spark: Spark = None,
         source: str = "messages",
-        max_bytes: int = DEFAULT_MAX_BYTES,
-        max_records: int = DEFAULT_MAX_RECORDS,
-        max_age: float = DEFAULT_MAX_AGE,
-        max_table_bytes: int = DEFAULT_MAX_TABLE_BYTES,
-        max_held_bytes: int | None = None,
+        bounds: Bounds | None = None,
         reconnect_timeout: float = DEFAULT_RECONNECT_TIMEOUT,
+        **single: Unpack[SingleBounds],
     ) -> None:
-        self._sink: MessageSink | None = None
-        self._user_write: Callable[[DataFrame, MessageContext], object] | None = None
+        target: Target[MessageRows]
         if isinstance(sink, type):
             raise TypeError(f"sink must be an instance, not the class: {sink.__name__}(…)")
         if callable(getattr(sink, "append", None)):
-            self._sink = cast("MessageSink", sink)
+            target = _SinkTarget(cast("MessageSink", sink))
         elif hasattr(sink, "write"):
             raise TypeError(
                 f"{type(sink).__name__} goes by the positions of a shard's records, and messages have none: use"
@@ -169,29 +155,20 @@ class MessageWriter:
             )
         elif callable(sink):
             refuse_deferred(sink)
-            self._user_write = sink
+            target = FunctionTarget(sink, self._context)
         else:
             raise TypeError(f"sink must be a sink, or a function of a DataFrame and a MessageContext, not {sink!r}")
-        if not 1 <= max_table_bytes <= MAX_CONNECT_BYTES:
-            raise ValueError(f"max_table_bytes={max_table_bytes}: must be 1 to {MAX_CONNECT_BYTES}")
+        bounds = bounds_of(bounds, single)
         self._source = source
         self._session = Session(spark, reconnect_timeout=reconnect_timeout)
-        self._buffer: BatchBuffer[MessageBatch, None] = BatchBuffer(
-            self._write,
-            Unordered(),
-            max_bytes=max_bytes,
-            max_records=max_records,
-            max_run_bytes=max_table_bytes,
-            max_held_bytes=DEFAULT_HELD_TABLES * max_bytes if max_held_bytes is None else max_held_bytes,
-            max_age=max_age,
-            commit_interval=0.0,
-        )
+        self._buffer: BatchBuffer[MessageBatch, None] = bounds.buffer(self._write, Unordered(), commit_interval=0.0)
         self.metrics = Metrics({"source": source})
         """Writes, messages and bytes written, failures, what is held; see `fastkcl.monitoring`."""
-        self._progress = WriteProgress(source, self.metrics, self._buffer)
+        progress = WriteProgress(source, self.metrics, self._buffer)
+        self._writer = Writer(target, self._session, progress, lambda: not self._buffer.closed)
 
     def open(self) -> MessageWriter:
-        """Open the session now, so that what is wrong fails now; the first write does otherwise.
+        """Open the session now, so that errors surface now; the first write does otherwise.
 
         Raises:
             SparkUnavailableError: there is no Spark, or it does not answer.
@@ -200,10 +177,10 @@ class MessageWriter:
         return self
 
     def add(self, batch: MessageBatch) -> None:
-        """Take a batch over, to be written behind; waits while too much is held.
+        """Take a batch over, to be written in the background; waits while too much is held.
 
         Raises:
-            Exception: what a write of earlier batches has raised. The batch is not taken then, and calling again has
+            Exception: the error of a write of earlier batches. The batch is not taken then, and calling again has
                 the failed write tried again first.
         """
         self._buffer.add(batch, lambda _position: True)
@@ -218,7 +195,7 @@ class MessageWriter:
             Whether everything that was added is stored; False when the time was over, and the writer goes on.
 
         Raises:
-            Exception: what a write has raised. What is not written stays held; calling again tries again.
+            Exception: the error of a write. Unwritten messages stay held; calling again tries again.
         """
         return self._buffer.flush(at_end=True, timeout=timeout)
 
@@ -249,23 +226,19 @@ class MessageWriter:
 
     def _write(self, run: Run[MessageBatch, None]) -> None:
         """Make a run durable; in the writer's thread."""
-        rows = MessageRows(run.batches, lambda: self._buffer.closed)
-        attempts = count(run.attempt)
+        self._writer.write(run, MessageRows(run.batches, lambda: self._buffer.closed))
 
-        def write(session: SparkSession) -> None:
-            if self._sink is not None:
-                self._sink.append(rows, session)
-                return
-            assert self._user_write is not None
-            context = MessageContext(
-                source=self._source, attempt=next(attempts), rows=run.rows, bytes=rows.nbytes, spark=session
-            )
-            df = rows.data_frame(session)
-            rows.check_wanted()
-            refuse_deferred_result("write", self._user_write(df, context))
+    def _context(self, rows: MessageRows, session: SparkSession, attempt: int) -> MessageContext:
+        return MessageContext(
+            source=self._source, attempt=attempt, rows=rows.num_rows, bytes=rows.nbytes, spark=session
+        )
 
-        def stored() -> MessageRows:
-            self._session.call(write, lambda: not self._buffer.closed)
-            return rows
 
-        self._progress.write(run, stored)
+class _SinkTarget(Target[MessageRows]):
+    """A sink of messages."""
+
+    def __init__(self, sink: MessageSink) -> None:
+        self._sink = sink
+
+    def store(self, rows: MessageRows, session: SparkSession, attempt: int) -> None:
+        self._sink.append(rows, session)

@@ -5,8 +5,8 @@
                                   └─ objects with something that needs a rule ─▶ _unparsed ───┴▶ from_json
 
 A payload is opened in the process that received it, which takes less time than to have Spark parse it, and sends Spark
-typed columns instead of text. What the reader takes by itself is what nobody could read otherwise: an integer in range,
-a number for a double, a string for a string, dates and times in the full form of ISO 8601. An object with anything else
+typed columns instead of text. The reader itself takes only values with one possible reading: an integer in range, a
+number for a double, a string for a string, dates and times in the full form of ISO 8601. An object with anything else
 (a number for a string, a fraction for an integer, a key that comes twice) is left to Spark's ``from_json`` as a whole,
 and so is every object if the schema has a type that the reader does not know. Hence there is one set of rules, Spark's;
 tests compare the two.
@@ -16,25 +16,27 @@ Rules:
 - A row for each record, with all its columns. ``_corrupt`` has the payload as it came (packed, if it was) if it cannot
   be unpacked, is larger than `max_payload_bytes` when unpacked, is not one JSON object in valid UTF-8 (RFC 8259), or
   has a value that does not fit the schema. It is NULL otherwise.
-- What is no object has NULL in all columns of the schema. An object with a value that does not fit has its other
-  values, and ``_corrupt``. A payload that the daemon sent as null is NULL everywhere.
-- from_json takes some values that do not fit in another form, and does not tell: 200 for a tinyint, 1e400, half of a
+- A payload that is not an object has NULL in all columns of the schema. An object with a value that does not fit has
+  its other values, and ``_corrupt``. A payload that the daemon sent as null is NULL everywhere.
+- from_json changes some values that do not fit, without an error: 200 for a tinyint, 1e400, half of a
   surrogate pair, a key's first value (all of them: ``payload/loss.rs``). The reader does. Such an object has what
   from_json makes of it, and ``_corrupt``.
 - from_json itself takes the first of several objects, replaces invalid UTF-8, and knows single quotes and NaN. None
   of that gets there: it would be a silent loss.
-- A table is cut by what its payloads are when opened; see `Payloads.open`.
+- A table is cut by the size of its opened payloads; see `Payloads.open`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 from fastkcl import ConfigurationError, RecordBatch
 from fastkcl._core import CANONICAL_COLUMNS, PayloadReader
+from fastkcl.spark.bounds import Bounds
 from fastkcl.spark.frame import data_frame
-from fastkcl.spark.settings import without_frames
+from fastkcl.spark.server.settings import without_frames
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +45,17 @@ if TYPE_CHECKING:
 
     from fastkcl._core import OpenedPayloads
 
-__all__ = ["DEFAULT_MAX_PAYLOAD_BYTES", "Compression", "OpenedRows", "PayloadFormat", "Payloads"]
+__all__ = [
+    "DEFAULT_MAX_PAYLOAD_BYTES",
+    "BinaryPayload",
+    "Compression",
+    "JsonPayload",
+    "OpenedRows",
+    "PayloadFormat",
+    "Payloads",
+    "SinglePayload",
+    "payloads_of",
+]
 
 PayloadFormat: TypeAlias = Literal["binary", "json"]
 Compression: TypeAlias = Literal["none", "gzip", "auto"]
@@ -53,9 +65,9 @@ DEFAULT_MAX_PAYLOAD_BYTES: Final = 32 * 1024 * 1024
 
 _OWN_COLUMNS: Final = (*(name for name in CANONICAL_COLUMNS if name != "data"), "_corrupt")
 _UNPARSED: Final = "_unparsed"
-_PACKED: Final = "_packed"  # what was unparsed, as it came, if it was unpacked
+_PACKED: Final = "_packed"  # the unparsed payload, as it came, if it was unpacked
 _PARSED: Final = "_parsed"  # a struct, between from_json and the columns
-_LARGEST_BYTES: Final = 1 << 30  # what Arrow's 32-bit offsets can stand in any case
+_LARGEST_BYTES: Final = 1 << 30  # within Arrow's 32-bit offsets in any case
 _RESERVED: Final = (*_OWN_COLUMNS, _UNPARSED, _PACKED, _PARSED)
 
 # Types of Spark that the reader knows, by their simple names; arrays, structs and maps of them as well.
@@ -72,6 +84,60 @@ _ARROW_TYPES: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class BinaryPayload:
+    """Payloads as bytes in the column ``data``."""
+
+    compression: Compression = "none"
+    """``"gzip"`` or ``"auto"`` to unpack them; then there is a column ``_corrupt``."""
+    max_payload_bytes: int | None = None
+    """Larger ones are corrupt when unpacked; `DEFAULT_MAX_PAYLOAD_BYTES`, or `max_table_bytes` if that is less."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPayload:
+    """Payloads as JSON objects, with typed columns in the place of ``data``, and ``_corrupt``."""
+
+    schema: str | StructType
+    """The columns, as a StructType or in Spark's DDL: ``"id string, at timestamp, tags array<string>"``."""
+    compression: Compression = "none"
+    """``"gzip"`` or ``"auto"`` to unpack them."""
+    max_payload_bytes: int | None = None
+    """Larger ones are corrupt when unpacked; `DEFAULT_MAX_PAYLOAD_BYTES`, or `max_table_bytes` if that is less."""
+
+
+class SinglePayload(TypedDict, total=False):
+    """What a `JsonPayload` or `BinaryPayload` has, one by one, beside ``payload="json"`` or ``"binary"``."""
+
+    schema: str | StructType | None
+    compression: Compression
+    max_payload_bytes: int | None
+
+
+def payloads_of(
+    payload: PayloadFormat | BinaryPayload | JsonPayload, single: Mapping[str, Any], bounds: Bounds
+) -> Payloads | None:
+    """How payloads are opened, whose options are given together or one by one; None if there is nothing to open.
+
+    Raises:
+        TypeError: they are given both ways, or a schema is something else.
+        ValueError: they do not fit together; see `Payloads`.
+    """
+    options: dict[str, Any] = {"payload": payload, "schema": None, "compression": "none", "max_payload_bytes": None}
+    if isinstance(payload, BinaryPayload | JsonPayload):
+        if single:
+            name, group = next(iter(single)), type(payload).__name__
+            raise TypeError(f"{name}= beside payload={group}(…): give it as {group}({name}=…)")
+        options |= {"compression": payload.compression, "max_payload_bytes": payload.max_payload_bytes}
+        if isinstance(payload, JsonPayload):
+            options |= {"payload": "json", "schema": payload.schema}
+        else:
+            options |= {"payload": "binary"}
+    options |= single
+    made = Payloads(**options, max_bytes=bounds.max_bytes, max_table_bytes=bounds.max_table_bytes)
+    return made if made.needed else None
+
+
 class Payloads:
     """How a shard's payloads are opened.
 
@@ -79,10 +145,10 @@ class Payloads:
         payload: ``"binary"``, bytes in the column ``data``; or ``"json"``, an object with the columns of `schema`.
         schema: of JSON objects, as a StructType or in Spark's DDL: ``"id string, at timestamp, tags array<string>"``.
             Every column is nullable, whatever it says.
-        compression: ``"none"``, ``"gzip"``, or ``"auto"``: what begins with gzip's magic number is unpacked.
+        compression: ``"none"``, ``"gzip"``, or ``"auto"``: payloads that begin with gzip's magic number are unpacked.
         max_payload_bytes: a payload that is larger when unpacked is corrupt; `DEFAULT_MAX_PAYLOAD_BYTES`, or
             `max_table_bytes` if that is less.
-        max_bytes: cut tables here, unless what they are made of came larger; one row may be larger.
+        max_bytes: cut tables here, unless their batches came larger; one row may be larger.
         max_table_bytes: cut tables here in any case.
 
     Raises:
@@ -138,7 +204,7 @@ class Payloads:
         return self._json or self._compression != "none"
 
     def prepare(self, session: SparkSession) -> None:
-        """Find out, with Spark's help, what the schema means.
+        """Find out, with Spark's help, the meaning of the schema.
 
         Raises:
             ConfigurationError: it is no schema, has a type that ``from_json`` does not parse, or a name that is taken.
@@ -287,7 +353,7 @@ def _parse(ddl: str, session: SparkSession) -> StructType:
         parsed = session.sql(f"SELECT {_from_json('NULL', ddl)} AS {_PARSED}").schema[_PARSED].dataType
     except AnalysisException as error:
         raise ConfigurationError(
-            f"schema={ddl!r} is none that Spark can parse JSON by: {without_frames(error)}"
+            f"schema={ddl!r} is not a schema by which Spark can parse JSON: {without_frames(error)}"
         ) from error
     if not isinstance(parsed, StructType):
         raise ConfigurationError(f"schema={ddl!r} must name columns, as in 'id string, at timestamp'")
@@ -299,7 +365,7 @@ def _parse(ddl: str, session: SparkSession) -> StructType:
 
 
 def _check_names(schema: StructType) -> None:
-    """Spark does not tell names apart that differ in case only.
+    """Spark does not distinguish names that differ in case only.
 
     Raises:
         ValueError: there are no columns, or a name is there twice or taken.
@@ -318,8 +384,8 @@ def _check_names(schema: StructType) -> None:
 
 
 def _from_json(text: str, ddl: str) -> str:
-    """The SQL that parses `text`, with a ``_corrupt`` in `ddl` for what does not fit."""
-    # Options keep Spark from parsing those columns only that are asked for, which would hide what does not fit.
+    """The SQL that parses `text`, with a ``_corrupt`` in `ddl` for values that do not fit."""
+    # Options keep Spark from parsing those columns only that are asked for, which would hide misfits in others.
     options = "map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_corrupt')"
     return f"from_json(CAST({text} AS STRING), {_literal(ddl)}, {options})"
 

@@ -1,4 +1,4 @@
-"""A batch processor that hands a shard's records to Spark, in tables of a size that Spark likes, behind the dialogue.
+"""A batch processor that hands a shard's records to Spark, in tables of a size that Spark likes, in the background.
 
     process_batch ──▶ BatchBuffer ─▶ status         the daemon goes on while
                           │
@@ -6,39 +6,40 @@
                                                                                        │
     a later request: checkpoint ◀──────────────── position of the last record written ─┘
 
-The table is made of the batches' own buffers; the schema is explicit. What `write` has returned from counts as
-stored, so it has to run an action on the DataFrame; a sink says by itself what is stored. A position is checkpointed
-only when everything up to it is. After a death the daemon delivers again from the last checkpoint: at least once for a
-function and for a TableSink; exactly once for a sink with a position in its table, which drops what the table has. Each
-record's key is (stream, shard, sequenceNumber, subSequenceNumber).
+The table is made of the batches' own buffers; the schema is explicit. Records count as stored when `write` returns, so
+it has to run an action on the DataFrame; a sink returns the position up to which it has stored. A position is
+checkpointed only when everything up to it is stored. After a death the daemon delivers again from the last checkpoint:
+at least once for a function and for a TableSink; exactly once for a sink with a position in its table, which drops what
+the table has. Each record's key is (stream, shard, sequenceNumber, subSequenceNumber).
 
-When it writes, and when it checkpoints (both numbers of the last record written, never "everything delivered"):
+It writes and checkpoints at these events (both numbers of the last record written, never "everything delivered"):
 
     bounds reached       `max_bytes` or `max_records` collected, or `max_age` since the first of them: the writer's
-                         thread writes them, whether a request comes or not
-    any batch            checkpoints what is written and not checkpointed, at most every `checkpoint_interval`; waits
+                         thread writes them, also without a request
+    any batch            checkpoints the written records, at most every `checkpoint_interval`; waits
                          while `max_held_bytes` are held. An empty batch is a tick: the chance for a checkpoint
     shard ended          writes everything, then checkpoints the end of the shard
-    shutdown requested   writes everything, for `shutdown_grace` seconds at most, then checkpoints what is written
-    lease lost           drops what is not written; the shard's new owner gets it. A running write of a sink does not
+    shutdown requested   writes everything, for `shutdown_grace` seconds at most, then checkpoints the written records
+    lease lost           drops unwritten records; the shard's new owner gets them. A running write of a sink does not
                          commit any more
 
-In the legacy dialect the user records of an aggregate share one sequence number, and nothing tells them apart. So a
+In the legacy dialect the user records of an aggregate share one sequence number, and nothing distinguishes them. So a
 write never ends between two records of the same number: the last number waits for the next batch or the shard's end,
 also at a requested shutdown (it is delivered again).
 
-What a refused checkpoint does:
+The effect of a refused checkpoint:
 
-    may be retried       logged, tried again at the next request; after a requested shutdown there is none, and what was
-                         written behind the last position comes again. At a shard's end: tried a few times, then raised
-    ShutdownException    the lease is another worker's: logged, what is held and what still comes is left to the new
-                         owner, leaseLost is awaited. At a shard's end it is raised
+    may be retried       logged, tried again at the next request; after a requested shutdown there is none, and records
+                         that were written after the last position come again. At a shard's end: tried a few times, then
+                         raised
+    ShutdownException    the lease is another worker's: logged, held records and those that still come are left to the
+                         new owner, leaseLost is awaited. At a shard's end it is raised
     anything else        raised
 
-What a failing write does: it is raised at the next request, so `fastkcl.run` acts by ``retries``, ``dead_letter`` and
+The next request raises the error of a failed write, so `fastkcl.run` acts by ``retries``, ``dead_letter`` and
 ``on_error``. A retry in place repeats the same write. A sink that fails is asked first how far its table is: a write
-that failed after its commit is done. A dead letter holds everything behind the last record written
-(`give_up`), as any of it can be what is wrong; then the shard goes on behind it.
+that failed after its commit is done. A dead letter holds everything after the last record written
+(`give_up`), as any of these records can be the cause; then the shard continues after them.
 
 Threads: signals, checkpoints and the dialogue are the main thread's; `write` runs in the writer's, one call at a time.
 """
@@ -49,52 +50,42 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Unpack, cast
 
 from fastkcl import BatchProcessor, CheckpointError, ConfigurationError, Position, RecordBatch
 from fastkcl._core import DIALECTS
-from fastkcl.kcl.function import DEFAULT_CHECKPOINT_INTERVAL
-from fastkcl.kcl.processor import refuse_deferred, refuse_deferred_result
 from fastkcl.monitoring import DEFAULT_REPORT_INTERVAL, Monitor
-from fastkcl.spark.buffer import BatchBuffer, Run
-from fastkcl.spark.payload import OpenedRows, Payloads
+from fastkcl.processing.function import DEFAULT_CHECKPOINT_INTERVAL
+from fastkcl.processing.processor import refuse_deferred
+from fastkcl.spark.bounds import (
+    Bounds,
+    SingleBounds,
+    bounds_of,
+)
+from fastkcl.spark.payload import BinaryPayload, JsonPayload, OpenedRows, SinglePayload, payloads_of
 from fastkcl.spark.progress import WriteProgress
-from fastkcl.spark.session import DEFAULT_RECONNECT_TIMEOUT, Session
-from fastkcl.spark.settings import MAX_CONNECT_BYTES
+from fastkcl.spark.server.session import DEFAULT_RECONNECT_TIMEOUT, Session
 from fastkcl.spark.shard_table import ShardTable
-from fastkcl.spark.sinks.base import Shard, SinkError, place
 from fastkcl.spark.sinks.rows import ShardRows
+from fastkcl.spark.writer import FunctionTarget, Target, Writer
 from fastkcl.stdio.log import logger
+from fastkcl.tables.base import Shard, SinkError, place
+from fastkcl.write_after import BatchBuffer, Run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from fastkcl import Checkpointer, ShardContext
-    from fastkcl.spark.payload import Compression, PayloadFormat
-    from fastkcl.spark.session import Spark
-    from fastkcl.spark.sinks.base import Sink
+    from fastkcl.spark.payload import PayloadFormat
+    from fastkcl.spark.server.session import Spark
+    from fastkcl.spark.sinks.sink import Sink
 
 __all__ = [
-    "DEFAULT_HELD_TABLES",
-    "DEFAULT_MAX_AGE",
-    "DEFAULT_MAX_BYTES",
-    "DEFAULT_MAX_RECORDS",
-    "DEFAULT_MAX_TABLE_BYTES",
     "DEFAULT_SHUTDOWN_GRACE",
     "SparkProcessor",
     "WriteContext",
 ]
 
-DEFAULT_MAX_BYTES: Final = 16 * 1024 * 1024
-"""A Connect server needs some five times this for each child that writes: four fit into 1 GB, Spark's default."""
-DEFAULT_MAX_RECORDS: Final = 500_000
-DEFAULT_MAX_TABLE_BYTES: Final = 112 * 1024 * 1024
-"""Room is left below `MAX_CONNECT_BYTES` for what Arrow's stream format adds."""
-DEFAULT_HELD_TABLES: Final = 4
-"""`max_held_bytes` is this many times `max_bytes`: one being written, one that waits, one being collected, and room."""
-DEFAULT_MAX_AGE: Final = 60.0
 DEFAULT_SHUTDOWN_GRACE: Final = 20.0
 """Within the 30 s for which `fastkcl.run` goes on after a signal."""
 
@@ -104,7 +95,7 @@ _SHARD_END_RETRIES: Final = 5  # 1 + 2 + 4 + 8 + 16 s of pauses: there is no nex
 
 @dataclass(frozen=True, slots=True)
 class WriteContext:
-    """What a DataFrame holds and where it comes from."""
+    """The content and the source of a DataFrame."""
 
     stream: str
     shard_id: str
@@ -137,9 +128,13 @@ class ShardOrder:
         return Position(record.sequence_number, None if self.legacy else record.sub_sequence_number)
 
     def group(self, batch: RecordBatch, row: int) -> str | None:
-        """The sequence number, where nothing else tells the records of an aggregate apart."""
+        """The sequence number, where nothing else distinguishes the records of an aggregate."""
         record = batch[row]
         return record.sequence_number if self.legacy or record.sub_sequence_number is None else None
+
+
+class SingleOptions(SingleBounds, SinglePayload, total=False):
+    """What `Bounds`, `JsonPayload` and `BinaryPayload` have, one by one."""
 
 
 class SparkProcessor(BatchProcessor):
@@ -149,31 +144,25 @@ class SparkProcessor(BatchProcessor):
         sink: where records go. A sink of `fastkcl.spark.sinks`, each with its own guarantee. Or a
             function, called as ``write(df, context)`` with a DataFrame of the canonical schema
             (`fastkcl.spark.schema.SCHEMA`) and a `WriteContext`, which stores the records before it returns: at least
-            once. Either is called in a thread of its own, one call at a time.
+            once. Either is called in a separate thread, one call at a time.
         spark: a SparkSession, a function that makes one, ``"sc://host:port"``, ``"shared"``, ``"local[n]"``, or None
-            for FASTKCL_SPARK, SPARK_REMOTE or ``"shared"``; see `fastkcl.spark.session`.
+            for FASTKCL_SPARK, SPARK_REMOTE or ``"shared"``; see `fastkcl.spark.server.session`.
         stream: the stream's name, when ``run(stream=)`` and FASTKCL_STREAM do not tell it.
-        max_bytes: write when the batches that are collected keep this many bytes allocated,
-        max_records: or when this many records are collected,
-        max_age: or when the first of them has waited for this many seconds.
-        max_table_bytes: cut tables so that none is larger; at most `MAX_CONNECT_BYTES`.
-        max_held_bytes: when everything that is not written would keep more bytes allocated, the batch of the moment
-            included, its status waits for the writer. `DEFAULT_HELD_TABLES` times `max_bytes` by default.
+        bounds: when batches are written, how large a table may be, and how much is held.
         checkpoint_interval: least seconds between two checkpoints.
         shutdown_grace: seconds, at the most, that a requested shutdown waits for the writes.
         reconnect_timeout: seconds, from its failure on, in which a write whose Connect server has gone is repeated.
         report_interval: seconds between two lines of metrics in the log; None for none. See `fastkcl.monitoring`.
         metrics_dir: folder for a Prometheus file; without it that of FASTKCL_METRICS_DIR, if that is set.
-        payload: ``"json"`` for typed columns in the place of ``data``,
-        schema: which they are, as a StructType or in Spark's DDL.
-        compression: ``"gzip"`` or ``"auto"`` to unpack payloads. With this or JSON there is a column ``_corrupt``.
-        max_payload_bytes: a payload that is larger when unpacked is corrupt. See `fastkcl.spark.payload`.
+        payload: a `JsonPayload` for typed columns in the place of ``data``; a `BinaryPayload`, to unpack gzip; or
+            ``"json"`` and ``"binary"``, with `single`. See `fastkcl.spark.payload`.
         accept_gap: go on where the daemon's checkpoint lies after the position of a sink's table, which ends the run
             otherwise: the records between are not delivered again. For the first start on a new table; without it,
             FASTKCL_ACCEPT_GAP=1 says so.
+        single: what `Bounds`, `JsonPayload` and `BinaryPayload` have, each by its own name: ``max_age=5``.
 
     Raises:
-        TypeError: `sink` is neither, or `spark` is something else.
+        TypeError: `sink` is neither, `spark` is something else, or an option is given in a group and by its own name.
         ValueError: a bound out of range, or a `spark` that is no URL.
         OSError: `metrics_dir` cannot be written to.
     """
@@ -186,21 +175,15 @@ class SparkProcessor(BatchProcessor):
         *,
         spark: Spark = None,
         stream: str | None = None,
-        max_bytes: int = DEFAULT_MAX_BYTES,
-        max_records: int = DEFAULT_MAX_RECORDS,
-        max_age: float = DEFAULT_MAX_AGE,
-        max_table_bytes: int = DEFAULT_MAX_TABLE_BYTES,
-        max_held_bytes: int | None = None,
+        bounds: Bounds | None = None,
         checkpoint_interval: float = DEFAULT_CHECKPOINT_INTERVAL,
         shutdown_grace: float = DEFAULT_SHUTDOWN_GRACE,
         reconnect_timeout: float = DEFAULT_RECONNECT_TIMEOUT,
         report_interval: float | None = DEFAULT_REPORT_INTERVAL,
         metrics_dir: str | os.PathLike[str] | None = None,
-        payload: PayloadFormat = "binary",
-        schema: str | StructType | None = None,
-        compression: Compression = "none",
-        max_payload_bytes: int | None = None,
+        payload: PayloadFormat | BinaryPayload | JsonPayload = "binary",
         accept_gap: bool | None = None,
+        **single: Unpack[SingleOptions],
     ) -> None:
         self._sink: Sink | None = None
         self._user_write: Callable[[DataFrame, WriteContext], object] | None = None
@@ -213,10 +196,8 @@ class SparkProcessor(BatchProcessor):
             self._user_write = sink
         else:
             raise TypeError(f"sink must be a sink, or a function of a DataFrame and a WriteContext, not {sink!r}")
-        if not 1 <= max_table_bytes <= MAX_CONNECT_BYTES:
-            raise ValueError(
-                f"max_table_bytes={max_table_bytes}: must be 1 to {MAX_CONNECT_BYTES}, what Spark Connect takes at most"
-            )
+        of_payload = {name: value for name, value in single.items() if name in SinglePayload.__annotations__}
+        bounds = bounds_of(bounds, {name: value for name, value in single.items() if name not in of_payload})
         for name, seconds in (("checkpoint_interval", checkpoint_interval), ("shutdown_grace", shutdown_grace)):
             if not seconds >= 0:
                 raise ValueError(f"{name}={seconds!r}: must be seconds, 0 or more")
@@ -232,21 +213,12 @@ class SparkProcessor(BatchProcessor):
         self._order = ShardOrder()
         self._table: ShardTable | None = None  # of the sink
         self._grace_ends: float | None = None  # once a shutdown is requested, on the clock of time.monotonic
-        payloads = Payloads(
-            payload, schema, compression, max_payload_bytes, max_bytes=max_bytes, max_table_bytes=max_table_bytes
-        )
-        self._payloads = payloads if payloads.needed else None
-        self._opened: OpenedRows | None = None  # by the writer, for the run that it writes next
-        self._buffer: BatchBuffer[RecordBatch, Position] = BatchBuffer(
+        self._payloads = payloads_of(payload, of_payload, bounds)
+        self._buffer: BatchBuffer[RecordBatch, Position] = bounds.buffer(
             self._write,
             self._order,
-            max_bytes=max_bytes,
-            max_records=max_records,
-            max_run_bytes=max_table_bytes,
-            max_held_bytes=DEFAULT_HELD_TABLES * max_bytes if max_held_bytes is None else max_held_bytes,
-            max_age=max_age,
             commit_interval=checkpoint_interval,
-            fit=None if self._payloads is None else self._fit,
+            fit=None if self._payloads is None else self._payloads.open,
         )
 
     @property
@@ -255,10 +227,10 @@ class SparkProcessor(BatchProcessor):
         return 0 if self._table is None else self._table.dropped_records
 
     def initialize(self, context: ShardContext) -> None:
-        """Open the Spark session and the sink, so that what is wrong fails now, not after a buffer's worth of records.
+        """Open the Spark session and the sink, so that errors surface now, not after a buffer's worth of records.
 
         Raises:
-            ConfigurationError: nobody has told the stream's name, a part of each record's key; Spark cannot parse JSON
+            ConfigurationError: the stream's name, a part of each record's key, is not set; Spark cannot parse JSON
                 by the schema; or, as a SparkUnavailableError, pyspark or Java is missing, or Spark does not start.
             SinkError: the sink's table is damaged, or the daemon's checkpoint lies after its position.
             OSError: the sink's table cannot be read or written.
@@ -271,25 +243,30 @@ class SparkProcessor(BatchProcessor):
             )
         self._shard_id = context.shard_id
         self._order.legacy = not DIALECTS[context.dialect].sub_sequence_numbers
-        self._progress = WriteProgress(self._shard_id, self.monitor.metrics, self._buffer)
+        progress = WriteProgress(self._shard_id, self.monitor.metrics, self._buffer)
         session = self._session.get()
         if self._payloads is not None:
             self._payloads.prepare(session)
+        target: Target[ShardRows]
         if self._sink is not None:
-            self._table = ShardTable(
+            target = self._table = ShardTable(
                 self._sink,
                 Shard(self._stream, self._shard_id),
                 legacy=self._order.legacy,
-                dropped=self._progress.dropped,
+                dropped=progress.dropped,
                 checkpoint=_checkpoint_of(context),
                 accept_gap=_accepts_gap() if self._accept_gap is None else self._accept_gap,
             )
+        else:
+            assert self._user_write is not None
+            target = FunctionTarget(self._user_write, self._context)
+        self._writer = Writer(target, self._session, progress, self._wanted)
 
     def process_batch(self, batch: RecordBatch, checkpointer: Checkpointer) -> None:
-        """Hold the records, to be written behind; checkpoint what is written when it is time.
+        """Hold the records, to be written in the background; checkpoint the written ones when it is time.
 
         Raises:
-            Exception: what a write of earlier records has raised. The batch is not held then, and can be given again.
+            Exception: the error of a write of earlier records. The batch is not held then, and can be given again.
             CheckpointError: a checkpoint was refused for good.
             ValueError: a sequence number is not decimal.
         """
@@ -297,11 +274,11 @@ class SparkProcessor(BatchProcessor):
             self._left_records += batch.num_rows
             return
         self._buffer.add(batch, lambda position: self._checkpoint(checkpointer, position))
-        if self._lease_gone:  # the checkpoint has just told
+        if self._lease_gone:  # the checkpoint has just shown it
             self._leave()
 
     def lease_lost(self) -> None:
-        """Leave what is not written to the shard's new owner."""
+        """Leave unwritten records to the shard's new owner."""
         self._leave()
         if self._left_records:
             logger().warning(
@@ -315,7 +292,7 @@ class SparkProcessor(BatchProcessor):
         """Write everything that is held, then checkpoint the end of the shard.
 
         Raises:
-            Exception: what a write has raised; nothing is checkpointed then.
+            Exception: the error of a write; nothing is checkpointed then.
             CheckpointError: the checkpoint was refused. It is also raised without asking after a ShutdownException,
                 as records were left to the new owner.
         """
@@ -329,10 +306,10 @@ class SparkProcessor(BatchProcessor):
         self._close()
 
     def shutdown_requested(self, checkpointer: Checkpointer) -> None:
-        """Write what is held, then checkpoint what is written, when the grace time is over at the latest.
+        """Write held records, then checkpoint the written ones, when the grace time is over at the latest.
 
         Raises:
-            Exception: what a write has raised.
+            Exception: the error of a write.
             CheckpointError: a checkpoint was refused for good.
         """
         if self._lease_gone:
@@ -351,79 +328,49 @@ class SparkProcessor(BatchProcessor):
         self._buffer.commit(lambda position: self._checkpoint(checkpointer, position))
 
     def give_up(self, batch: RecordBatch | None) -> Sequence[RecordBatch]:
-        """Let go of all records behind the last one written; nothing if it was a checkpoint that failed.
+        """Let go of all records after the last one written; of none if it was a checkpoint that failed.
 
         In the legacy dialect the last sequence number stays held before the shard's end, as it may go on. What a sink's
         table has all the same is not among them.
 
         Raises:
-            Exception: the sink cannot tell what its table has.
+            Exception: the sink cannot read its table's position.
         """
         given = self._buffer.give_up(batch, at_end=self._ended)
         return given if self._table is None else self._table.without_stored(given)
 
     def run_ended(self) -> None:
-        """Let nothing be written after the run: what the writer is at is not committed any more."""
+        """Let nothing be written after the run: a running write is not committed any more."""
         if self._buffer.discard() and not self._lease_gone:
             logger().warning("%s: the run ends before everything was written; it is delivered again", self._shard_id)
         self._buffer.join(_JOIN_SECONDS)
 
-    def _fit(self, batches: Sequence[RecordBatch]) -> int:
-        """Open as many payloads as make a table; in the writer's thread."""
-        assert self._payloads is not None
-        self._opened = self._payloads.open(batches)
-        return self._opened.num_rows
-
     def _write(self, run: Run[RecordBatch, Position]) -> None:
         """Make a run durable; in the writer's thread."""
-        assert run.last_position is not None
-        opened, self._opened = self._opened, None
+        opened: OpenedRows | None = run.fitted
         if opened is not None:
             assert self._payloads is not None
             if opened.num_rows < run.rows:  # more records of one group than make a table
                 opened = self._payloads.open_all(run.batches)
             opened = opened.slice(0, run.rows)
         rows = ShardRows(run.batches, legacy=self._order.legacy, cancelled=lambda: self._buffer.closed, opened=opened)
-        if self._table is not None:
-            self._progress.write(run, lambda: self._write_to_table(rows), _millis_behind_latest)
-        else:
-            self._progress.write(run, lambda: self._write_by_user(run, rows), _millis_behind_latest)
+        self._writer.write(run, rows)
 
-    def _write_by_user(self, run: Run[RecordBatch, Position], rows: ShardRows) -> ShardRows:
-        stream, user_write = self._stream, self._user_write
-        first, last = run.first_position, run.last_position
-        assert stream is not None
-        assert user_write is not None
-        assert first is not None
-        assert last is not None
-        attempts = count(run.attempt)
-
-        def write(session: SparkSession) -> None:
-            context = WriteContext(
-                stream=stream,
-                shard_id=self._shard_id,
-                first_position=first,
-                last_position=last,
-                attempt=next(attempts),
-                rows=run.rows,
-                bytes=rows.nbytes,
-                spark=session,
-            )
-            df = rows.data_frame(session)
-            rows.check_wanted()
-            refuse_deferred_result("write", user_write(df, context))
-
-        self._session.call(write, self._wanted)
-        return rows
-
-    def _write_to_table(self, rows: ShardRows) -> ShardRows | None:
-        sink, table = self._sink, self._table
-        assert sink is not None
-        assert table is not None
-        return table.write(rows, lambda new: self._session.call(lambda session: sink.write(new, session), self._wanted))
+    def _context(self, rows: ShardRows, session: SparkSession, attempt: int) -> WriteContext:
+        assert self._stream is not None
+        return WriteContext(
+            stream=self._stream,
+            shard_id=self._shard_id,
+            first_position=rows.first_position,
+            last_position=rows.last_position,
+            attempt=attempt,
+            rows=rows.num_rows,
+            bytes=rows.nbytes,
+            spark=session,
+        )
 
     def _wanted(self) -> bool:
-        """Whether what is being written is still this worker's; in the writer's thread."""
+        """Whether the rows of the running write are still this worker's; in the writer's thread."""
         return not self._buffer.closed
 
     def _close(self) -> None:
@@ -448,7 +395,7 @@ class SparkProcessor(BatchProcessor):
                 self._lease_gone = True
             elif error.retryable:
                 logger().warning(
-                    "%s: checkpoint at %s refused: %s; what is written stays to be checkpointed",
+                    "%s: checkpoint at %s refused: %s; written records wait for the next checkpoint",
                     self._shard_id,
                     place(position),
                     error,
@@ -459,7 +406,7 @@ class SparkProcessor(BatchProcessor):
         return True
 
     def _leave(self) -> None:
-        """Drop what is held: its shard is another worker's."""
+        """Drop held records: their shard is another worker's."""
         self._lease_gone = True
         held = self._buffer.discard()
         if held:
@@ -473,7 +420,7 @@ class SparkProcessor(BatchProcessor):
 
 
 def _checkpoint_of(context: ShardContext) -> Position | None:
-    """Where the daemon's last checkpoint stands; None if there is none, or it does not say."""
+    """The position of the daemon's last checkpoint; None if there is none, or it is not known."""
     number = context.sequence_number
     return Position(number, context.sub_sequence_number) if number and number.isdecimal() else None
 
@@ -483,7 +430,3 @@ def _accepts_gap() -> bool:
     if text not in ("", "0", "1"):
         raise ConfigurationError(f"FASTKCL_ACCEPT_GAP={text}: must be 1 to accept a gap, or 0")
     return text == "1"
-
-
-def _millis_behind_latest(batch: RecordBatch) -> int | None:
-    return batch.millis_behind_latest

@@ -1,20 +1,18 @@
-"""Tells how the writes of a shard, or of messages, go: a line in the log for each, and values for the monitor."""
+"""Reports how the writes of a shard, or of messages, go: a line in the log for each, and values for the monitor."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
-from fastkcl.spark.settings import in_one_line
-from fastkcl.spark.sinks.base import WriteCancelledError
+from fastkcl.spark.server.settings import in_one_line
 from fastkcl.stdio.log import logger
+from fastkcl.tables.base import WriteCancelledError
 
 if TYPE_CHECKING:
     from fastkcl.monitoring import Metrics
-    from fastkcl.spark.buffer import Batch, BatchBuffer, Run
+    from fastkcl.write_after import BatchBuffer, Run
 
-__all__ = ["WriteProgress"]
+__all__ = ["WriteProgress", "Written"]
 
 
 class Written(Protocol):
@@ -32,8 +30,9 @@ class Written(Protocol):
     def corrupt_payloads(self) -> int:
         """Payloads that could not be opened."""
 
-
-B = TypeVar("B", bound="Batch")
+    @property
+    def millis_behind_latest(self) -> int | None:
+        """How far the last of them lay behind the newest, where it is known."""
 
 
 class WriteProgress:
@@ -42,7 +41,7 @@ class WriteProgress:
     Args:
         origin: for the log: the shard, or whatever the rows come from.
         metrics: where the values go.
-        buffer: of which the values say what it holds.
+        buffer: the values show its held rows.
     """
 
     def __init__(self, origin: str, metrics: Metrics, buffer: BatchBuffer[Any, Any]) -> None:
@@ -61,65 +60,43 @@ class WriteProgress:
         metrics.gauge("held_records", "Records taken over from the daemon and not written yet.", lambda: buffer.rows)
         metrics.gauge("held_bytes", "Memory that they keep allocated.", lambda: buffer.capacity_bytes)
 
-    def write(
-        self,
-        run: Run[B, Any],
-        write: Callable[[], Written | None],
-        millis_behind_latest: Callable[[B], int | None] = lambda _batch: None,
-    ) -> None:
-        """Write, and tell how it went; a failure too, as the exception itself surfaces at the next request only.
-
-        Args:
-            run: what is to be written.
-            write: does it, and returns the rows that are stored now, None if the table had all of them.
-            millis_behind_latest: of a batch, where it is known.
-
-        Raises:
-            BaseException: what `write` has raised.
-        """
-        begun = time.monotonic()
-        try:
-            rows = write()
-        except WriteCancelledError:
-            raise
-        except BaseException as error:
-            if self._buffer.closed:
-                # The session is released while a write runs, and the process ends; what it raises says no more.
-                logger().info(
-                    "%s: a write of %s rows was cut off after %.1f s, as its rows were not wanted any more: %s",
-                    self._origin,
-                    f"{run.rows:,}",
-                    time.monotonic() - begun,
-                    type(error).__name__,
-                )
-                raise
-            self._failures.add()
-            logger().warning(
-                "%s: write %d: %s rows (%s) failed after %.1f s, attempt %d: %s",
+    def failed(self, run: Run[Any, Any], error: BaseException, seconds: float) -> None:
+        """A write has failed. It is logged here, as the exception itself surfaces at the next request only."""
+        self._seconds.add(seconds)
+        if isinstance(error, WriteCancelledError):
+            return
+        if self._buffer.closed:
+            # The session is released while a write runs, and the process ends; its exception says no more.
+            logger().info(
+                "%s: a write of %s rows was cut off after %.1f s, as its rows were not wanted any more: %s",
                 self._origin,
-                self._writes.value + 1,
                 f"{run.rows:,}",
-                _megabytes(run.nbytes),
-                time.monotonic() - begun,
-                run.attempt,
-                in_one_line(error),
+                seconds,
+                type(error).__name__,
             )
-            raise
-        finally:
-            seconds = max(0.0, time.monotonic() - begun)
-            self._seconds.add(seconds)
-        if rows is not None:
-            self._written(rows, seconds, millis_behind_latest(run.batches[-1]))
+            return
+        self._failures.add()
+        logger().warning(
+            "%s: write %d: %s rows (%s) failed after %.1f s, attempt %d: %s",
+            self._origin,
+            self._writes.value + 1,
+            f"{run.rows:,}",
+            _megabytes(run.nbytes),
+            seconds,
+            run.attempt,
+            in_one_line(error),
+        )
 
-    def dropped(self, rows: int) -> None:
-        """Rows were in the table already."""
-        self._dropped.add(rows)
-
-    def _written(self, rows: Written, seconds: float, millis_behind_latest: int | None) -> None:
+    def written(self, rows: Written | None, seconds: float) -> None:
+        """Rows are stored now; None if the table had all of them."""
+        self._seconds.add(seconds)
+        if rows is None:
+            return
         self._writes.add()
         self._records.add(rows.num_rows)
         self._bytes.add(rows.nbytes)
         self._corrupt.add(rows.corrupt_payloads)
+        behind = rows.millis_behind_latest
         logger().info(
             "%s: write %d: %s rows (%s) in %.1f s%s",
             self._origin,
@@ -127,8 +104,12 @@ class WriteProgress:
             f"{rows.num_rows:,}",
             _megabytes(rows.nbytes),
             seconds,
-            "" if millis_behind_latest is None else f", {millis_behind_latest / 1000:,.1f} s behind",
+            "" if behind is None else f", {behind / 1000:,.1f} s behind",
         )
+
+    def dropped(self, rows: int) -> None:
+        """Rows were in the table already."""
+        self._dropped.add(rows)
 
 
 def _megabytes(nbytes: int) -> str:

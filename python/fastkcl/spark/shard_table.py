@@ -1,35 +1,41 @@
-"""How far a sink's table has a shard: what it has is not written again, and not given up either.
+"""How far a sink's table has a shard: these records are not written again, and not given up either.
 
-    rows ──▶ behind the position? ──▶ sink.write ──▶ the position moves on
-                 │ no                     │ fails
-                 ▼                        ▼
-              dropped, counted, told   the sink is asked how far its table is: the write may have been committed
+    rows ──▶ after the position? ──▶ sink.write ──▶ the position moves on
+                 │ no                    │ fails
+                 ▼                       ▼
+          dropped, counted, logged    the sink is asked how far its table is: the write may have been committed
 
-Rules: the writer's thread writes, and nobody else touches this meanwhile; the main thread asks while that stands still
-after a failure. A sink without a position (`TableSink`) drops nothing.
+Rules: the writer's thread writes, and nobody else touches this meanwhile; the main thread asks while the writer is
+stopped after a failure. A sink without a position (`TableSink`) drops nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from fastkcl import Position, RecordBatch
-from fastkcl.spark.settings import in_one_line
-from fastkcl.spark.sinks.base import KeepsPositions, Shard, Sink, SinkError, WriteCancelledError, place
+from fastkcl.spark.server.settings import in_one_line
 from fastkcl.spark.sinks.rows import ShardRows
+from fastkcl.spark.sinks.sink import Sink
+from fastkcl.spark.writer import Target
 from fastkcl.stdio.log import logger
+from fastkcl.tables.base import RECOVERY, KeepsPositions, Shard, SinkError, WriteCancelledError, place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["ShardTable"]
 
 
-class ShardTable:
+class ShardTable(Target[ShardRows]):
     """A sink, opened for a shard.
 
     Args:
         sink: of the table.
         shard: whose records are written.
         legacy: sub-sequence numbers do not exist.
-        dropped: told how many records were dropped, each time.
+        dropped: called with the number of dropped records, each time.
         checkpoint: the daemon's, from which it delivers; None for the shard's start, or where nobody knows.
         accept_gap: go on where it lies after the table's position, as the records between are not wanted here.
 
@@ -53,7 +59,7 @@ class ShardTable:
         self._legacy = legacy
         self._dropped = dropped
         self._upto: Position | None = None  # where the table is
-        self._unsure = False  # a write has failed, and the sink could not tell since whether it is committed
+        self._unsure = False  # a write has failed, and whether it was committed is not known yet
         self._dropped_records = 0
         self._dropped_told = 0
         self._new_records = 0
@@ -66,7 +72,7 @@ class ShardTable:
         if legacy and self._upto.sub_sequence_number is not None:
             logger().warning(
                 "%s: the table has records up to %s, with sub-sequence numbers, which this daemon (KCL 1.7.1 or older)"
-                " does not send: what comes of that sequence number is dropped. If it is an aggregate of which the"
+                " does not send: records of that sequence number are dropped. If it is an aggregate of which the"
                 " table has only a beginning, the rest of it is not stored",
                 shard.shard_id,
                 place(self._upto),
@@ -77,35 +83,48 @@ class ShardTable:
         """Records that came again although the table has them."""
         return self._dropped_records
 
-    def write(self, rows: ShardRows, write: Callable[[ShardRows], Position]) -> ShardRows | None:
-        """Write what the table has not.
+    def missing(self, rows: ShardRows) -> ShardRows | None:
+        """The rows that the table has not; None if it has all of them."""
+        return rows if self._upto is None else rows.behind(self._upto)
 
-        Args:
-            rows: the next run of the shard.
-            write: has the sink write rows, as `Sink.write` does.
+    def store(self, rows: ShardRows, session: SparkSession, attempt: int) -> None:
+        """Have the sink write rows."""
+        self._unsure = False
+        self._upto = self._sink.write(rows, session)
 
-        Returns:
-            The rows that were written, None if the table has all of them.
+    def has(self, rows: ShardRows, error: Exception) -> bool:
+        """Whether rows were committed before their write failed. Then they are neither written again nor given up."""
+        if isinstance(error, WriteCancelledError):
+            return False
+        try:
+            self._ask()
+        except Exception:
+            self._unsure = True
+        if self._unsure or self._upto is None or self._upto < rows.last_position:
+            return False
+        logger().warning(
+            "%s: a write has failed after its commit; the table has its records up to %s. It was %s",
+            self._shard.shard_id,
+            place(self._upto),
+            in_one_line(error),
+        )
+        return True
 
-        Raises:
-            WriteCancelledError: the rows are not wanted any more.
-            Exception: what the sink raised; not all of the rows are durable.
-        """
-        new = rows if self._upto is None else rows.behind(self._upto)
-        if new is not None:
-            self._write(new, write)
-        if dropped := rows.num_rows - (0 if new is None else new.num_rows):
-            self._tell_dropped(dropped, rows.last_position)
+    def done(self, rows: ShardRows, missing: ShardRows | None) -> None:
+        """Count what the table has now, and report what was dropped."""
+        stored = 0 if missing is None else missing.num_rows
+        self._new_records += stored
+        if dropped := rows.num_rows - stored:
+            self._log_dropped(dropped, rows.last_position)
             # A redelivery after a death looks like this for a run or two; a stream that was created again goes on.
-            if new is None and self._dropped_records >= 2 * (self._dropped_told or dropped):
+            if missing is None and self._dropped_records >= 2 * (self._dropped_told or dropped):
                 self.tell_if_all_was_dropped()
-        return new
 
     def without_stored(self, batches: Sequence[RecordBatch]) -> Sequence[RecordBatch]:
         """The records that the table has not, of those that are to be given up after a failure.
 
         Raises:
-            Exception: the sink cannot tell.
+            Exception: the sink cannot read its table's position.
         """
         if self._unsure:
             self._ask()
@@ -127,7 +146,7 @@ class ShardTable:
             self._sink.give_up(position)
 
     def tell_if_all_was_dropped(self) -> None:
-        """Say so loudly if nothing that was delivered since the start was new."""
+        """Log an ERROR if nothing that was delivered since the start was new."""
         if self._dropped_records and not self._new_records:
             self._dropped_told = self._dropped_records
             assert self._upto is not None
@@ -141,30 +160,8 @@ class ShardTable:
                 place(self._upto),
             )
 
-    def _write(self, new: ShardRows, write: Callable[[ShardRows], Position]) -> None:
-        self._unsure = False
-        try:
-            self._upto = write(new)
-        except WriteCancelledError:
-            raise
-        except Exception as error:
-            # It may have been committed before. Then it is neither to be written again nor to be given up.
-            try:
-                self._ask()
-            except Exception:
-                self._unsure = True
-            if self._unsure or self._upto is None or self._upto < new.last_position:
-                raise
-            logger().warning(
-                "%s: a write has failed after its commit; the table has its records up to %s. It was %s",
-                self._shard.shard_id,
-                place(self._upto),
-                in_one_line(error),
-            )
-        self._new_records += new.num_rows
-
     def _check_gap(self, checkpoint: Position, *, accept_gap: bool) -> None:
-        """See that the table has what the daemon does not deliver any more, but for what was given up.
+        """See that the table has all records that the daemon does not deliver any more, except those given up.
 
         Raises:
             SinkError: it has not.
@@ -177,18 +174,17 @@ class ShardTable:
         upto = "none of its records" if self._upto is None else f"its records up to {place(self._upto)}"
         what = (
             f"{self._shard.shard_id}: the checkpoint {place(checkpoint)} lies after the table's position: the table has"
-            f" {upto} of stream {self._shard.stream}, and what comes after that, up to the checkpoint, is not delivered"
-            " again"
+            f" {upto} of stream {self._shard.stream}, and later records up to the checkpoint are not delivered again"
         )
         if not accept_gap:
             raise SinkError(
                 f"{what}. If the table is new, or was replaced on purpose, start with accept_gap=True or"
                 " FASTKCL_ACCEPT_GAP=1 until each shard has been written to; else the table has lost commits:"
-                " docs/recovery.md says what to do"
+                f" {RECOVERY}"
             )
-        logger().error("%s; going on behind the checkpoint, as accept_gap says", what)
+        logger().error("%s; continuing after the checkpoint, as accept_gap is set", what)
 
-    def _tell_dropped(self, dropped: int, last: Position) -> None:
+    def _log_dropped(self, dropped: int, last: Position) -> None:
         assert self._upto is not None
         self._dropped_records += dropped
         self._dropped(dropped)

@@ -1,4 +1,4 @@
-"""A child process as its parent holds it: three pipes, a group of its own, and an end that is waited for.
+"""A child process as its parent holds it: three pipes, its own process group, and an end that is waited for.
 
     parent's thread ── write ──▶ stdin │       │ stdout ──▶ reader thread ──▶ on_stdout(data)
                                        │ child │
@@ -7,9 +7,9 @@
 The parent writes and reads at the same time: a child that writes much while it reads must not block both. A child's
 standard error is always drained.
 
-Rules: a child is a process group of its own, so that what it leaves behind can be ended with it. Every wait has a
+Rules: a child has its own process group, so that processes that it leaves behind can be ended with it. Every wait has a
 bound, and `abandon` ends it at once, also where a process that has left the group holds a pipe. `ChildProcess` never
-raises for what the child does: a broken pipe is the False of `write`.
+raises for actions of the child: for a broken pipe `write` returns False.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ChildProcess:
     Args:
         command: program and arguments; no shell.
         env: its whole environment.
-        on_stdout: called with what it writes, as it comes, from another thread; b"" at its end. What it returns says
+        on_stdout: called with its output, as it comes, from another thread; b"" at its end. What it returns says
             whether more is wanted.
         on_stderr: called with each line of its standard error, from another thread.
 
@@ -77,7 +77,7 @@ class ChildProcess:
         os.set_blocking(self._stdin.fileno(), False)
         self._abandoned = threading.Event()
         self._discarded = False
-        self._stdin_lock = threading.Lock()  # for what its number stands for: `abandon` runs in other threads
+        self._stdin_lock = threading.Lock()  # for the file of its number: `abandon` runs in other threads
         self._on_stdout = on_stdout
         self._on_stderr = on_stderr
         self._reader = threading.Thread(target=self._read_stdout, name=f"stdout-{self.pid}", daemon=True)
@@ -113,7 +113,7 @@ class ChildProcess:
             self._on_stderr(last)
 
     def _read(self, fd: int) -> bytes:
-        """What there is; nothing at the end, or when the child is discarded: somebody else may hold the other end."""
+        """The present input; nothing at the end, or when the child is discarded: others may hold the other end."""
         ready = select.poll()
         ready.register(fd, select.POLLIN)
         while not self._discarded:
@@ -125,7 +125,7 @@ class ChildProcess:
         """Write all of `data` to its standard input.
 
         Args:
-            data: what to write.
+            data: to write.
             write_size: bytes of one write(2), as many as a pipe can hold without it.
             pause: seconds before each write.
 
@@ -147,7 +147,7 @@ class ChildProcess:
         return True
 
     def unread(self) -> int:
-        """Bytes that were written and that nobody has read yet; 0 where the system does not tell."""
+        """Bytes that were written and that nobody has read yet; 0 where the system does not show them."""
         if self._abandoned.is_set():
             return 0
         try:
@@ -178,7 +178,7 @@ class ChildProcess:
         if self._process.poll() is None or self._reader.is_alive() or self._pump.is_alive():
             self._kill()
         self.wait(_LAST_WAIT)
-        # What it wrote before its end is still read; a process that left the group may hold the other ends for ever.
+        # Its output before its end is still read; a process that left the group may hold the other ends for ever.
         self._reader.join(timeout=1.0)
         self._pump.join(timeout=1.0)
         self._discarded = True

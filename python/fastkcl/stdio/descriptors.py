@@ -2,15 +2,15 @@
 
     before            after `take()`
     fd 0  daemon ──▶   fd 0  /dev/null          a user's input() sees the end of input
-    fd 1  ──▶ daemon   fd 1  what fd 2 is       print, C libraries and subprocesses land on standard error
+    fd 1  ──▶ daemon   fd 1  a copy of fd 2     print, C libraries and subprocesses land on standard error
                        fd n  daemon ──▶         close-on-exec: no subprocess inherits them
                        fd m  ──▶ daemon         closed in a forked child
 
 A forked worker that outlives us and still held fd m would keep the daemon waiting for the end of a child that is
 gone (it drains our output before it waits for the process). A fork that runs no exec is seen by
-`os.register_at_fork`; one made by C code behind Python's back is not.
+`os.register_at_fork`; one made by C code without Python's knowledge is not.
 
-fd 0 and fd 1 are never given back: what is printed while the interpreter ends has no business in the pipe either.
+fd 0 and fd 1 are never given back: prints while the interpreter ends do not belong in the pipe either.
 Workers that were forked *before* `take()` still hold the daemon's pipe; start them afterwards.
 """
 
@@ -30,7 +30,7 @@ LOST = (
     "this program has closed the descriptors that its standard input and output were moved to, as"
     " os.closerange(3, ...) does; nothing is read or answered any more. Close only what the program has opened itself"
 )
-"""What is said about descriptors that are `lost`."""
+"""The message about descriptors that are `lost`."""
 
 
 class DescriptorsError(Exception):
@@ -41,8 +41,8 @@ class Descriptors:
     """A readable and a writable descriptor that belong to one protocol.
 
     Args:
-        read_fd: what the daemon writes to us.
-        write_fd: what the daemon reads from us.
+        read_fd: the input from the daemon.
+        write_fd: the output to the daemon.
     """
 
     __slots__ = ("_files", "_forked", "read_fd", "write_fd")
@@ -105,7 +105,7 @@ class Descriptors:
         return self.read_fd >= 0 and (file_of(self.read_fd), file_of(self.write_fd)) != self._files
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes of what there is; none at the end.
+        """At most `size` bytes of the present input; none at the end.
 
         Raises:
             OSError: read failed; EBADF where the descriptors are `lost`.
@@ -141,7 +141,7 @@ def _lost() -> OSError:
 
 
 def file_of(fd: int) -> tuple[int, int] | None:
-    """What a descriptor stands for: numbers that another file does not have; None where it is closed."""
+    """The file of a descriptor: numbers that another file does not have; None where it is closed."""
     try:
         status = os.fstat(fd)
     except OSError:

@@ -1,4 +1,4 @@
-"""Values that cannot change: what `dataclasses` would give, which is slow to import and a child does without.
+"""Values that cannot change. `dataclasses` would do the same, but is slow to import; a child does without it.
 
 A subclass names its values in `__slots__`, in the order of its positional `_freeze`, and calls that in `__init__`.
 """
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Frozen:
-    """Base of immutable values that compare, hash, show and pickle by what they hold."""
+    """Base of immutable values that compare, hash, show and pickle by their content."""
 
     __slots__: tuple[str, ...] = ()
 

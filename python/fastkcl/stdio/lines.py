@@ -1,4 +1,4 @@
-"""Cuts what a process writes into lines, with a bound."""
+"""Cuts a process's output into lines, with a bound."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LINE_LIMIT = 1024 * 1024
 class LineSplitter:
     """Cuts a byte stream into lines as `BufferedReader.readLine` does, however the bytes arrive.
 
-    What a line has beyond `LINE_LIMIT` bytes is left out.
+    The bytes of a line beyond `LINE_LIMIT` are left out.
     """
 
     __slots__ = ("_open", "_skip_line_feed")
@@ -29,7 +29,7 @@ class LineSplitter:
         if self._skip_line_feed and data:
             data = data.removeprefix(b"\n")
             self._skip_line_feed = False
-        # A CR at the end of what is known already ends the line; an LF that follows it belongs to it.
+        # A CR at the end of the present input already ends the line; an LF that follows it belongs to it.
         self._skip_line_feed = data.endswith(b"\r")
         first, *rest = self._ENDS.split(data)
         self._open += first[: LINE_LIMIT - len(self._open)]

@@ -16,7 +16,7 @@ _own_level = False
 
 
 def logger() -> logging.Logger:
-    """The logger "fastkcl", with a handler of its own as long as the root logger has none."""
+    """The logger "fastkcl", with its own handler as long as the root logger has none."""
     global _own_handler, _own_level
     import logging
 

@@ -1,14 +1,14 @@
-"""A standard error that drops what its reader does not take, instead of blocking who writes.
+"""A standard error that drops output that its reader does not take, instead of blocking the writer.
 
 A parent that starts a worker with a pipe for standard error and never reads it stops the worker at some print: a full
-pipe blocks. `drop_when_full` gives up what does not fit instead, and says how much as soon as there is room again.
+pipe blocks. `drop_when_full` drops output that does not fit, and reports the amount as soon as there is room again.
 
 Rules:
 - Only a pipe or a socket is changed; a file, a terminal and /dev/null never block for long. The protocol's own pipe
-  (``2>&1`` before the start) is left alone: what is dropped there would be a message.
+  (``2>&1`` before the start) is left alone: dropped bytes would be messages there.
 - The descriptor itself stops blocking, also for C libraries and for subprocesses that inherit it: they see EAGAIN.
-- `sys.stdout` is changed too where it leads to the same place, as it does once a protocol has taken fd 1.
-- What holds the earlier `sys.stderr` (a handler of logging that was made before) meets BlockingIOError at a full pipe.
+- `sys.stdout` is changed too where it leads to the same pipe, as it does once a protocol has taken fd 1.
+- An object with the earlier `sys.stderr` (a handler of logging made before) gets BlockingIOError at a full pipe.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class DroppingWriter(io.RawIOBase):
-    """Writes to a descriptor that does not block; what it does not take is dropped and counted.
+    """Writes to a descriptor that does not block; bytes that it does not take are dropped and counted.
 
     Args:
         fd: the descriptor, which does not block (`os.set_blocking`). It is not closed.
@@ -35,7 +35,7 @@ class DroppingWriter(io.RawIOBase):
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self.dropped = 0
-        """Bytes dropped that nobody has been told of yet."""
+        """Bytes that were dropped and not yet reported."""
 
     def writable(self) -> bool:
         """Always."""
@@ -50,10 +50,10 @@ class DroppingWriter(io.RawIOBase):
         return False
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Write what fits.
+        """Write the bytes that fit.
 
         Returns:
-            The number of bytes given: what did not fit counts as written.
+            The number of bytes given: dropped ones count as written.
 
         Raises:
             OSError: write failed for another reason than a full pipe; BrokenPipeError where nobody can read.
@@ -80,13 +80,13 @@ class DroppingWriter(io.RawIOBase):
 
 
 def drop_when_full(protocol_fd: int) -> bool:
-    """Let writes to standard error drop what does not fit, from now on, for the whole process.
+    """Let writes to standard error drop bytes that do not fit, from now on, for the whole process.
 
     Args:
-        protocol_fd: what the protocol is written to, which must go on to wait.
+        protocol_fd: the protocol's output, which must continue to wait.
 
     Returns:
-        Whether there was something to change: fd 2 is a pipe or a socket of its own.
+        Whether there was something to change: fd 2 is a separate pipe or socket.
     """
     try:
         mode = os.fstat(2).st_mode

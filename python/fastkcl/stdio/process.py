@@ -1,9 +1,9 @@
 """Outline of a child's run: take the descriptors, watch signals, serve, and really end.
 
-How a run ends:
+The ends of a run:
 
     serve returns              the run returns; the program may go on, with nothing left of the daemon's pipes
-    SystemExit                 goes through unchanged, whoever raised it
+    SystemExit                 goes through unchanged, from any code
     KeyboardInterrupt          one line, 128 + SIGINT
     anything else              goes through: a bug of ours, or an exception of user code that is no Exception
 

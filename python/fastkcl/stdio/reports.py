@@ -1,8 +1,8 @@
 """Lines for standard error, and exit codes.
 
-What concerns the run goes straight to fd 2: `sys.stderr` may be closed or replaced by user code, and a signal
-handler may not enter a buffered writer that it has interrupted. A daemon reads fd 2 line by line in a charset of
-its own, so a report is one line of ASCII.
+Reports of the run go straight to fd 2: user code may close or replace `sys.stderr`, and a signal handler may not enter
+a buffered writer that it has interrupted. A daemon reads fd 2 line by line in its own charset, so a report is one line
+of ASCII.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ EXIT_USAGE = 2
 METRICS_VARIABLE = "FASTKCL_METRICS_DIR"
 """Environment variable with the folder for files of `fastkcl.monitoring`, a module that most children never import."""
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), 127)}
-"""All of ASCII but tab and line feed. Python itself escapes what is beyond."""
+"""All of ASCII but tab and line feed. Python itself escapes the others."""
 _EXIT_SIGNAL = 128
 _CONTEXT_LIMIT = 200
-_OWN_MODULES = ("fastkcl.kcl.", "fastkcl.processv1.", "fastkcl.dkb.", "fastkcl.stdio.")
+_own_modules: tuple[str, ...] = ("fastkcl.stdio.",)
 
 
 def exit_code_of_signal(number: int) -> int:
@@ -49,11 +49,17 @@ def line(text: str) -> None:
     write(f"{as_report(text)}\n")
 
 
+def skip_frames_of(package: str) -> None:
+    """Have tracebacks begin after a package's frames. A protocol names its own package, which calls user code."""
+    global _own_modules
+    _own_modules = (*_own_modules, f"{package}.")
+
+
 def traceback_text(error: BaseException) -> str:
     """The traceback of an exception as Python prints it, from the first frame that is not the run's own."""
     frames = error.__traceback__
     while frames is not None and frames.tb_next is not None:
-        if not str(frames.tb_frame.f_globals.get("__name__")).startswith(_OWN_MODULES):
+        if not str(frames.tb_frame.f_globals.get("__name__")).startswith(_own_modules):
             break
         frames = frames.tb_next
     return formatted(error, frames)

@@ -4,9 +4,9 @@ A service manager or Ctrl-C signals the whole process group, the daemon and its 
 ends its shards in good order (shutdownRequested, leaseLost, end of input), for which it needs living children;
 one that dies of the first signal breaks that off for every shard of the host. So:
 
-    first    noted; the child goes on answering, for `grace` seconds at most. A user method is not interrupted
-    second   SystemExit(128 + n) out of whatever runs, so that `finally` and `with` clean up; no status
-    third    the process ends where it stands
+    first    noted; the child continues to answer, for at most `grace` seconds. A user method is not interrupted
+    second   SystemExit(128 + n) out of the running code, so that `finally` and `with` clean up; no status
+    third    the process ends at once
 
 A wait for input sees a signal through the wake-up descriptor (`signal.set_wakeup_fd`): there is no moment between
 the last check and the wait in which one could be missed. A signal that is ignored when the run begins (nohup)
@@ -33,7 +33,6 @@ _watching: SignalWatch | None = None
 _fork_hooks_registered = False
 _at_fork = _local()
 _LONGEST_SLEEP = 0.25
-_MOST_DOUBLINGS = 16
 _NO_LIMIT = 1e9
 """Seconds from which on a grace time is none that anybody waits for; a reader's clock ends somewhere too."""
 
@@ -135,7 +134,9 @@ class SignalWatch:
         Raises:
             SystemExit: the second signal has come, or the grace time is over.
         """
-        self.sleep(seconds * 2 ** min(attempt, _MOST_DOUBLINGS))
+        from fastkcl.backoff import doubled
+
+        self.sleep(doubled(seconds, attempt))
 
     def sleep(self, seconds: float) -> None:
         """Sleep, but not beyond the grace time.
@@ -153,7 +154,7 @@ class SignalWatch:
         """Stop if the grace time is over.
 
         Args:
-            what: where the dialogue stands.
+            what: the state of the dialogue.
 
         Raises:
             SystemExit: 128 + n of the first signal.
@@ -165,7 +166,7 @@ class SignalWatch:
         """Report that the grace time is over and stop.
 
         Args:
-            what: where the dialogue stands.
+            what: the state of the dialogue.
 
         Raises:
             SystemExit: 128 + n of the first signal.
@@ -245,6 +246,6 @@ def _unblock_signals() -> None:
 
 def _restore_in_forked_child() -> None:
     if _watching is not None:
-        _watching._wakeup_before = -1  # whoever watched that descriptor is the parent
+        _watching._wakeup_before = -1  # the parent watched that descriptor
         _watching._restore()
     _unblock_signals()

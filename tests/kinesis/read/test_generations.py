@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fastkcl.kinesis.read import TRIM, Position
-from fastkcl.kinesis.read.generations import beginning, entering, leaving
+from fastkcl.kinesis.read.plan import TRIM, Position
+from fastkcl.kinesis.read.plan.generations import beginning, entering, leaving
 from fastkcl.kinesis.topology import Shard
 
 

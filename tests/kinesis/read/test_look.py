@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from fastkcl.kinesis.client import Failure
-from fastkcl.kinesis.read import END, TRIM, GetRecords, GetShardIterator, Position, Records
-from fastkcl.kinesis.read.look import Gone, Look, LookRules
+from fastkcl.kinesis.failures import Failure
+from fastkcl.kinesis.read.plan import END, TRIM, GetRecords, GetShardIterator, Position, Records
+from fastkcl.kinesis.read.plan.look import Gone, Look, LookRules
 
 HOUR = 3_600_000
 DATE = 1_800_000_000_000

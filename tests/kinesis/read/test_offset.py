@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from fastkcl.kinesis.read import END, TRIM, Offset, OffsetError, Position, StreamOffset
-from fastkcl.kinesis.read.offset import MAX_BYTES, MAX_SHARDS
+from fastkcl.kinesis.read.plan import END, TRIM, Offset, OffsetError, Position, StreamOffset
+from fastkcl.kinesis.read.plan.offset import MAX_BYTES, MAX_SHARDS
 
 TEXT = (
     '{"v":1,"at":1763812345000,"streams":{"orders":{"created":1763000000,"shards":{"other-1":"0","000000000000":"4968",'

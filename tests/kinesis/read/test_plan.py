@@ -6,9 +6,9 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from fastkcl.kinesis.client import Failure
+from fastkcl.kinesis.failures import Failure
 from fastkcl.kinesis.exceptions import AnotherStream, DataLossError, StreamDoesNotExist
-from fastkcl.kinesis.read import (
+from fastkcl.kinesis.read.plan import (
     END,
     TRIM,
     Call,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from fastkcl.kinesis.client import Failure
+from fastkcl.kinesis.failures import Failure
 from fastkcl.kinesis.exceptions import DataLossError
-from fastkcl.kinesis.read import (
+from fastkcl.kinesis.read.plan import (
     END,
     TRIM,
     CallError,

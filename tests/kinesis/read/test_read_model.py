@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 from fastkcl.kinesis.exceptions import DataLossError
-from fastkcl.kinesis.read import TRIM, Offset, Planner, PlanOptions
+from fastkcl.kinesis.read.plan import TRIM, Offset, Planner, PlanOptions
 from micro_batches import Engine, check_rows
 from simulated_stream import Faults, SimulatedStream
 

@@ -14,7 +14,7 @@ import observe
 from amazon_kclpy import kcl
 from amazon_kclpy.v3 import processor
 
-MOST_RUNS = 5
+MOST_RUNS = int(os.environ.get("MOST_RUNS", "5"))
 NAMES = {module.__name__: module for module in (os, subprocess, sys, threading, time)}
 
 

@@ -9,7 +9,7 @@ CHECK = os.environ.get("FASTKCL_BENCH_CHECK")
 
 
 class Nothing(fastkcl.BatchProcessor):
-    """What a child costs before anybody does anything with it."""
+    """The cost of a child that does nothing with it."""
 
     def process_batch(self, batch: fastkcl.RecordBatch, checkpointer: fastkcl.Checkpointer) -> None:
         """Take the batch over, and let it go."""

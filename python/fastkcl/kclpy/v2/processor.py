@@ -1,8 +1,8 @@
-"""The record processor of version 2, and what makes one of a processor of version 1."""
+"""The record processor of version 2, and the adapter for processors of version 1."""
 
 from __future__ import annotations
 
-from fastkcl.kcl.processor import refuse_unrun
+from fastkcl.processing.processor import refuse_unrun
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""Version 3 of the record processor: the end of a lease and of a shard are methods of their own."""
+"""Version 3 of the record processor: the end of a lease and the end of a shard are separate methods."""

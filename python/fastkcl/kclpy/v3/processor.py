@@ -1,9 +1,9 @@
-"""The record processor of version 3, and what makes one of a processor of version 2."""
+"""The record processor of version 3, and the adapter for processors of version 2."""
 
 from __future__ import annotations
 
-from fastkcl.kcl.processor import refuse_unrun
 from fastkcl.kclpy.messages import ShutdownInput
+from fastkcl.processing.processor import refuse_unrun
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

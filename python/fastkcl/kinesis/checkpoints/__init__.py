@@ -1,13 +1,13 @@
 """Where consumers keep their positions, and divide the shards among them.
 
-    base ── the protocol of a checkpointer, and what implementations share
+    base ── the protocol of a checkpointer, and the common parts of implementations
       ├─ memory                                   in the process
       └─ leased ── shards that several processes share: heartbeats, shares, lost leases, manual_checkpoint
            ├─ redis                               as async-kinesis keeps them
            ├─ dynamodb ─┬─ dynamodb_table         the same
            └─ kcl ──────┘                         KCL's own lease table
 
-Rules: `base` says what a checkpointer promises; nothing here knows of the consumer. Clients of Redis and AWS are
+Rules: `base` has the promises of a checkpointer; nothing here knows of the consumer. Clients of Redis and AWS are
 imported by those that need them.
 """
 

@@ -1,4 +1,4 @@
-"""What a consumer asks of the place where its positions are kept.
+"""The interface of a consumer to the store of its positions.
 
 A checkpointer divides a stream's shards among consumers, and remembers for each shard up to where it was processed:
 
@@ -9,11 +9,11 @@ A position is text:
 ==================  =================================================================================================
 ``"49…2"``          the record of that sequence number, all of it, and everything before it
 ``"49…2/3"``        everything before it, and of itself, if it is an aggregate, the user records 0 to 3
-``"TRIM_HORIZON"``  nothing yet, and whoever made the place says where to begin; also ``LATEST``, ``AT_TIMESTAMP``
-``"SHARD_END"``     everything: the shard is finished, whoever read it
+``"TRIM_HORIZON"``  nothing yet: the start that the lease's creator chose; also ``LATEST``, ``AT_TIMESTAMP``
+``"SHARD_END"``     everything: the shard is finished, by any consumer
 ==================  =================================================================================================
 
-To a checkpointer it is a text that it gives back as it got it.
+A checkpointer returns this text unchanged.
 
 Rules: each method is safe to call again. A position is written for the owner only, and `CheckpointOwnershipConflict`
 is raised, with nothing written, when the shard is another's by now. Any other exception means that it is not known to
@@ -81,7 +81,7 @@ class Place(NamedTuple):
 
     @property
     def order(self) -> tuple[float, float]:
-        """What positions of a shard are compared by."""
+        """The order of a shard's positions."""
         sub = self.sub_sequence_number
         return int(self.sequence_number), math.inf if sub is None else sub
 
@@ -93,7 +93,7 @@ class Place(NamedTuple):
 
 
 def was_read(position: str | None) -> bool:
-    """Whether a position says that records of its shard were processed."""
+    """Whether a position means that records of its shard were processed."""
     return position is not None and (position == SHARD_END or Place.parse(position) is not None)
 
 
@@ -103,7 +103,7 @@ def _is_decimal(text: str) -> bool:
 
 @runtime_checkable
 class CheckPointer(Protocol):
-    """What every checkpointer has. Methods may be called from several tasks of one event loop, for different shards."""
+    """The methods of every checkpointer. Several tasks of one event loop may call them, for different shards."""
 
     async def allocate(self, shard_id: str) -> tuple[bool, str | None]:
         """Ask for a shard.
@@ -134,7 +134,7 @@ class CheckPointer(Protocol):
 
 
 def check_checkpointer(checkpointer: object) -> None:
-    """Refuse what a consumer would fail at with its first shard.
+    """Refuse options with which a consumer would fail at its first shard.
 
     Raises:
         TypeError: it is no checkpointer.
@@ -145,7 +145,7 @@ def check_checkpointer(checkpointer: object) -> None:
 
 @runtime_checkable
 class BindsMetrics(Protocol):
-    """A checkpointer that counts what it writes."""
+    """A checkpointer that counts its writes."""
 
     def bind_metrics(self, collector: MetricsCollector, labels: dict[str, str]) -> None:
         """Count there, with these labels and shard_id. The consumer calls it before anything else."""
@@ -180,7 +180,7 @@ class KeepsPositions(Protocol):
     """A checkpointer that can be asked for the position of a shard that is not to be allocated."""
 
     async def position(self, shard_id: str) -> str | None:
-        """The position of a shard, whoever has it; None if it has none."""
+        """The position of a shard, with any owner; None if it has none."""
 
 
 @runtime_checkable
@@ -202,7 +202,7 @@ class SharesShards(Protocol):
     look_interval: float
 
     async def share(self, shard_ids: Collection[str], *, restartable: bool) -> bool:
-        """Look at what the group has, and choose what `allocate` may give from now on, until the next call.
+        """Look at the group's leases, and choose those that `allocate` may give from now on, until the next call.
 
         Args:
             shard_ids: all shards that may be read now, here or elsewhere.
@@ -214,7 +214,7 @@ class SharesShards(Protocol):
 
 
 class BaseCheckPointer:
-    """What checkpointers share: a name, an id, and counts of what was written.
+    """The common part of checkpointers: a name, an id, and counts of writes.
 
     Without a consumer, or `bind_metrics`, they count into the process's collector, for `STANDALONE_STREAM_LABEL`.
 

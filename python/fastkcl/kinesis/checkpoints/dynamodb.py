@@ -103,7 +103,7 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
         )
 
     def bind_stream(self, stream_name: str, region_name: str | None = None) -> None:
-        """See `BaseCheckPointer.bind_stream`; the table is in the stream's region where nothing else says one."""
+        """See `BaseCheckPointer.bind_stream`; the table is in the stream's region if no other is given."""
         super().bind_stream(stream_name, region_name)
         self._table.bind_region(region_name)
 
@@ -134,7 +134,7 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
         return await self._table.update(shard_id, expression, condition, names, given)
 
     async def position(self, shard_id: str) -> str | None:
-        """The position of a shard, whoever has it; None if it has none."""
+        """The position of a shard, with any owner; None if it has none."""
         item = await self._table.read(shard_id)
         return None if item is None else item.get("sequence", {}).get("S")
 

@@ -1,4 +1,4 @@
-"""A DynamoDB table with one item a shard: what the checkpointers in DynamoDB ask of it.
+"""A DynamoDB table with one item a shard: the calls of the checkpointers in DynamoDB.
 
 Rules: items and values are the wire's (``{"S": "text"}``); reads are consistent; a write whose condition is not met is
 None, not an error. The client is made by the first call, and made again after `close`.
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 Item = Mapping[str, Mapping[str, Any]]
 
 FIRST_SECONDS = 8.0
-"""Until a table that does not answer is said to be away."""
+"""Until a table that does not answer is reported to be away."""
 FIRST_LOOKS = 8
 
 _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -86,7 +86,7 @@ class Table:
         self._opening = asyncio.Lock()
 
     def bind_region(self, region_name: str | None) -> None:
-        """The region where no other is said."""
+        """The region where no other is given."""
         self._bound_region = region_name
 
     def _region_of(self, session: Any) -> str:  # noqa: ANN401
@@ -95,7 +95,7 @@ class Table:
         return region or self._bound_region or "us-east-1"
 
     def again(self) -> Table:
-        """The same table with a client of its own, for another event loop."""
+        """The same table with a separate client, for another event loop."""
         table = copy.copy(self)
         table._stack, table._client, table._opening = AsyncExitStack(), None, asyncio.Lock()
         return table
@@ -212,10 +212,10 @@ class Table:
             return self._client
 
     async def _look(self, client: Any) -> bool:  # noqa: ANN401
-        """Whether the table is there; a service that takes its time is waited for, and said to be away meanwhile."""
+        """Whether the table is there; a slow service is waited for, and reported to be away meanwhile."""
         looking = asyncio.create_task(self._is_there(client), name=f"look at table {self.name}")
         try:
-            for _ in range(FIRST_LOOKS):  # one long wait would count as silence what the program blocks the loop for
+            for _ in range(FIRST_LOOKS):  # one long wait would count a loop blocked by the program as silence
                 await asyncio.wait([looking], timeout=FIRST_SECONDS / FIRST_LOOKS)
             if not looking.done():
                 silence = TimeoutError(f"for {FIRST_SECONDS:g} s; it is waited for")
@@ -272,4 +272,4 @@ class Table:
                     TimeToLiveSpecification={"Enabled": True, "AttributeName": self._ttl},
                 )
             except client.exceptions.ClientError as error:
-                log.warning("table %s: items that are out of date stay, there is no time to live: %s", self.name, error)
+                log.warning("table %s: expired items stay, as the table has no time to live: %s", self.name, error)

@@ -1,4 +1,4 @@
-"""KCL's own lease table: a group of consumers that moves off the JVM, or back, and keeps its place.
+"""KCL's own lease table: a group of consumers that moves off the JVM, or back, and keeps its positions.
 
 A lease is an item of the table that has the application's name:
 
@@ -9,7 +9,7 @@ A lease is an item of the table that has the application's name:
 ``checkpoint``                   a sequence number, ``TRIM_HORIZON``, ``LATEST``, ``AT_TIMESTAMP`` or ``SHARD_END``
 ``checkpointSubSequenceNumber``  of a user record in an aggregate; 0 for a plain record
 ``ownerSwitchesSinceCheckpoint`` how many owners have come since the last checkpoint
-``parentShardId``                a set; a worker waits until their leases say ``SHARD_END``, or are gone
+``parentShardId``                a set; a worker waits until their leases are at ``SHARD_END``, or gone
 ``childShardIds``                a set, of a finished shard
 ``startingHashKey``, ``ending…`` the shard's hash keys
 ``checkpointOwner``              the worker that still has it, while KCL 3 hands the lease over to `leaseOwner`
@@ -23,8 +23,8 @@ as watched from here. So a lease whose owner died is free no sooner than that af
 Rules, which are KCL's (DynamoDBLeaseRefresher, DynamoDBLeaseRenewer, DynamoDBCheckpointer, ShutdownTask of 3.1):
 - Every write is conditional on the counter, which is the lease's version. An update whose answer got lost is recognised
   by owner and counter, and does not lose the lease.
-- The leases of a finished shard's children are there before its lease says ``SHARD_END``.
-- The load is balanced as KCL 2 does: whoever has less than its share takes a lease, of a live owner too. That one
+- The leases of a finished shard's children are there before its lease is at ``SHARD_END``.
+- The load is balanced as KCL 2 does: a worker with less than its share takes a lease, of a live owner too. The owner
   notices at its next write.
 - A lease that KCL 3 wants handed over is given up at the next heartbeat.
 """
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["KCLCheckPointer"]
 
 LAST_SUB_SEQUENCE_NUMBER = 2**63 - 1
-"""Behind every user record of a record: what is said of a record whose user records nobody has counted."""
+"""After every user record of a record: the position of a record whose user records nobody has counted."""
 
 ATTEMPTS = 3
 """How often an update is tried that finds an earlier one of ours, whose answer got lost."""
@@ -122,7 +122,7 @@ class KCLCheckPointer(LeasedCheckPointer):
         )
 
     def bind_stream(self, stream_name: str, region_name: str | None = None) -> None:
-        """See `BaseCheckPointer.bind_stream`; the table is in the stream's region where nothing else says one."""
+        """See `BaseCheckPointer.bind_stream`; the table is in the stream's region if no other is given."""
         super().bind_stream(stream_name, region_name)
         self._table.bind_region(region_name)
 
@@ -148,7 +148,7 @@ class KCLCheckPointer(LeasedCheckPointer):
 
     async def share(self, shard_ids: Collection[str], *, restartable: bool = True) -> bool:
         """See `LeasedCheckPointer.share`. A lease at ``LATEST`` is never taken from a worker that lives."""
-        del restartable  # what a lease says wins over the consumer
+        del restartable  # the lease's own position wins over the consumer's
         return await super().share(shard_ids, restartable=False)
 
     async def _seize(self, shard_id: str, take: Take) -> tuple[bool, str | None]:
@@ -162,7 +162,7 @@ class KCLCheckPointer(LeasedCheckPointer):
         return await self._own(shard_id, item)
 
     async def position(self, shard_id: str) -> str | None:
-        """The position of a shard, whoever has its lease; None if there is no lease."""
+        """The position of a shard, with any owner of its lease; None if there is no lease."""
         lease = await self._table.read(shard_id)
         return None if lease is None else _position(lease)
 
@@ -214,7 +214,7 @@ class KCLCheckPointer(LeasedCheckPointer):
         if shard is None:
             raise ValidationError(
                 f"there is no lease of {shard_id} in table {self._table.name}, and none can be made before "
-                "shards_listed has told its parents"
+                "shards_listed was called with its parents"
             )
         is_child = any(parent in self._shards for parent in shard.parents)
         for parent in () if is_child else shard.parents:  # no longer listed, but perhaps read

@@ -1,4 +1,4 @@
-"""Leases that are kept by a heartbeat: what every checkpointer does that shares its shards with other processes.
+"""Leases that are kept by a heartbeat: the base of checkpointers that share their shards with other processes.
 
     free ── allocate ──▶ held ── deallocate ──▶ free          the position stays with the backend
                          │  ▲
@@ -7,16 +7,17 @@
                         lost ── allocate ──▶ held             from the last position that was committed
 
 A lease is lost when the backend shows another owner, or when it was not renewed for `session_timeout` seconds: by then
-anybody may have taken it. Which of the two comes first does not matter, since every write of a backend is refused if it
-does not come from the owner.
+another process may have taken it. The order of the two does not matter, since a backend refuses every write that does
+not come from the owner.
 
-What is allocated is chosen by a `fastkcl.leases.Keeper`, from what `share` has seen last: an even share of the shards,
-those of the dead first, then what others have too much of. Where nobody calls `share`, `allocate` takes what is free.
+A `fastkcl.leases.Keeper` chooses the shards to allocate, from the leases that `share` has seen last: an even share of
+the shards, those of the dead first, then the surplus of others. Where nobody calls `share`, `allocate` takes free
+leases.
 
 Rules:
 - A position is written after its lease was compared, in one step of the backend; no other owner is ever overwritten.
-- Positions of a shard only grow; an older one is dropped without a word, since a newer one covers it.
-- What a backend fails to do is raised, and may be tried again; a heartbeat that fails is logged, and tried again.
+- Positions of a shard only grow; an older one is dropped silently, since a newer one covers it.
+- A failure of a backend is raised, and the call may be tried again; a failed heartbeat is logged, and tried again.
 - A lost shard's buffered position is dropped: its new owner begins at the last one that was committed.
 - One request for a shard at a time: heartbeats and positions of a shard do not race.
 - A heartbeat that is late, since the event loop is busy, comes from a thread (`fastkcl.leases.guard`).
@@ -38,7 +39,7 @@ from uuid import uuid4
 
 from fastkcl.kinesis.bounds import within
 from fastkcl.kinesis.checkpoints.base import SHARD_END, BaseCheckPointer, Place
-from fastkcl.kinesis.exceptions import CheckpointFlushError, CheckpointOwnershipConflict, ValidationError
+from fastkcl.kinesis.exceptions import CheckpointFlushError, CheckpointOwnershipConflict, ValidationError, described
 from fastkcl.leases import Keeper, Lease, Rules, Take, Why
 from fastkcl.leases.guard import Guard
 
@@ -70,7 +71,7 @@ class _Lease:
 
 
 def is_later(position: str, than: str | None) -> bool:
-    """Whether a position comes behind another one of the same shard."""
+    """Whether a position comes after another one of the same shard."""
     return than is None or _order(position) > _order(than)
 
 
@@ -134,7 +135,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         self._keeper = Keeper(
             self._member, Rules(failover=session_timeout, renew_every=heartbeat_frequency, grain=self._grain)
         )
-        self._shares: dict[str, Take] | None = None  # what allocate may give; None for what is free
+        self._shares: dict[str, Take] | None = None  # leases that allocate may give; None for free ones
         self._finished: frozenset[str] | None = None
         self._leases: dict[str, _Lease] = {}
         self._buffer: dict[str, str] = {}
@@ -143,7 +144,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         self._heart: asyncio.Task[None] | None = None
         self._guard: Guard | None = None
 
-    # What a backend does.
+    # For backends.
 
     @property
     def _member(self) -> str:
@@ -160,7 +161,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         raise NotImplementedError(f"{type(self).__name__} takes no shard of another's: {take} of {shard_id}")
 
     def _second(self) -> LeasedCheckPointer | None:
-        """The same consumer on a connection of its own, for another event loop; None if there can be none."""
+        """The same consumer on a separate connection, for another event loop; None if there can be none."""
         return None
 
     async def _finish(self, shard_id: str) -> None:
@@ -177,7 +178,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
 
     @abstractmethod
     async def _renew(self, shard_id: str) -> None:
-        """Say that we live; CheckpointOwnershipConflict if the shard is not ours."""
+        """Renew our lease; CheckpointOwnershipConflict if the shard is not ours."""
 
     @abstractmethod
     async def _release(self, shard_id: str) -> None:
@@ -187,7 +188,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
     async def _disconnect(self) -> None:
         """Close connections; a later call opens them again."""
 
-    # What a consumer calls.
+    # For consumers.
 
     async def allocate(self, shard_id: str) -> tuple[bool, str | None]:
         """Take a shard.
@@ -210,7 +211,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             taking = asyncio.create_task(self._hold(shard_id, take), name=f"{self.get_ref()} takes {shard_id}")
             self._taking[shard_id] = taking
             taking.add_done_callback(lambda done: self._has_taken(shard_id, done))
-        # Whoever gives up waiting does not know whether it is ours: it is given back by `close` then.
+        # A caller that gives up waiting does not know whether it is ours: it is given back by `close` then.
         return await asyncio.shield(taking)
 
     async def share(self, shard_ids: Collection[str], *, restartable: bool = True) -> bool:
@@ -227,7 +228,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
 
         Raises:
             AnotherStream: a consumer of another stream has left leases of these shards.
-            Exception: what the backend failed with, if no shard is ours. Who has some goes on, and the log says it.
+            Exception: the backend's error, if no shard is ours. A consumer with shards continues, and logs the error.
         """
         if not self.balance:
             return False
@@ -237,7 +238,9 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         except Exception as error:
             if not self._leases:
                 raise
-            log.warning("%s: no look at the group's leases, the next one tries again: %r", self.get_ref(), error)
+            log.warning(
+                "%s: no look at the group's leases, the next one tries again: %s", self.get_ref(), described(error)
+            )
             self._shares = {}
             return False
         if leases is None:
@@ -282,7 +285,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         Raises:
             CheckpointOwnershipConflict: the shard is not ours, or not any more. Nothing was written.
             ValueError: it is no position.
-            Exception: what the backend failed with.
+            Exception: the backend's error.
         """
         if self.auto_checkpoint:
             await self._commit(shard_id, sequence)
@@ -292,10 +295,10 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             self._buffer[shard_id] = sequence
 
     async def manual_checkpoint(self) -> None:
-        """Commit what is kept: every shard is tried, and what failed is kept, but for shards that were lost.
+        """Commit kept positions: every shard is tried, and failed ones are kept, except those of lost shards.
 
         Raises:
-            CheckpointFlushError: some failed; its `errors` say which, and why.
+            CheckpointFlushError: some failed; its `errors` have the shards and the reasons.
         """
         async with self._flushing:
             errors: list[tuple[str, BaseException]] = []
@@ -321,7 +324,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         return shard_id in self._leases and self._lives(shard_id)
 
     async def close(self) -> None:
-        """Give all shards back, and disconnect. What only `manual_checkpoint` may commit is read again.
+        """Give all shards back, and disconnect. Records that only `manual_checkpoint` may commit are read again.
 
         Raises:
             ExceptionGroup: shards that could not be given back; they are free after `session_timeout`.
@@ -390,7 +393,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
 
     @contextmanager
     def _renewal(self, shard_id: str, lease: _Lease) -> Iterator[None]:
-        """What is done in it renews the lease, or shows that it is lost."""
+        """A call inside renews the lease, or shows that it is lost."""
         started = self._clock()
         try:
             yield
@@ -464,7 +467,10 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self.heartbeat_frequency)
-            await asyncio.gather(*(self._renew_one(*lease) for lease in list(self._leases.items())))
+            async with asyncio.TaskGroup() as renewals:
+                for lease in list(self._leases.items()):
+                    renewals.create_task(self._renew_one(*lease))
+                    await asyncio.sleep(0)  # a call takes a millisecond to begin: each in a turn of the event loop
 
     async def _renew_one(self, shard_id: str, lease: _Lease) -> None:
         try:
@@ -477,9 +483,11 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
                 with self._renewal(shard_id, lease):
                     await self._renew(shard_id)
         except CheckpointOwnershipConflict:
-            pass  # it is lost, and the log says so
+            pass  # it is lost, and that is logged
         except Exception as error:
-            log.warning("%s: heartbeat of %s failed, the next one tries again: %r", self.get_ref(), shard_id, error)
+            log.warning(
+                "%s: heartbeat of %s failed, the next one tries again: %s", self.get_ref(), shard_id, described(error)
+            )
 
 
 class _OfGuard:
@@ -495,7 +503,7 @@ class _OfGuard:
 
         Raises:
             CheckpointOwnershipConflict: it is another's. The event loop notices when it runs again.
-            Exception: what the backend failed with.
+            Exception: the backend's error.
         """
         asked = self._clock()
         try:

@@ -70,7 +70,7 @@ _RELEASE = _OWNED + "write(cjson.null, cjson.null, value.sequence or cjson.null)
 
 
 class RedisCheckPointer(LeasedCheckPointer):
-    """A checkpointer in Redis, or in what speaks its protocol. See `LeasedCheckPointer`.
+    """A checkpointer in Redis, or in a server of its protocol. See `LeasedCheckPointer`.
 
     Without `client` the server is that of ``REDIS_HOST`` (localhost), ``REDIS_PORT`` (6379), ``REDIS_PASSWORD`` and,
     but for a cluster, ``REDIS_DB`` (0).
@@ -120,7 +120,7 @@ class RedisCheckPointer(LeasedCheckPointer):
     def _key(self, shard_id: str) -> str:
         return f"pyredis-{self._name}-{shard_id}"
 
-    async def _eval(self, script: str, shard_ids: Sequence[str], *arguments: str) -> Any:  # noqa: ANN401 - what it returns
+    async def _eval(self, script: str, shard_ids: Sequence[str], *arguments: str) -> Any:  # noqa: ANN401 - its result
         """Run a script to its end, also where the caller is cancelled: redis-py loses cancellations on Python 3.11."""
         keys = [self._key(shard_id) for shard_id in shard_ids]
         call = asyncio.ensure_future(cast(Awaitable[Any], self._client.eval(script, len(keys), *keys, *arguments)))
@@ -132,7 +132,7 @@ class RedisCheckPointer(LeasedCheckPointer):
         return await self._eval(script, [shard_id], self.get_ref(), *arguments)
 
     async def position(self, shard_id: str) -> str | None:
-        """The position of a shard, whoever has it; None if it has none."""
+        """The position of a shard, with any owner; None if it has none."""
         text = await cast(Awaitable[Any], self._client.get(self._key(shard_id)))
         sequence: str | None = None if text is None else json.loads(text).get("sequence")
         return sequence
@@ -147,7 +147,7 @@ class RedisCheckPointer(LeasedCheckPointer):
         return bool(taken), _text(position) or None
 
     async def _look(self, shard_ids: Collection[str]) -> list[Lease]:
-        # The keys of a cluster may be on different nodes, which run a script for keys of their own alone.
+        # The keys of a cluster may be on different nodes, which run a script for their own keys alone.
         groups = [[shard_id] for shard_id in shard_ids] if self._is_cluster else [list(shard_ids)]
         answers = await asyncio.gather(*(self._eval(redis_leases.LOOK, group) for group in groups))
         return [

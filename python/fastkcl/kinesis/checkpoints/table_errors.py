@@ -1,9 +1,9 @@
-"""What a failure of a checkpointer's table is called, so that its reader knows what to mend.
+"""Errors of a checkpointer's table, with all that their reader needs to mend it.
 
 An error names the API call, the table, its region and the account. Some last until somebody changes a permission, a
 credential or a name (`is_lasting`): trying again only hides them. The others pass.
 
-Rules: the account costs no call where the answer, the credentials or the access key id say it; otherwise one of STS,
+Rules: the account costs no call where the answer, the credentials or the access key id have it; otherwise one of STS,
 which needs no permission, and two seconds.
 """
 
@@ -16,8 +16,8 @@ import contextlib
 import re
 from typing import Any
 
-from fastkcl.kinesis.client import Failure, error_code, failure_of
 from fastkcl.kinesis.exceptions import CheckpointTableError
+from fastkcl.kinesis.failures import Failure, error_code, failure_of
 
 __all__ = ["account_of_arn", "account_of_key", "is_lasting", "is_unreachable", "table_error"]
 

@@ -1,11 +1,11 @@
 """The core's side of ProcessV1: starts stitches, looks after them, and carries data between them.
 
     health     heartbeats sent and answered: green, yellow, red
-    routing    who gets what a stitch sends: one instance, or a group
-    instance   one running stitch: its process, and a queue of what it is to get
+    routing    the receivers of a message: one instance, or a group
+    instance   one running stitch: its process, and a queue of its messages
     core       Core: all of them
 
-One node. What a stitch sends to another node cannot be delivered, and is counted and said.
+One node. A message to another node cannot be delivered; it is counted and logged.
 """
 
 from fastkcl.processv1.core.core import Core, CoreLog

@@ -2,8 +2,8 @@
 
     heartbeat thread ──▶ each instance ◀── route ◀── reader threads of the others
 
-Whatever one stitch does, the others go on: each has threads and a queue of its own, and nothing of a stitch's raises
-in a thread of another.
+No stitch can stop the others: each has its own threads and queue, and no error of a stitch is raised in a thread of
+another.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Core:
 
     Args:
         node: its name.
-        on_log: what stitches log and write to standard error, and what is wrong with them.
+        on_log: called with the stitches' logs, their standard error, and their errors.
         on_message: called with (instance id, message) for each message of a stitch, from its thread.
         heartbeat_seconds: between two heartbeats.
 
@@ -92,7 +92,7 @@ class Core:
         """Give data to a stitch, as from the core itself.
 
         Returns:
-            The message's id; None if the stitch has not read what it was given before.
+            The message's id; None if the stitch has not read its earlier data.
 
         Raises:
             KeyError: there is no such stitch.
@@ -109,7 +109,7 @@ class Core:
             instance.beat()
 
     def reports(self) -> dict[str, InstanceReport]:
-        """What is known of each stitch now, by id."""
+        """The present state of each stitch, by id."""
         return {instance.spec.instance_id: instance.report() for instance in self._all()}
 
     def pid(self, instance_id: str) -> int:
@@ -122,14 +122,14 @@ class Core:
             return self._instances[instance_id].process.pid
 
     def stop(self, code: int = 0, timeout: float = EXIT_SECONDS) -> dict[str, InstanceReport]:
-        """Say ``_exit`` to all stitches, wait for their end, and end what is left. Harmless when done before.
+        """Send ``_exit`` to all stitches, wait for their end, and end the rest. Harmless when done before.
 
         Args:
             code: the exit code that they are asked for.
             timeout: seconds to wait for all of them.
 
         Returns:
-            What is known of each stitch in the end.
+            The state of each stitch in the end.
         """
         self._stopped.set()
         self._beating.join()

@@ -1,4 +1,4 @@
-"""Whether a stitch is well: how many heartbeats it has missed.
+"""The health of a stitch, by the number of heartbeats that it has missed.
 
 missed  0 1 │ 2 3 4 5 │ 6 …
         green  yellow   red
@@ -52,7 +52,7 @@ class Heartbeats:
 
     @property
     def health(self) -> Health:
-        """What the number of missed ones means."""
+        """The health by the number of missed ones."""
         if self.missed <= MOST_GREEN:
             return "green"
         return "yellow" if self.missed <= MOST_YELLOW else "red"

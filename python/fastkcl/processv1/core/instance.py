@@ -1,10 +1,10 @@
-"""One running stitch as its core holds it: a process, what it is to get, and what is known of it.
+"""One running stitch as its core holds it: a process, its queue of messages, and its state.
 
     Core ── put ──▶ queue ──▶ writer thread ──▶ stdin of the process
     Core ◀── on_message, on_error ◀── StitchDecoder ◀── stdout of the process
 
 A stitch that does not read fills its own queue and nobody else's: data beyond it is dropped and counted, heartbeats go
-missing, and its health says so. A frame that cannot be read is counted; the next one is read.
+missing, and its health falls. A frame that cannot be read is counted; the next one is read.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from fastkcl.stdio.child import ChildProcess
 _QUEUE = 1000
 """Messages that wait for a stitch to read them."""
 _PATIENCE = 1.0
-"""Seconds for what a process that has ended left in its pipes."""
+"""Seconds for the output that a process has left in its pipes at its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class StitchSpec:
-    """What to start.
+    """A stitch to start.
 
     Attributes:
         command: program and arguments that come before the core's; no shell.
@@ -37,8 +37,8 @@ class StitchSpec:
         application: of which application it is, and so on.
         component: of which component.
         version: of which version.
-        custom_arguments: what comes behind ``--``.
-        data_dir: a folder of its own; made if it is not there.
+        custom_arguments: those after ``--``.
+        data_dir: its own folder; made if it is not there.
         environment: variables beside those of this process.
     """
 
@@ -75,7 +75,7 @@ class StitchSpec:
 
 @dataclass(frozen=True, slots=True)
 class InstanceReport:
-    """What is known of a stitch.
+    """The state of a stitch.
 
     Attributes:
         instance_id: its id.
@@ -107,7 +107,7 @@ class InstanceReport:
 
 
 class _Output:
-    """What a stitch writes: frames, to messages."""
+    """A stitch's output: frames, to messages."""
 
     def __init__(
         self, on_message: Callable[[FromStitchMessage], None], on_error: Callable[[DecodeError], None]
@@ -142,9 +142,9 @@ class Instance:
     """A stitch that runs.
 
     Args:
-        spec: what to start.
+        spec: of the stitch.
         node: the core's node.
-        on_message: called with each message of its, from a thread of its own.
+        on_message: called with each of its messages, from a separate thread.
         on_log: called with each line about it, from any thread.
 
     Raises:
@@ -188,30 +188,30 @@ class Instance:
         self._put(ToStitchMessage(id=number, channel_name="_heartbeat", data="", from_stitch_instance_id=""))
 
     def give(self, message: ToStitchMessage) -> bool:
-        """Give it data; false, and counted, if it has not read what it was given before."""
+        """Give it data; false, and counted, if it has not read its earlier data."""
         given = self._put(message)
         self.count("received" if given else "dropped")
         return given
 
     def ask_to_exit(self, code: int) -> None:
-        """Say ``_exit``, and close its input behind that."""
+        """Send ``_exit``, then close its input."""
         self._put(ToStitchMessage(id=code, channel_name="_exit", data=""))
         self._end_queue()
 
     def discard(self) -> None:
-        """End what is left of it."""
+        """End the rest of it."""
         self._end_queue()
         if self.exit_code is None:
             self.process.kill_group()
         self._writer.join(_PATIENCE)
-        self._output.ended.wait(_PATIENCE)  # what it wrote before its end
+        self._output.ended.wait(_PATIENCE)  # its output before its end
         if self._writer.is_alive():  # another process holds its input, and does not read
             self.process.abandon()
             self._writer.join()
         self.process.discard()
 
     def report(self) -> InstanceReport:
-        """What is known of it now."""
+        """Its present state."""
         exit_code = self.exit_code
         with self._lock:
             return InstanceReport(
@@ -259,7 +259,7 @@ class Instance:
         return True
 
     def _end_queue(self) -> None:
-        """Nothing more is written; what waits gives way if there is no room for the end."""
+        """Nothing more is written; waiting messages give way if there is no room for the end."""
         while True:
             try:
                 self._queue.put_nowait(None)

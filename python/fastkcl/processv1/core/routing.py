@@ -1,4 +1,4 @@
-"""Who gets what a stitch sends. Pure functions; nobody tells a sender whether anything arrived."""
+"""Finds the receivers of a stitch's messages. Pure functions; a sender gets no report whether anything arrived."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Route:
 
     Attributes:
         recipients: ids of stitches, in the order in which they were started.
-        message: what they get.
+        message: for them.
         why_not: why there is no recipient; empty if there is one.
     """
 
@@ -28,7 +28,7 @@ def route(message: FromStitchMessage, sender: str, node: str, groups: Mapping[st
     """Where a message of data goes.
 
     Args:
-        message: what the stitch has sent.
+        message: of the stitch.
         sender: its id.
         node: the core's node.
         groups: the running stitches by id, each with its version group.

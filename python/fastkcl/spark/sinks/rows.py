@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from fastkcl import Position, RecordBatch
-from fastkcl.spark.sinks.base import WriteCancelledError
+from fastkcl.tables.base import WriteCancelledError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +21,7 @@ class ShardRows:
 
     Args:
         batches: in order; none of them empty.
-        legacy: sub-sequence numbers do not exist: records behind a position are those of larger sequence numbers.
+        legacy: sub-sequence numbers do not exist: records after a position are those of larger sequence numbers.
         cancelled: whether the rows are not wanted any more; asked by the thread that writes them.
         opened: the same rows with their payloads opened, if they are to be.
     """
@@ -62,6 +62,16 @@ class ShardRows:
         return 0 if self._opened is None else self._opened.corrupt
 
     @property
+    def millis_behind_latest(self) -> int | None:
+        """Of the last batch."""
+        return self._batches[-1].millis_behind_latest
+
+    @property
+    def first_position(self) -> Position:
+        """Of the first record."""
+        return self._position(self._batches[0], 0)
+
+    @property
     def last_position(self) -> Position:
         """Of the last record."""
         return self._position(self._batches[-1], len(self._batches[-1]) - 1)
@@ -79,12 +89,12 @@ class ShardRows:
         return data_frame(session, table, SCHEMA)
 
     def behind(self, position: Position) -> ShardRows | None:
-        """The records behind a position, None if there are none.
+        """The records after a position, None if there are none.
 
         A position without a sub-sequence number, written in the legacy dialect, stands for its whole sequence number.
         """
         for index, batch in enumerate(self._batches):
-            row = self._first_behind(batch, position)
+            row = self._first_after(batch, position)
             if row < len(batch):
                 rest = batch.slice(row) if row else batch
                 rests = (rest, *self._batches[index + 1 :])
@@ -103,8 +113,8 @@ class ShardRows:
         if self._cancelled():
             raise WriteCancelledError("the lease has gone; the shard's new owner writes these records")
 
-    def _first_behind(self, batch: RecordBatch, position: Position) -> int:
-        """Index of the first record behind `position`; the records are in order."""
+    def _first_after(self, batch: RecordBatch, position: Position) -> int:
+        """Index of the first record after `position`; the records are in order."""
         low, high = 0, len(batch)
         while low < high:
             middle = (low + high) // 2

@@ -5,9 +5,9 @@
       approximateArrivalTimestamp TIMESTAMP, stream STRING, shard STRING
     ) USING iceberg
 
-Spark appends to it, whatever it is made of: Iceberg, Delta with Spark's own package, a database over JDBC. There is no
-step that a position could be part of, so this sink has none (`open` returns None): what the daemon delivers again
-after a death, and what a write that failed had already appended, is there twice. Each row carries its key, the columns
+Spark appends to a table of any format: Iceberg, Delta with Spark's own package, a database over JDBC. No step could
+include a position, so this sink has none (`open` returns None). Records that the daemon delivers again after a death,
+and rows that a failed write had already appended, are there twice. Each row carries its key, the columns
 `stream`, `shard`, `sequenceNumber` and `subSequenceNumber`, by which a reader keeps one of them:
 
     SELECT * EXCEPT (copy) FROM (
@@ -31,7 +31,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from fastkcl import Position
-from fastkcl.spark.sinks.base import Frame, Rows, Shard, SinkError, Transform
+from fastkcl.spark.sinks.sink import Frame, Rows, Transform
+from fastkcl.tables.base import Shard, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,7 +74,7 @@ class TableSink:
         """Begin with a shard.
 
         Returns:
-            None: nobody knows what the table has of it.
+            None: the sink does not know the records that the table has.
         """
         self._shard = shard
         return None
@@ -85,7 +86,7 @@ class TableSink:
             SinkError: the table is not there or not safe to append to, or a key column is missing in `transform`'s
                 result or taken by it.
             WriteCancelledError: the lease has gone before the append.
-            Exception: what Spark or `transform` raised. The table may have some of the rows, or all.
+            Exception: an error of Spark or `transform`. The table may have some of the rows, or all.
         """
         assert self._shard is not None
         self._append(rows, session, dict(zip(_ADDED, (self._shard.stream, self._shard.shard_id), strict=True)))
@@ -97,7 +98,7 @@ class TableSink:
         Raises:
             SinkError: the table is not there or not safe to append to.
             WriteCancelledError: the rows are not wanted any more.
-            Exception: what Spark or `transform` raised. The table may have some of the rows, or all.
+            Exception: an error of Spark or `transform`. The table may have some of the rows, or all.
         """
         self._append(rows, session, {})
 
@@ -136,7 +137,7 @@ class TableSink:
         """See that the table is there, and one that several processes can append to.
 
         Raises:
-            SinkError: it is not: what to do.
+            SinkError: it is not; it names the remedy.
         """
         if not session.catalog.tableExists(self._table):
             columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in df.schema.fields)

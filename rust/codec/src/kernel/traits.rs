@@ -41,8 +41,8 @@ pub(crate) trait Kernel: Copy {
 pub(crate) trait Routine {
     type Output;
 
-    /// Implementations are `#[inline(always)]`, and so is all that they call and that matters: what is not inlined into
-    /// the entry of an instruction set is compiled for the CPU that the build is for.
+    /// Implementations are `#[inline(always)]`, and so are the functions on their hot path. A function that is not inlined
+    /// into the entry of an instruction set is compiled for the build's own CPU.
     fn run<K: Kernel>(self, kernel: K) -> Self::Output;
 }
 

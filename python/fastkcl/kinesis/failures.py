@@ -1,0 +1,146 @@
+"""Failures of calls to a stream's service: their kinds, and the pauses of an outage.
+
+Rules: botocore is imported when a failure is looked at. `ReconnectPolicy` has no clock.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from fastkcl.kinesis.bounds import check_count
+from fastkcl.kinesis.exceptions import ValidationError
+
+__all__ = ["DEFAULT_EXPO_BACKOFF_LIMIT", "Failure", "ReconnectPolicy", "error_code", "failure_of"]
+
+DEFAULT_RETRY_LIMIT = 5
+FIXED_PAUSE = 5.0  # seconds, of reconnecting without expo_backoff
+DEFAULT_EXPO_BACKOFF_LIMIT = 120.0
+
+
+class Failure(Enum):
+    """The kind of failure that an exception of a call is."""
+
+    THROTTLED = "throttled"
+    """Too often or too much; later it may work."""
+    EXPIRED_ITERATOR = "expired_iterator"
+    NOT_FOUND = "not_found"
+    """No such stream or shard."""
+    UNAVAILABLE = "unavailable"
+    """No connection, no answer in time, or a failure of the service's own."""
+    DENIED = "denied"
+    """A permission or credential that somebody has to mend."""
+    OTHER = "other"
+
+
+_CODES = {
+    "ProvisionedThroughputExceededException": Failure.THROTTLED,
+    "LimitExceededException": Failure.THROTTLED,
+    "ThrottlingException": Failure.THROTTLED,
+    "Throttling": Failure.THROTTLED,
+    "RequestLimitExceeded": Failure.THROTTLED,
+    "KMSThrottlingException": Failure.THROTTLED,
+    "ExpiredIteratorException": Failure.EXPIRED_ITERATOR,
+    "ResourceNotFoundException": Failure.NOT_FOUND,
+    "InternalFailure": Failure.UNAVAILABLE,
+    "InternalFailureException": Failure.UNAVAILABLE,
+    "InternalServerError": Failure.UNAVAILABLE,
+    "ServiceUnavailable": Failure.UNAVAILABLE,
+    "ServiceUnavailableException": Failure.UNAVAILABLE,
+    "AccessDenied": Failure.DENIED,
+    "AccessDeniedException": Failure.DENIED,
+    "ExpiredToken": Failure.DENIED,
+    "ExpiredTokenException": Failure.DENIED,
+    "IncompleteSignature": Failure.DENIED,
+    "IncompleteSignatureException": Failure.DENIED,
+    "InvalidClientTokenId": Failure.DENIED,
+    "InvalidSignatureException": Failure.DENIED,
+    "KMSAccessDeniedException": Failure.DENIED,
+    "MissingAuthenticationToken": Failure.DENIED,
+    "MissingAuthenticationTokenException": Failure.DENIED,
+    "OptInRequired": Failure.DENIED,
+    "SignatureDoesNotMatch": Failure.DENIED,
+    "UnrecognizedClientException": Failure.DENIED,
+}
+
+
+def error_code(error: BaseException) -> str:
+    """The service's name of an error, or the name of the exception's class."""
+    from botocore.exceptions import ClientError
+
+    if isinstance(error, ClientError):
+        return str(error.response.get("Error", {}).get("Code") or "Unknown")
+    return type(error).__name__
+
+
+def failure_of(error: BaseException) -> Failure:
+    """The kind of failure that an exception of a call is."""
+    import aiohttp
+    from botocore import exceptions as errors
+    from botocore.exceptions import ClientError, HTTPClientError
+    from botocore.exceptions import ConnectionError as UnreachableError
+
+    if isinstance(error, ClientError):
+        failure = _CODES.get(error_code(error))
+        if failure is None:
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            failure = Failure.UNAVAILABLE if status >= 500 else Failure.OTHER
+        return failure
+    denied = (
+        errors.NoCredentialsError
+        | errors.PartialCredentialsError
+        | errors.CredentialRetrievalError
+        | errors.TokenRetrievalError
+        | errors.UnauthorizedSSOTokenError
+    )
+    if isinstance(error, denied):
+        return Failure.DENIED
+    connection = isinstance(error, HTTPClientError | UnreachableError | aiohttp.ClientError | OSError)
+    return Failure.UNAVAILABLE if connection else Failure.OTHER
+
+
+class ReconnectPolicy:
+    """How long to wait before each attempt in an outage.
+
+    Args:
+        retry_limit: attempts; 5 by default.
+        expo_backoff: seconds: the n-th attempt waits n² times this long; None for 5 s each.
+        expo_backoff_limit: the longest wait, in seconds.
+
+    Raises:
+        ValidationError: an argument out of range.
+    """
+
+    def __init__(
+        self,
+        retry_limit: int | None = None,
+        expo_backoff: float | None = None,
+        expo_backoff_limit: float = DEFAULT_EXPO_BACKOFF_LIMIT,
+    ) -> None:
+        if retry_limit is not None:
+            check_count("retry_limit", retry_limit, 0)
+        if expo_backoff is not None and not expo_backoff > 0:
+            raise ValidationError(f"expo_backoff must be above 0 s, not {expo_backoff}")
+        if not expo_backoff_limit > 0:
+            raise ValidationError(f"expo_backoff_limit must be above 0 s, not {expo_backoff_limit}")
+        self._limit = DEFAULT_RETRY_LIMIT if retry_limit is None else retry_limit
+        self._expo_backoff = expo_backoff
+        self._longest = expo_backoff_limit
+        self._attempts = 0
+
+    @property
+    def limit(self) -> int:
+        """How many there may be in a row."""
+        return self._limit
+
+    def failed(self) -> float | None:
+        """Seconds to wait before the next attempt; None if there is none."""
+        if self._attempts >= self._limit:
+            return None
+        self._attempts += 1
+        if self._expo_backoff is None:
+            return FIXED_PAUSE
+        return min(self._attempts**2 * self._expo_backoff, self._longest)
+
+    def succeeded(self) -> None:
+        """The outage is over."""
+        self._attempts = 0

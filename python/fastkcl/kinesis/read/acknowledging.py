@@ -1,0 +1,171 @@
+"""Records that a program works on at the same time, and acknowledges one by one, in any order.
+
+    handed out      1 2 3 4 5 6 7 8
+    acknowledged    1 2   4     7        ──▶ the position is 2: it moves over acknowledged records without gaps
+
+So after a death all records after the first gap come again. Open records are bounded in bytes, as an answer counts
+against `max_queue_bytes` until all of it is acknowledged, and in time, by `ack_timeout`.
+
+Rules: no I/O; the clock gives the time since which a record is open. Records without items count as acknowledged when
+they are passed. A second acknowledgement, or one of a shard that was lost meanwhile, changes nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fastkcl.kinesis.read.delivery import ConsumerRecord, Exhausted, ItemDelivery
+from fastkcl.kinesis.read.positions import Handed
+
+if TYPE_CHECKING:
+    from fastkcl.kinesis.read.consumer import Consumer
+    from fastkcl.kinesis.read.fetch import ShardReader
+
+__all__ = ["AckDelivery", "AckRecord", "Acknowledgements", "Overdue"]
+
+
+class AckRecord(ConsumerRecord):
+    """A record that the program acknowledges itself, with `done` or with the consumer's `ack`."""
+
+    consumer: Consumer
+    delivery: AckDelivery
+    row: int
+    is_done: bool = False
+
+    async def done(self) -> None:
+        """Acknowledge it, and write the position if an answer is done with by that. Again, nothing happens.
+
+        With `checkpoint_interval` the position is written by the clock.
+
+        Raises:
+            Exception: the position could not be written; it is tried again with the next one.
+        """
+        await self.consumer._done(self)
+
+
+@dataclass
+class _OpenRow:
+    """A row of which items are not acknowledged."""
+
+    items: int
+    since: float
+
+
+class Overdue(NamedTuple):
+    """The oldest record that is open.
+
+    Attributes:
+        shard_id: of the record.
+        sequence_number: of the record.
+        since: when it was handed out.
+    """
+
+    shard_id: str
+    sequence_number: str
+    since: float
+
+
+class AckDelivery:
+    """Hands out the items of a batch, and waits until each is acknowledged.
+
+    Args:
+        items: hands them out, as `ConsumerRecord`.
+        consumer: whose they are.
+        clock: for the time at which each was handed out.
+    """
+
+    def __init__(self, items: ItemDelivery, consumer: Consumer, clock: Callable[[], float]) -> None:
+        self.fetched = items.fetched
+        self._items = items
+        self._consumer = consumer
+        self._clock = clock
+        self._open: OrderedDict[int, _OpenRow] = OrderedDict()
+
+    def take(self, most_records: int = sys.maxsize) -> Any:  # noqa: ANN401 - items are of any type
+        """See `Delivery`; it acknowledges nothing."""
+        item = self._items.take(most_records)
+        if isinstance(item, Exhausted):
+            return item
+        row = self._items.last_row
+        self._open.setdefault(row, _OpenRow(0, self._clock())).items += 1
+        record = AckRecord(*item)
+        record.consumer, record.delivery, record.row = self._consumer, self, row
+        return record
+
+    def skip(self) -> None:
+        """Leave out the record that could not be parsed."""
+        self._items.skip()
+
+    def acknowledge(self, record: AckRecord) -> None:
+        """One item of a row is done with."""
+        if record.is_done:
+            return
+        record.is_done = True
+        row = self._open[record.row]
+        row.items -= 1
+        if not row.items and record.row < self._items.rows_handed_out:
+            del self._open[record.row]
+
+    @property
+    def acknowledged(self) -> Handed | None:
+        """Up to the first record that is open."""
+        return self._items.done_until(next(iter(self._open), self._items.rows_handed_out))
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether everything of it was handed out, and acknowledged."""
+        return not self._open and self._items.rows_handed_out == self.fetched.batch.num_rows
+
+    @property
+    def oldest(self) -> Overdue | None:
+        """The record that is open and was handed out first."""
+        for row, opened in self._open.items():
+            return Overdue(self.fetched.reader.shard_id, self.fetched.batch[row].sequence_number, opened.since)
+        return None
+
+
+class Acknowledgements:
+    """Open records of all shards."""
+
+    def __init__(self) -> None:
+        self._deliveries: dict[ShardReader, deque[AckDelivery]] = {}
+
+    def begin(self, delivery: AckDelivery) -> None:
+        """A batch is handed out."""
+        self._deliveries.setdefault(delivery.fetched.reader, deque()).append(delivery)
+
+    def move(self, reader: ShardReader) -> Handed | None:
+        """Let go of the batches that are finished; up to where the shard is acknowledged, if it has moved."""
+        deliveries = self._deliveries.get(reader)
+        handed: Handed | None = None
+        while deliveries:
+            handed = deliveries[0].acknowledged or handed
+            if not deliveries[0].is_finished:
+                return handed
+            deliveries.popleft().fetched.release()
+        self._deliveries.pop(reader, None)
+        return handed
+
+    @property
+    def readers(self) -> list[ShardReader]:
+        """Of the shards of which something is open."""
+        return list(self._deliveries)
+
+    def is_open(self, reader: ShardReader) -> bool:
+        """Whether something of a shard is not acknowledged."""
+        return reader in self._deliveries
+
+    def drop(self, reader: ShardReader) -> None:
+        """The shard is not ours any more."""
+        for delivery in self._deliveries.pop(reader, ()):
+            delivery.fetched.release()
+
+    @property
+    def oldest(self) -> Overdue | None:
+        """The record that is open for the longest time."""
+        heads = [deliveries[0].oldest for deliveries in self._deliveries.values()]
+        return min(filter(None, heads), key=lambda head: head.since, default=None)

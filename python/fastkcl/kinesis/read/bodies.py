@@ -1,0 +1,69 @@
+"""Bodies of answers that are read when there is room for them: aiobotocore's HTTP session, with a gate before the body.
+
+    request ──▶ status and headers ──▶ gate(length of the body) ──▶ body
+
+An answer that waits at the gate has the connection's buffers and no more: the rest stays with the service. An answer
+whose gate raises is dropped with its connection, unread.
+
+Rules: imported with aiobotocore, when a client is opened. Calls outside of `gated` are as ever; so are errors, as their
+bodies are short.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeAlias
+
+from aiobotocore.httpsession import AIOHTTPSession
+
+__all__ = ["Gate", "GatedSession", "gated"]
+
+Gate: TypeAlias = Callable[[int], Awaitable[None]]
+"""Waits until a body of so many bytes may be read."""
+
+LONGEST_ANSWER = 14 << 20
+"""The body of a GetRecords answer that does not give its length: 10 MiB of data in base64, with the rest."""
+
+_gate: ContextVar[Gate | None] = ContextVar("_gate", default=None)
+
+
+@contextmanager
+def gated(gate: Gate) -> Iterator[None]:
+    """Have the answers of calls in it wait at a gate; of `GatedSession` only."""
+    token = _gate.set(gate)
+    try:
+        yield
+    finally:
+        _gate.reset(token)
+
+
+class GatedSession(AIOHTTPSession):  # type: ignore[misc] # aiobotocore has no types
+    """The HTTP session of a client whose calls may be `gated`."""
+
+    async def send(self, request: Any) -> Any:  # noqa: ANN401
+        """Send a request, and read its answer."""
+        gate = _gate.get()
+        if gate is None:
+            return await super().send(request)
+        request.stream_output = True  # the body is left to us
+        response = await super().send(request)
+        if response.status_code < 300:
+            try:
+                length = response.headers.get("content-length")
+                await gate(LONGEST_ANSWER if length is None else int(length))
+                response._content = await _read(response.raw)
+            except BaseException:
+                response.raw.close()
+                raise
+        return response
+
+
+async def _read(response: Any) -> bytes:  # noqa: ANN401 - aiohttp's ClientResponse
+    """The body, which is in memory once: aiohttp's own read() has its pieces and their sum at the same time."""
+    body = io.BytesIO()
+    while piece := await response.content.readany():
+        body.write(piece)
+    return body.getvalue()

@@ -1,0 +1,691 @@
+"""The consumer: reads a stream item by item, record by record, or in Arrow batches.
+
+    StreamReader ──▶ RecordQueue ──▶ Delivery ──▶ ``async for`` ── asks for more ──▶ Positions ──▶ checkpointer
+
+The program acknowledges an item by asking for the next one; of several tasks each acknowledges its own items. When it
+asks past a batch's last record, the batch's position is written, at once or in the background (`checkpoint_interval`);
+`close` writes the acknowledged part of a batch as well. So a record is delivered again if the program dies with it, and
+never skipped. A program that works on several records at a time acknowledges each itself (`acknowledge="explicit"`,
+`fastkcl.kinesis.read.acknowledging`).
+
+Rules: ``async for`` ends when nothing has come for `idle_timeout` while all shards are at their tips, or after `close`,
+and a line in the log gives the reason. All else that stops it is an exception; iterating again continues at the same
+position. Once another consumer is known to own a shard, nothing more is delivered from it. Asking for an item lets the
+event loop run every few milliseconds, also if there is nothing to wait for (`fastkcl.kinesis.read.pacing`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from types import TracebackType
+from typing import Any, ClassVar, Literal, Self, Unpack
+
+from fastkcl.kinesis.bounds import check_count, within
+from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place, check_checkpointer
+from fastkcl.kinesis.checkpoints.memory import MemoryCheckPointer
+from fastkcl.kinesis.client import StreamClient, StreamOptions
+from fastkcl.kinesis.exceptions import UnacknowledgedError, ValidationError, described
+from fastkcl.kinesis.items.aggregators import BaseAggregator
+from fastkcl.kinesis.items.processors import JsonProcessor
+from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
+from fastkcl.kinesis.read.acknowledging import AckDelivery, Acknowledgements, AckRecord
+from fastkcl.kinesis.read.budget import MAX_QUEUE_BYTES
+from fastkcl.kinesis.read.data_loss import OnDataLoss
+from fastkcl.kinesis.read.delivery import (
+    EXHAUSTED,
+    PASSED,
+    BatchDelivery,
+    ConsumerRecord,
+    Delivery,
+    Exhausted,
+    ItemDelivery,
+    RecordError,
+)
+from fastkcl.kinesis.read.fetch import MAX_BATCH_BYTES, ShardReader
+from fastkcl.kinesis.read.holders import Holders
+from fastkcl.kinesis.read.pacing import Pace
+from fastkcl.kinesis.read.positions import Positions
+from fastkcl.kinesis.read.reading import LOOK_SECONDS, IteratorType, ReadOptions, StreamReader
+from fastkcl.kinesis.read.record_queue import Failed, Fetched, RecordQueue, ShardEnded, ShardLost
+
+__all__ = ["Consumer", "OnRecordError", "Output"]
+
+log = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 20.0
+"""For each of writing positions, giving shards back and closing connections."""
+
+OnRecordError = Literal["raise", "skip"] | Callable[[ConsumerRecord, Exception], object]
+Output = Literal["items", "records", "batches"]
+Acknowledge = Literal["next", "explicit"]
+
+MOST_WITHOUT_ITEMS = 256
+"""Records without items that are passed before the event loop may run."""
+
+
+class Consumer:
+    """Consumes a stream: ``async with Consumer("orders") as consumer: async for item in consumer: ...``.
+
+    Args:
+        stream_name: the stream's name, or its ARN.
+        max_queue_size: records that are fetched ahead, 1 or more; fetching waits while there are so many.
+        max_queue_bytes: memory of fetched records, of all shards together and with answers under way, 1 or more;
+            64 MiB by default. Where records are large, fewer are asked for at once. An answer that takes more comes
+            alone.
+        max_shard_consumers: open shards at the most; None for all.
+        record_limit: records of a GetRecords call at the most, 1 to 10,000.
+        sleep_time_no_records: seconds between two calls of a shard that has nothing new.
+        iterator_type: where a shard begins that has no position: TRIM_HORIZON, LATEST or AT_TIMESTAMP. Children of a
+            shard that was read begin at their first record.
+        timestamp: aware, of AT_TIMESTAMP.
+        shard_fetch_rate: GetRecords calls a second of each shard, 1 to 5.
+        checkpointer: where positions are kept; in memory by default.
+        processor: makes items of records; `JsonProcessor` by default. Not used for batches.
+        idle_timeout: seconds without a record after which ``async for`` ends, counted while every shard is at its tip;
+            None for never.
+        checkpoint_interval: seconds between two writes of positions, above 0; None to write each when it is due.
+        on_record_error: the reaction to a record that the processor cannot read: "raise" stops in front of it,
+            "skip" leaves it out with a line in the log, or a function (or coroutine function) of a `ConsumerRecord`
+            with its bytes and the error, after which it is left out.
+        output: "items" as the processor makes them, "records" for `ConsumerRecord` with metadata, "batches" for
+            `fastkcl.RecordBatch` in its five canonical columns.
+        acknowledge: "next": asking for more acknowledges the item before. "explicit", for records: each is
+            acknowledged by its `done` or by `ack`, in any order.
+        ack_timeout: seconds after which a record that is not acknowledged stops the iteration; of "explicit".
+        deaggregate: take KPL aggregates apart; None to do it for batches, where the processor does, and with positions
+            in KCL's lease table.
+        hash_range_check: drop aggregates with keys that their shard does not own, as KCL does.
+        max_batch_bytes: of one answer with its aggregates taken apart, 1 to 2**31 - 1; each shard that is
+            read can hold so much. An answer beyond it stops its shard by `AnswerTooLarge`.
+        on_data_loss: the reaction when the stream has trimmed the position of a shard, so that records after it are
+            lost: an ERROR in the log and in `consumer_data_loss_total` either way, then "continue" reads the rest,
+            and "raise" stops in front of it by `DataLossError`.
+        options: see `StreamOptions`.
+
+    Raises:
+        ValidationError: an option out of range, or `checkpoint_interval` with a checkpointer of auto_checkpoint=False.
+        TypeError: an argument of another type.
+    """
+
+    _client_class: ClassVar[type[StreamClient]] = StreamClient
+
+    def __init__(
+        self,
+        stream_name: str,
+        *,
+        max_queue_size: int = 10_000,
+        max_queue_bytes: int = MAX_QUEUE_BYTES,
+        max_shard_consumers: int | None = None,
+        record_limit: int = 10_000,
+        sleep_time_no_records: float = 2,
+        iterator_type: IteratorType = "TRIM_HORIZON",
+        timestamp: datetime | None = None,
+        shard_fetch_rate: float = 1,
+        checkpointer: CheckPointer | None = None,
+        processor: BaseAggregator | None = None,
+        idle_timeout: float | None = 2.0,
+        checkpoint_interval: float | None = None,
+        on_record_error: OnRecordError = "raise",
+        output: Output = "items",
+        acknowledge: Acknowledge = "next",
+        ack_timeout: float = 300,
+        deaggregate: bool | None = None,
+        hash_range_check: bool = True,
+        max_batch_bytes: int = MAX_BATCH_BYTES,
+        on_data_loss: OnDataLoss = "continue",
+        **options: Unpack[StreamOptions],
+    ) -> None:
+        self._client = self._client_class(stream_name, **options)
+        self._checkpointer = MemoryCheckPointer() if checkpointer is None else checkpointer
+        check_checkpointer(self._checkpointer)
+        self._processor = JsonProcessor() if processor is None else processor
+        if not isinstance(self._processor, BaseAggregator):
+            raise TypeError(f"processor must be a processor like JsonProcessor(), not {self._processor!r}")
+        check_count("max_queue_size", max_queue_size, 1)
+        if idle_timeout is not None and not idle_timeout > 0:
+            raise ValidationError(f"idle_timeout must be above 0 s, or None, not {idle_timeout}")
+        if checkpoint_interval is not None:
+            if not checkpoint_interval > 0:
+                raise ValidationError(f"checkpoint_interval must be above 0 s, not {checkpoint_interval}")
+            if getattr(self._checkpointer, "auto_checkpoint", True) is False:
+                raise ValidationError(
+                    "checkpoint_interval and a checkpointer of auto_checkpoint=False are mutually exclusive: the one "
+                    "writes by the clock, the other when manual_checkpoint() is called"
+                )
+        if output not in ("items", "records", "batches"):
+            raise ValidationError(f'output must be "items", "records" or "batches", not {output!r}')
+        if acknowledge not in ("next", "explicit"):
+            raise ValidationError(f'acknowledge must be "next" or "explicit", not {acknowledge!r}')
+        if acknowledge == "explicit" and output != "records":
+            raise ValidationError(f'acknowledge="explicit" is for output="records", not {output!r}')
+        if not ack_timeout > 0:
+            raise ValidationError(f"ack_timeout must be above 0 s, not {ack_timeout}")
+        if on_record_error not in ("raise", "skip") and not callable(on_record_error):
+            raise ValidationError(f'on_record_error must be "raise", "skip" or a function, not {on_record_error!r}')
+        self._idle_timeout = idle_timeout
+        self._checkpoint_interval = checkpoint_interval
+        self._on_record_error = on_record_error
+        self._output: Output = output
+        self._is_explicit = acknowledge == "explicit"
+        self._ack_timeout = ack_timeout
+        self._acks = Acknowledgements()
+        # Where positions have sub-sequence numbers, as KCL's, records are user records, as to KCL.
+        self._deaggregated = (
+            deaggregate
+            if deaggregate is not None
+            else self._processor.deaggregates
+            or output == "batches"
+            or getattr(self._checkpointer, "sub_sequences", False)
+        )
+        self._metrics = options.get("metrics_collector") or get_metrics_collector()
+        self._labels = {"stream_name": self._client.stream_name}
+        if isinstance(self._checkpointer, BindsMetrics):
+            self._checkpointer.bind_metrics(self._metrics, dict(self._labels))
+        self._queue = RecordQueue(max_queue_size)
+        self._stream = StreamReader(
+            self._client,
+            self._checkpointer,
+            ReadOptions(
+                iterator_type=iterator_type,
+                timestamp=timestamp,
+                max_shard_consumers=max_shard_consumers,
+                record_limit=record_limit,
+                sleep_time_no_records=sleep_time_no_records,
+                shard_fetch_rate=shard_fetch_rate,
+                deaggregate=self._deaggregated,
+                hash_range_check=hash_range_check,
+                max_batch_bytes=max_batch_bytes,
+                on_data_loss=on_data_loss,
+                max_queue_bytes=max_queue_bytes,
+            ),
+            make_queue=lambda: self._queue,
+            on_failure=self._queue.put,
+            metrics=self._metrics,
+        )
+        self._delivery: Delivery | AckDelivery | None = None
+        self._delivered_at = 0.0
+        self._turn = asyncio.Lock()  # of the tasks that ask for an item
+        self._pace = Pace()
+        self._positions = Positions()
+        self._holders = Holders()
+        self._capped: dict[str, Place] = {}  # positions before held records, as they were written last
+        self._committing = asyncio.Lock()
+        self._ended: deque[ShardReader] = deque()
+        self._failed: list[Failed] = []
+        self._flusher: asyncio.Task[None] | None = None
+        self._flush_failed = False  # and the program does not know yet
+        self._is_started = self._is_closed = False
+
+    @property
+    def stream_name(self) -> str:
+        """The stream's name."""
+        return self._client.stream_name
+
+    # Life.
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """The same as `open`."""
+        await self.open()
+
+    async def open(self) -> None:
+        """Connect, and list the stream's shards. Iterating does it, too, if nobody has.
+
+        With `skip_describe_stream` the shards are listed when the iteration begins.
+
+        Raises:
+            RuntimeError: it was closed.
+            AnotherStream: the checkpointer is for another stream.
+            Exception: see `StreamClient.open`.
+        """
+        if self._is_closed:
+            raise RuntimeError(f"the consumer of {self.stream_name} was closed: make another one")
+        if self._client.is_open:
+            return
+        await self._client.open()
+        if not self._client.skip_describe_stream:
+            try:
+                await self._stream.refresh_shards()
+            except BaseException:
+                await self._client.close()
+                raise
+
+    async def close(self) -> None:
+        """Stop fetching, write the positions of acknowledged records, and give the shards back. Again, nothing happens.
+
+        It takes a minute at most, whatever the checkpointer's backend does.
+
+        Raises:
+            TimeoutError: positions were not written, or shards not given back, in time.
+            Exception: a position could not be written; everything is closed all the same.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._queue.close()
+        async with contextlib.AsyncExitStack() as closing:
+            closing.push_async_callback(lambda: within(CLOSE_SECONDS, "closing connections", self._client.close()))
+            closing.push_async_callback(
+                lambda: within(
+                    CLOSE_SECONDS, f"{self._checkpointer!r}: giving shards back", self._stream.close_checkpointer()
+                )
+            )
+            await self._stream.stop()
+            if self._flusher is not None:
+                self._flusher.cancel()
+                await asyncio.gather(self._flusher, return_exceptions=True)
+            self._hand_out_acknowledged()
+            shards = ", ".join(self._positions.pending)
+            await within(CLOSE_SECONDS, f"{self._checkpointer!r}: writing the positions of {shards}", self._commit())
+
+    # Acknowledging.
+
+    def ack(self, record: ConsumerRecord) -> None:
+        """Acknowledge a record, of ``acknowledge="explicit"``. Again, nothing happens.
+
+        The position is written when all before the record are acknowledged too, and the program asks for more;
+        every `checkpoint_interval`; and by `close`. `AckRecord.done` writes it itself.
+
+        Raises:
+            TypeError: the record is no such one, or another consumer's.
+        """
+        if not isinstance(record, AckRecord) or record.consumer is not self:
+            raise TypeError(f'only a record of this consumer, with acknowledge="explicit", is acknowledged: {record!r}')
+        delivery = record.delivery
+        delivery.acknowledge(record)
+        if delivery.is_finished:
+            self._move(delivery.fetched.reader)
+            self._queue.wake()  # its shard may be finished
+
+    async def _done(self, record: AckRecord) -> None:
+        self.ack(record)
+        if self._checkpoint_interval is None:
+            await self._commit(record.shard_id)
+
+    def _move(self, reader: ShardReader) -> None:
+        """Let the position of a shard be committed up to the first record that is open."""
+        handed = self._acks.move(reader)
+        if handed is not None and not reader.lost:
+            self._positions.hand_out(reader.shard_id, handed)
+            self._positions.acknowledge()
+
+    def _check_overdue(self) -> float | None:
+        """Seconds until the oldest record that is open has been so for too long; None if there is none.
+
+        Raises:
+            UnacknowledgedError: it has.
+        """
+        oldest = self._acks.oldest
+        if oldest is None:
+            return None
+        left = oldest.since + self._ack_timeout - time.monotonic()
+        if left <= 0:
+            raise UnacknowledgedError(
+                f"{oldest.shard_id}: record {oldest.sequence_number} is not acknowledged after the "
+                f"{self._ack_timeout:g} s of ack_timeout: the position stays before it. Acknowledge each record, "
+                "also those that fail, or close the consumer: then it comes again"
+            )
+        return left
+
+    # Items.
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:  # noqa: ANN401 - items are of any type
+        """The next item, record or batch.
+
+        Raises:
+            StopAsyncIteration: nothing has come for idle_timeout at the tips of all shards, or the consumer is closed.
+            DeserializeError: a record cannot be read, with on_record_error "raise". It stays the next one.
+            AnswerTooLarge: the user records of an answer take more than max_batch_bytes.
+            DataLossError: the stream has trimmed a position, with on_data_loss "raise".
+            AnotherStream: the stream was made again under its name, or the checkpointer has positions of another one.
+            ConnectionError: the service is away.
+            UnacknowledgedError: a record was not acknowledged within ack_timeout, with acknowledge="explicit".
+            Exception: another error that stopped the fetching, or a checkpointer's.
+        """
+        pause = self._pace.pause(time.perf_counter())
+        if pause is not None:
+            await self._let_loop_run(pause)
+        task = asyncio.current_task()
+        if not self._is_explicit:
+            self._holders.ask(task)
+        item = self._take_at_hand()
+        if isinstance(item, Exhausted):
+            async with self._turn:
+                item = await self._next()
+        if self._delivery is not None and not isinstance(self._delivery, AckDelivery):
+            self._holders.give(task, self._delivery)
+        return item
+
+    async def _let_loop_run(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        if self._is_explicit:
+            self._check_overdue()
+        self._pace.resumed(time.perf_counter())
+        asyncio.get_running_loop().call_soon(self._pace.loop_ran)
+
+    def _take_at_hand(self) -> Any:  # noqa: ANN401
+        """The next item, if nothing has to be awaited for it, here or by another task; otherwise `Exhausted`."""
+        delivery = self._delivery
+        if delivery is None or self._is_closed or delivery.fetched.reader.lost or self._turn.locked():
+            return EXHAUSTED
+        try:
+            return delivery.take(MOST_WITHOUT_ITEMS)
+        except RecordError:
+            return EXHAUSTED  # it stays the next one
+
+    async def _next(self) -> Any:  # noqa: ANN401
+        """The next item, whatever has to be done for it."""
+        if not self._is_started:
+            await self._start()
+        elif self._failed:
+            failed, self._failed = self._failed, []
+            for each in failed:
+                self._stream.resume(each)
+        while not self._is_closed:
+            pause = self._pace.pause(time.perf_counter())
+            if pause is not None:
+                await self._let_loop_run(pause)
+            if self._delivery is not None:
+                if self._delivery.fetched.reader.lost:
+                    if self._is_explicit:
+                        self._acks.drop(self._delivery.fetched.reader)
+                    else:
+                        self._delivery.fetched.release()
+                    self._delivery = None
+                    continue
+                unreadable: RecordError | None = None
+                try:
+                    item = self._delivery.take(MOST_WITHOUT_ITEMS)
+                except RecordError as error:
+                    unreadable = error
+                if unreadable is not None:
+                    await self._pass_unreadable(self._delivery, unreadable)
+                    continue
+                if item is PASSED:
+                    continue
+                if item is not EXHAUSTED:
+                    return item
+                self._finish_delivery()
+            await self._settle()
+            entry = self._queue.take()
+            match entry:
+                case Fetched() if not entry.reader.lost:
+                    self._deliver(entry)
+                case Fetched():
+                    entry.release()
+                case ShardEnded():
+                    self._ended.append(entry.reader)
+                case ShardLost():
+                    log.warning("%s is another's now: its fetched records are dropped", entry.reader.shard_id)
+                    self._lose(entry.reader)
+                case Failed():
+                    self._flush_failed = False
+                    self._failed.append(entry)
+                    raise entry.error
+                case None:
+                    if not await self._wait_for_entries():
+                        raise StopAsyncIteration
+        self._log_end("the consumer is closed")
+        raise StopAsyncIteration
+
+    async def _start(self) -> None:
+        await self.open()
+        self._stream.start()
+        if self._checkpoint_interval is not None and self._flusher is None:
+            self._flusher = asyncio.create_task(self._flush(self._checkpoint_interval))
+        self._is_started = True
+
+    async def _wait_for_entries(self) -> bool:
+        """Whether there is something in the queue; not when nothing has come for idle_timeout, and nothing is left."""
+        idle = pause = self._idle_timeout
+        while True:
+            left = self._check_overdue()
+            if left is not None:
+                pause = left if pause is None else min(pause, left)
+            try:
+                async with asyncio.timeout(pause):
+                    await self._queue.wait_for_entries()
+                    return True
+            except TimeoutError:
+                if idle is None:
+                    pause = None
+                    continue
+                if self._stream.is_quiet(idle) and self._queue.is_empty:  # something may have come just now
+                    self._log_end(f"nothing has come for {idle:g} s; shards at their tips: {len(self._stream.readers)}")
+                    return False
+                pause = min(idle, LOOK_SECONDS)
+
+    def _log_end(self, why: str) -> None:
+        log.info("%s: the iteration ends: %s", self.stream_name, why)
+
+    def _deliver(self, fetched: Fetched) -> None:
+        self._metrics.gauge(MetricType.CONSUMER_QUEUE_SIZE, self._queue.rows, self._labels)
+        self._show_lag(fetched.reader)
+        self._delivered_at = time.perf_counter()
+        if self._output == "batches":
+            self._delivery = BatchDelivery(fetched)
+        else:
+            items = ItemDelivery(fetched, self._processor, self._output, deaggregated=self._deaggregated)
+            if self._is_explicit:
+                self._delivery = explicit = AckDelivery(items, self, time.monotonic)
+                self._acks.begin(explicit)
+                return
+            self._delivery = items
+        self._delivery.before = self._positions.latest(fetched.reader.shard_id)
+
+    def _show_lag(self, reader: ShardReader) -> None:
+        labels = {**self._labels, "shard_id": reader.shard_id}
+        self._metrics.gauge(MetricType.CONSUMER_LAG, reader.rows - reader.committed_rows, labels)
+
+    def _finish_delivery(self) -> None:
+        assert self._delivery is not None
+        self._hand_out_acknowledged()
+        labels = {**self._labels, "shard_id": self._delivery.fetched.reader.shard_id}
+        seconds = time.perf_counter() - self._delivered_at
+        self._metrics.histogram(MetricType.CONSUMER_PROCESSING_TIME, seconds, labels)
+        if not self._is_explicit:
+            self._delivery.fetched.release()
+        self._delivery = None
+
+    def _hand_out_acknowledged(self) -> None:
+        """Let finished records be committed."""
+        if self._is_explicit:
+            for reader in self._acks.readers:
+                self._move(reader)
+            return
+        if self._delivery is None or self._delivery.fetched.reader.lost:
+            return
+        handed = self._delivery.acknowledged
+        if handed is not None:
+            self._positions.hand_out(self._delivery.fetched.reader.shard_id, handed)
+            self._positions.acknowledge()
+
+    async def _pass_unreadable(self, delivery: Delivery | AckDelivery, error: RecordError) -> None:
+        record, cause = error.record, error.__cause__
+        assert isinstance(cause, Exception)
+        labels = {**self._labels, "shard_id": record.shard_id, "error_type": type(cause).__name__}
+        self._metrics.increment(MetricType.CONSUMER_ERRORS, 1, labels)
+        if self._on_record_error == "raise":
+            self._hand_out_acknowledged()
+            await self._settle()
+            cause.add_note(f"in record {record.sequence_number} of {record.shard_id}")
+            raise cause
+        if self._on_record_error == "skip":
+            log.warning("%s: record %s is skipped: %s", record.shard_id, record.sequence_number, cause)
+        else:
+            result = self._on_record_error(record, cause)
+            if inspect.isawaitable(result):
+                await result
+        delivery.skip()
+
+    # Positions.
+
+    async def _settle(self) -> None:
+        """Write the positions that are due, and give shards back that are finished."""
+        if self._checkpoint_interval is None:
+            await self._commit()
+        for reader in [reader for reader in self._ended if not self._acks.is_open(reader)]:
+            if self._holders.holds(reader.shard_id):
+                continue  # another task is still at a record of it
+            await self._commit(reader.shard_id)
+            await self._stream.end_shard(reader)
+            if reader.lost:
+                self._stream.drop(reader)
+            self._forget(reader.shard_id)
+            self._ended.remove(reader)
+
+    async def _commit(self, only: str | None = None) -> None:
+        """Write positions: of all shards before the first error is raised."""
+        if not self._positions.pending:
+            return
+        first: Exception | None = None
+        async with self._committing:
+            for shard_id, handed in self._positions.pending.items():
+                if only not in (None, shard_id):
+                    continue
+                reader = self._stream.readers.get(shard_id)
+                if reader is None:
+                    self._forget(shard_id)
+                    continue
+                capped = self._holders.cap(shard_id, handed)
+                if capped is None or capped.place == self._capped.get(shard_id):
+                    continue
+                try:
+                    await self._stream.commit(reader, capped.place)
+                except Exception as error:
+                    log.warning("%s: %s is not written: %s", shard_id, capped.place, described(error))
+                    first = first or error
+                    continue
+                if reader.lost:
+                    self._lose(reader)
+                    continue
+                if capped is handed:
+                    self._positions.committed(shard_id, handed)
+                self._capped[shard_id] = capped.place
+                reader.committed_rows = capped.rows
+                self._show_lag(reader)
+        if first is not None:
+            raise first
+
+    async def _flush(self, interval: float) -> None:
+        """Write the newest positions now and then; the program gets a failed write's error, and the position stays."""
+        while True:
+            await asyncio.sleep(interval)
+            if self._is_explicit:
+                self._hand_out_acknowledged()
+            try:
+                await self._commit()
+            except Exception as error:
+                if not self._flush_failed:
+                    self._flush_failed = True
+                    self._queue.put(Failed(None, error))
+
+    def _lose(self, reader: ShardReader) -> None:
+        self._stream.drop(reader)
+        self._forget(reader.shard_id)
+        self._acks.drop(reader)
+
+    def _forget(self, shard_id: str) -> None:
+        self._positions.drop(shard_id)
+        self._holders.drop(shard_id)
+        self._capped.pop(shard_id, None)
+
+    # Questions.
+
+    @property
+    def address(self) -> dict[str, str]:
+        """The stream as a request names it: ``StreamName``, or ``StreamARN`` if it was given as an ARN."""
+        return self._client.address
+
+    @property
+    def checkpointer(self) -> CheckPointer:
+        """The checkpointer."""
+        return self._checkpointer
+
+    @property
+    def processor(self) -> BaseAggregator:
+        """The processor."""
+        return self._processor
+
+    @property
+    def iterator_type(self) -> IteratorType:
+        """The option of this name."""
+        return self._stream.options.iterator_type
+
+    @property
+    def max_shard_consumers(self) -> int | None:
+        """The option of this name."""
+        return self._stream.options.max_shard_consumers
+
+    @property
+    def record_limit(self) -> int:
+        """The option of this name."""
+        return self._stream.options.record_limit
+
+    @property
+    def shard_fetch_rate(self) -> float:
+        """The option of this name, in calls a second."""
+        return self._stream.options.shard_fetch_rate
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all shards that could be allocated know where to read."""
+        return self._is_started and not self._is_closed and self._stream.is_ready
+
+    async def wait_ready(self, timeout: float = 30) -> None:
+        """Wait until records that are put from now on are read, also with LATEST. Starts the fetching.
+
+        Raises:
+            TimeoutError: it takes longer.
+            Exception: the error that stopped the fetching.
+        """
+        if not self._is_started:
+            await self._start()
+        async with asyncio.timeout(timeout):
+            while not self.is_ready:
+                if self._stream.failure is not None:
+                    raise self._stream.failure
+                await self._stream.wait_for_change()
+
+    async def refresh_shards(self) -> None:
+        """List the shards now; otherwise that is done every 60 s, and when a shard ends.
+
+        Raises:
+            StreamDoesNotExist: there is no such stream.
+        """
+        await self.open()
+        await self._stream.refresh_shards()
+
+    def get_shard_status(self) -> dict[str, Any]:
+        """The shards as they are known now.
+
+        Returns:
+            total_shards, active_shards, closed_shards, allocated_shards, parent_shards, child_shards,
+            exhausted_parents, expired_parents: counts. resharding_in_progress: bool. topology: parent_child_map and
+            child_parent_map, each of ids to lists of ids. shard_details, for each shard: shard_id, is_allocated,
+            is_closed, has_iterator, sequence_range, parent_shard_id, is_parent, is_child, can_allocate, and stats
+            (throttled and success, or None where it is not read here).
+        """
+        return self._stream.status()
+
+    def is_resharding_likely_in_progress(self) -> bool:
+        """Whether a shard waits for its parents, or has ended without children that are known."""
+        return self._stream.topology.is_resharding

@@ -1,0 +1,254 @@
+"""A batch on its way to the program, one item after the other.
+
+Rules: no I/O and no clock. A record is parsed when it is its turn. Asking for more acknowledges a record, since all of
+its items were handed out by then. A record that cannot be parsed stays the next one until it is skipped; the records
+before it are acknowledged.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from enum import Enum
+from typing import Any, Final, Literal, NamedTuple, Protocol
+
+from fastkcl._core import Record, RecordBatch
+from fastkcl.kinesis.checkpoints.base import Place
+from fastkcl.kinesis.items.aggregators import BaseAggregator
+from fastkcl.kinesis.read.positions import Handed
+from fastkcl.kinesis.read.record_queue import Fetched
+
+__all__ = [
+    "EXHAUSTED",
+    "PASSED",
+    "BatchDelivery",
+    "ConsumerRecord",
+    "Delivery",
+    "Exhausted",
+    "ItemDelivery",
+    "RecordError",
+]
+
+
+class Exhausted(Enum):
+    """There is no item: nothing more is in a delivery, or nothing was in as many records as were to be looked at."""
+
+    EXHAUSTED = "exhausted"
+    PASSED = "passed"
+
+
+EXHAUSTED: Final = Exhausted.EXHAUSTED
+PASSED: Final = Exhausted.PASSED
+
+
+class ConsumerRecord(NamedTuple):
+    """An item with the metadata of its record.
+
+    Attributes:
+        data: the item; the record's bytes, where it could not be parsed.
+        partition_key: the record's; of a user record of an aggregate its own.
+        explicit_hash_key: of a user record that has one, decimal digits.
+        sequence_number: decimal digits; user records have that of their aggregate.
+        sub_sequence_number: of a user record its number in the aggregate; None if aggregates are not taken apart.
+        approximate_arrival_timestamp: UTC, aware.
+        shard_id: e.g. ``shardId-000000000000``.
+        encryption_type: NONE or KMS; None where the service did not say.
+        millis_behind_latest: of the answer that it was in.
+    """
+
+    data: Any
+    partition_key: str
+    explicit_hash_key: str | None
+    sequence_number: str
+    sub_sequence_number: int | None
+    approximate_arrival_timestamp: datetime | None
+    shard_id: str
+    encryption_type: str | None
+    millis_behind_latest: int | None
+
+
+class RecordError(Exception):
+    """A record that cannot be parsed; its cause is the reason.
+
+    Attributes:
+        record: with its data as bytes.
+    """
+
+    def __init__(self, record: ConsumerRecord) -> None:
+        super().__init__(f"{record.shard_id}: record {record.sequence_number} cannot be parsed")
+        self.record = record
+
+
+class Delivery(Protocol):
+    """The batch that is being handed out."""
+
+    fetched: Fetched
+    before: Handed | None
+    """Up to where its shard was handed out before it."""
+
+    def take(self, most_records: int = sys.maxsize) -> Any:  # noqa: ANN401 - items are of any type
+        """The next item; `EXHAUSTED` at the end. It acknowledges the one before.
+
+        Args:
+            most_records: to look at; `PASSED` if nothing was in them.
+
+        Raises:
+            RecordError: the next record cannot be parsed.
+        """
+
+    def skip(self) -> None:
+        """Leave out the record that could not be parsed."""
+
+    @property
+    def acknowledged(self) -> Handed | None:
+        """Up to where the program is done with it; None if with nothing of it."""
+
+    @property
+    def mark(self) -> int:
+        """The argument of `done_until` for the position of `acknowledged`."""
+
+    def done_until(self, mark: int) -> Handed | None:
+        """The value of `acknowledged` when `mark` was this one."""
+
+
+class BatchDelivery:
+    """Hands out a batch as it is, if there is anything in it.
+
+    Args:
+        fetched: to hand out.
+    """
+
+    def __init__(self, fetched: Fetched) -> None:
+        self.fetched = fetched
+        self.before: Handed | None = None
+        self._given = not fetched.batch.num_rows
+        self._done = False
+
+    def take(self, most_records: int = sys.maxsize) -> RecordBatch | Exhausted:
+        """The batch, once."""
+        del most_records
+        if self._given:
+            self._done = True
+            return EXHAUSTED
+        self._given = True
+        return self.fetched.batch.canonical()
+
+    def skip(self) -> None:
+        """A batch is not parsed."""
+
+    @property
+    def acknowledged(self) -> Handed | None:
+        """All or nothing."""
+        return self.done_until(self._done)
+
+    @property
+    def mark(self) -> int:
+        """1 when it is done with."""
+        return self._done
+
+    def done_until(self, mark: int) -> Handed | None:
+        """All or nothing."""
+        place = self.fetched.place
+        return Handed(place, self.fetched.rows) if mark and place is not None else None
+
+
+class ItemDelivery:
+    """Hands out the items of a batch's records.
+
+    Args:
+        fetched: to hand out.
+        processor: knows the items of a record.
+        output: items as they are, or as `ConsumerRecord`.
+        deaggregated: whether aggregates are taken apart already.
+    """
+
+    def __init__(
+        self, fetched: Fetched, processor: BaseAggregator, output: Literal["items", "records"], *, deaggregated: bool
+    ) -> None:
+        self.fetched = fetched
+        self.before: Handed | None = None
+        self._batch = fetched.batch
+        self._rows = fetched.batch.num_rows
+        self._row = 0  # the next one to parse
+        self._done = 0  # rows that are acknowledged
+        self._items: list[Any] = []  # of the row before it, the last one first
+        self._parse: Callable[[bytes], list[Any]] = processor.parse
+        if deaggregated and processor.deaggregates:  # user data that looks aggregated is not opened again
+            self._parse = lambda data: [processor.deserialize(data)]
+        self._as_records = output == "records"
+
+    def take(self, most_records: int = sys.maxsize) -> Any:  # noqa: ANN401
+        """The next item."""
+        end = self._row + most_records
+        while True:
+            if self._items:
+                return self._items.pop()
+            self._done = self._row
+            if self._row == self._rows:
+                return EXHAUSTED
+            if self._row == end:
+                return PASSED
+            record = self._batch[self._row]
+            try:
+                items = self._parse(record.data or b"")
+            except Exception as error:
+                raise RecordError(self._with_metadata(record, record.data)) from error
+            self._row += 1
+            if self._as_records:
+                items = [self._with_metadata(record, item) for item in items]
+            if len(items) == 1:
+                return items[0]
+            items.reverse()
+            self._items = items
+
+    def skip(self) -> None:
+        """Leave out the record that could not be parsed."""
+        self._row += 1
+
+    @property
+    def last_row(self) -> int:
+        """The row of the item that was taken last."""
+        return self._row - 1
+
+    @property
+    def rows_handed_out(self) -> int:
+        """Rows of which no item is left."""
+        return self._row - bool(self._items)
+
+    @property
+    def acknowledged(self) -> Handed | None:
+        """Up to the last record of which all items were taken, and more."""
+        return self.done_until(self._done)
+
+    @property
+    def mark(self) -> int:
+        """Records that are acknowledged."""
+        return self._done
+
+    def done_until(self, mark: int) -> Handed | None:
+        """The position after so many records."""
+        left = self._rows - mark
+        if not left:
+            return None if self.fetched.place is None else Handed(self.fetched.place, self.fetched.rows)
+        if not mark:
+            return None
+        last = self._batch[mark - 1]
+        inside = self._batch[mark].sequence_number == last.sequence_number
+        place = self.fetched.place
+        with_sub = inside or (place is not None and place.sub_sequence_number is not None)
+        sub = last.sub_sequence_number if with_sub else None
+        return Handed(Place(last.sequence_number, sub), self.fetched.rows - left)
+
+    def _with_metadata(self, record: Record, data: object) -> ConsumerRecord:
+        return ConsumerRecord(
+            data,
+            record.partition_key,
+            record.explicit_hash_key,
+            record.sequence_number,
+            record.sub_sequence_number,
+            record.approximate_arrival_timestamp,
+            self.fetched.reader.shard_id,
+            record.encryption_type,
+            self._batch.millis_behind_latest,
+        )

@@ -1,0 +1,107 @@
+"""The rows that a table gets, and its errors."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+
+if TYPE_CHECKING:
+    from fastkcl import Position
+
+__all__ = [
+    "RECOVERY",
+    "Files",
+    "KeepsPositions",
+    "Rows",
+    "Shard",
+    "SinkError",
+    "WriteCancelledError",
+    "parse_json",
+    "place",
+]
+
+RECOVERY = "the remedy is in docs/recovery.md"
+"""The end of an error about a table's damage."""
+
+
+class SinkError(Exception):
+    """A table is not as its own rules say, or cannot be written. `str()` says what, where and what to do."""
+
+
+class WriteCancelledError(Exception):
+    """Rows are not wanted any more: the shard's lease is another worker's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Whose positions a table keeps. Two streams can have shards of one name, so both are needed."""
+
+    stream: str
+    shard_id: str
+
+
+class Rows(Protocol):
+    """A contiguous run of a shard's records, not empty."""
+
+    @property
+    def num_rows(self) -> int:
+        """Records, at least one."""
+
+    @property
+    def last_position(self) -> Position:
+        """Of the last record."""
+
+    def behind(self, position: Position) -> Self | None:
+        """The records after a position, None if there are none."""
+
+    def check_wanted(self) -> None:
+        """To be called right before the atomic step.
+
+        Raises:
+            WriteCancelledError: the rows are not wanted any more, so the step must not be taken.
+        """
+
+
+class Files(Protocol):
+    """Rows on their way into Parquet files."""
+
+    def columns(self) -> list[Any]:
+        """Their columns, each as the JSON of a Delta table's schema has it, which is Spark's."""
+
+    def write(self, folder: Path) -> None:
+        """Write the rows into a folder, which is not there yet."""
+
+
+@runtime_checkable
+class KeepsPositions(Protocol):
+    """A sink whose table keeps positions. With it, a checkpoint after the table's position means a loss."""
+
+    def give_up(self, upto: Position) -> None:
+        """Note that the shard's records up to a position have been given up: they are in no table, and need not be.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+
+    def given_up(self) -> Position | None:
+        """Up to where records have been given up; None if none have."""
+
+
+def parse_json(text: bytes | str) -> Any:  # noqa: ANN401 - whatever a file says
+    """The JSON of a file that anybody can have written.
+
+    Raises:
+        ValueError: it is none, or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def place(position: Position) -> str:
+    """A position for people: ``sequence number/sub-sequence number``, or the first alone in the legacy dialect."""
+    sub = position.sub_sequence_number
+    return position.sequence_number if sub is None else f"{position.sequence_number}/{sub}"

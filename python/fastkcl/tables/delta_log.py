@@ -1,0 +1,241 @@
+"""The log of a Delta table as files: which entry and which checkpoint is damaged.
+
+A power cut can leave an entry of 0 bytes of a writer that does not sync. deltalake takes it for a commit of nothing,
+and the position in it would be gone without a word. A damaged checkpoint keeps deltalake from opening the table, also
+where an older one and the log have everything.
+
+An entry that is cut off at the end of a line is a valid entry. The cut shows only if the entry states its length:
+entries of a DeltaSink end with the position, and deltalake counts the files that it adds and removes. In other entries
+it cannot be seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from fastkcl.stdio.log import logger
+from fastkcl.tables import storage
+from fastkcl.tables.base import RECOVERY, SinkError, parse_json
+
+__all__ = [
+    "ASIDE",
+    "LAST_CHECKPOINT",
+    "checkpoint_damage",
+    "entry",
+    "entry_damage",
+    "last_checkpoint",
+    "log_damage",
+    "log_folder",
+    "newest_checkpoint",
+    "no_files",
+    "set_damage_aside",
+    "versions",
+]
+
+ASIDE = "_fastkcl_checkpoints"
+"""Folder of a table, where checkpoints are made."""
+LAST_CHECKPOINT = "_last_checkpoint"
+_CHECKPOINT = re.compile(r"([0-9]{20})\.checkpoint\..*(?:parquet|json)", re.ASCII)
+_PART = re.compile(r"[0-9]{20}\.checkpoint\.[0-9]{10}\.([0-9]{10})\.parquet", re.ASCII)
+_ENTRY = re.compile(r"([0-9]{20})\.json", re.ASCII)
+# In commitInfo's operationMetrics of deltalake, by operation.
+_COUNTS = {
+    b'{"add":': ("num_added_files", "numFilesAdded", "num_target_files_added"),
+    b'{"remove":': ("num_removed_files", "numFilesRemoved", "num_target_files_removed"),
+}
+
+
+def log_folder(root: Path) -> Path:
+    """Where a table's log is."""
+    return root / "_delta_log"
+
+
+def entry(log: Path, version: int) -> Path:
+    """A version's entry."""
+    return log / f"{version:020d}.json"
+
+
+def versions(names: Sequence[str]) -> list[int]:
+    """Of the entries among a log's names, in order."""
+    return [int(match[1]) for name in names if (match := _ENTRY.fullmatch(name))]
+
+
+def newest_checkpoint(log: Path, names: Sequence[str]) -> tuple[int, list[str]]:
+    """The newest checkpoint's version and the names of its files, of the names that a log has; -1 if there is none.
+
+    A file of 0 bytes does not count, as for deltalake, nor a checkpoint without all of its parts. Only regular files
+    count.
+    """
+    found: dict[int, list[str]] = {}
+    for name in names:
+        if match := _CHECKPOINT.fullmatch(name):
+            with suppress(SinkError):
+                status = storage.file_status(log / name)
+                if status is not None and status.st_size:
+                    found.setdefault(int(match[1]), []).append(name)
+    newest = max((version for version, files in found.items() if _is_whole(files)), default=-1)
+    return newest, found.get(newest, [])
+
+
+def _is_whole(names: Sequence[str]) -> bool:
+    """Whether the files of a version are a checkpoint: one that is no part, or all parts of it."""
+    counts = [int(match[1]) for name in names if (match := _PART.fullmatch(name))]
+    return len(counts) < len(names) or any(counts.count(count) == count for count in counts)
+
+
+def last_checkpoint(log: Path) -> int:
+    """The version of the checkpoint that `_last_checkpoint` names; -1 if it names none."""
+    try:
+        return int(parse_json(storage.read(log / LAST_CHECKPOINT) or b"")["version"])
+    except (SinkError, ValueError, KeyError, TypeError, OverflowError):
+        return -1
+
+
+def no_files(log: Path) -> dict[Path, str]:
+    """Objects with names of entries and checkpoints that are not files, and the errors.
+
+    deltalake would read a FIFO for ever, and take other things for nothing.
+    """
+    found = {}
+    for name in storage.names(log):
+        if _ENTRY.fullmatch(name) or _CHECKPOINT.fullmatch(name) or name == LAST_CHECKPOINT:
+            try:
+                storage.file_status(log / name)
+            except SinkError as error:
+                found[log / name] = str(error).removesuffix(f"; {RECOVERY}")
+    return found
+
+
+def entry_damage(log: Path, version: int) -> str | None:
+    """The fault of a version's entry; None if there is none, or no entry.
+
+    Raises:
+        SinkError: it is no file.
+    """
+    path = entry(log, version)
+    text = storage.read(path)
+    if text is None:
+        return None
+    if not text:
+        return f"{path}: damaged, 0 bytes: its commit is lost"
+    if not text.startswith(b"{") or not text.rstrip().endswith(b"}") or b"\0" in text:
+        return f"{path}: damaged, its JSON is cut off or overwritten: its commit is lost"
+    if why := _lack(text):
+        return f"{path}: damaged, cut off at the end of a line ({why}): its commit is lost"
+    return None
+
+
+def _lack(text: bytes) -> str | None:
+    """The part that an entry lacks by its own content."""
+    lines = text.rstrip().split(b"\n")
+    if not lines[0].startswith(b'{"commitInfo":'):
+        return None
+    try:
+        info = parse_json(lines[0])["commitInfo"]
+        writer, operation, counts = info.get("engineInfo"), info.get("operation"), info.get("operationMetrics")
+    except (ValueError, AttributeError):
+        return "its first line is no JSON"
+    if not isinstance(writer, str):
+        return None
+    if writer.startswith("fastkcl:"):
+        end = b'{"metaData":' if operation == "CREATE TABLE" else b'/sub-sequence-number"'
+        return None if end in lines[-1] else "its end is missing"
+    if writer.startswith("delta-rs:") and isinstance(counts, dict):
+        for action, names in _COUNTS.items():
+            there = sum(line.startswith(action) for line in lines)
+            told = [count for name in names if type(count := counts.get(name)) is int and count > there]
+            if told:
+                return f"it names {there} of {told[0]} files"
+    return None
+
+
+def log_damage(log: Path) -> list[str]:
+    """The faults of the entries after the newest checkpoint, or of those from the beginning on.
+
+    Also objects that are not files, with the name of any entry or checkpoint.
+    """
+    names, others = storage.names(log), no_files(log)
+    first = newest_checkpoint(log, names)[0] + 1
+    there = [version for version in versions(names) if version >= first]
+    if not there:
+        return list(others.values())
+    missing = sorted(set(range(first, there[-1] + 1)) - set(there))
+    return [
+        *others.values(),
+        *(f"{entry(log, version)}: missing, and there are later ones" for version in missing),
+        *(damage for version in there if entry(log, version) not in others and (damage := entry_damage(log, version))),
+    ]
+
+
+def checkpoint_damage(log: Path) -> list[tuple[Path, str]]:
+    """Which checkpoints of those that are there cannot be read, and why; also if `_last_checkpoint` cannot.
+
+    Of files only: `no_files` has the others.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    found = []
+    others = no_files(log)
+    for name in storage.names(log):
+        if log / name not in others and _CHECKPOINT.fullmatch(name) and name.endswith(".parquet"):
+            try:
+                with pq.ParquetFile(log / name) as file:
+                    for _ in file.iter_batches():
+                        pass
+            except FileNotFoundError:  # a clean-up
+                continue
+            except (pa.ArrowException, OSError, ValueError) as error:
+                found.append((log / name, str(error).partition("\n")[0]))
+    text = None if log / LAST_CHECKPOINT in others else storage.read(log / LAST_CHECKPOINT)
+    if text is not None:
+        damaged = {path.name for path, _ in found}
+        try:
+            named = f"{int(parse_json(text)['version']):020d}.checkpoint."
+            whole = {name for name in storage.names(log) if name.startswith(named)} - damaged
+            if not whole:
+                found.append((log / LAST_CHECKPOINT, f"it names {named}parquet, which is damaged or missing"))
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
+            found.append((log / LAST_CHECKPOINT, repr(error)))
+    return found
+
+
+def set_damage_aside(log: Path) -> bool:
+    """Rename damaged checkpoints, so that the table opens by an older one and the log.
+
+    Returns:
+        Whether there was one.
+
+    Raises:
+        SinkError: the log does not go back to a checkpoint that is whole, or to its beginning.
+    """
+    found = checkpoint_damage(log)
+    if not found:
+        return False
+    damaged, names = {path.name for path, _ in found}, storage.names(log)
+    start, _ = newest_checkpoint(log, [name for name in names if name not in damaged])
+    there = [number for number in versions(names) if number > start]
+    if not there or there != list(range(start + 1, there[-1] + 1)):
+        path, why = found[0]
+        raise SinkError(
+            f"{path}: a damaged checkpoint ({why}), and the log does not go back to an older one: {RECOVERY}"
+        )
+    for path, why in found:
+        aside = path.with_name(f"{path.name}.damaged")
+        logger().error(
+            "%s: a damaged checkpoint (%s), as a power cut leaves it. It is %s now, and the table goes on by %s and the"
+            " log, which have everything",
+            path,
+            why,
+            aside.name,
+            f"the checkpoint {start}" if start >= 0 else "its beginning",
+        )
+        try:
+            storage.rename(path, aside)
+        except FileNotFoundError:  # another child has done it
+            continue
+    storage.sync_folder(log)
+    return True

@@ -1,0 +1,132 @@
+"""Names in a table's folders, which every reader reads back alike, and positions as parts of names.
+
+A reader makes a column of ``stream=…`` by its own rules: Spark takes 007 for a number and the escapes of URLs for
+Latin-1, others take dates for dates. So a name is spelled in ASCII letters, and as nothing else that one could take it
+for:
+
+    clicks-eu.1    itself: it begins with a letter, and has letters, digits, ``_``, ``.`` and ``-``
+    007            @007: anything else, and words like nan, true or null, begin with ``@``
+    ü              @@C3@BC: other characters are the bytes of their UTF-8, in hexadecimal
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from fastkcl import Position
+from fastkcl.tables.base import Shard
+
+__all__ = [
+    "START",
+    "check_names",
+    "data_folder",
+    "local_folder",
+    "parse_position",
+    "position_text",
+    "quoted",
+    "shard_folders",
+    "spelled",
+    "unspelled",
+]
+
+START = "start"
+"""Where a shard is of which the table has nothing."""
+
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*", re.ASCII)
+_NOT_PLAIN = re.compile(rb"[^A-Za-z0-9_.-]")
+_WORDS = {
+    *("nan", "inf", "infinity", "true", "false", "null", "none"),
+    *("epoch", "now", "today", "tomorrow", "yesterday"),
+}
+_ESCAPE = re.compile(rb"@([0-9A-F]{2})")
+
+
+def local_folder(path: str | os.PathLike[str], sink: str) -> Path:
+    """The absolute path of a table's folder.
+
+    Args:
+        path: a path, or a URL with the scheme file.
+        sink: name of the sink, for the error.
+
+    Raises:
+        ValueError: a URL of something else.
+    """
+    text = os.fspath(path)
+    if "://" in text and not text.startswith("file:///"):
+        raise ValueError(f"{sink} needs a folder on a POSIX file system, not {text}")
+    return Path(text.removeprefix("file://")).absolute()
+
+
+def check_names(shard: Shard, sink: str) -> None:
+    """See that a shard has names, which no reader could tell from null otherwise.
+
+    Raises:
+        ValueError: it has not.
+    """
+    if not (shard.stream and shard.shard_id):
+        raise ValueError(f"{sink} needs the name of a stream and of a shard, not {shard}")
+
+
+def spelled(name: str) -> str:
+    """A name as the value of a partition."""
+    if _PLAIN.fullmatch(name) and name.lower() not in _WORDS:
+        return name
+    escaped = _NOT_PLAIN.sub(lambda match: b"@%02X" % match[0][0], name.encode())
+    return f"@{escaped.decode('ascii')}"
+
+
+def unspelled(text: str) -> str:
+    """The name that `spelled` has spelled, or `quoted`, which never begins with ``@``.
+
+    Raises:
+        ValueError: none is spelled so.
+    """
+    if not text.startswith("@"):
+        return unquote(text, errors="strict")
+    name = _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), text[1:].encode()).decode()
+    if spelled(name) != text:
+        raise ValueError(f"{text}: no spelling of a name")
+    return name
+
+
+def quoted(name: str) -> str:
+    """A name as folders of Delta tables spell it, whose log has the name itself; so did all of earlier versions."""
+    text = quote(name, safe="")
+    return text.replace(".", "%2E") if text in (".", "..") else text
+
+
+def shard_folders(shard: Shard) -> str:
+    """A shard's folders, below one of the table's."""
+    return f"{spelled(shard.stream)}/{spelled(shard.shard_id)}"
+
+
+def data_folder(folders: str) -> str:
+    """Where a shard's files are, from the table's folder on: partitions as Hive has them."""
+    stream, _, shard_id = folders.partition("/")
+    return f"stream={stream}/shard={shard_id}"
+
+
+def position_text(position: Position | None) -> str:
+    """A position as a part of a file name; without a sub-sequence number it is that of a whole sequence number."""
+    if position is None:
+        return START
+    sub = position.sub_sequence_number
+    return position.sequence_number if sub is None else f"{position.sequence_number}.{sub}"
+
+
+def parse_position(text: str) -> Position | None:
+    """The position that `position_text` has written.
+
+    Raises:
+        ValueError: it has not.
+    """
+    if text == START:
+        return None
+    number, dot, sub = text.partition(".")
+    position = Position(number, int(sub) if dot else None)
+    if position_text(position) != text:
+        raise ValueError(f"{text}: no position")
+    return position

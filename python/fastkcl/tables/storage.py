@@ -1,0 +1,234 @@
+"""The calls by which tables change: a sink makes no others, except in scratch folders.
+
+    one step each      write_new, link, rename, unlink, remove, make, sync_file, sync_folder; status, names, read
+    made of those      create, replace, make_folder
+
+A power cut may take back all that was not synced: a file's content until `sync_file`, a name in a folder (made, moved
+or removed) until `sync_folder`. So files that others rely on are made aside, synced, and then named: `create` and
+`replace` leave either nothing or the whole.
+
+A step that fails raises OSError. For `status`, `names`, `read` and `unlink` a missing file is not a failure. Only
+ENOENT means that it is missing: an I/O error never does, nor does a link that leads nowhere where a file is expected.
+There only files are opened: a FIFO would block, and a device has no end.
+
+Rules: POSIX file systems. Called as ``storage.link(…)``, so that a test can put its own disk under all of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+from shutil import rmtree
+
+from fastkcl.tables.base import RECOVERY, SinkError
+
+__all__ = [
+    "create",
+    "file_status",
+    "link",
+    "make",
+    "make_folder",
+    "names",
+    "read",
+    "remove",
+    "rename",
+    "replace",
+    "status",
+    "sync_file",
+    "sync_folder",
+    "unlink",
+    "write_new",
+]
+
+_CANNOT_SYNC = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS}
+
+
+def write_new(path: Path, body: bytes) -> None:
+    """Make a file; its content and its name are not kept yet.
+
+    Raises:
+        FileExistsError: there is one.
+    """
+    with path.open("xb") as file:
+        file.write(body)
+
+
+def link(source: Path, target: Path) -> None:
+    """Give a file a second name.
+
+    Raises:
+        FileExistsError: the name is taken.
+    """
+    os.link(source, target)
+
+
+def rename(source: Path, target: Path) -> None:
+    """Move a file in the place of another, if there is one."""
+    source.rename(target)
+
+
+def unlink(path: Path) -> None:
+    """Remove a name; absent is fine."""
+    with suppress(FileNotFoundError):
+        path.unlink()
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder with its content, as far as that can be done. A link to a folder is left."""
+    rmtree(folder, ignore_errors=True)
+
+
+def make(folder: Path) -> None:
+    """Make a folder.
+
+    Raises:
+        FileExistsError: there is one.
+    """
+    folder.mkdir()
+
+
+def sync_file(path: Path) -> None:
+    """Keep a file's content, whatever happens."""
+    _sync(path)
+
+
+def sync_folder(folder: Path) -> None:
+    """Keep the names that a folder has now."""
+    _sync(folder)
+
+
+def status(path: Path) -> os.stat_result | None:
+    """The status of a path, None if nothing is there."""
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+def names(folder: Path) -> list[str]:
+    """The names in a folder, in order; none if it is not there."""
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208 - there can be very many
+    except FileNotFoundError:
+        return []
+
+
+def file_status(path: Path) -> os.stat_result | None:
+    """The status of a file, None if nothing is there.
+
+    Raises:
+        SinkError: something else is there.
+    """
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        if not path.is_symlink():
+            return None
+        what = "a link that leads nowhere"
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        what = "a link that leads in a circle"
+    else:
+        if stat.S_ISREG(found.st_mode):
+            return found
+        what = "a folder" if stat.S_ISDIR(found.st_mode) else "a FIFO, socket or device"
+    raise SinkError(f"{path}: {what} is in the place of a file: restore the file from a copy; {RECOVERY}")
+
+
+def read(path: Path) -> bytes | None:
+    """A file's content, None if nothing is there.
+
+    Raises:
+        SinkError: there is something else than a file.
+    """
+    if file_status(path) is None:
+        return None
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def create(path: Path, body: bytes) -> bool:
+    """Make a file, whole and kept.
+
+    Returns:
+        False if there is one already.
+
+    Raises:
+        SinkError: there is something else in its place.
+        OSError: it may be there or not.
+    """
+    temporary = _written_aside(path, body)
+    try:
+        try:
+            link(temporary, path)
+        except FileExistsError:
+            there = file_status(path)
+            if there is None or not os.path.samestat(there, temporary.stat()):
+                return False  # else a network file system has done it and lost the answer
+    finally:
+        unlink(temporary)
+    sync_folder(path.parent)
+    return True
+
+
+def replace(path: Path, body: bytes) -> None:
+    """Make a file, whole and kept, in the place of another if there is one."""
+    temporary = _written_aside(path, body)
+    try:
+        rename(temporary, path)
+    except BaseException:
+        unlink(temporary)
+        raise
+    sync_folder(path.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder with those above it, and keep their names, also of existing ones.
+
+    Who has made them may have died before they were kept. Up to where the file system begins; folders above the table
+    that this user may not sync are somebody else's.
+
+    Raises:
+        SinkError: something else is in the place of one.
+    """
+    parent = folder.parent
+    if os.path.ismount(folder):
+        return
+    make_folder(parent)
+    if status(folder) is None:
+        with suppress(FileExistsError):
+            make(folder)
+    found = status(folder)
+    if folder.is_symlink() if found is None else not stat.S_ISDIR(found.st_mode):
+        raise SinkError(f"{folder}: a file, or a link that leads nowhere, is in the place of a folder: {RECOVERY}")
+    try:
+        sync_folder(parent)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
+
+
+def _written_aside(path: Path, body: bytes) -> Path:
+    temporary = path.with_name(f".{secrets.token_hex(8)}")
+    try:
+        write_new(temporary, body)
+        sync_file(temporary)
+    except BaseException:
+        unlink(temporary)
+        raise
+    return temporary
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
