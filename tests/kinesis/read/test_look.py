@@ -127,6 +127,14 @@ def test_answers_without_records_do_not_show_that_an_old_position_is_there() -> 
     assert new.give(MISS).look.covered == DATE
 
 
+@pytest.mark.parametrize("before", [[], [records()]])
+def test_a_shard_that_was_not_read_for_long_shows_what_was_trimmed_of_it(before: list[Answer]) -> None:
+    play = Play(covered=DATE - 25 * HOUR).give(*before)
+    play.now += 25 * HOUR
+    play.give(records(7))
+    assert play.gone == [Gone(TRIM, "7", DATE - 25 * HOUR)]
+
+
 def test_an_iterator_is_kept_for_four_minutes() -> None:
     play = Play().give(records(1))
     play.end()
@@ -143,6 +151,14 @@ def test_a_lag_near_the_retention_asks_anew_before_each_look() -> None:
         records(1, behind=22 * HOUR), records(1, behind=22 * HOUR)
     )
     assert " ".join(play.asked) == "1 4 1 4"
+
+
+def test_a_lag_near_the_retention_goes_on_where_the_position_comes_alone() -> None:
+    play = Play(Position("1"), covered=DATE - 23 * HOUR)
+    lag = 23 * HOUR
+    play.give(records(1, behind=lag), records(1, behind=lag), records(behind=lag), records(2))
+    assert " ".join(play.asked) == "1 4 1 4 3 3"
+    assert play.end() == ("2", "2", None)
 
 
 def test_a_found_record_is_where_the_next_look_begins() -> None:

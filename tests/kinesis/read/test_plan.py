@@ -6,8 +6,8 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from fastkcl.kinesis.failures import Failure
 from fastkcl.kinesis.exceptions import AnotherStream, DataLossError, StreamDoesNotExist
+from fastkcl.kinesis.failures import Failure
 from fastkcl.kinesis.read.plan import (
     END,
     TRIM,
@@ -315,7 +315,7 @@ def test_a_stream_of_the_checkpoint_has_to_be_named() -> None:
 @pytest.mark.parametrize(
     ("operation", "failure", "error", "message"),
     [
-        (ListShards, Failure.DENIED, CallError, "kinesis:ListShards on orders failed: denied"),
+        (ListShards, Failure.DENIED, CallError, r"kinesis:ListShards on orders is denied \(denied\)"),
         (ListShards, Failure.NOT_FOUND, StreamDoesNotExist, "no stream orders"),
         (GetShardIterator, Failure.DENIED, CallError, "kinesis:GetShardIterator on orders"),
         (GetRecords, Failure.DENIED, CallError, "kinesis:GetRecords on orders"),
@@ -331,6 +331,36 @@ def test_what_no_repetition_mends_is_an_error(
     driver.fault = lambda call: failure if isinstance(call, operation) else None
     with pytest.raises(error, match=message):
         driver.plan_often(2_000)
+
+
+def test_failures_of_triggers_that_are_far_apart_are_no_outage() -> None:
+    driver = Driver().put(1)
+    failed: set[int] = set()
+
+    def fault(call: Call) -> Failure | None:
+        if not isinstance(call, GetRecords) or len(failed) > 5 or driver.stream.time in failed:
+            return None
+        failed.add(driver.stream.time)
+        return Failure.UNAVAILABLE
+
+    driver.fault = fault
+    for _ in range(8):
+        driver.plan()
+        driver.stream.time += HOUR
+    assert len(failed) > 5
+    assert driver.shards()[A] == driver.numbers()[-1]
+
+
+def test_records_that_came_and_went_while_the_process_slept_are_lost() -> None:
+    driver = Driver(retention=HOUR)
+    driver.plan_often(3)
+    assert driver.shards()[A] == "TRIM"
+    driver.put(1)
+    driver.stream.time += 2 * HOUR
+    driver.stream.trim()
+    driver.put(2)
+    with pytest.raises(DataLossError, match=f"orders/{A}: nothing was read since TRIM"):
+        driver.plan_often(10)
 
 
 @pytest.mark.parametrize("operation", [ListShards, DescribeStream, GetShardIterator, GetRecords])
@@ -349,6 +379,20 @@ def test_throttling_and_outages_are_waited_for(operation: type, failure: Failure
         driver.plan()
         driver.stream.time += 500
     assert driver.first() == {A: driver.numbers()[0]}
+
+
+def test_the_time_between_triggers_is_no_outage() -> None:
+    driver = Driver(2).put(*range(10))
+    driver.plan()
+    driver.fault = lambda call: (
+        Failure.UNAVAILABLE if isinstance(call, GetRecords | GetShardIterator) and call.shard_id == A else None
+    )
+    for _ in range(3):
+        driver.stream.time += HOUR // 2
+        driver.put(*range(10)).plan()
+    driver.fault = lambda call: None
+    driver.plan_often(3)
+    assert driver.shards()[A] == driver.numbers()[-1]
 
 
 def test_without_leave_to_describe_the_retention_is_a_day() -> None:
@@ -374,7 +418,13 @@ def test_an_answer_that_nobody_waits_for_is_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("options", "most"),
-    [({"max_records": 4}, 4), ({"max_records": 1}, 1), ({"max_bytes": 400}, 4), ({"max_records": 50}, 50)],
+    [
+        ({"max_records": 4}, 4),
+        ({"max_records": 1}, 1),
+        ({"max_bytes": 400}, 4),
+        ({"max_records": 50}, 50),
+        ({"max_shard_records": 3}, 3),
+    ],
 )
 def test_a_batch_is_limited(options: dict[str, int], most: int) -> None:
     driver = Driver(**options).put(*range(100), every=1)
@@ -455,6 +505,7 @@ def test_options_that_read_nothing_are_refused() -> None:
         {"streams": ()},
         {"streams": ("a", "a")},
         {"max_records": 0},
+        {"max_shard_records": 0},
         {"max_bytes": 0},
         {"max_slice": 0},
         {"inline_bytes": -1},

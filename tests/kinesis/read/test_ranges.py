@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fastkcl.kinesis.failures import Failure
 from fastkcl.kinesis.exceptions import DataLossError
+from fastkcl.kinesis.failures import Failure
 from fastkcl.kinesis.read.plan import (
     END,
     TRIM,
@@ -151,6 +151,17 @@ def test_an_outage_ends_a_read_after_ten_minutes() -> None:
     with pytest.raises(ConnectionError, match="away for"):
         of.give(*[AWAY] * 1000)
     assert 600_000 < of.now < 620_000
+
+
+@pytest.mark.parametrize(
+    "answers", [[records(1, behind=23 * HOUR)], [records(1, behind=23 * HOUR), records(behind=HOUR)]]
+)
+def test_a_reader_that_lags_goes_on_where_its_last_record_comes_alone(answers: list[Records]) -> None:
+    of = play(1, 2)
+    of.give(records(1, behind=23 * HOUR), *answers, records(2, behind=HOUR))
+    assert of.reader.finished
+    assert of.seen == ["1", "2"]
+    assert of.positions == ["1", "1"]
 
 
 def test_a_reader_that_lags_by_nearly_the_retention_asks_for_its_last_record_again() -> None:

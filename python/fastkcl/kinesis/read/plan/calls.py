@@ -87,10 +87,12 @@ class Described:
     Attributes:
         created: when it was made, in s since the epoch; None if that may not be asked.
         retention: how long it keeps records, in ms; None if that may not be asked.
+        arn: its ARN; None if that may not be asked.
     """
 
     created: int | None = None
     retention: int | None = None
+    arn: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fastkcl.kinesis.failures import Failure
+
 __all__ = ["CallError", "OffsetError"]
 
 
@@ -21,3 +23,21 @@ class CallError(Exception):
         super().__init__(message)
         self.operation = operation
         self.stream = stream
+
+    @classmethod
+    def of(cls, operation: str, stream: str, where: str, failure: Failure, error: BaseException) -> CallError:
+        """For a call that has failed.
+
+        Args:
+            operation: the API call.
+            stream: its name or ARN.
+            where: what the call was made on, for the message: an ARN if it is known.
+            failure: its kind.
+            error: the answer.
+        """
+        needs = (
+            " needs kms:Decrypt on the stream's key, and" if str(getattr(error, "code", "")).startswith("KMS") else ""
+        )
+        if failure is Failure.DENIED:
+            return cls(f"kinesis:{operation} on {where}{needs} is denied ({error})", operation, stream)
+        return cls(f"kinesis:{operation} on {where}{needs} failed: {error}", operation, stream)

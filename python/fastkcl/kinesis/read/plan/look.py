@@ -19,7 +19,9 @@ throttled, iterator expired, away   a head is planned without its probe; else th
 
 Rules: no I/O and no clock. A new iterator at a record asks for this record again, and whatever is not above it is
 dropped. An answer without records does not show whether the position is there. A MillisBehindLatest of 0 is believed
-when it comes twice in a row. A refused probe (a time that the service has not reached) ends the search, and no query.
+when it comes twice in a row. An iterator that lags by nearly the retention is made anew before each look, but is kept
+after two answers in a row without a new record: asked again, a large record, or one before a long gap, comes alone each
+time. A refused probe (a time that the service has not reached) ends the search, and no query.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ ABSENCE_PAUSE = 1_000
 MAX_PROBES = 6
 WIDE = 1_000
 """Records of a head where the end of the shard is within a second of it."""
+UNKNOWN = 8 << 20
+"""Bytes between a head and the end of its closed shard, of which nothing is known."""
 NOT_YET = 500
 """ms before now that a probe may ask for."""
 
@@ -111,6 +115,7 @@ class Taken:
         head: its first records.
         after: the last record of the head, where the batch goes on after it.
         covered: until when the shard is known to be read, in ms since the epoch.
+        beyond: bytes that may lie between the head and the end.
     """
 
     first: str | None
@@ -118,6 +123,7 @@ class Taken:
     head: Head | None
     after: str | None
     covered: int
+    beyond: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +177,9 @@ class Look:
         self._ended = position == END
         self._iterator: str | None = None
         self._made = 0
+        self._empty = 0
         self._checks = unsure or position.number is not None
-        self._behind: int | None = None
+        self.behind: int | None = None
         self._wide = False
         self._phase = _Phase.REST
         self._call: GetShardIterator | GetRecords | None = None
@@ -308,7 +315,8 @@ class Look:
         last = None if head is None else head.records.numbers[head.stop - 1]
         is_whole = rest is None
         end = END if is_whole and self._ended else Position((self._highest if is_whole else last) or "")
-        taken = Taken(self.first, end, head, last if self._is_far else None, self._covered_before(rest))
+        after = last if self._is_far else None
+        taken = Taken(self.first, end, head, after, self._covered_before(rest), self._beyond(head))
         self._move(end, rest)
         return taken
 
@@ -321,8 +329,9 @@ class Look:
 
     def _begin(self, now: int, date: int, rules: LookRules) -> None:
         is_old = now - self._made > ITERATOR_LIFE
-        if is_old or date - self.covered > NEARLY * rules.retention:
-            self._iterator = None
+        is_near = date - self.covered > NEARLY * rules.retention
+        if is_old or (is_near and self._empty < 2):
+            self._iterator, self._checks = None, True
         self._began, self._calls = now, 0
         self._phase = _Phase.SEEK if self._iterator is None else _Phase.READ
 
@@ -335,7 +344,8 @@ class Look:
             case _Phase.PROBE_READ:
                 return GetRecords(self.stream, self.shard_id, self._probe_iterator, 1)
         limit = WIDE if self._wide or self._is_far else rules.limit
-        return GetRecords(self.stream, self.shard_id, self._iterator or "", limit + bool(self._checks))
+        comes_again = self._checks and self._tail.number is not None
+        return GetRecords(self.stream, self.shard_id, self._iterator or "", limit + comes_again)
 
     def _rest(self, now: int, rules: LookRules | None = None) -> None:
         self._phase = _Phase.REST
@@ -347,6 +357,7 @@ class Look:
         begin = answer.rows_until(self._tail.number)
         self._iterator, self._made = answer.next_iterator, now
         self._note_time(answer, date, rules)
+        self._empty = 0 if begin < len(answer.numbers) else self._empty + 1
         if begin < len(answer.numbers):
             self._add(answer, begin)
         elif answer.millis_behind == 0:
@@ -370,7 +381,7 @@ class Look:
         return Gone(self._tail, first, self.covered)
 
     def _note_time(self, answer: Records, date: int, rules: LookRules) -> None:
-        before, self._behind = self._behind, answer.millis_behind
+        before, self.behind = self.behind, answer.millis_behind
         if answer.next_iterator is None:
             return  # a closed shard is at its tip while its children are a day old
         if self._checks and self.covered - MARGIN < date - rules.retention:
@@ -474,6 +485,16 @@ class Look:
 
     def _covered_before(self, rest: Head | None) -> int:
         return self.covered if rest is None else min(self.covered, rest.records.arrivals[rest.begin])
+
+    def _beyond(self, head: Head | None) -> int:
+        """Bytes that may lie between the head and the end, if they came as fast as those of the head."""
+        if head is None or not self._is_far:
+            return 0
+        if self._ended:
+            return UNKNOWN
+        first, last = head.records.arrivals[head.begin], head.records.arrivals[head.stop - 1]
+        rate = min(1000.0, head.size / max(1, last - first))
+        return int(rate * max(0, self._arrived - last))
 
     def _move(self, end: Position, rest: Head | None) -> None:
         self.position = end

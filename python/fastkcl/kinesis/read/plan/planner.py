@@ -62,6 +62,7 @@ class PlanOptions:
         initial: `TRIM`, or a time; None for the latest record. It counts for streams that the checkpoint lacks.
         fail_on_data_loss: whether lost records are an error.
         max_records: of a batch; None for no such limit.
+        max_shard_records: of each shard in a batch; None for no such limit.
         max_bytes: of a batch; None for no such limit.
         max_slice: ms of a shard in a batch, where there is no other limit.
         inline_bytes: of all heads of a batch; 0 for ranges only.
@@ -77,6 +78,7 @@ class PlanOptions:
     initial: Position | None = None
     fail_on_data_loss: bool = True
     max_records: int | None = None
+    max_shard_records: int | None = None
     max_bytes: int | None = None
     max_slice: int = 300_000
     inline_bytes: int = 8 << 20
@@ -92,7 +94,7 @@ class PlanOptions:
         for name, value in least.items():
             if getattr(self, name) < value:
                 raise ValueError(f"{name} must be {value} or more, not {getattr(self, name)}")
-        for name in ("max_records", "max_bytes"):
+        for name in ("max_records", "max_shard_records", "max_bytes"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
         if self.initial is not None and self.initial != TRIM and self.initial.time is None:
@@ -353,7 +355,8 @@ class Planner:
         sizes = [look.mean_size for look in looks if look.mean_size]
         mean = sum(sizes) / len(sizes) if sizes else MEAN_SIZE
         options = self.options
-        rows = None if options.max_records is None else max(1, options.max_records // shards)
+        shares = [options.max_shard_records, options.max_records and max(1, options.max_records // shards)]
+        rows = min((share for share in shares if share is not None), default=None)
         size = None if options.max_bytes is None else max(1, options.max_bytes // shards)
         slices = [count for count in (rows, None if size is None else max(1, size // 1000)) if count is not None]
         everything = self._everything
@@ -395,7 +398,13 @@ class Planner:
             if inline is None or part.after is not None:
                 after = part.after if inline is not None else None
                 rest = Range(
-                    stream=name, shard_id=key, first=part.first, end=part.end, after=after, hash_range=hash_range
+                    stream=name,
+                    shard_id=key,
+                    first=part.first,
+                    end=part.end,
+                    after=after,
+                    hash_range=hash_range,
+                    expected=part.beyond + (size if inline is None else 0),
                 )
             parts.append(Part(name, key, hash_range, inline, rest))
         return tuple(parts)

@@ -15,8 +15,10 @@ no connection, failure of the service           it waits, for ``max_outage`` at 
 anything else                                   `CallError` at once
 ==============================================  ===============================================================
 
-A reader that lags by nearly the retention asks for its last record again before each answer: a kept iterator skips what
-was trimmed, without a word, in the middle of a range, where neither its first nor its last record shows it.
+A reader that lags by nearly the retention asks for its last record again after each answer that has rows: a kept
+iterator skips what was trimmed, without a word, in the middle of a range, where neither its first nor its last record
+shows it. After an answer without rows the iterator is kept: a large record, or one before a long gap, comes alone each
+time.
 
 Rules: no I/O and no clock; times are ms. A reader has one call under way at most. After an error it is of no more use.
 """
@@ -25,11 +27,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fastkcl.backoff import Backoff
-from fastkcl.kinesis.failures import Failure
 from fastkcl.kinesis.exceptions import DataLossError
+from fastkcl.kinesis.failures import Failure
 from fastkcl.kinesis.read.plan.calls import GetRecords, GetShardIterator, Records
 from fastkcl.kinesis.read.plan.errors import CallError
 from fastkcl.kinesis.read.plan.losses import DAY, NEARLY
@@ -42,6 +44,8 @@ PAUSES = (200, 400, 800, 1600, 3000)
 """ms before each try of a range whose records do not come."""
 MAX_OUTAGE = 600_000
 MAX_RECORDS = 10_000
+EXPECTED = 4 << 20
+"""Bytes of a range of which nothing is known: one that is read again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,7 @@ class Range:
         end: its last record; `END` for all that the closed shard has.
         after: the last record that somebody else has; None to begin with `first`.
         hash_range: of the shard, for its aggregates: the lowest and the highest hash key.
+        expected: bytes that it may have, to share the work; no part of the range itself.
     """
 
     stream: str
@@ -63,6 +68,7 @@ class Range:
     end: Position
     after: str | None = None
     hash_range: tuple[int, int] = ALL_HASHES
+    expected: int = field(default=EXPECTED, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +81,7 @@ class TimeRange:
         start: `TRIM`, or a time near which the first record has arrived.
         until: ms since the epoch: the range ends before the first record that has arrived later.
         hash_range: of the shard, for its aggregates.
+        expected: bytes that it may have, to share the work; no part of the range itself.
     """
 
     stream: str
@@ -82,6 +89,7 @@ class TimeRange:
     start: Position
     until: int
     hash_range: tuple[int, int] = ALL_HASHES
+    expected: int = field(default=EXPECTED, compare=False)
 
 
 class _Reader(ABC):
@@ -166,9 +174,9 @@ class _Reader(ABC):
             return range(0)
         self._away_since = None
         self._backoff.reset()
-        self._answered, self._behind = now, answer.millis_behind
-        self._iterator = answer.next_iterator
+        self._iterator, self._behind = answer.next_iterator, answer.millis_behind
         rows = self._read(answer, now)
+        self._answered = now if rows else None
         if rows:
             self._last = Position(answer.numbers[rows[-1]])
         return rows
@@ -204,9 +212,7 @@ class _Reader(ABC):
                 self.finished = True
                 return
             case _:
-                operation = type(call).__name__
-                what = f"kinesis:{operation} on {self._name} failed: {error}"
-                raise CallError(what, operation, self._stream) from error
+                raise CallError.of(type(call).__name__, self._stream, self._name, failure, error) from error
         self._due = now + int(1000 * self._backoff.next())
 
     def _lose(self, what: str, oldest: str | None) -> None:

@@ -23,8 +23,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from fastkcl.backoff import Backoff
-from fastkcl.kinesis.failures import Failure
 from fastkcl.kinesis.exceptions import AnotherStream, DataLossError, StreamDoesNotExist
+from fastkcl.kinesis.failures import Failure
 from fastkcl.kinesis.read.plan import generations
 from fastkcl.kinesis.read.plan.calls import (
     Answer,
@@ -40,14 +40,16 @@ from fastkcl.kinesis.read.plan.errors import CallError
 from fastkcl.kinesis.read.plan.look import Gone, Look, LookRules
 from fastkcl.kinesis.read.plan.losses import DAY, Trimmed, moment
 from fastkcl.kinesis.read.plan.offset import END, Position, StreamOffset
-from fastkcl.kinesis.topology import Shard
 from fastkcl.kinesis.read.trimmed import is_of_shard
+from fastkcl.kinesis.topology import Shard
 
 __all__ = ["StreamPlan"]
 
 ABSENCE = 3_000
 """ms between two lists that both have to lack a shard."""
 DESCRIBE_INTERVAL = 60_000
+ATTEMPT = 90_000
+"""ms of a call and its pause; between two failures more time counts for no outage, as nobody has tried."""
 OUTAGE_LINES = 30_000
 """ms between two lines about calls that fail."""
 
@@ -91,7 +93,7 @@ class StreamPlan:
         self._calls: dict[str, Call] = {}
         self._due = {"list": 0, "describe": 0}
         self._backoff = Backoff()
-        self._away: dict[str, int] = {}
+        self._away: dict[str, tuple[int, int]] = {}  # since when, and when last
         self._absent: dict[str, int] = {}
         self._not_found: dict[str, str] = {}
         self._may_enter = False
@@ -132,7 +134,7 @@ class StreamPlan:
 
     def rules(self, rules: LookRules) -> LookRules:
         """A trigger's rules, with the stream's retention."""
-        return replace(rules, retention=self._retention)
+        return replace(rules, retention=self.retention)
 
     @property
     def created(self) -> int | None:
@@ -227,8 +229,8 @@ class StreamPlan:
                 self._described = Described()
                 self._may_enter = True
             return
-        operation = type(call).__name__
-        raise CallError(f"kinesis:{operation} on {self.name} failed: {error}", operation, self.name) from error
+        arn = None if self._described is None else self._described.arn
+        raise CallError.of(type(call).__name__, self.name, arn or self.name, failure, error) from error
 
     def positions(self) -> dict[str, Position]:
         """Where each shard is, by its id; `END` where nothing of it is left to plan."""
@@ -241,7 +243,9 @@ class StreamPlan:
     # Insides.
 
     def _note_outage(self, key: str, call: Call, error: BaseException, now: int) -> None:
-        since = self._away.setdefault(key, now)
+        since, last = self._away.get(key, (now, now))
+        since += max(0, now - last - ATTEMPT)
+        self._away[key] = since, now
         text = f"{self.name}: {type(call).__name__} has failed for {(now - since) / 1000:.0f} s: {error}"
         if now - since > self._max_outage:
             raise ConnectionError(f"{text} (maxOutage is {self._max_outage / 1000:g} s)") from error
@@ -250,7 +254,8 @@ class StreamPlan:
             self._warnings.append(text)
 
     @property
-    def _retention(self) -> int:
+    def retention(self) -> int:
+        """How long it keeps records, in ms; a day where that is not known."""
         retention = None if self._described is None else self._described.retention
         return DAY if retention is None else retention
 
@@ -335,7 +340,7 @@ class StreamPlan:
             covered=gone.covered,
             planned=self._planned,
             oldest=gone.oldest,
-            retention=self._retention,
+            retention=self.retention,
             now=date,
         )
         if trimmed.is_loss:
