@@ -89,7 +89,7 @@ test-python: $(VENV)/.built
 
 # What has to die, hang or last: real daemons of KCL 3, 1.15 and 1.7 between local AWS and children of all kinds, chaos,
 # streaming queries. Needs Maven for the jars of KCL 1, once; a Java of the machine's own is needed by Maven alone.
-test-system: WORKERS = 6
+test-system: WORKERS = 5
 test-system: $(VENV)/.built
 	$(BIN)/python -c 'from fastkcl.daemon.jars import *; [find_jars(one, environ={}) for one in VERSIONS if one.is_1]'
 	$(PYTEST) -m 'system and not long' tests/system

@@ -22,6 +22,8 @@ import amazon_kclpy.kcl
 from amazon_kclpy import helper
 helper.main(["--print_classpath", "--sample"])
 from fastkcl.daemon import jars, keys
+from importlib.util import find_spec
+assert find_spec("pyspark_fastkcl_kinesis") and find_spec("pyspark_fastkcl_aws_kinesis")
 assert all(keys.all_keys(each) and jars.locked(each) for each in keys.Generation)
 print(f"fastkcl {fastkcl.__version__} from a clean environment, {_core.isa()}")
 """

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+AWS_SECRET = "secret-of-the-tests"
+
 
 @contextlib.contextmanager
 def spark() -> Iterator[dict[str, Any]]:
@@ -26,6 +28,7 @@ def spark() -> Iterator[dict[str, Any]]:
 
     handler = signal.getsignal(signal.SIGINT)
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # as in a process that has had a Connect session
+    os.environ.update(AWS_ACCESS_KEY_ID="AKIDOFTESTS", AWS_SECRET_ACCESS_KEY=AWS_SECRET)  # of queries that read streams
     with Path("jvm.log").open("wb") as output, LocalSpark(connect=True, output=output) as local:
         gateway = local._gateway
         assert gateway is not None

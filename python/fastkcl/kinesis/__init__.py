@@ -6,6 +6,7 @@
     checkpoints   the positions of a group, and who owns its shards
     client        a stream's client: the common part of reading and writing
     failures      failures of its calls: their kinds, and the pauses of an outage
+    service       calls without an event loop, for `read.plan`; http: connections; access: endpoint, credentials
     topology      which shards there are; shards: the one of a key
     hosting       `run_processors`: batch processors over a stream, fastkcl.spark's too
     shard_host    a shard as the host of a processor

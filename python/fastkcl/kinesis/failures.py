@@ -10,7 +10,7 @@ from enum import Enum
 from fastkcl.kinesis.bounds import check_count
 from fastkcl.kinesis.exceptions import ValidationError
 
-__all__ = ["DEFAULT_EXPO_BACKOFF_LIMIT", "Failure", "ReconnectPolicy", "error_code", "failure_of"]
+__all__ = ["DEFAULT_EXPO_BACKOFF_LIMIT", "Failure", "ReconnectPolicy", "error_code", "failure_of", "failure_of_code"]
 
 DEFAULT_RETRY_LIMIT = 5
 FIXED_PAUSE = 5.0  # seconds, of reconnecting without expo_backoff
@@ -72,6 +72,12 @@ def error_code(error: BaseException) -> str:
     return type(error).__name__
 
 
+def failure_of_code(code: str, status: int) -> Failure:
+    """The kind of failure that the service's name of an error, and the status of its answer, stand for."""
+    by_status = {408: Failure.UNAVAILABLE, 429: Failure.THROTTLED}
+    return _CODES.get(code) or by_status.get(status) or (Failure.UNAVAILABLE if status >= 500 else Failure.OTHER)
+
+
 def failure_of(error: BaseException) -> Failure:
     """The kind of failure that an exception of a call is."""
     import aiohttp
@@ -80,11 +86,7 @@ def failure_of(error: BaseException) -> Failure:
     from botocore.exceptions import ConnectionError as UnreachableError
 
     if isinstance(error, ClientError):
-        failure = _CODES.get(error_code(error))
-        if failure is None:
-            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            failure = Failure.UNAVAILABLE if status >= 500 else Failure.OTHER
-        return failure
+        return failure_of_code(error_code(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     denied = (
         errors.NoCredentialsError
         | errors.PartialCredentialsError

@@ -17,12 +17,14 @@ Modules, from the protocol to Spark:
     sinks       tables for the records: exactly once, or at least once
     frame       a DataFrame of a table, in the form that costs Spark least
     schema      the canonical record schema as a StructType (imports pyspark)
+    source      `spark.readStream.format("kinesis")`: the other way round, streams that Spark reads (imports pyspark)
     server      the session that is written to, the server that it is on, and the Java for that
 
 Importing this imports neither pyspark nor pyarrow: both are needed when the first shard is initialized.
 """
 
 import sys
+from typing import TYPE_CHECKING, Any
 
 from fastkcl import write_after as buffer
 from fastkcl.spark.bounds import Bounds
@@ -42,6 +44,18 @@ __all__ = [
     "SparkProcessor",
     "SparkUnavailableError",
     "WriteContext",
+    "kinesis_json",
 ]
 
+if TYPE_CHECKING:
+    from fastkcl.spark.source.json import kinesis_json
+
 sys.modules[f"{__name__}.buffer"] = buffer  # its path of earlier versions, which the docs named
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - what imports pyspark is imported when it is asked for
+    if name == "kinesis_json":
+        from fastkcl.spark.source.json import kinesis_json
+
+        return kinesis_json
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -54,6 +54,9 @@ __all__ = [
     "PayloadFormat",
     "Payloads",
     "SinglePayload",
+    "arrow_schema",
+    "parse_schema",
+    "parsed_frame",
     "payloads_of",
 ]
 
@@ -214,7 +217,7 @@ class Payloads:
             fields = _parse(self._ddl, session)
         self._reader = PayloadReader(
             json=self._json,
-            schema=None if fields is None else _arrow_schema(fields).serialize().to_pybytes(),
+            schema=None if fields is None else arrow_schema(fields).serialize().to_pybytes(),
             compression=self._compression,
             max_payload_bytes=self._max_payload_bytes,
         )
@@ -316,28 +319,59 @@ class _Frames:
         left = [StructField(name, BinaryType()) for name in (_UNPARSED, _PACKED)]
         self._schema_with_unparsed = StructType([*self._schema.fields, *left])
         self.complete = fields is None or typed
-        if fields is None:
-            return
-        # SQL, not functions: those of pyspark make what the process is set to, Connect or classic, and not what this
-        # session takes.
-        names = [_quoted(field.name) for field in fields]
-        parsed = [f"{_PARSED}.{name}" for name in names]
-        if typed:
-            parsed = [f"coalesce({name}, {value})" for name, value in zip(names, parsed, strict=True)]
-        self._from_json = f"{_from_json(_UNPARSED, f'{_ddl(fields)}, _corrupt STRING')} AS {_PARSED}"
-        self._select = [
-            *(f"{value} AS {name}" for name, value in zip(names, parsed, strict=True)),
-            *(field.name for field in own),
-            f"CASE WHEN _corrupt IS NOT NULL OR {_UNPARSED} IS NULL THEN _corrupt"
-            f" WHEN {_PARSED} IS NULL OR {_PARSED}._corrupt IS NOT NULL THEN coalesce({_PACKED}, {_UNPARSED}) END"
-            " AS _corrupt",
-        ]
+        self._fields = fields
+        self._typed = typed
+        self._own = [field.name for field in own]
 
     def data_frame(self, table: pa.Table, session: SparkSession) -> DataFrame:
         if _UNPARSED not in table.column_names:
             return data_frame(session, table, self._schema)
         df = data_frame(session, table, self._schema_with_unparsed)
-        return df.selectExpr("*", self._from_json).selectExpr(*self._select)
+        assert self._fields is not None
+        return parsed_frame(df, self._fields, self._own, typed=self._typed)
+
+
+def parsed_frame(df: DataFrame, fields: StructType, own: Sequence[str], *, typed: bool) -> DataFrame:
+    """Objects that the reader has left, parsed by Spark: ``_unparsed`` and ``_packed`` become columns and ``_corrupt``.
+
+    Args:
+        df: with ``_corrupt``, ``_unparsed``, ``_packed``, the columns `own`, and those of the objects if it is `typed`.
+        fields: of the objects.
+        own: columns that stay as they are, in the order of the result.
+        typed: whether objects that the reader has parsed are in the columns of `fields`.
+    """
+    # SQL, not functions: those of pyspark make what the process is set to, Connect or classic, and not what this
+    # session takes.
+    names = [_quoted(field.name) for field in fields]
+    parsed = [f"{_PARSED}.{name}" for name in names]
+    if typed:
+        parsed = [f"coalesce({name}, {value})" for name, value in zip(names, parsed, strict=True)]
+    return df.selectExpr("*", f"{_from_json(_UNPARSED, f'{_ddl(fields)}, _corrupt STRING')} AS {_PARSED}").selectExpr(
+        *(f"{value} AS {name}" for name, value in zip(names, parsed, strict=True)),
+        *own,
+        f"CASE WHEN _corrupt IS NOT NULL OR {_UNPARSED} IS NULL THEN _corrupt"
+        f" WHEN {_PARSED} IS NULL OR {_PARSED}._corrupt IS NOT NULL THEN coalesce({_PACKED}, {_UNPARSED}) END"
+        " AS _corrupt",
+    )
+
+
+def parse_schema(schema: str | StructType, session: SparkSession, taken: Sequence[str]) -> StructType:
+    """The columns of JSON objects, as Spark reads them, all nullable.
+
+    Args:
+        schema: as a StructType, or in Spark's DDL.
+        session: parses it.
+        taken: names of columns that the objects may not have.
+
+    Raises:
+        ConfigurationError: it is none, has a type that ``from_json`` does not parse, or a name that is taken.
+    """
+    parsed = _parse(schema if isinstance(schema, str) else _ddl(schema), session)
+    folded = {name.casefold() for name in taken}
+    for field in parsed.fields:
+        if field.name.casefold() in folded:
+            raise ConfigurationError(f"schema: a second column {field.name!r}: columns of the records are {taken}")
+    return parsed
 
 
 def _parse(ddl: str, session: SparkSession) -> StructType:
@@ -415,7 +449,7 @@ def _literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _arrow_schema(fields: StructType) -> pa.Schema:
+def arrow_schema(fields: StructType) -> pa.Schema:
     """With null for a type that the reader does not know; then it leaves every object to Spark."""
     import pyarrow as pa
 

@@ -16,5 +16,7 @@
       budget          memory of all shards together, and records a call
       bodies          bodies of answers, read when there is room for them
 
+    plan              the other way: batches of a stream, planned and read anywhere, for `fastkcl.spark.source`
+
 Rules: a module uses those below it.
 """

@@ -1,0 +1,70 @@
+"""Registers fastkcl's source with Spark by the name ``kinesis``: Spark imports each top-level module ``pyspark_*``.
+
+Rules: imports nothing heavy, as every PySpark program of the environment pays for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from fastkcl.spark.source.options import SourceOptions
+    from fastkcl.spark.source.schema import Rows
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.types import StructType
+
+
+class DefaultSource(DataSource):
+    """Streams of Kinesis; see `fastkcl.spark.source`."""
+
+    fastkcl_names: ClassVar[dict[str, str]] = {}
+    """Columns that have another name than ours."""
+
+    @classmethod
+    def name(cls) -> str:
+        """For ``format``."""
+        return "kinesis"
+
+    def schema(self) -> StructType:
+        """The columns of the rows.
+
+        Raises:
+            OptionError: an option that cannot be meant.
+        """
+        return self._made(None)[1].spark
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For ``spark.read``."""
+        from fastkcl.spark.source.batch import KinesisBatchReader
+
+        return KinesisBatchReader(*self._made(schema, shows_log=True))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For ``spark.readStream``.
+
+        Raises:
+            RuntimeError: this PySpark cannot tell a source where to begin.
+        """
+        try:
+            from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow  # noqa: F401
+        except ImportError:
+            import pyspark
+
+            raise RuntimeError(
+                f"streams need PySpark 4.2 or newer, this is {pyspark.__version__}; "
+                f'spark.read.format("{self.name()}") works'
+            ) from None
+        from fastkcl.spark.source.stream import KinesisStreamReader
+
+        return KinesisStreamReader(*self._made(schema, shows_log=True))
+
+    def _made(self, declared: StructType | None, *, shows_log: bool = False) -> tuple[SourceOptions, Rows]:
+        from fastkcl.spark.source.options import SourceOptions, show_log
+        from fastkcl.spark.source.schema import Rows
+
+        if shows_log:
+            show_log()
+        options = SourceOptions.parse(self.options)
+        return options, Rows(options, self.fastkcl_names, declared)

@@ -1,0 +1,40 @@
+"""A query over a stream, with a Spark of its own: ``spark_source_query.py ENDPOINT STREAM FOLDER [OPTION=VALUE …]``.
+
+Each batch replaces FOLDER/table/batch=N, so a batch that comes again shows what it has then. FOLDER/begun appears when
+Spark is up. With FOLDER/last it reads what is there, and ends.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+def main() -> None:
+    endpoint, stream, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    options = dict(argument.split("=", 1) for argument in sys.argv[4:])
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+    (folder / "begun").touch()
+    records = (
+        spark.readStream.format("kinesis")
+        .options(streamName=stream, endpoint=endpoint, region="us-east-1", initialPosition="trim_horizon", **options)
+        .load()
+        .selectExpr("cast(data as string) AS number", "partitionKey AS key", "sequenceNumber", "shardId")
+    )
+
+    def store(batch: Any, number: int) -> None:
+        batch.write.mode("overwrite").parquet(str(folder / "table" / f"batch={number}"))
+
+    trigger = {"availableNow": True} if (folder / "last").exists() else {"processingTime": "200 milliseconds"}
+    writer = records.writeStream.option("checkpointLocation", str(folder / "checkpoint")).foreachBatch(store)
+    writer.trigger(**trigger).start().awaitTermination()
+
+
+main()

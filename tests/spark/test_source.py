@@ -1,0 +1,373 @@
+"""`spark.readStream.format("kinesis")` in the Spark that all tests share, against local AWS."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyspark_fastkcl_kinesis
+import pytest
+from fastkcl.local_aws import Fault, LocalAws
+from fastkcl.spark import kinesis_json
+from fastkcl.spark.source import FastkclKinesis
+from local_aws_helpers import HASH_KEYS, SHARD_0, client, make_stream
+from spark_fixtures import SharedSpark
+from waiting import wait_until
+
+SECRET = "secret-of-the-tests"  # programs/service.py
+
+
+class Query:
+    """A query into a table of Parquet, which can be run again and again."""
+
+    def __init__(self, session: Any, aws: LocalAws, stream: str, folder: Path, **options: str) -> None:
+        self.session, self.folder = session, folder
+        self.options = {
+            "streamName": stream,
+            "endpoint": aws.url,
+            "region": "us-east-1",
+            "initialPosition": "trim_horizon",
+            **options,
+        }
+
+    def reader(self) -> Any:
+        return self.session.readStream.format("kinesis").options(**self.options)
+
+    def start(self, **trigger: Any) -> Any:
+        writer = self.reader().load().writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
+        return (writer.trigger(**trigger) if trigger else writer).start(str(self.folder / "table"))
+
+    def run(self) -> Any:
+        """Until all is read that is there now."""
+        query = self.start(availableNow=True)
+        assert query.awaitTermination(120), query.lastProgress
+        return query
+
+    @property
+    def rows(self) -> list[Any]:
+        if not any((self.folder / "table").glob("_spark_metadata/[0-9]*")):
+            return []
+        return list(self.session.read.parquet(str(self.folder / "table")).collect())
+
+
+@pytest.fixture
+def query(session: Any, tmp_path: Path) -> Callable[..., Query]:
+    def make(aws: LocalAws, stream: str, **options: str) -> Query:
+        return Query(session, aws, stream, tmp_path, **options)
+
+    return make
+
+
+def fill(aws: LocalAws, stream: str, numbers: range) -> None:
+    records = [{"Data": str(n).encode(), "PartitionKey": f"k{n % 50}"} for n in numbers]
+    for begin in range(0, len(records), 500):
+        answer = client(aws).put_records(StreamName=stream, Records=records[begin : begin + 500])
+        assert answer["FailedRecordCount"] == 0
+
+
+def split(aws: LocalAws, stream: str) -> None:
+    client(aws).split_shard(StreamName=stream, ShardToSplit=SHARD_0, NewStartingHashKey=str(HASH_KEYS // 4))
+    wait_until(
+        lambda: (
+            client(aws).describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]["StreamStatus"]
+            == "ACTIVE"
+        ),
+        "the split",
+    )
+
+
+def numbers_of(rows: list[Any]) -> Counter[int]:
+    return Counter(int(bytes(row.data)) for row in rows)
+
+
+@pytest.mark.parametrize("inline", ["8m", "0"])
+def test_each_record_is_in_the_table_once_over_restarts_and_a_split(
+    query: Callable[..., Query], aws: LocalAws, inline: str
+) -> None:
+    stream = make_stream(aws, 2)
+    fill(aws, stream, range(1200))
+    reading = query(aws, stream, inlineBytes=inline)
+    reading.run()
+    assert numbers_of(reading.rows) == Counter(range(1200))
+    split(aws, stream)
+    fill(aws, stream, range(1200, 2000))
+    reading.run()
+    rows = reading.rows
+    assert numbers_of(rows) == Counter(range(2000))
+    assert {row.stream for row in rows} == {stream}
+    assert len({row.shardId for row in rows}) == 4
+    assert {row.partitionKey for row in rows} == {f"k{n}" for n in range(50)}
+    for key in {row.partitionKey for row in rows}:
+        of_key = sorted((int(row.sequenceNumber), int(bytes(row.data))) for row in rows if row.partitionKey == key)
+        assert [n for _, n in of_key] == sorted(n for _, n in of_key)
+
+
+def test_records_that_come_while_it_runs(query: Callable[..., Query], aws: LocalAws) -> None:
+    stream = make_stream(aws)
+    reading = query(aws, stream)
+    running = reading.start()
+    try:
+        for begin in range(0, 300, 100):
+            fill(aws, stream, range(begin, begin + 100))
+            wait_until(
+                lambda most=begin + 100: len(reading.rows) >= most,  # type: ignore[misc]
+                f"{begin + 100} rows",
+                seen=lambda: str(running.exception()),
+            )
+        (source,) = running.lastProgress["sources"]
+    finally:
+        running.stop()
+    assert numbers_of(reading.rows) == Counter(range(300))
+    seen = source["latestOffset"]
+    seen = json.loads(seen) if isinstance(seen, str) else seen
+    assert seen["shards"] == 1
+    assert seen["calls"]["GetRecords"] > 0
+    for file in (reading.folder / "checkpoint").rglob("*"):
+        if file.is_file():
+            content = file.read_bytes()
+            assert SECRET.encode() not in content
+            assert b"AKIDOFTESTS" not in content
+
+
+def test_columns_and_the_names_of_awslabs(session: Any, aws: LocalAws, tmp_path: Path) -> None:
+    stream = make_stream(aws)
+    fill(aws, stream, range(10))
+    places = {"endpoint": aws.url, "region": "us-east-1"}
+    few = session.read.format("kinesis").options(streamName=stream, columns="shardId,data,encryptionType", **places)
+    assert few.load().columns == ["data", "shardId", "encryptionType"]
+    assert {(row.shardId, row.encryptionType) for row in few.load().collect()} == {(SHARD_0, None)}
+    aliased = session.read.format("aws-kinesis").options(
+        **{"kinesis.streamName": stream, "kinesis.region": "us-east-1", "kinesis.endpointUrl": aws.url}
+    )
+    assert numbers_of(aliased.load().select("data").collect()) == Counter(range(10))
+    assert {row.streamName for row in aliased.load().collect()} == {stream}
+
+
+def test_a_time_that_is_over(session: Any, aws: LocalAws) -> None:
+    stream = make_stream(aws, 2)
+    fill(aws, stream, range(100))
+    reader = session.read.format("kinesis").options(streamName=stream, endpoint=aws.url, region="us-east-1")
+    rows = reader.load().collect()
+    assert numbers_of(rows) == Counter(range(100))
+    last = max(row.approximateArrivalTimestamp for row in rows)
+    millis = str(int(last.timestamp() * 1000) + 1)
+    fill(aws, stream, range(100, 200))
+    assert numbers_of(reader.option("endingTimestamp", millis).load().collect()) == Counter(range(100))
+    later = reader.option("endingTimestamp", str(int(millis) + 3_600_000)).option("startingTimestamp", millis)
+    assert set(numbers_of(later.load().collect())) >= set(range(100, 200))
+
+
+def test_nothing_to_read(session: Any, aws: LocalAws) -> None:
+    stream = make_stream(aws)
+    reader = session.read.format("kinesis").options(streamName=stream, endpoint=aws.url, region="us-east-1")
+    assert reader.load().count() == 0
+
+
+def failure_of(query: Query) -> str:
+    """The message with which a query ends."""
+    running = query.start(availableNow=True)
+    try:
+        with pytest.raises(Exception) as error:  # noqa: PT011 - classic and Connect have classes of their own
+            running.awaitTermination(60)
+    finally:
+        running.stop()
+    found = re.findall(r"(?m)^fastkcl\.[\w.]+: .*$", str(error.value))
+    return str(found[-1]) if found else str(error.value)
+
+
+def test_a_stream_that_was_made_again(query: Callable[..., Query], aws: LocalAws) -> None:
+    stream = make_stream(aws)
+    fill(aws, stream, range(10))
+    reading = query(aws, stream)
+    reading.run()
+    client(aws).delete_stream(StreamName=stream)
+    wait_until(lambda: stream not in client(aws).list_streams(Limit=1000)["StreamNames"], "the end of the stream")
+    wait_until(lambda: made_again(aws, stream), "another second")
+    said = failure_of(reading)
+    assert f"stream {stream} was created" in said or f"{stream}/{SHARD_0} begins with record" in said
+    assert said.endswith("use a new checkpointLocation")
+
+
+def made_again(aws: LocalAws, stream: str) -> bool:
+    """Make it; whether that is another second than before, as a stream has its time in seconds."""
+    before = getattr(made_again, "before", None)
+    client(aws).create_stream(StreamName=stream, ShardCount=1)
+    summary = client(aws).describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]
+    created = summary["StreamCreationTimestamp"].timestamp()
+    if before is None or int(before) == int(created):
+        made_again.before = created  # type: ignore[attr-defined]
+        client(aws).delete_stream(StreamName=stream)
+        return False
+    return True
+
+
+@pytest.mark.parametrize("operation", ["ListShards", "GetShardIterator", "GetRecords"])
+def test_a_permission_that_is_missing(query: Callable[..., Query], own_aws: LocalAws, operation: str) -> None:
+    stream = make_stream(own_aws)
+    fill(own_aws, stream, range(10))
+    own_aws.faults(Fault(operation, "AccessDeniedException"))
+    said = failure_of(query(own_aws, stream))
+    # ListShards may be answered before DescribeStreamSummary has given the ARN.
+    assert re.search(
+        rf"kinesis:{operation} on (arn:aws:kinesis:us-east-1:\d+:stream/)?{stream}\S* is denied \(AccessDenied", said
+    )
+    assert SECRET not in said
+
+
+def test_a_summary_that_may_not_be_asked_is_no_error(query: Callable[..., Query], own_aws: LocalAws) -> None:
+    stream = make_stream(own_aws)
+    fill(own_aws, stream, range(10))
+    own_aws.faults(Fault("DescribeStreamSummary", "AccessDeniedException"))
+    reading = query(own_aws, stream)
+    reading.run()
+    assert numbers_of(reading.rows) == Counter(range(10))
+
+
+def test_faults_that_pass(query: Callable[..., Query], own_aws: LocalAws) -> None:
+    stream = make_stream(own_aws, 2)
+    fill(own_aws, stream, range(1000))
+    own_aws.faults(
+        Fault("GetRecords", "ProvisionedThroughputExceededException", times=4),
+        Fault("GetRecords", "InternalFailure", times=3),
+        Fault("GetShardIterator", "ExpiredIteratorException", times=1),
+        Fault("ListShards", "LimitExceededException", times=1),
+    )
+    reading = query(own_aws, stream, inlineBytes="0")
+    reading.run()
+    assert numbers_of(reading.rows) == Counter(range(1000))
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [("awsSecretKey", "is refused, it would stand in plans and logs"), ("streamNames", "did you mean streamName")],
+)
+def test_options_are_checked_when_the_query_is_made(session: Any, aws: LocalAws, option: str, said: str) -> None:
+    reader = session.readStream.format("kinesis").options(streamName="s", endpoint=aws.url, **{option: "x"})
+    with pytest.raises(Exception, match=said):
+        _ = reader.load().columns
+
+
+def test_a_pyspark_without_what_streams_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
+    source = pyspark_fastkcl_kinesis.DefaultSource({"streamName": "s"})
+    with pytest.raises(RuntimeError, match=r"streams need PySpark 4\.2 or newer, this is .*; spark\.read"):
+        source.streamReader(source.schema())
+
+
+def test_a_name_of_its_own(spark: SharedSpark, aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark.session.sparkContext, "pythonExec", sys.executable)
+    stream = make_stream(aws)
+    fill(aws, stream, range(5))
+    spark.session.dataSource.register(FastkclKinesis)
+    reader = spark.session.read.format("fastkcl-kinesis")
+    rows = reader.options(streamName=stream, endpoint=aws.url, region="us-east-1").load().collect()
+    assert numbers_of(rows) == Counter(range(5))
+
+
+# Payloads.
+
+OBJECTS = [
+    b'{"id": 1, "name": "a", "at": "2026-01-02T03:04:05Z"}',
+    b'{"id": 2, "name": 7}',  # a number for a text: a rule of from_json
+    b'{"id": 3, "price": 1.5}',
+    b"no object",
+    b'{"name": "d", "tags": ["x", "y"], "id": 5}',
+]
+COLUMNS = "id bigint, name string, at timestamp, tags array<string>"
+
+
+def put(aws: LocalAws, stream: str, *payloads: bytes) -> None:
+    client(aws).put_records(StreamName=stream, Records=[{"Data": data, "PartitionKey": "k"} for data in payloads])
+
+
+def objects_of(rows: list[Any]) -> list[tuple[Any, ...]]:
+    ordered = sorted(rows, key=lambda row: int(row.sequenceNumber))
+    return [
+        (row.id, row.name, row.at is not None, row.tags, None if row["_corrupt"] is None else bytes(row["_corrupt"]))
+        for row in ordered
+    ]
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "auto"])
+def test_json_objects_are_columns(query: Callable[..., Query], aws: LocalAws, compression: str) -> None:
+    stream = make_stream(aws)
+    payloads = OBJECTS if compression == "none" else [gzip.compress(data) for data in OBJECTS]
+    put(aws, stream, *payloads)
+
+    class JsonQuery(Query):
+        def reader(self) -> Any:
+            return super().reader().schema(f"{COLUMNS}, sequenceNumber string, stream string, _corrupt binary")
+
+    binary = query(aws, stream, payload="json", compression=compression)
+    reading = JsonQuery(binary.session, aws, stream, binary.folder, payload="json", compression=compression)
+    reading.run()
+    assert objects_of(reading.rows) == [
+        (1, "a", True, None, None),
+        (None, None, False, None, payloads[1]),
+        (3, None, False, None, None),
+        (None, None, False, None, payloads[3]),
+        (5, "d", False, ["x", "y"], None),
+    ]
+    assert {row.stream for row in reading.rows} == {stream}
+
+
+@pytest.mark.parametrize("extra", ["", ", price decimal(9,2)"])
+def test_kinesis_json_has_all_the_rules_of_from_json(session: Any, aws: LocalAws, extra: str) -> None:
+    stream = make_stream(aws)
+    put(aws, stream, *OBJECTS)
+    places = {"streamName": stream, "endpoint": aws.url, "region": "us-east-1"}
+    df = kinesis_json(session, COLUMNS + extra, streaming=False, **places)
+    assert kinesis_json(session, COLUMNS + extra, **places).isStreaming
+    rows = df.collect()
+    assert objects_of(rows) == [
+        (1, "a", True, None, None),
+        (2, "7", False, None, None),
+        (3, None, False, None, None),
+        (None, None, False, None, b"no object"),
+        (5, "d", False, ["x", "y"], None),
+    ]
+    by_spark = session.read.format("kinesis").options(**places).load()
+    parsed = by_spark.selectExpr(f"from_json(cast(data as string), '{COLUMNS}') as o", "sequenceNumber")
+    expected = {row.sequenceNumber: (row.o.id, row.o.name, row.o.tags) for row in parsed.collect() if row.o is not None}
+    assert {row.sequenceNumber: (row.id, row.name, row.tags) for row in rows}.items() >= {
+        number: value for number, value in expected.items() if value != (None, None, None)
+    }.items()
+
+
+def test_gzip_is_unpacked_into_binary(session: Any, aws: LocalAws) -> None:
+    stream = make_stream(aws)
+    put(aws, stream, gzip.compress(b"packed"), b"plain")
+    reader = session.read.format("kinesis").options(streamName=stream, endpoint=aws.url, region="us-east-1")
+    rows = sorted(reader.option("compression", "auto").load().collect(), key=lambda row: int(row.sequenceNumber))
+    assert [(bytes(row.data), row["_corrupt"]) for row in rows] == [(b"packed", None), (b"plain", None)]
+    rows = sorted(reader.option("compression", "gzip").load().collect(), key=lambda row: int(row.sequenceNumber))
+    assert [(row.data, row["_corrupt"] and bytes(row["_corrupt"])) for row in rows] == [
+        (b"packed", None),
+        (None, b"plain"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        (None, "payload=json needs the columns"),
+        ("id bigint", "_corrupt binary"),
+        ("_corrupt binary, stream string", "columns of the objects"),
+        ("id bigint, _corrupt string", "must be binary"),
+        ("id bigint, stream binary, _corrupt binary", "column stream of the schema must be string"),
+        ("id bigint not null, _corrupt binary", "must be nullable"),
+        ("id decimal(9,2), _corrupt binary", "use fastkcl.spark.kinesis_json"),
+        ("id bigint, _unparsed binary, _corrupt binary", "come together"),
+    ],
+)
+def test_a_schema_that_cannot_be(spark: SharedSpark, schema: str | None, said: str) -> None:
+    reader = spark.session.read.format("kinesis").options(streamName="s", payload="json", endpoint="http://127.0.0.1:1")
+    with pytest.raises(Exception, match=said):
+        (reader if schema is None else reader.schema(schema)).load().collect()
