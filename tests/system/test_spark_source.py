@@ -23,6 +23,7 @@ import pytest
 from fastkcl.local_aws import LocalAws
 from local_aws_helpers import client, is_open, make_stream, shards
 from paths import PROGRAMS
+from run_folder import spark_options
 from waiting import wait_until
 
 KILLS = int(os.environ.get("CHAOS_SOURCE_KILLS", "2"))
@@ -77,15 +78,25 @@ class Writer(threading.Thread):
 
 @contextmanager
 def query(aws: LocalAws, stream: str, folder: Path, *options: str) -> Iterator[psutil.Popen]:
-    """The query, as a process with a Spark of its own."""
+    """The query, as a process with a Spark of its own: a JVM that is killed leaves its files, here in the folder."""
     (folder / "begun").unlink(missing_ok=True)
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    environment = {
+        **os.environ,
+        **aws.environment,
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_SUBMIT_OPTS": spark_options(temporary),
+        "TMPDIR": str(temporary),
+    }
     with (folder / "log").open("ab") as log:
         process = psutil.Popen(
             [sys.executable, PROGRAMS / "spark_source_query.py", aws.url, stream, folder, *options],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, **aws.environment, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+            env=environment,
             start_new_session=True,
         )
     try:
@@ -95,6 +106,15 @@ def query(aws: LocalAws, stream: str, folder: Path, *options: str) -> Iterator[p
             with suppress(psutil.NoSuchProcess):
                 each.kill()
         process.wait(30)
+
+
+def workers_of(process: psutil.Popen) -> list[psutil.Process]:
+    found = []
+    for child in process.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # a zombie too
+            if "pyspark" in " ".join(child.cmdline()):
+                found.append(child)
+    return found
 
 
 def log_of(folder: Path) -> str:
@@ -150,7 +170,7 @@ def test_deaths_and_reshards_lose_and_double_nothing(own_aws: LocalAws, tmp_path
                 )
                 assert process.poll() is None, log_of(tmp_path)
                 if kill % 2:  # a worker first: Spark makes the task again, or ends the query
-                    workers = [p for p in process.children(recursive=True) if "pyspark" in " ".join(p.cmdline())]
+                    workers = workers_of(process)
                     for worker in random.sample(workers, min(2, len(workers))):
                         with suppress(psutil.NoSuchProcess):
                             worker.send_signal(signal.SIGKILL)
