@@ -13,9 +13,10 @@ from fastkcl import _core
 from fastkcl.replay import ReplayOptions, SourceError, from_captures, from_dead_letters, from_records, generate
 from fastkcl.replay.columns import Columns, RecordSequence, RepeatedRecords, StoredRecords, first_after
 from fastkcl.replay.plan import make_plans
-from fastkcl.replay.positions import SHARD_END, TRIM_HORIZON, Place, sequence_numbers
+from fastkcl.replay.positions import SHARD_END, TRIM_HORIZON, Place
 from fastkcl.replay.profiles import PROFILES, line
 from fastkcl.replay.sources import Ask, Deliver
+from fastkcl.shard import sequence_numbers
 from paths import DATA
 from replay_helpers import dead_letter, sent
 

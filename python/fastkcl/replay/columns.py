@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fastkcl.replay.positions import Place, sequence_number_step, sequence_numbers
+from fastkcl.replay.positions import Place
 from fastkcl.replay.profiles import EPOCH_MILLIS, Profile, timestamps
+from fastkcl.shard import sequence_number_step, sequence_numbers
 
 __all__ = ["Columns", "GeneratedRecords", "PickedRecords", "RecordSequence", "RepeatedRecords", "StoredRecords"]
 

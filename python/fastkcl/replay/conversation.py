@@ -33,7 +33,8 @@ from typing import Literal, TypeAlias
 
 from fastkcl import _core
 from fastkcl.replay.child_lines import ReplayDialect, read_child_line
-from fastkcl.replay.positions import SHARD_END, TRIM_HORIZON, Place, is_decimal
+from fastkcl.replay.positions import SHARD_END, TRIM_HORIZON, Place
+from fastkcl.shard import is_sequence_number
 
 __all__ = [
     "Answered",
@@ -87,7 +88,7 @@ class CheckpointRequest:
             return "the end of the delivered records"
         number = self.sequence_number[:140]
         sub = "" if self.sub_sequence_number is None else f"/{self.sub_sequence_number}"
-        return f"{number if is_decimal(number) else repr(number)}{sub}"
+        return f"{number if is_sequence_number(number) else repr(number)}{sub}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +280,7 @@ class Conversation:
         wrong = "checkpoint after the lease was lost" if self.open == "leaseLost" else None
         if request.sequence_number is None:
             return None, wrong, SHARD_END if self._shard_has_ended else self._delivered
-        if not is_decimal(request.sequence_number):
+        if not is_sequence_number(request.sequence_number):
             return "IllegalArgumentException", f"checkpoint at {request}: no sequence number", None
         sub = request.sub_sequence_number or 0
         if sub < 0:

@@ -17,7 +17,8 @@ from fastkcl.replay.child_lines import ReplayDialect
 from fastkcl.replay.columns import PickedRecords, RecordSequence, RepeatedRecords
 from fastkcl.replay.options import End, ReplayOptions
 from fastkcl.replay.positions import TRIM_HORIZON, Place
-from fastkcl.replay.sources import Ask, Deliver, Shard, Source, SourceError, Step, shard_name
+from fastkcl.replay.sources import Ask, Deliver, Shard, Source, SourceError, Step
+from fastkcl.shard import shard_name
 
 __all__ = ["ShardPlan", "make_plans"]
 

@@ -83,8 +83,3 @@ class Source(Protocol):
             SourceError: it cannot be used.
         """
         ...
-
-
-def shard_name(number: int) -> str:
-    """Amazon's name of shard `number`."""
-    return f"shardId-{number:012d}"

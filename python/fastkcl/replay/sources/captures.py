@@ -9,10 +9,11 @@ from pathlib import Path
 from fastkcl import _core
 from fastkcl.replay.child_lines import ReplayDialect
 from fastkcl.replay.columns import Columns, StoredRecords
-from fastkcl.replay.positions import TRIM_HORIZON, Place, is_decimal, is_sentinel
+from fastkcl.replay.positions import TRIM_HORIZON, Place, is_sentinel
 from fastkcl.replay.sources.base import Ask, Deliver, Shard, Source, SourceError, Step
 from fastkcl.replay.sources.lines import bounded_lines, open_lines, reading
 from fastkcl.replay.sources.rows import sub_numbers
+from fastkcl.shard import is_sequence_number
 
 _ENVIRONMENT_FREE = frozenset({"IllegalArgumentException", "InvalidStateException"})
 """Errors caused by requests of the captured child; every other one came from the world around it."""
@@ -149,7 +150,7 @@ def _read_capture(path: Path) -> Shard:
     start = TRIM_HORIZON
     if initialize.sequence_number is not None:
         start = Place(initialize.sequence_number, initialize.sub_sequence_number or 0)
-        if not is_decimal(start.sequence_number) and not is_sentinel(start.sequence_number):
+        if not is_sequence_number(start.sequence_number) and not is_sentinel(start.sequence_number):
             raise SourceError(f"{path}:1: {start.sequence_number!r} is no place to start at")
     label = path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".in")
     return Shard(initialize.shard_id, label, records, tuple(reader.steps), start=start, dialect=dialect)
