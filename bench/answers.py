@@ -7,7 +7,7 @@ from functools import cache
 
 from fastkcl import _core
 from fastkcl.replay import profiles
-from fastkcl.replay.positions import sequence_numbers
+from fastkcl.shard import sequence_numbers
 
 __all__ = ["answer", "records_of"]
 

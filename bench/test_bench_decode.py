@@ -10,7 +10,7 @@ import pytest
 from fastkcl import _core
 from fastkcl.bench import peers
 from fastkcl.replay import profiles
-from fastkcl.replay.positions import sequence_numbers
+from fastkcl.shard import sequence_numbers
 from suites import Way, one_core, take_turns, timed
 
 PROFILES = ("iot", "clickstream", "logs", "blob", "keys", "tiny")

@@ -115,19 +115,44 @@ class Position:
     """A place in a shard: (sequence number, sub-sequence number). Compares as integers, then sub numbers.
 
     A missing sub-sequence number (legacy dialect) compares as 0. Hashable. Unpacks like a tuple:
-    ``sequence_number, sub_sequence_number = position``.
+    ``sequence_number, sub_sequence_number = position``. ``str`` gives ``"number/sub"``, or the number alone without a
+    sub-sequence number, and `parse` takes it.
+
+    A lease table has four words in the place of a number. They have their order, too::
+
+        AT_TIMESTAMP < TRIM_HORIZON < LATEST < 0 < 1 < 1/1 < 2 < ... < any sequence number < SHARD_END
 
     Raises:
         ValueError: `sequence_number` is not decimal digits.
     """
 
     __match_args__: ClassVar[tuple[str, str]] = ("sequence_number", "sub_sequence_number")
+    AT_TIMESTAMP: ClassVar[Position]
+    """Nothing is read yet, and reading begins at a time."""
+    TRIM_HORIZON: ClassVar[Position]
+    """Nothing is read yet, and reading begins at the oldest record."""
+    LATEST: ClassVar[Position]
+    """Nothing is read yet, and reading begins at the newest record."""
+    SHARD_END: ClassVar[Position]
+    """All is read: the shard is finished."""
 
     def __new__(cls, sequence_number: str, sub_sequence_number: int | None = None) -> Position: ...
+    @staticmethod
+    def parse(text: str) -> Position:
+        """From ``"number"``, ``"number/sub"`` or a sentinel's name.
+
+        Raises:
+            ValueError: it is none of them.
+        """
     @property
-    def sequence_number(self) -> str: ...
+    def sequence_number(self) -> str:
+        """Decimal digits; of a sentinel its name."""
     @property
-    def sub_sequence_number(self) -> int | None: ...
+    def sub_sequence_number(self) -> int | None:
+        """Place inside an aggregate; None where there is none, and of a sentinel."""
+    @property
+    def is_sentinel(self) -> bool:
+        """Whether it is no record's: AT_TIMESTAMP, TRIM_HORIZON, LATEST or SHARD_END."""
     def __iter__(self) -> Iterator[str | int | None]: ...
     def __lt__(self, other: Position, /) -> bool: ...
     def __le__(self, other: Position, /) -> bool: ...
@@ -135,8 +160,6 @@ class Position:
     def __ge__(self, other: Position, /) -> bool: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
-    def __getnewargs__(self) -> tuple[str, int | None]:
-        """For pickle: positions travel to Spark executors in closures."""
 
 @final
 class Record:

@@ -1,8 +1,10 @@
 """Decoder, decode_line and the writers: input types, limits, the end of input, errors that do not stop the stream."""
 
 import array
+import copy
 import json
 import os
+import pickle
 
 import codec_helpers
 import pytest
@@ -406,12 +408,17 @@ def test_checkpoints_that_cannot_be_written(arguments: tuple, match: str) -> Non
 def test_positions_compare_as_numbers() -> None:
     """As integers, then by sub-sequence number, where a missing one is 0."""
     ordered = [
+        _core.Position.AT_TIMESTAMP,
+        _core.Position.TRIM_HORIZON,
+        _core.Position.LATEST,
+        _core.Position("0"),
         _core.Position("9"),
         _core.Position("10"),
         _core.Position("10", 1),
         _core.Position("10", 12),
         _core.Position("011"),
         _core.Position("1" + "0" * 128),
+        _core.Position.SHARD_END,
     ]
     shuffled = ordered[3:] + ordered[:3]
     assert sorted(shuffled) == ordered
@@ -426,13 +433,33 @@ def test_positions_compare_as_numbers() -> None:
     sequence_number, sub_sequence_number = _core.Position("10", 3)
     assert (sequence_number, sub_sequence_number) == ("10", 3)
     assert _core.Position("10") != "10"
-    assert repr(_core.Position("10", 3))
+    assert repr(_core.Position("10", 3)) == "Position('10', 3)"
+    assert repr(_core.Position.SHARD_END) == "Position.SHARD_END"
 
 
 @pytest.mark.parametrize("wrong", ["", "TRIM_HORIZON", "-1", "1.0", " 1", "١", "1_0", "0x1"])
 def test_positions_need_decimal_digits(wrong: str) -> None:
     with pytest.raises(ValueError, match="decimal"):
         _core.Position(wrong)
+
+
+@pytest.mark.parametrize("text", ["0", "49", "49/0", "49/3", "TRIM_HORIZON", "LATEST", "AT_TIMESTAMP", "SHARD_END"])
+def test_positions_as_text(text: str) -> None:
+    """`str` writes what `parse` reads, and pickle and copy keep it."""
+    position = _core.Position.parse(text)
+    assert str(position) == text
+    assert position.is_sentinel is not text[0].isdigit()
+    assert position.sequence_number == text.partition("/")[0]
+    for same in (copy.copy(position), pickle.loads(pickle.dumps(position))):
+        assert (same, str(same)) == (position, text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "/", "49/", "/3", "49/-1", "49/+1", "49/1/2", "-1", "4 9", "latest", "49/" + "9" * 20, "٤٩"]
+)
+def test_texts_that_are_no_position(text: str) -> None:
+    with pytest.raises(ValueError, match="is no position: NUMBER, NUMBER/NUMBER, TRIM_HORIZON"):
+        _core.Position.parse(text)
 
 
 def test_messages_are_made_compared_and_shown() -> None:

@@ -11,11 +11,11 @@ import pytest
 from aws_kinesis_agg.deaggregator import iter_deaggregate_records
 from clocks import Clock
 from fastkcl.kinesis import Aggregator, Entry, Filler, PutError, PutOptions, PutReport, ShardMap, UserRecord
-from fastkcl.kinesis.shards import ShardRange
 from fastkcl.kinesis.write.aggregate import AGGREGATE_BYTES
 from fastkcl.kinesis.write.put import MAX_CALL_BYTES, MAX_CALL_RECORDS
 from fastkcl.local_aws.kinesis import Kinesis
 from fastkcl.local_aws.streams import KinesisOptions
+from fastkcl.shard import ShardRange
 from paths import CASES
 
 Refuse = Callable[[int, int, dict[str, Any]], str | None]

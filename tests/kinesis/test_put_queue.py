@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from fastkcl.kinesis import OutputItem, ShardMap
-from fastkcl.kinesis.shards import ShardRange
 from fastkcl.kinesis.write.put_queue import PutLimits, PutQueue, Settled
+from fastkcl.shard import ShardRange
 from hypothesis import given
 from hypothesis import strategies as st
 

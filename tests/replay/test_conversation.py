@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastkcl import Position
 from fastkcl.replay.child_lines import ReplayDialect
 from fastkcl.replay.conversation import Answered, CheckpointAnswer, Conversation, Fatal, Lease, Skipped
-from fastkcl.replay.positions import SHARD_END, Place
 from paths import DATA
 
 CAPTURES = sorted(
@@ -32,7 +32,8 @@ def test_replies_equal_those_of_a_real_daemon(path: Path) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     messages = [json.loads(line) for line in lines]
     asked = iter(path.with_name(path.name.replace(".in.", ".out.")).read_bytes().splitlines())
-    start = Place(messages[0].get("sequenceNumber", "TRIM_HORIZON"), messages[0].get("subSequenceNumber", 0))
+    number = messages[0].get("sequenceNumber", "TRIM_HORIZON")
+    start = Position(number, messages[0].get("subSequenceNumber", 0)) if number[0].isdigit() else Position.parse(number)
     lease = Lease(messages[0]["shardId"], start)
     talk = Conversation(lease, dialect_of(messages))
     wire = list(zip(messages, lines, strict=True))
@@ -45,7 +46,7 @@ def test_replies_equal_those_of_a_real_daemon(path: Path) -> None:
             case "processRecords", _:
                 records = message["records"]
                 last = records[-1] if records else None
-                talk.process_records(last and Place(last["sequenceNumber"], last.get("subSequenceNumber", 0)))
+                talk.process_records(last and Position(last["sequenceNumber"], last.get("subSequenceNumber", 0)))
             case ("leaseLost", _) | (_, "ZOMBIE"):
                 assert talk.lease_lost() == line
             case ("shardEnded", _) | (_, "TERMINATE"):
@@ -81,9 +82,9 @@ def status(response_for: str | None) -> bytes:
     return json.dumps({"action": "status", "responseFor": response_for}).encode()
 
 
-def in_state(state: str, start: Place | None = None) -> Conversation:
+def in_state(state: str, start: Position | None = None) -> Conversation:
     """A modern conversation; the last record of its batch stands at (200, 5)."""
-    talk = Conversation(Lease("shardId-000000000000", start or Place("TRIM_HORIZON")))
+    talk = Conversation(Lease("shardId-000000000000", start or Position.TRIM_HORIZON))
     talk.initialize()
     if state == "initialize":
         return talk
@@ -91,7 +92,7 @@ def in_state(state: str, start: Place | None = None) -> Conversation:
     if state == "before any record":
         talk.process_records(None)
         return talk
-    talk.process_records(Place("200", 5))
+    talk.process_records(Position("200", 5))
     if state == "processRecords":
         return talk
     assert talk.receive(status("processRecords")) == Answered("processRecords")
@@ -103,7 +104,7 @@ def in_state(state: str, start: Place | None = None) -> Conversation:
 
 IAE = "IllegalArgumentException"
 
-RULES: list[tuple[str, tuple[str | None, int | None], str | None, Place | None]] = [
+RULES: list[tuple[str, tuple[str | None, int | None], str | None, Position | None]] = [
     # state, request, error, what is stored
     ("initialize", (None, None), "InvalidStateException", None),
     ("leaseLost", (None, None), "InvalidStateException", None),
@@ -111,14 +112,14 @@ RULES: list[tuple[str, tuple[str | None, int | None], str | None, Place | None]]
     ("before any record", (None, None), None, None),
     ("before any record", ("1", None), IAE, None),
     ("before any record", ("0", None), IAE, None),
-    ("processRecords", (None, None), None, Place("200", 5)),
-    ("processRecords", (None, 3), None, Place("200", 5)),
-    ("processRecords", ("200", 5), None, Place("200", 5)),
-    ("processRecords", ("200", None), None, Place("200", 0)),
-    ("processRecords", ("0", None), None, Place("0", 0)),
+    ("processRecords", (None, None), None, Position("200", 5)),
+    ("processRecords", (None, 3), None, Position("200", 5)),
+    ("processRecords", ("200", 5), None, Position("200", 5)),
+    ("processRecords", ("200", None), None, Position("200", 0)),
+    ("processRecords", ("0", None), None, Position("0", 0)),
     ("processRecords", ("200", 6), IAE, None),
     ("processRecords", ("201", None), IAE, None),
-    ("processRecords", ("199", 9), None, Place("199", 9)),
+    ("processRecords", ("199", 9), None, Position("199", 9)),
     ("processRecords", ("199", -1), IAE, None),
     ("processRecords", ("9" * 129, None), IAE, None),
     ("processRecords", ("9" * 5000, None), IAE, None),
@@ -127,17 +128,17 @@ RULES: list[tuple[str, tuple[str | None, int | None], str | None, Place | None]]
     ("processRecords", ("\u0664", None), IAE, None),  # a digit, and no decimal one
     ("processRecords", ("TRIM_HORIZON", None), IAE, None),
     ("processRecords", ("SHARD_END", None), IAE, None),
-    ("shutdownRequested", (None, None), None, Place("200", 5)),
-    ("shardEnded", (None, None), None, SHARD_END),
-    ("shardEnded", ("200", 5), None, SHARD_END),
-    ("shardEnded", ("200", 4), None, Place("200", 4)),
+    ("shutdownRequested", (None, None), None, Position("200", 5)),
+    ("shardEnded", (None, None), None, Position.SHARD_END),
+    ("shardEnded", ("200", 5), None, Position.SHARD_END),
+    ("shardEnded", ("200", 4), None, Position("200", 4)),
     ("shardEnded", ("201", None), IAE, None),
 ]
 
 
 @pytest.mark.parametrize(("state", "request_", "error", "stored"), RULES, ids=lambda value: str(value)[:40])
 def test_checkpoint_rule(
-    state: str, request_: tuple[str | None, int | None], error: str | None, stored: Place | None
+    state: str, request_: tuple[str | None, int | None], error: str | None, stored: Position | None
 ) -> None:
     talk = in_state(state)
     outcome = talk.receive(checkpoint(*request_))
@@ -150,13 +151,13 @@ def test_checkpoint_rule(
         "subSequenceNumber": request_[1],
         "error": error,
     }
-    assert talk.lease.checkpoint == Place("TRIM_HORIZON"), "stored before the reply"
+    assert talk.lease.checkpoint == Position.TRIM_HORIZON, "stored before the reply"
     outcome.commit()
-    assert talk.lease.checkpoint == (stored or Place("TRIM_HORIZON"))
+    assert talk.lease.checkpoint == (stored or Position.TRIM_HORIZON)
 
 
 def test_nothing_below_the_last_checkpoint() -> None:
-    talk = in_state("processRecords", start=Place("150", 2))
+    talk = in_state("processRecords", start=Position("150", 2))
     assert talk.receive(checkpoint("150", 1)).error == IAE  # type: ignore[union-attr]
     outcome = talk.receive(checkpoint("180"))
     assert isinstance(outcome, CheckpointAnswer)
@@ -176,7 +177,7 @@ def test_what_the_child_says_is_quoted_and_never_too_odd_to_answer() -> None:
 
 
 def test_numbers_compare_as_integers() -> None:
-    talk = in_state("processRecords", start=Place("99"))
+    talk = in_state("processRecords", start=Position("99"))
     outcome = talk.receive(checkpoint("100"))
     assert isinstance(outcome, CheckpointAnswer)
     assert outcome.error is None

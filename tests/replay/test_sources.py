@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fastkcl import _core
+from fastkcl import Position, _core
 from fastkcl.replay import ReplayOptions, SourceError, from_captures, from_dead_letters, from_records, generate
 from fastkcl.replay.columns import Columns, RecordSequence, RepeatedRecords, StoredRecords, first_after
 from fastkcl.replay.plan import make_plans
-from fastkcl.replay.positions import SHARD_END, TRIM_HORIZON, Place, sequence_numbers
 from fastkcl.replay.profiles import PROFILES, line
 from fastkcl.replay.sources import Ask, Deliver
+from fastkcl.shard import sequence_numbers
 from paths import DATA
 from replay_helpers import dead_letter, sent
 
@@ -28,7 +28,7 @@ CAPTURES = sorted(
 
 
 def rises(records: RecordSequence) -> bool:
-    orders = [records.place(index).order for index in range(len(records))]
+    orders = [records.place(index) for index in range(len(records))]
     return all(before < after for before, after in zip(orders, orders[1:], strict=False))
 
 
@@ -107,24 +107,6 @@ def test_sequence_numbers_have_the_layout_of_captured_ones() -> None:
     assert made == [captured]
 
 
-def test_places_are_ordered_as_the_daemon_orders_them() -> None:
-    places = [
-        Place("AT_TIMESTAMP"),
-        TRIM_HORIZON,
-        Place("LATEST"),
-        Place("0"),
-        Place("9", 3),
-        Place("10"),
-        Place("10", 1),
-        Place("9" * 129),
-        SHARD_END,
-    ]
-    shuffled = places[3:] + places[:3]
-    assert sorted(shuffled, key=lambda place: place.order) == places
-    with pytest.raises(ValueError, match="decimal digits expected"):
-        _ = Place("x1").order
-
-
 # Columns.
 
 
@@ -136,7 +118,7 @@ def test_generated_records_are_the_same_in_any_slice() -> None:
     assert part.partition_keys == every.partition_keys[9_990:20_010]
     assert part.sequence_numbers == every.sequence_numbers[9_990:20_010]
     assert part.timestamps_millis == every.timestamps_millis[9_990:20_010]
-    assert shard.records.place(9_990) == Place(part.sequence_numbers[0])
+    assert shard.records.place(9_990) == Position(part.sequence_numbers[0])
 
 
 def test_shards_and_seeds_differ() -> None:
@@ -145,7 +127,7 @@ def test_shards_and_seeds_differ() -> None:
     data = [tuple(shard.records.columns(0, 5).data) for shard in (first, second, other)]
     assert len(set(data)) == 3
     assert first.shard_id != second.shard_id
-    assert first.records.place(4).order < second.records.place(0).order
+    assert first.records.place(4) < second.records.place(0)
 
 
 def aggregated() -> StoredRecords:
@@ -156,9 +138,16 @@ def aggregated() -> StoredRecords:
 
 @pytest.mark.parametrize(
     ("checkpoint", "index"),
-    [(TRIM_HORIZON, 0), (Place("7"), 1), (Place("8"), 2), (Place("8", 1), 3), (Place("9"), 3), (SHARD_END, 4)],
+    [
+        (Position.TRIM_HORIZON, 0),
+        (Position("7"), 1),
+        (Position("8"), 2),
+        (Position("8", 1), 3),
+        (Position("9"), 3),
+        (Position.SHARD_END, 4),
+    ],
 )
-def test_first_record_after_a_checkpoint(checkpoint: Place, index: int) -> None:
+def test_first_record_after_a_checkpoint(checkpoint: Position, index: int) -> None:
     assert first_after(aggregated(), checkpoint) == index
 
 
@@ -604,7 +593,7 @@ def test_a_split_sends_keys_to_the_half_of_their_hash() -> None:
     assert sorted([*lower.partition_keys, *upper.partition_keys]) == sorted(row[2] for row in rest)
     for plan in plans[2:]:
         assert rises(plan.records)
-        assert plan.records.place(0).order > source.shards()[0].records.place(49).order
+        assert plan.records.place(0) > source.shards()[0].records.place(49)
 
 
 def test_only_chosen_shards_are_split() -> None:

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from daemon_helpers import put
 from daemon_records import in_shard, in_stream
 from fastkcl.daemon.keys import Generation
-from fastkcl.kinesis.shards import hash_key
 from fastkcl.local_aws import LocalAws
+from fastkcl.shard import hash_key
 from local_aws_helpers import make_stream
 from local_aws_helpers import shards as list_shards
 from paths import PROGRAMS, SUPPORT

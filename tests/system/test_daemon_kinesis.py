@@ -17,8 +17,8 @@ from daemon_records import ends, in_stream, is_read, put_aggregate
 from fastkcl.daemon.keys import Generation
 from fastkcl.kinesis import Consumer, StringProcessor, UserRecord
 from fastkcl.kinesis.checkpoints import KCLCheckPointer
-from fastkcl.kinesis.shards import ShardMap
 from fastkcl.local_aws import LocalAws, checkpoints
+from fastkcl.shard import ShardMap
 from paths import PROGRAMS
 from waiting import PATIENCE as LONG
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from fastkcl import _core
 from fastkcl.replay import SourceError, from_records, generate
-from fastkcl.replay.positions import sequence_numbers
 from fastkcl.replay.profiles import EPOCH_MILLIS, PROFILES, timestamps
 from fastkcl.replay.sources import READ_ERRORS, bounded_lines, open_lines
+from fastkcl.shard import sequence_numbers
 
 __all__ = ["MAX_BYTES", "MAX_RECORDS", "Batch", "of_lines", "of_profile", "of_records", "of_folder"]
 

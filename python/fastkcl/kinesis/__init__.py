@@ -85,11 +85,11 @@ from fastkcl.kinesis.metrics import (
 from fastkcl.kinesis.read.acknowledging import AckRecord
 from fastkcl.kinesis.read.consumer import Consumer
 from fastkcl.kinesis.read.delivery import ConsumerRecord
-from fastkcl.kinesis.shards import ShardMap
 from fastkcl.kinesis.write.aggregate import Aggregator, Entry, UserRecord
 from fastkcl.kinesis.write.producer import Producer
 from fastkcl.kinesis.write.put import Filler, PutError, PutOptions, PutReport
 from fastkcl.kinesis.write.sent import PutResult, Sent
+from fastkcl.shard import ShardMap
 
 __all__ = [
     "AckRecord",

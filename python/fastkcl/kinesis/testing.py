@@ -31,9 +31,9 @@ from fastkcl.kinesis.client import StreamClient
 from fastkcl.kinesis.exceptions import StreamDoesNotExist, ValidationError
 from fastkcl.kinesis.items.aggregators import OutputItem
 from fastkcl.kinesis.read.consumer import Consumer
-from fastkcl.kinesis.shards import hash_key
 from fastkcl.kinesis.write.producer import Producer, check_key, random_key
 from fastkcl.kinesis.write.sent import PutResult, Sent
+from fastkcl.shard import hash_key
 
 if TYPE_CHECKING:
     from fastkcl.kinesis.read.bodies import Gate

@@ -21,7 +21,7 @@ from typing import Any
 
 from fastkcl._core import ChildShard
 from fastkcl.kinesis.exceptions import AnotherStream
-from fastkcl.kinesis.shards import ShardRange
+from fastkcl.shard import ShardRange
 
 __all__ = ["Origin", "Shard", "Topology"]
 

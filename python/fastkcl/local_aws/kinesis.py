@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 from botocore import xform_name
 
-from fastkcl.kinesis.shards import hash_key
 from fastkcl.local_aws.errors import ServiceError
-from fastkcl.local_aws.shards import HASH_KEYS, Record, Shard, Stream, created_of, shard_number_of
+from fastkcl.local_aws.shards import Record, Shard, Stream
 from fastkcl.local_aws.streams import (
     ACCOUNT,
     Answer,
@@ -30,6 +29,7 @@ from fastkcl.local_aws.streams import (
 from fastkcl.local_aws.throughput import Throughput
 from fastkcl.local_aws.validation import OPERATIONS, conform
 from fastkcl.local_aws.wire import RecordAnswer
+from fastkcl.shard import HASH_KEYS, created_of, hash_key, shard_number_of
 
 __all__ = ["Kinesis", "Subscription"]
 

@@ -23,19 +23,14 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from fastkcl.local_aws.errors import ServiceError
-from fastkcl.replay.positions import sequence_numbers
-from fastkcl.replay.sources import shard_name
+from fastkcl.shard import HASH_KEYS, LAST_SECOND, sequence_numbers, shard_name
 
-__all__ = ["HASH_KEYS", "Record", "Shard", "Stream"]
-
-HASH_KEYS = 2**128
-"""How many hash keys there are."""
+__all__ = ["Record", "Shard", "Stream"]
 
 MAX_READ = 10 * 2**20
 """Most bytes of one GetRecords answer."""
 
 _LAST_COUNTER = 2**63 - 1  # of the sequence number that ends a closed shard
-_LAST_SECOND = 2**36 - 1  # that a sequence number can hold
 
 
 class Record(NamedTuple):
@@ -59,18 +54,6 @@ class Record(NamedTuple):
 _by_sequence = attrgetter("sequence")
 _by_arrival = attrgetter("arrival_millis")
 _by_total = attrgetter("total")
-
-
-def shard_number_of(sequence: int) -> int | None:
-    """The number of the shard that gave this sequence number; None if the number has another layout."""
-    if sequence.bit_length() != 186 or sequence & 0xF != 2:
-        return None
-    return sequence >> 4 & 0xFFFF_FFFF
-
-
-def created_of(sequence: int) -> int | None:
-    """When the shard was made that gave this sequence number; None if the number has another layout."""
-    return None if shard_number_of(sequence) is None else sequence >> 148 & _LAST_SECOND
 
 
 @dataclass(slots=True)
@@ -118,7 +101,7 @@ class Shard:
     @property
     def latest(self) -> int:
         """Above all sequence numbers so far, below all that come."""
-        return self._sequence(self._counter, _LAST_SECOND)
+        return self._sequence(self._counter, LAST_SECOND)
 
     def _sequence(self, counter: int, now: float) -> int:
         return int(self._sequence_number(counter, now))

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fastkcl.replay.positions import Place, sequence_number_step, sequence_numbers
+from fastkcl._core import Position
 from fastkcl.replay.profiles import EPOCH_MILLIS, Profile, timestamps
+from fastkcl.shard import is_sequence_number, sequence_number_step, sequence_numbers
 
 __all__ = ["Columns", "GeneratedRecords", "PickedRecords", "RecordSequence", "RepeatedRecords", "StoredRecords"]
 
@@ -45,14 +46,14 @@ class RecordSequence(Protocol):
         """Records `start` up to `stop`, both within the sequence."""
         ...
 
-    def place(self, index: int) -> Place:
+    def place(self, index: int) -> Position:
         """The position of record `index`."""
         ...
 
 
-def first_after(records: RecordSequence, checkpoint: Place) -> int:
+def first_after(records: RecordSequence, checkpoint: Position) -> int:
     """Index of the first record above a checkpoint: where a daemon goes on."""
-    return bisect_right(range(len(records)), checkpoint.order, key=lambda index: records.place(index).order)
+    return bisect_right(range(len(records)), checkpoint, key=records.place)
 
 
 class StoredRecords:
@@ -69,12 +70,15 @@ class StoredRecords:
 
     def __init__(self, columns: Columns, describe: str = "record") -> None:
         self._columns = columns
-        before: Place | None = None
+        before: Position | None = None
         for index in range(len(columns)):
-            place = self.place(index)
-            if place.sub_sequence_number >= 2**63:
-                raise ValueError(f"{describe} {index}: sub-sequence number {place.sub_sequence_number} is too large")
-            if before is not None and place.order <= before.order:
+            number, sub = columns.sequence_numbers[index], columns.sub_sequence_numbers[index]
+            if not is_sequence_number(number):
+                raise ValueError(f"{describe} {index}: {number[:60]!r} is no sequence number: decimal digits expected")
+            if sub >= 2**63:
+                raise ValueError(f"{describe} {index}: sub-sequence number {sub} is too large")
+            place = Position(number, sub)
+            if before is not None and place <= before:
                 raise ValueError(
                     f"{describe} {index}: sequence number {place} is not above {before} of the one before; "
                     "records of a shard have to be in the order of the shard"
@@ -96,9 +100,9 @@ class StoredRecords:
             every.timestamps_millis[cut],
         )
 
-    def place(self, index: int) -> Place:
+    def place(self, index: int) -> Position:
         """The position of record `index`."""
-        return Place(self._columns.sequence_numbers[index], self._columns.sub_sequence_numbers[index])
+        return Position(self._columns.sequence_numbers[index], self._columns.sub_sequence_numbers[index])
 
 
 _DISTINCT_BLOCKS = 8
@@ -169,10 +173,10 @@ class GeneratedRecords:
         created = EPOCH_MILLIS // 1000
         return sequence_numbers(first, count, shard=self._shard, created=created, arrival=created)
 
-    def place(self, index: int) -> Place:
+    def place(self, index: int) -> Position:
         """The position of record `index`."""
         number, sub = divmod(index, self._aggregate)
-        return Place(self._numbers(number, 1)[0], sub)
+        return Position(self._numbers(number, 1)[0], sub)
 
 
 class RepeatedRecords:
@@ -210,11 +214,11 @@ class RepeatedRecords:
     def _moved(self, sequence_number: str, number: int) -> str:
         return str(int(sequence_number) + number * self._shift) if number else sequence_number
 
-    def place(self, index: int) -> Place:
+    def place(self, index: int) -> Position:
         """The position of record `index`."""
         number, rest = divmod(index, len(self._records))
         place = self._records.place(rest)
-        return Place(self._moved(place.sequence_number, number), place.sub_sequence_number)
+        return Position(self._moved(place.sequence_number, number), place.sub_sequence_number)
 
 
 class PickedRecords:
@@ -257,7 +261,7 @@ class PickedRecords:
         created = EPOCH_MILLIS // 1000 + 1  # a child shard is made after its parents
         return sequence_numbers(counter, 1, shard=self._shard, created=created, arrival=created)[0]
 
-    def place(self, index: int) -> Place:
+    def place(self, index: int) -> Position:
         """The position of record `index`."""
         counter, sub = self._places[index]
-        return Place(self._number(counter), sub)
+        return Position(self._number(counter), sub)

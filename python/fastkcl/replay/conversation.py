@@ -32,8 +32,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from fastkcl import _core
+from fastkcl._core import Position
 from fastkcl.replay.child_lines import ReplayDialect, read_child_line
-from fastkcl.replay.positions import SHARD_END, TRIM_HORIZON, Place, is_decimal
+from fastkcl.shard import is_sequence_number
 
 __all__ = [
     "Answered",
@@ -64,12 +65,12 @@ class Lease:
 
     __slots__ = ("checkpoint", "shard_id", "writes")
 
-    def __init__(self, shard_id: str, checkpoint: Place = TRIM_HORIZON) -> None:
+    def __init__(self, shard_id: str, checkpoint: Position = Position.TRIM_HORIZON) -> None:
         self.shard_id = shard_id
         self.checkpoint = checkpoint
         self.writes = 0
 
-    def store(self, place: Place) -> None:
+    def store(self, place: Position) -> None:
         """Write a new checkpoint."""
         self.checkpoint = place
         self.writes += 1
@@ -87,7 +88,7 @@ class CheckpointRequest:
             return "the end of the delivered records"
         number = self.sequence_number[:140]
         sub = "" if self.sub_sequence_number is None else f"/{self.sub_sequence_number}"
-        return f"{number if is_decimal(number) else repr(number)}{sub}"
+        return f"{number if is_sequence_number(number) else repr(number)}{sub}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +184,11 @@ class Conversation:
         self.open = "initialize"
         message: dict[str, object] = {"action": "initialize", "shardId": self.lease.shard_id}
         if self._has.sub_sequence_numbers:
-            message["sequenceNumber"], message["subSequenceNumber"] = self.lease.checkpoint
+            number, sub = self.lease.checkpoint
+            message["sequenceNumber"], message["subSequenceNumber"] = number, sub or 0
         return _encode(message)
 
-    def process_records(self, last: Place | None) -> None:
+    def process_records(self, last: Position | None) -> None:
         """Opens processRecords; the line itself is encoded elsewhere.
 
         Args:
@@ -269,7 +271,7 @@ class Conversation:
 
         return CheckpointAnswer(self._reply(request, error), request, error, wrong, commit)
 
-    def _judge(self, request: CheckpointRequest) -> tuple[str | None, str | None, Place | None]:
+    def _judge(self, request: CheckpointRequest) -> tuple[str | None, str | None, Position | None]:
         """Error and fault of the asker by the rules above, or the place to store."""
         if self.open is None:
             return "InvalidStateException", "checkpoint while no request is open", None
@@ -278,27 +280,27 @@ class Conversation:
             return "InvalidStateException", f"checkpoint in {self.open}, which has no checkpointer", None
         wrong = "checkpoint after the lease was lost" if self.open == "leaseLost" else None
         if request.sequence_number is None:
-            return None, wrong, SHARD_END if self._shard_has_ended else self._delivered
-        if not is_decimal(request.sequence_number):
+            return None, wrong, Position.SHARD_END if self._shard_has_ended else self._delivered
+        if not is_sequence_number(request.sequence_number):
             return "IllegalArgumentException", f"checkpoint at {request}: no sequence number", None
         sub = request.sub_sequence_number or 0
         if sub < 0:
             return "IllegalArgumentException", f"checkpoint at {request}: negative sub-sequence number", None
-        place = Place(request.sequence_number, sub)
-        if place.order < self._last_checkpoint.order:
+        place = Position(request.sequence_number, sub)
+        if place < self._last_checkpoint:
             return (
                 "IllegalArgumentException",
                 f"checkpoint at {request}, below the last checkpoint {self._last_checkpoint}",
                 None,
             )
-        if place.order > self._delivered.order:
+        if place > self._delivered:
             return (
                 "IllegalArgumentException",
                 f"checkpoint at {request}, above {self._delivered}: no more has been delivered",
                 None,
             )
-        if self._shard_has_ended and place.order == self._delivered.order:
-            place = SHARD_END
+        if self._shard_has_ended and place == self._delivered:
+            place = Position.SHARD_END
         return None, wrong, place
 
     def _reply(self, request: CheckpointRequest, error: str | None) -> bytes:

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from fastkcl import _core
+from fastkcl._core import Position
 from fastkcl.replay.child_lines import ReplayDialect
 from fastkcl.replay.columns import PickedRecords, RecordSequence, RepeatedRecords
 from fastkcl.replay.options import End, ReplayOptions
-from fastkcl.replay.positions import TRIM_HORIZON, Place
-from fastkcl.replay.sources import Ask, Deliver, Shard, Source, SourceError, Step, shard_name
+from fastkcl.replay.sources import Ask, Deliver, Shard, Source, SourceError, Step
+from fastkcl.shard import shard_name
 
 __all__ = ["ShardPlan", "make_plans"]
 
@@ -48,7 +49,7 @@ class ShardPlan:
     dialect: ReplayDialect
     records: RecordSequence
     steps: tuple[Step, ...]
-    start: Place = TRIM_HORIZON
+    start: Position = Position.TRIM_HORIZON
     batch_records: int = 1000
     parents: tuple[int, ...] = ()
     stream: str = "replay"

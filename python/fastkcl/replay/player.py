@@ -22,13 +22,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from fastkcl import _core
+from fastkcl._core import Position
 from fastkcl.replay.child import Child, StderrRelay
 from fastkcl.replay.columns import first_after
 from fastkcl.replay.conversation import CheckpointAnswer, CheckpointRequest, Conversation, Lease
 from fastkcl.replay.faults import CATALOG, GARBAGE, Fault
 from fastkcl.replay.options import ReplayOptions
 from fastkcl.replay.plan import ShardPlan, cut
-from fastkcl.replay.positions import SHARD_END, Place
 from fastkcl.replay.report import Progress, ShardReport, ShardState
 from fastkcl.replay.session import Hub, Session, SessionOver
 from fastkcl.replay.sources import Ask, Deliver, Step
@@ -88,7 +88,7 @@ class ShardPlayer:
         self._checkpoints = 0
         self._deaths = 0
         self._vain = 0  # children in a row that ended by an error that was asked for, at the same checkpoint
-        self._died_at: Place | None = None
+        self._died_at: Position | None = None
         self._close_at_reply: Fault | None = None
         self._attempt = 0
         self._started_at = 0.0
@@ -138,7 +138,7 @@ class ShardPlayer:
             for parent in parents:
                 self.report.parents.append(parent.plan.label)
                 parent.done.wait()
-            unfinished = [parent.plan.label for parent in parents if parent.lease.checkpoint != SHARD_END]
+            unfinished = [parent.plan.label for parent in parents if parent.lease.checkpoint != Position.SHARD_END]
             if unfinished and not self._hub.stopping.is_set():
                 self.report.problem(
                     f"not started: the end of {' and '.join(unfinished)} was not checkpointed, so KCL never starts it"
@@ -167,7 +167,10 @@ class ShardPlayer:
         report = self.report
         report.records_sent = self._delivered
         if self.lease.writes:
-            report.last_checkpoint = self.lease.checkpoint.sequence_number, self.lease.checkpoint.sub_sequence_number
+            report.last_checkpoint = (
+                self.lease.checkpoint.sequence_number,
+                self.lease.checkpoint.sub_sequence_number or 0,
+            )
         restarts = self._options.restarts
         if self._deaths > restarts:
             report.problem(f"given up after {restarts} restarts that nobody asked for", last=True)
@@ -219,7 +222,7 @@ class ShardPlayer:
             if over.provoked and self._in_vain():
                 return False
             # A shard that is checkpointed at its end is complete: KCL starts no child for it again.
-            return over.again and self.lease.checkpoint != SHARD_END
+            return over.again and self.lease.checkpoint != Position.SHARD_END
         finally:
             if not keep:
                 session.discard()
@@ -278,7 +281,7 @@ class ShardPlayer:
                 session.request(conversation.shutdown_requested())
             case "shardEnded":
                 session.request(conversation.shard_ended())
-                if self.lease.checkpoint != SHARD_END:
+                if self.lease.checkpoint != Position.SHARD_END:
                     session.problem(
                         "the shard's end was not checkpointed: KCL repeats an error until the worker restarts, and "
                         "does not start its child shards"

@@ -31,7 +31,7 @@ from random import Random
 from typing import Literal
 
 from fastkcl import _core
-from fastkcl.replay.positions import sequence_numbers
+from fastkcl.shard import sequence_numbers
 
 __all__ = ["PROFILES", "Profile", "line", "timestamps"]
 

@@ -1,8 +1,5 @@
-//! The finished batch: Arrow columns of one line's records, and positions in a shard.
+//! The finished batch: Arrow columns of one line's records.
 
-use std::cmp::Ordering;
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -177,95 +174,5 @@ impl RecordBatch {
     fn text(&self, column: Column, row: usize) -> Option<&str> {
         let column = self.column(column)?.as_string::<i32>();
         column.is_valid(row).then(|| column.value(row))
-    }
-}
-
-/// A place in a shard: sequence number, then sub-sequence number. Orders by value; a missing sub number counts as 0.
-#[derive(Clone, Debug)]
-pub struct Position {
-    sequence_number: String,
-    sub_sequence_number: Option<i64>,
-}
-
-/// A sequence number that is not decimal digits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PositionError(String);
-
-impl fmt::Display for PositionError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "a sequence number is decimal digits, not {:?}", self.0)
-    }
-}
-
-impl std::error::Error for PositionError {}
-
-impl Position {
-    /// The place (`sequence_number`, `sub_sequence_number`).
-    ///
-    /// # Errors
-    /// The sequence number is empty or holds anything but digits.
-    pub fn new(sequence_number: &str, sub_sequence_number: Option<i64>) -> Result<Self, PositionError> {
-        if sequence_number.is_empty() || !sequence_number.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(PositionError(sequence_number.chars().take(140).collect()));
-        }
-        Ok(Self { sequence_number: sequence_number.to_owned(), sub_sequence_number })
-    }
-
-    /// Decimal digits, as given.
-    #[must_use]
-    pub fn sequence_number(&self) -> &str {
-        &self.sequence_number
-    }
-
-    /// As given.
-    #[must_use]
-    pub fn sub_sequence_number(&self) -> Option<i64> {
-        self.sub_sequence_number
-    }
-
-    /// What places compare by: of two numbers without leading zeros the longer is larger.
-    fn key(&self) -> (usize, &str, i64) {
-        let digits = self.sequence_number.trim_start_matches('0');
-        (digits.len(), digits, self.sub_sequence_number.unwrap_or(0))
-    }
-}
-
-impl PartialEq for Position {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Position {}
-
-impl PartialOrd for Position {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Position {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.key().cmp(&other.key())
-    }
-}
-
-impl Hash for Position {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.key().hash(state);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Position;
-
-    #[test]
-    fn positions_compare_as_integers_then_by_sub_number() {
-        let at = |digits: &str, sub| Position::new(digits, sub).unwrap();
-        let rising = [at("9", None), at("10", None), at("10", Some(3)), at("11", Some(0)), at(&"9".repeat(129), None)];
-        assert!(rising.is_sorted_by(|a, b| a < b));
-        assert_eq!(at("0010", None), at("10", Some(0)));
-        assert!(Position::new("TRIM_HORIZON", None).is_err() && Position::new("", None).is_err());
     }
 }

@@ -30,7 +30,8 @@
 //! | [`kinesis`] | answers of the Kinesis service, KPL aggregates |
 //! | `record` | one record's JSON into the columns, for the protocols that have records |
 //! | [`schema`] | the columns of record batches, each defined once |
-//! | `columns`, [`batch`] | column builders, the finished batch, positions |
+//! | `columns`, [`batch`] | column builders, the finished batch |
+//! | [`Position`] | a place in a shard: its text and its order |
 //! | [`message_batch`] | a finished batch of messages without positions |
 //! | [`payload`] | payloads opened: gzip, JSON objects to typed columns |
 //! | [`pool`] | where column buffers rest between batches |
@@ -56,11 +57,13 @@ pub mod kinesis;
 pub mod message_batch;
 pub mod payload;
 pub mod pool;
+mod position;
 pub mod processv1;
 mod record;
 pub mod schema;
 
-pub use batch::{Position, RecordBatch};
+pub use batch::RecordBatch;
 pub use error::{Base64Reason, Error, ErrorKind};
 pub use kernel::cpu;
 pub use message_batch::MessageBatch;
+pub use position::{Position, PositionError};

@@ -3,10 +3,12 @@
 //! A batch is a handle: it, its slices and its records share the column buffers and keep them alive. A record makes
 //! its values at each access, so looking at one record of 10,000 costs one record.
 
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fastkcl_codec as codec;
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyCapsule, PyDateTime, PyDelta, PyIterator, PyTuple, PyTzInfo};
@@ -17,7 +19,7 @@ use crate::message_batch::rows_of_slice;
 /// A place in a shard: (sequence number, sub-sequence number). Compares as integers, then sub numbers.
 ///
 /// A missing sub-sequence number compares as 0. Unpacks like a tuple of two.
-#[pyclass(module = "fastkcl._core", frozen, eq, ord, hash)]
+#[pyclass(module = "fastkcl._core", frozen, eq, ord, hash, str)]
 #[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Position(codec::Position);
 
@@ -31,6 +33,12 @@ impl Position {
     }
 }
 
+impl fmt::Display for Position {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(out)
+    }
+}
+
 #[pymethods]
 impl Position {
     #[new]
@@ -41,21 +49,57 @@ impl Position {
             .map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
+    /// From text as `str` writes it.
+    #[staticmethod]
+    fn parse(text: &str) -> PyResult<Self> {
+        text.parse().map(Self).map_err(|error: codec::PositionError| PyValueError::new_err(error.to_string()))
+    }
+
+    #[classattr]
+    #[pyo3(name = "AT_TIMESTAMP")]
+    fn at_timestamp() -> Self {
+        Self(codec::Position::AT_TIMESTAMP)
+    }
+
+    #[classattr]
+    #[pyo3(name = "TRIM_HORIZON")]
+    fn trim_horizon() -> Self {
+        Self(codec::Position::TRIM_HORIZON)
+    }
+
+    #[classattr]
+    #[pyo3(name = "LATEST")]
+    fn latest() -> Self {
+        Self(codec::Position::LATEST)
+    }
+
+    #[classattr]
+    #[pyo3(name = "SHARD_END")]
+    fn shard_end() -> Self {
+        Self(codec::Position::SHARD_END)
+    }
+
     #[classattr]
     fn __match_args__() -> (&'static str, &'static str) {
         ("sequence_number", "sub_sequence_number")
     }
 
-    /// Decimal digits, as the daemon wrote them.
+    /// Decimal digits, as the daemon wrote them; of a sentinel its name.
     #[getter]
     fn sequence_number(&self) -> &str {
         self.0.sequence_number()
     }
 
-    /// Place inside an aggregate; None where the daemon sent none.
+    /// Place inside an aggregate; None where the daemon sent none, and of a sentinel.
     #[getter]
     fn sub_sequence_number(&self) -> Option<i64> {
         self.0.sub_sequence_number()
+    }
+
+    /// Whether it is no record's: TRIM_HORIZON, LATEST, AT_TIMESTAMP or SHARD_END.
+    #[getter]
+    fn is_sentinel(&self) -> bool {
+        self.0.is_sentinel()
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
@@ -63,11 +107,14 @@ impl Position {
     }
 
     /// For pickle and copy: positions travel to Spark executors in closures.
-    fn __getnewargs__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        self.as_tuple(py)
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
+        Ok((slf.getattr(intern!(slf.py(), "parse"))?, (slf.get().to_string(),)))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        if self.0.is_sentinel() {
+            return Ok(format!("Position.{}", self.0));
+        }
         Ok(format!("Position{}", self.as_tuple(py)?.repr()?))
     }
 }

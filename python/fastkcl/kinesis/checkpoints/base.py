@@ -27,6 +27,7 @@ import os
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
 
+from fastkcl._core import Position
 from fastkcl.kinesis.exceptions import AnotherStream
 from fastkcl.kinesis.metrics import MetricsCollector, MetricType, get_metrics_collector
 
@@ -57,6 +58,9 @@ STANDALONE_STREAM_LABEL = "<standalone>"
 class Place(NamedTuple):
     """A position taken apart.
 
+    It is not `fastkcl.Position`, the daemon's: there a missing sub-sequence number is the first user record, and here,
+    as KCL's lease tables have it, all of the record. So the two differ in order and in equality.
+
     Attributes:
         sequence_number: of the last record, decimal digits.
         sub_sequence_number: of the last user record in it; None for all of the record.
@@ -75,9 +79,8 @@ class Place(NamedTuple):
         sequence, slash, sub = position.partition("/")
         if _is_decimal(sequence) and (not slash or _is_decimal(sub)):
             return cls(sequence, int(sub) if slash else None)
-        if position in (SHARD_END, "TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"):
-            return None
-        raise ValueError(f"{position!r} is no position in a shard")
+        Position.parse(position)  # a sentinel, or no position
+        return None
 
     @property
     def order(self) -> tuple[float, float]:

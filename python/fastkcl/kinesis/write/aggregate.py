@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fastkcl import _core
-from fastkcl.kinesis.shards import ShardMap
+from fastkcl.shard import ShardMap
 
 __all__ = ["AGGREGATE_BYTES", "Aggregator", "Entry", "UserRecord"]
 

@@ -34,10 +34,10 @@ from fastkcl.kinesis.failures import Failure, error_code, failure_of
 from fastkcl.kinesis.items.aggregators import BaseAggregator, OutputItem, SimpleAggregator
 from fastkcl.kinesis.items.processors import JsonProcessor
 from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
-from fastkcl.kinesis.shards import ShardMap
 from fastkcl.kinesis.write.put import MAX_CALL_BYTES, MAX_CALL_RECORDS
 from fastkcl.kinesis.write.put_queue import Pending, PutLimits, PutQueue, Settled
 from fastkcl.kinesis.write.sent import Sent, Waiting
+from fastkcl.shard import ShardMap
 
 __all__ = ["MAX_KEY_BYTES", "Producer", "check_key", "random_key"]
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastkcl.backoff import doubled
-from fastkcl.kinesis.shards import ShardMap
 from fastkcl.kinesis.write.aggregate import Aggregator, Entry, UserRecord
+from fastkcl.shard import ShardMap
 
 __all__ = ["Filler", "PutError", "PutOptions", "PutReport"]
 

@@ -30,10 +30,10 @@ from dataclasses import dataclass, field
 
 from fastkcl.backoff import Backoff
 from fastkcl.kinesis.items.aggregators import OutputItem
-from fastkcl.kinesis.shards import ShardMap
 from fastkcl.kinesis.write.aggregate import Aggregator, Entry, UserRecord
 from fastkcl.kinesis.write.put import MAX_CALL_BYTES, MAX_CALL_RECORDS
 from fastkcl.kinesis.write.sent import PutResult
+from fastkcl.shard import ShardMap
 
 __all__ = ["Pending", "PutLimits", "PutQueue", "Settled"]
 

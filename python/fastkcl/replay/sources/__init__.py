@@ -18,12 +18,13 @@ InvalidStateException), the checkpoint of the same rank within the same request 
 Rules: an error in a file is reported with the file's name, the line number and a remedy; nothing is guessed.
 """
 
-from fastkcl.replay.sources.base import Ask, Deliver, Shard, Source, SourceError, Step, shard_name
+from fastkcl.replay.sources.base import Ask, Deliver, Shard, Source, SourceError, Step
 from fastkcl.replay.sources.captures import from_captures
 from fastkcl.replay.sources.dead_letters import from_dead_letters
 from fastkcl.replay.sources.generated import generate
 from fastkcl.replay.sources.lines import READ_ERRORS, bounded_lines, open_lines
 from fastkcl.replay.sources.records import from_records
+from fastkcl.shard import shard_name
 
 __all__ = [
     "READ_ERRORS",

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
+from fastkcl._core import Position
 from fastkcl.replay.child_lines import ReplayDialect
 from fastkcl.replay.columns import RecordSequence
-from fastkcl.replay.positions import TRIM_HORIZON, Place
 
 
 class SourceError(ValueError):
@@ -63,7 +63,7 @@ class Shard:
     records: RecordSequence
     steps: tuple[Step, ...] | None = None
     batch_records: int = 1000
-    start: Place = TRIM_HORIZON
+    start: Position = Position.TRIM_HORIZON
     dialect: ReplayDialect | None = None
     stream: str | None = None
 
@@ -83,8 +83,3 @@ class Source(Protocol):
             SourceError: it cannot be used.
         """
         ...
-
-
-def shard_name(number: int) -> str:
-    """Amazon's name of shard `number`."""
-    return f"shardId-{number:012d}"

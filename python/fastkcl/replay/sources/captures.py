@@ -9,10 +9,10 @@ from pathlib import Path
 from fastkcl import _core
 from fastkcl.replay.child_lines import ReplayDialect
 from fastkcl.replay.columns import Columns, StoredRecords
-from fastkcl.replay.positions import TRIM_HORIZON, Place, is_decimal, is_sentinel
 from fastkcl.replay.sources.base import Ask, Deliver, Shard, Source, SourceError, Step
 from fastkcl.replay.sources.lines import bounded_lines, open_lines, reading
 from fastkcl.replay.sources.rows import sub_numbers
+from fastkcl.shard import is_sequence_number
 
 _ENVIRONMENT_FREE = frozenset({"IllegalArgumentException", "InvalidStateException"})
 """Errors caused by requests of the captured child; every other one came from the world around it."""
@@ -146,13 +146,23 @@ def _read_capture(path: Path) -> Shard:
     dialect: ReplayDialect = initialize.dialect
     if _core.DIALECTS[dialect].named_ends and reader.old_ends:
         dialect = "transitional"
-    start = TRIM_HORIZON
+    start = _core.Position.TRIM_HORIZON
     if initialize.sequence_number is not None:
-        start = Place(initialize.sequence_number, initialize.sub_sequence_number or 0)
-        if not is_decimal(start.sequence_number) and not is_sentinel(start.sequence_number):
-            raise SourceError(f"{path}:1: {start.sequence_number!r} is no place to start at")
+        start = _start(path, initialize.sequence_number, initialize.sub_sequence_number or 0)
     label = path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".in")
     return Shard(initialize.shard_id, label, records, tuple(reader.steps), start=start, dialect=dialect)
+
+
+def _start(path: Path, number: str, sub: int) -> _core.Position:
+    if is_sequence_number(number):
+        return _core.Position(number, sub)
+    try:
+        position = _core.Position.parse(number)
+    except ValueError:
+        position = None
+    if position is None or not position.is_sentinel:
+        raise SourceError(f"{path}:1: {number!r} is no place to start at")
+    return position
 
 
 def _captured_columns(batches: Sequence[_core.RecordBatch]) -> Columns:

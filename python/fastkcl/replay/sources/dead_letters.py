@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
+from fastkcl._core import Position
 from fastkcl.replay.columns import Columns, StoredRecords
-from fastkcl.replay.positions import Place
 from fastkcl.replay.sources.base import Shard, Source, SourceError
 from fastkcl.replay.sources.lines import reading
 from fastkcl.replay.sources.rows import Row, sub_numbers, table_rows
@@ -146,11 +146,11 @@ def _letter_shard(stream: str, shard_id: str, label: str, letters: Sequence[_Let
 
 def _records_once(letters: Sequence[_Letter]) -> list[Row]:
     rows = {
-        Place(row.sequence_number or "", row.sub_sequence_number or 0).order: row
+        Position(row.sequence_number or "", row.sub_sequence_number or 0): row
         for letter in letters
         for row in letter.rows
     }
-    return [rows[order] for order in sorted(rows)]
+    return [rows[position] for position in sorted(rows)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from fastkcl.replay.columns import GeneratedRecords
 from fastkcl.replay.options import COUNT
 from fastkcl.replay.profiles import PROFILES
-from fastkcl.replay.sources.base import Shard, Source, shard_name
+from fastkcl.replay.sources.base import Shard, Source
+from fastkcl.shard import shard_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from typing import TypeVar
 
 from fastkcl import _core
 from fastkcl.replay.columns import Columns, StoredRecords
-from fastkcl.replay.positions import sequence_numbers
 from fastkcl.replay.profiles import EPOCH_MILLIS
-from fastkcl.replay.sources.base import Shard, Source, SourceError, shard_name
+from fastkcl.replay.sources.base import Shard, Source, SourceError
 from fastkcl.replay.sources.lines import bounded_lines, open_lines, reading
 from fastkcl.replay.sources.rows import COLUMN_NAMES, Row, sub_numbers, table_rows
+from fastkcl.shard import sequence_numbers, shard_name
 
 _PARQUET_MAGIC = b"PAR1"
 

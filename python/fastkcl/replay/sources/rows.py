@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastkcl import _core
-from fastkcl.replay.positions import is_decimal
 from fastkcl.replay.sources.base import SourceError
+from fastkcl.shard import is_sequence_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +34,7 @@ class Row:
             self.partition_key.encode()
         except UnicodeEncodeError:
             raise ValueError(f"partitionKey {self.partition_key[:60]!r}: half of a surrogate pair") from None
-        if self.sequence_number is not None and not is_decimal(self.sequence_number):
+        if self.sequence_number is not None and not is_sequence_number(self.sequence_number):
             raise ValueError(f"sequenceNumber {self.sequence_number[:60]!r}: decimal digits expected")
         if self.sub_sequence_number is not None and not 0 <= self.sub_sequence_number < 2**63:
             raise ValueError(f"subSequenceNumber {str(self.sub_sequence_number)[:60]}: 0 to 2**63 - 1 expected")
