@@ -268,6 +268,51 @@ def test_silence_between_two_lines_of_a_daemon_costs_no_fresh_memory() -> None:
     assert max(others) < 200, output
 
 
+@pytest.mark.parametrize("interrupted_by", ["a signal", "a deadline"])
+def test_a_reader_that_is_interrupted_again_and_again_gives_memory_back(interrupted_by: str) -> None:
+    """A program's timer, or a deadline of its own, comes more often than `idle_after`."""
+    output = run(
+        f"""
+        import signal, threading, time
+        by_signal = {interrupted_by == "a signal"}
+        line = codec_helpers.batch_line(300, 1024)
+        """
+        """
+        class Over(Exception): pass
+
+        read_end, write_end = os.pipe()
+        reader = _core.Reader(read_end, idle_after=0.5)
+        writer = threading.Thread(target=_core.write_all, args=(write_end, line))
+        writer.start()
+        reader.read()
+        writer.join()
+        begun = time.monotonic()
+        print(_core.pool_stats()["bytes"])
+
+        def look(*_):
+            if not _core.pool_stats()["bytes"] or time.monotonic() - begun > 20:
+                raise Over
+
+        if by_signal:
+            signal.signal(signal.SIGALRM, look)
+            signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+        try:
+            while True:
+                if not by_signal:
+                    reader.set_deadline(0.1)
+                try:
+                    reader.read()
+                except TimeoutError:
+                    look()
+        except Over:
+            print(_core.pool_stats()["bytes"], time.monotonic() - begun >= 0.4)
+        """
+    )
+    pooled, after = output
+    assert int(pooled) > 0
+    assert after == "0 True"
+
+
 def test_idle_reader_sleeps() -> None:
     """One wake-up to give memory back, 2.5 s after the last line, then none."""
     output = run(

@@ -60,6 +60,8 @@ def lay_out(folder: Path, program: str) -> None:
         archive.writestr("inner/__main__.py", program)
         archive.writestr("inner/beside.py", BESIDE)
     py_compile.compile(str(folder / "real" / "app.py"), str(folder / "real" / "app.pyc"))
+    (folder / "real" / "bytecode").write_bytes((folder / "real" / "app.pyc").read_bytes())
+    (folder / "linked_bytecode").symlink_to("real/app.pyc")
     (folder / "compiled").mkdir()
     for name in ("__main__.py", "beside.py"):
         (folder / "compiled" / name).write_text((folder / "application" / name).read_text())
@@ -82,6 +84,8 @@ FORMS = {
     "file in a linked folder": ["linked/app.py"],
     "link below a linked folder": ["linked/deeper/../app.py"],
     "compiled": ["real/app.pyc"],
+    "compiled, by another name": ["real/bytecode"],
+    "compiled, linked": ["linked_bytecode"],
     "folder": ["application"],
     "folder, ./": ["./application"],
     "folder, /": ["application/"],
@@ -189,3 +193,54 @@ def test_an_archive_that_cannot_be_run(name: str, said: str, tmp_path: Path) -> 
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
+
+
+@pytest.mark.parametrize("name", ["", "."])
+def test_the_current_folder(name: str, tmp_path: Path) -> None:
+    lay_out(tmp_path, SHOWS_ITSELF)
+    expected = shown([sys.executable, name], tmp_path / "application")
+    assert shown([sys.executable, "-m", "fastkcl", "run", name], tmp_path / "application") == expected
+
+
+NAMED_AS_A_LIBRARY = """
+import {name}
+from amazon_kclpy import kcl
+from amazon_kclpy.v3 import processor
+
+class Processor(processor.RecordProcessorBase):
+    def initialize(self, i): pass
+    def process_records(self, i):
+        if i.records[0].sequence_number == "1":
+            raise KeyboardInterrupt
+        raise ValueError("boom")
+    def lease_lost(self, i): pass
+
+process = kcl.KCLProcess(Processor())
+while True:
+    try:
+        process.run()
+        break
+    except KeyboardInterrupt:
+        pass
+"""
+
+
+@pytest.mark.parametrize("on_error", ["skip", "stop"])
+@pytest.mark.parametrize("name", ["bdb", "logging", "threading"])
+def test_a_module_beside_the_program_may_be_named_as_one_of_the_library(
+    name: str, on_error: str, tmp_path: Path
+) -> None:
+    """What amazon_kclpy does not import may have any content."""
+    (tmp_path / f"{name}.py").write_text("")
+    (tmp_path / "app.py").write_text(NAMED_AS_A_LIBRARY.format(name=name))
+    variables = {"PYTHONPATH": SOURCES, "FASTKCL_ON_ERROR": on_error}
+    with Child("-m", "fastkcl", "run", str(tmp_path / "app.py"), environment=variables) as child:
+        child.daemon.start()
+        child.daemon.send(process_records(1))
+        child.daemon.send(process_records(2))
+        if on_error == "skip":
+            assert child.daemon.receive() == status("processRecords")
+        code, said = child.finish()
+    assert code == (0 if on_error == "skip" else 1)
+    assert "AttributeError" not in said.partition("Exception ignored in: <module 'threading'")[0]
+    assert f"fastkcl: {'skip' if on_error == 'skip' else 'user_error'}: process_records failed" in said

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import sys
+from _thread import get_ident
 
 from fastkcl import _core
 from fastkcl.checks import check_choice
@@ -438,9 +439,10 @@ class KCLProcess:
         """Log how messages are read, if asked for."""
         if os.environ.get(VERBOSE_VARIABLE):
             self._report(how)
-        logging = sys.modules.get("logging")  # nobody has chosen a level without it
-        if logging is not None:
-            logging.getLogger("fastkcl").debug(how)
+        # Nobody has chosen a level without it; a program's own module of that name has no loggers.
+        get_logger = getattr(sys.modules.get("logging"), "getLogger", None)
+        if get_logger is not None:
+            get_logger("fastkcl").debug(how)
 
     def _handle_a_line(self, line: str) -> None:
         action = self.io_handler.load_action(line)
@@ -605,8 +607,9 @@ def _from_environment() -> Any:
 
 def _end_from_any_thread() -> None:
     """End the process where a SystemExit would end a thread only."""
-    threading = sys.modules.get("threading")  # nobody has started a thread without it
-    if threading is not None and threading.current_thread() is not threading.main_thread():
+    # Nobody has started a thread without it; a program's own module of that name starts none.
+    main_thread = getattr(sys.modules.get("threading"), "main_thread", None)
+    if main_thread is not None and get_ident() != main_thread().ident:
         os._exit(reports.EXIT_FAILURE)
 
 

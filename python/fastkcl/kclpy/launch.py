@@ -12,6 +12,7 @@ from __future__ import annotations
 import builtins
 import os
 import sys
+from importlib._bootstrap_external import MAGIC_NUMBER  # importlib.util is slow to import
 from importlib.machinery import PathFinder, SourceFileLoader, SourcelessFileLoader
 from types import ModuleType
 
@@ -88,7 +89,8 @@ def main(arguments: list[str]) -> None:
 def _run_path(argv: list[str]) -> None:
     path = argv[0]
     if not os.path.isabs(path):
-        path = os.path.join(os.getcwd(), path)  # as Python makes `__file__` of it: not normalized, links as they are
+        # As Python makes `__file__` of it: not normalized, links as they are.
+        path = os.getcwd() if path in ("", ".") else os.path.join(os.getcwd(), path)
     sys.argv = argv
     if _can_hold_modules(path):
         if sys.flags.safe_path:
@@ -111,12 +113,13 @@ def _run_path(argv: list[str]) -> None:
 def _run_file(path: str, name: str) -> None:
     loader: SourceFileLoader | SourcelessFileLoader
     try:
-        if path.endswith(".pyc"):
+        loader = SourceFileLoader("__main__", path)
+        data = loader.get_data(path)
+        if path.endswith(".pyc") or (data.startswith(MAGIC_NUMBER[:2]) and os.path.isfile(path)):
             loader = SourcelessFileLoader("__main__", path)
             code = loader.get_code("__main__")
         else:
-            loader = SourceFileLoader("__main__", path)
-            code = loader.source_to_code(loader.get_data(path), path)
+            code = loader.source_to_code(data, path)
     except OSError as error:
         _refuse(f"{name} cannot be read: {error.strerror}")
     assert code is not None

@@ -107,10 +107,11 @@ class Pipe:
             self.close()
             return
         self._is_left = True
-        threading = sys.modules.get("threading")  # without it nothing outlives the main thread
-        if threading is not None:
+        # Without it nothing outlives the main thread; a program's own module of that name starts no thread.
+        register_atexit = getattr(sys.modules.get("threading"), "_register_atexit", None)
+        if register_atexit is not None:
             try:
-                threading._register_atexit(self._close_if_left)
+                register_atexit(self._close_if_left)
             except RuntimeError:  # the main thread is over
                 self.close()
 

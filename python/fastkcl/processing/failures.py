@@ -237,9 +237,10 @@ class FailurePolicy:
         Raises:
             ProcessorError: it has.
         """
-        bdb = sys.modules.get("bdb")  # nobody has quit a debugger without it
+        # Nobody has quit a debugger without its module; a program's own one of that name has no such class.
+        quitting = getattr(sys.modules.get("bdb"), "BdbQuit", ())
         for each in _with_its_causes(error):
-            if bdb is not None and issubclass(type(each), bdb.BdbQuit):
+            if issubclass(type(each), quitting):
                 self._stop(
                     f"{what}: a debugger has quit, which it does by itself where standard input is no terminal; take"
                     " breakpoint() out, set PYTHONBREAKPOINT=0, or use a debugger that listens on a socket"

@@ -18,7 +18,8 @@
 //!   such a read; one that comes just before it is heard at the line's end, at the latest.
 //! - At the start of a line the first wait is `idle_after`. If nothing came, the daemon is idle: the decoder gives its
 //!   memory back, and the next wait has no limit, so that an idle child never wakes up. A daemon reads a shard at most
-//!   five times a second, and often once a second; the memory has to stay for the next batch at that pace.
+//!   five times a second, and often once a second; the memory has to stay for the next batch at that pace. Signals and
+//!   deadlines that call Python meanwhile do not begin that wait again: a program's timer must not keep the memory.
 //! - The deadline is an atomic outside of the lock: a signal handler may move it while its own thread is in `read`.
 
 use std::io::ErrorKind;
@@ -97,9 +98,18 @@ pub(crate) trait Input: Send {
     fn release_memory(&mut self);
 }
 
+/// For how long nothing has come at an item's start; calls of `next` that a signal or a deadline ends do not break it.
+enum Silence {
+    Broken,
+    Since(Instant),
+    /// The decoder has given its memory back.
+    Idle,
+}
+
 struct State<I> {
     input: I,
     wakeup_fd: Option<RawFd>,
+    silence: Silence,
     /// Whether read(2) waits for input: false once it has said that it does not.
     may_block: bool,
     at_end: bool,
@@ -140,7 +150,7 @@ impl<I: Input> Source<I> {
             idle_after,
             deadline: Deadline::none(),
             bytes_read: AtomicU64::new(0),
-            state: Mutex::new(State { input, wakeup_fd, may_block: true, at_end: false }),
+            state: Mutex::new(State { input, wakeup_fd, silence: Silence::Broken, may_block: true, at_end: false }),
         })
     }
 
@@ -182,7 +192,6 @@ impl<I: Input> Source<I> {
 
     /// Goes round until Python must hear of something. Runs without the GIL.
     fn next_event(&self, state: &mut State<I>) -> Event<I::Item> {
-        let mut idle = false;
         loop {
             if let Some(item) = state.input.next_item() {
                 return Event::Item(item);
@@ -191,7 +200,9 @@ impl<I: Input> Source<I> {
                 return Event::EndOfInput;
             }
             let at_start = state.input.is_at_start();
-            let cooling = !idle && at_start;
+            if at_start && matches!(state.silence, Silence::Broken) {
+                state.silence = Silence::Since(Instant::now());
+            }
             let remaining = self.deadline.remaining();
             if !at_start && remaining.is_none() && state.may_block {
                 if let Some(event) = self.read_once(state) {
@@ -199,8 +210,11 @@ impl<I: Input> Source<I> {
                 }
                 continue;
             }
-            let timeout =
-                if cooling { Some(remaining.unwrap_or(Duration::MAX).min(self.idle_after)) } else { remaining };
+            let cooling = match state.silence {
+                Silence::Since(since) if at_start => Some(self.idle_after.saturating_sub(since.elapsed())),
+                _ => None,
+            };
+            let timeout = cooling.map_or(remaining, |left| Some(remaining.unwrap_or(Duration::MAX).min(left)));
             let ready = match descriptor::poll_readable(self.fd, state.wakeup_fd, timeout) {
                 Ok(ready) => ready,
                 Err(error) if error.kind() == ErrorKind::Interrupted => return Event::Signal,
@@ -220,15 +234,14 @@ impl<I: Input> Source<I> {
                 }
             }
             if ready.first {
-                idle = false;
                 if let Some(event) = self.read_once(state) {
                     return event;
                 }
             } else if self.deadline.remaining() == Some(Duration::ZERO) {
                 return Event::DeadlinePassed;
-            } else if cooling && !ready.second {
+            } else if cooling.is_some() && !ready.second {
                 state.input.release_memory();
-                idle = true;
+                state.silence = Silence::Idle;
             }
         }
     }
@@ -242,6 +255,7 @@ impl<I: Input> Source<I> {
             }
             Ok(count) => {
                 self.bytes_read.fetch_add(count as u64, Ordering::Relaxed);
+                state.silence = Silence::Broken;
                 state.input.commit(count);
                 None
             }
