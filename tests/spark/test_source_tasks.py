@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import pickle
 from typing import Any
@@ -31,13 +32,32 @@ def options(**given: str) -> SourceOptions:
 
 def part_of(*sizes: int, shard_id: str = SHARD_0) -> Part:
     """A part whose head has records of these sizes."""
+    return part_with(*(b"xxx" * (size // 3) for size in sizes), shard_id=shard_id)
+
+
+def part_with(*payloads: bytes, shard_id: str = SHARD_0) -> Part:
+    """A part whose head has records with these payloads."""
     records = b",".join(
         b'{"SequenceNumber":"%d","ApproximateArrivalTimestamp":%d,"Data":"%s","PartitionKey":"k"}'
-        % (number, number, b"eHh4" * (size // 3))
-        for number, size in enumerate(sizes, 1)
+        % (number, number, base64.b64encode(payload))
+        for number, payload in enumerate(payloads, 1)
     )
     answer = _core.decode_get_records(b'{"Records":[%s],"MillisBehindLatest":0}' % records, shard_id=shard_id)
-    return Part("orders", shard_id, ALL, Head(records_of(answer), 0, len(sizes)), None)
+    return Part("orders", shard_id, ALL, Head(records_of(answer), 0, len(payloads)), None, whole_of(shard_id))
+
+
+def whole_of(shard_id: str) -> Range:
+    return Range(stream="orders", shard_id=shard_id, first="1", end=END)
+
+
+def bomb(kind: str) -> bytes:
+    """A payload of some kB that becomes some MB."""
+    if kind == "gzip":
+        return gzip.compress(bytes(4 << 20))
+    aggregate = _core.Aggregate()
+    for _ in range(10_000):
+        aggregate.add("k" * 256, b"", None)
+    return aggregate.encode()
 
 
 def ranges(*expected: int) -> list[Range]:
@@ -68,7 +88,7 @@ def test_tasks_are_counted_by_bytes(expected: tuple[int, ...], per_task: int | N
 def test_rows_travel_in_pieces(sizes: tuple[int, ...]) -> None:
     rows = Rows(options())
     parts = [part_of(*sizes), part_of(3, 3, shard_id="shardId-000000000001")]
-    made = partitions_of(parts, rows, {}, None)
+    made = partitions_of(parts, rows, {}, None, 64 << 20)
     read: list[pa.RecordBatch] = []
     for partition in made:
         assert partition.rows is not None
@@ -86,6 +106,36 @@ def test_rows_travel_in_pieces(sizes: tuple[int, ...]) -> None:
         ]
     )
     assert set(table["stream"].to_pylist()) == {"orders"}
+
+
+@pytest.mark.parametrize(("kind", "records"), [("aggregate", 1), ("aggregate", 8), ("gzip", 1), ("gzip", 8)])
+def test_a_head_whose_rows_are_too_large_is_read_by_a_task(kind: str, records: int) -> None:
+    given = options(compression="auto")
+    rows = Rows(given)
+    second = "shardId-000000000001"
+    parts = [part_with(*[bomb(kind)] * records), part_of(3, 3, shard_id=second)]
+    made = partitions_of(parts, rows, {}, None, 2 << 20)
+    assert [partition.ranges for partition in made] == [(), (whole_of(SHARD_0),)]
+    (batch,) = read_partition(made[0], given, rows)
+    assert batch.column("shardId").to_pylist() == [second] * 2
+    large = partitions_of(parts, rows, {}, None, 64 << 20)
+    assert sum(len(partition.rows or b"") for partition in large) > records * (2 << 20)
+    assert not any(partition.ranges for partition in large)
+
+
+def test_the_driver_makes_no_more_rows_than_may_travel(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    original = Rows._row_batch
+
+    def counted(self: Rows, *args: Any) -> pa.RecordBatch:
+        batch = original(self, *args)
+        made.append(batch.nbytes)
+        return batch
+
+    monkeypatch.setattr(Rows, "_row_batch", counted)
+    rows = Rows(options(compression="auto"))
+    partitions_of([part_with(*[bomb("gzip")] * 64)], rows, {}, None, 6 << 20)
+    assert sum(made) < 16 << 20
 
 
 def test_an_aggregate_is_taken_apart_or_left() -> None:

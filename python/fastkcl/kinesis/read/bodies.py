@@ -3,7 +3,8 @@
     request ──▶ status and headers ──▶ gate(length of the body) ──▶ body
 
 An answer that waits at the gate has the connection's buffers and no more: the rest stays with the service. An answer
-whose gate raises is dropped with its connection, unread.
+whose gate raises is dropped with its connection, unread. So is one of more than `MAX_ANSWER` bytes: no service gives
+that, and one without a length might have no end.
 
 Rules: imported with aiobotocore, when a client is opened. Calls outside of `gated` are as ever; so are errors, as their
 bodies are short.
@@ -18,6 +19,8 @@ from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 from aiobotocore.httpsession import AIOHTTPSession
+
+from fastkcl.kinesis.http import MAX_ANSWER
 
 __all__ = ["Gate", "GatedSession", "gated"]
 
@@ -53,7 +56,9 @@ class GatedSession(AIOHTTPSession):  # type: ignore[misc] # aiobotocore has no t
         if response.status_code < 300:
             try:
                 length = response.headers.get("content-length")
-                await gate(LONGEST_ANSWER if length is None else int(length))
+                expected = LONGEST_ANSWER if length is None else int(length)
+                _check_length(expected)
+                await gate(expected)
                 response._content = await _read(response.raw)
             except BaseException:
                 response.raw.close()
@@ -66,4 +71,10 @@ async def _read(response: Any) -> bytes:  # noqa: ANN401 - aiohttp's ClientRespo
     body = io.BytesIO()
     while piece := await response.content.readany():
         body.write(piece)
+        _check_length(body.tell())
     return body.getvalue()
+
+
+def _check_length(length: int) -> None:
+    if length > MAX_ANSWER:
+        raise ConnectionError(f"an answer has {length:,} bytes or more, at most {MAX_ANSWER:,} are read")

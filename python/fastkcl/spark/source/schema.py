@@ -86,7 +86,13 @@ class Rows:
         return to_arrow_schema(self.spark, timezone="UTC")
 
     def of(
-        self, batch: RecordBatch, stream: str, shard_id: str, hash_range: tuple[int, int] | None
+        self,
+        batch: RecordBatch,
+        stream: str,
+        shard_id: str,
+        hash_range: tuple[int, int] | None,
+        *,
+        max_bytes: int = MAX_USER_BYTES,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of some records of a shard.
 
@@ -95,15 +101,19 @@ class Rows:
             stream: its name.
             shard_id: which.
             hash_range: of the shard: aggregates with keys of another one are dropped.
+            max_bytes: of the user records that are made at once.
+
+        Raises:
+            OverflowError: an aggregate has more.
         """
         import pyarrow as pa
 
         constants = {"stream": stream, "shardId": shard_id}
-        for part in self._taken_apart(batch, hash_range):
+        for part in self._taken_apart(batch, hash_range, min(max_bytes, MAX_USER_BYTES)):
             if not len(part):
                 continue
             if self._json or self._compression != "none":
-                for opened in self._opened(part):
+                for opened in self._opened(part, min(max_bytes, MAX_OPENED_BYTES)):
                     yield self._row_batch(opened, constants)
             else:
                 yield self._row_batch(pa.record_batch(part), constants)
@@ -156,26 +166,28 @@ class Rows:
 
     # Records.
 
-    def _taken_apart(self, batch: RecordBatch, hash_range: tuple[int, int] | None) -> Iterator[RecordBatch]:
+    def _taken_apart(
+        self, batch: RecordBatch, hash_range: tuple[int, int] | None, max_bytes: int
+    ) -> Iterator[RecordBatch]:
         if not self._deaggregate:
             yield batch
             return
         try:
-            yield deaggregate(batch, hash_range, max_batch_bytes=MAX_USER_BYTES).batch
+            yield deaggregate(batch, hash_range, max_batch_bytes=max_bytes).batch
         except OverflowError:
             if len(batch) == 1:
                 raise
             half = len(batch) // 2
-            yield from self._taken_apart(batch.slice(0, half), hash_range)
-            yield from self._taken_apart(batch.slice(half), hash_range)
+            yield from self._taken_apart(batch.slice(0, half), hash_range, max_bytes)
+            yield from self._taken_apart(batch.slice(half), hash_range, max_bytes)
 
-    def _opened(self, batch: RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _opened(self, batch: RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         import pyarrow.compute as pc
 
         offset = 0
         while offset < len(batch):
-            opened = pa.record_batch(self._reader.open(batch, offset, MAX_OPENED_BYTES))
+            opened = pa.record_batch(self._reader.open(batch, offset, max_bytes))
             for name in ("explicitHashKey", "encryptionType"):
                 if name in self.spark.names and name in (whole := pa.record_batch(batch)).schema.names:
                     opened = opened.append_column(name, whole.column(name).slice(offset, opened.num_rows))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["KinesisStreamReader"]
 
 log = logging.getLogger("fastkcl.spark.source")
+
+ROWS_PER_INLINE_BYTE: Final = 16
+"""Bytes of rows that may travel, for each of ``inlineBytes``: small records are a tenth of their rows."""
 
 
 class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -85,7 +88,8 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parts: Sequence[Part] = self._replayed(last) if plan is None else plan.parts
         streams = self._planner().streams
         retention = {name: stream.retention for name, stream in streams.items()}
-        made = partitions_of(parts, self._rows, retention, self._options["shardsPerTask"])
+        most = ROWS_PER_INLINE_BYTE * self._options["inlineBytes"]
+        made = partitions_of(parts, self._rows, retention, self._options["shardsPerTask"], most)
         return [TaskPartition(partition) for partition in made]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

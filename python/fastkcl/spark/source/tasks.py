@@ -71,7 +71,7 @@ class TaskPartition(InputPartition):
 
 
 def partitions_of(
-    parts: Sequence[Part], rows: Rows, retention: dict[str, int], shards_per_task: int | None
+    parts: Sequence[Part], rows: Rows, retention: dict[str, int], shards_per_task: int | None, max_bytes: int
 ) -> list[Partition]:
     """The tasks of a plan.
 
@@ -80,9 +80,10 @@ def partitions_of(
         rows: how records become rows.
         retention: of the streams, in ms.
         shards_per_task: ranges of a task; None to count by bytes.
+        max_bytes: of rows that travel: aggregates and packed payloads can become a thousand times as large. A head with
+            more is read by a task.
     """
-    inline = list(_inline(parts, rows))
-    ranges = [part.range for part in parts if part.range is not None]
+    inline, ranges = _inline(parts, rows, max_bytes)
     return [
         *(Partition(rows=data) for data in inline),
         *(Partition(ranges=group, retention=retention) for group in packed(ranges, shards_per_task)),
@@ -104,23 +105,53 @@ def packed(ranges: Sequence[Range | TimeRange], shards_per_task: int | None) -> 
     return [tuple(group) for group in groups]
 
 
-def _inline(parts: Sequence[Part], rows: Rows) -> Iterator[bytes]:
-    """The rows of the heads, in pieces that a partition may have."""
+def _inline(parts: Sequence[Part], rows: Rows, max_bytes: int) -> tuple[list[bytes], list[Range | TimeRange]]:
+    """The rows of the heads, in pieces that a partition may have; and the ranges that are left."""
+    pieces: list[pa.RecordBatch] = []
+    ranges: list[Range | TimeRange] = []
+    for part in parts:
+        made = _rows_of_head(part, rows, max_bytes)
+        if made is None:
+            assert part.whole is not None
+            ranges.append(part.whole)
+            continue
+        if part.range is not None:
+            ranges.append(part.range)
+        for batch in made:
+            pieces += _pieces(batch)
+            max_bytes -= batch.nbytes
+    return list(_packed_rows(pieces, rows)), ranges
+
+
+def _rows_of_head(part: Part, rows: Rows, max_bytes: int) -> list[pa.RecordBatch] | None:
+    """The rows of a head; None if they are more than `max_bytes`, of which no more than that are made."""
+    if part.head is None:
+        return []
+    batch = part.head.records.content
+    assert isinstance(batch, RecordBatch)
+    head = batch.slice(part.head.begin, len(part.head))
+    found: list[pa.RecordBatch] = []
+    size = 0
+    try:
+        for made in rows.of(head, part.stream, part.shard_id, part.hash_range, max_bytes=max(1, max_bytes)):
+            size += made.nbytes
+            if size > max_bytes:
+                return None
+            found.append(made)
+    except OverflowError:  # one aggregate has more
+        return None
+    return found
+
+
+def _packed_rows(pieces: Sequence[pa.RecordBatch], rows: Rows) -> Iterator[bytes]:
     waiting: list[pa.RecordBatch] = []
     size = 0
-    for part in parts:
-        if part.head is None:
-            continue
-        batch = part.head.records.content
-        assert isinstance(batch, RecordBatch)
-        head = batch.slice(part.head.begin, len(part.head))
-        for made in rows.of(head, part.stream, part.shard_id, part.hash_range):
-            for piece in _pieces(made):
-                if waiting and size + piece.nbytes > MAX_INLINE:
-                    yield _to_ipc(waiting, rows.arrow)
-                    waiting, size = [], 0
-                waiting.append(piece)
-                size += piece.nbytes
+    for piece in pieces:
+        if waiting and size + piece.nbytes > MAX_INLINE:
+            yield _to_ipc(waiting, rows.arrow)
+            waiting, size = [], 0
+        waiting.append(piece)
+        size += piece.nbytes
     if waiting:
         yield _to_ipc(waiting, rows.arrow)
 

@@ -26,7 +26,7 @@ this batch to the next one, as keys have their order from batch to batch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fastkcl.kinesis.failures import Failure
 from fastkcl.kinesis.read.plan import generations
@@ -111,6 +111,7 @@ class Part:
         hash_range: of the shard.
         head: what travels with the plan; None if all is read by a task.
         range: what is read by a task; None if all travels.
+        whole: both as one range, for a head whose rows turn out too large to travel; None if there is no head.
     """
 
     stream: str
@@ -118,6 +119,7 @@ class Part:
     hash_range: tuple[int, int]
     head: Head | None
     range: Range | None
+    whole: Range | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,19 +396,19 @@ class Planner:
             inline = part.head if size <= room and self.options.inline_bytes else None
             room -= size if inline is not None else 0
             hash_range = _hash_range(self.streams[name].shards, key)
-            rest = None
-            if inline is None or part.after is not None:
-                after = part.after if inline is not None else None
-                rest = Range(
-                    stream=name,
-                    shard_id=key,
-                    first=part.first,
-                    end=part.end,
-                    after=after,
-                    hash_range=hash_range,
-                    expected=part.beyond + (size if inline is None else 0),
-                )
-            parts.append(Part(name, key, hash_range, inline, rest))
+            whole = Range(
+                stream=name,
+                shard_id=key,
+                first=part.first,
+                end=part.end,
+                hash_range=hash_range,
+                expected=part.beyond + size,
+            )
+            if inline is None:
+                parts.append(Part(name, key, hash_range, None, whole))
+                continue
+            rest = None if part.after is None else replace(whole, after=part.after, expected=part.beyond)
+            parts.append(Part(name, key, hash_range, inline, rest, whole))
         return tuple(parts)
 
 

@@ -1,0 +1,72 @@
+"""Bodies of answers that come without an end, or are longer than any of the service's."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+from botocore.awsrequest import AWSPreparedRequest
+from botocore.compat import HTTPHeaders
+from fastkcl.kinesis.http import MAX_ANSWER
+from fastkcl.kinesis.read.bodies import GatedSession, gated
+from http_servers import request_of, server
+from waiting import PATIENCE
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+PIECE = b" " * (1 << 20)
+
+
+async def no_wait(length: int) -> None:
+    del length
+
+
+def read_body(address: str) -> bytes:
+    async def main() -> bytes:
+        async with GatedSession() as session:
+            request = AWSPreparedRequest(
+                "POST", f"http://{address}/", HTTPHeaders.from_dict({"Content-Length": "0"}), b"", False
+            )
+            with gated(no_wait):
+                response = await session.send(request)
+            return bytes(response._content)
+
+    return asyncio.run(asyncio.wait_for(main(), PATIENCE))
+
+
+def test_a_body_without_an_end_is_dropped() -> None:
+    sent = 0
+
+    def talk(link: socket.socket, number: int) -> None:
+        nonlocal sent
+        request_of(link)
+        link.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+        while sent < 4 * MAX_ANSWER:
+            link.sendall(b"%x\r\n%s\r\n" % (len(PIECE), PIECE))
+            sent += len(PIECE)
+        link.sendall(b"0\r\n\r\n")
+
+    with server(talk) as address, pytest.raises(ConnectionError, match="at most 67,108,864 are read"):
+        read_body(address)
+    assert sent < 2 * MAX_ANSWER
+
+
+def test_a_body_that_says_it_is_too_long_is_not_read() -> None:
+    def talk(link: socket.socket, number: int) -> None:
+        request_of(link)
+        link.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % (MAX_ANSWER + 1))
+        link.recv(1)  # until the client closes
+
+    with server(talk) as address, pytest.raises(ConnectionError, match="an answer has 67,108,865 bytes"):
+        read_body(address)
+
+
+def test_a_large_body_is_read() -> None:
+    def talk(link: socket.socket, number: int) -> None:
+        request_of(link)
+        link.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % (20 << 20))
+        for _ in range(20):
+            link.sendall(PIECE)
+
+    with server(talk) as address:
+        assert len(read_body(address)) == 20 << 20
