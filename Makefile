@@ -117,7 +117,7 @@ bench-codec: bench
 bench-quick: $(VENV)/.built
 	$(BIN)/python -m pytest bench --benchmark-disable -q --ignore=bench/test_bench_spark.py --numprocesses=2 --dist=worksteal
 
-lint: $(VENV)/.built lint-workflows
+lint: $(VENV)/.built lint-workflows lint-images
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
 	$(BIN)/ruff format --check .

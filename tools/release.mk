@@ -1,16 +1,19 @@
 # What a release needs, and what its workflows check. The Makefile includes this file; it has PYTHON, VENV and BIN.
 
-.PHONY: lint-workflows test-oldest test-newest docs check-release github-release dist-clean check-wheels
+.PHONY: lint-workflows lint-images images test-images test-oldest test-newest docs check-release github-release dist-clean check-wheels
 
 # Exact versions, here and in tools/linters.txt: a new rule of a linter is a change of ours, at a time of our choice.
 ACTIONLINT := v1.7.12
-LINTERS := $(VENV)/.linters-$(ACTIONLINT)
+KUSTOMIZE := v5.7.1
+LINTERS := $(VENV)/.linters-$(ACTIONLINT)-$(KUSTOMIZE)
 
-# Go's folders lie in .venv while actionlint is built, and are removed afterwards (140 MB).
+# Go's folders lie in .venv while the two are built, and are removed afterwards (700 MB).
 $(LINTERS): $(VENV)/.installed tools/linters.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement tools/linters.txt
 	PATH="$(abspath $(BIN)):$$PATH" GOBIN="$(abspath $(BIN))" GOPATH="$(abspath $(VENV))/go" GOCACHE="$(abspath $(VENV))/go/build" \
-		GOFLAGS=-modcacherw GOTOOLCHAIN=local $(BIN)/go install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT)
+		GOFLAGS=-modcacherw GOTOOLCHAIN=local sh -ec ' \
+		$(BIN)/go install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT); \
+		$(BIN)/go install sigs.k8s.io/kustomize/kustomize/v5@$(KUSTOMIZE)'
 	rm -rf $(VENV)/go
 	touch $@
 
@@ -18,6 +21,21 @@ $(LINTERS): $(VENV)/.installed tools/linters.txt
 lint-workflows: $(LINTERS)
 	$(BIN)/actionlint -shellcheck= -pyflakes= .github/workflows/*.yml
 	$(BIN)/zizmor --offline --quiet --no-progress --persona pedantic .github/workflows
+
+# The images' files, and the objects of deploy/ as kustomize makes them.
+lint-images: $(LINTERS)
+	$(BIN)/hadolint images/*/Dockerfile
+	mkdir -p target
+	$(BIN)/kustomize build deploy/example >target/objects.yaml
+	$(BIN)/kubernetes-validate --kubernetes-version 1.30 --strict target/objects.yaml
+
+# The folder that the images are built from. Needs the wheel and, once, Maven.
+images: wheel $(VENV)/.built
+	$(BIN)/python tools/image_context.py target/images
+
+# What their files run, in a scratch root: root on Linux, a few minutes.
+test-images: images
+	$(BIN)/python -m pytest -m system tests/system/test_images.py
 
 # The oldest versions that docs/versions.md names, in an environment of their own: rooms that use them.
 test-oldest:
