@@ -117,7 +117,7 @@ bench-codec: bench
 bench-quick: $(VENV)/.built
 	$(BIN)/python -m pytest bench --benchmark-disable -q --ignore=bench/test_bench_spark.py --numprocesses=2 --dist=worksteal
 
-lint: $(VENV)/.built
+lint: $(VENV)/.built lint-workflows lint-images
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
 	$(BIN)/ruff format --check .
@@ -148,3 +148,5 @@ sdist: $(VENV)/.installed
 
 clean:
 	rm -rf $(VENV) target dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks python/fastkcl/*.so
+
+include tools/release.mk

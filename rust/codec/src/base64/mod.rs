@@ -1,16 +1,16 @@
 //! Base64 as a JSON string in a KCL line holds it: encoding, and decoding by two paths that agree byte for byte.
 //!
-//! A daemon writes only canonical text, so almost every character is decoded by a [`Kernel`], which decodes the run of
+//! A daemon writes only canonical text, so almost every character is decoded by a `Kernel`, which decodes the run of
 //! alphabet characters, up to the first other byte. It stops at the closing quote, at padding, or at something
-//! else, and does not tell these apart. The caller ([`text`]) looks whether it is the end of a canonical value and hands
-//! everything else to the slow path ([`slow`]), which reads exactly what Jackson's `MIME_NO_LINEFEEDS` reads and is the
+//! else, and does not tell these apart. The caller (`text`) looks whether it is the end of a canonical value and hands
+//! everything else to the slow path (`slow`), which reads exactly what Jackson's `MIME_NO_LINEFEEDS` reads and is the
 //! only one to find errors. It takes over at a unit's edge, so no whole unit is looked at again.
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | [`alphabet`] | the characters and their values; the kernels use it, too |
-//! | [`slow`] | one character at a time, resumable, all errors |
-//! | [`text`] | a value from its opening quote on: kernel, end of text, slow path |
+//! | `alphabet` | the characters and their values; the kernels use it, too |
+//! | `slow` | one character at a time, resumable, all errors |
+//! | `text` | a value from its opening quote on: kernel, end of text, slow path |
 
 pub(crate) mod alphabet;
 pub(crate) mod slow;

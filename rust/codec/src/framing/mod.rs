@@ -2,7 +2,7 @@
 //!
 //! | module | rule | whose |
 //! |---|---|---|
-//! | [`line`] | a line feed ends a line | KCL |
+//! | [`mod@line`] | a line feed ends a line | KCL |
 //! | [`markers`] | byte strings end messages and stand between them | DKB |
 //! | [`end_lines`] | a line `end` ends a frame | ProcessV1 |
 //! | [`buffer`] | what all framers stand on: input read into one place, taken from its front | |

@@ -6,9 +6,9 @@
 //! | `message` | the messages |
 //! | `decoder` | [`Decoder`]: input of any cut, [`decode_line`] |
 //! | `stream` | the state machine: which line is this, where in it are we, what is missing |
-//! | `shape` | how a daemon writes a record, for the parsers of [`crate::record`] |
+//! | `shape` | how a daemon writes a record, for the parsers of `crate::record` |
 //! | `general` | any valid line, and the rest of a daemon's line after its records |
-//! | [`write`] | statuses, checkpoints, and lines as a daemon writes them |
+//! | [`mod@write`] | statuses, checkpoints, and lines as a daemon writes them |
 //!
 //! There are two ways through, and they give the same result, errors and their places included:
 //!

@@ -12,7 +12,7 @@
 //! Rules:
 //!
 //! 1. `_corrupt` has the payload as it came if it could not be opened, or if it is left and something of it would be
-//!    lost without a word: see [`loss`]. It is null otherwise.
+//!    lost without a word: see `loss`. It is null otherwise.
 //! 2. A value gets into a typed column only if every reader would read it so: an integer in range, a number for a
 //!    double, a string for a string. Whatever needs a rule of its own (a number for a string field, a fraction for an
 //!    integer, a key that comes twice) leaves its whole record to somebody who has such rules: `_unparsed`, unpacked.
