@@ -104,7 +104,7 @@ test-long: $(VENV)/.built
 	FASTKCL_LEASE_SEEDS=3000 $(PYTEST) tests/leases
 	FASTKCL_POWER_CUTS=2500 $(PYTEST) tests/system/test_power_cuts.py
 
-# All suites, about an hour; some of them: make bench BENCH="decode pipe". The figures into docs/performance.md too:
+# All suites, about an hour; some of them: make bench BENCH="decode pipe". The figures into docs/ too:
 # make bench BENCH=--write.
 bench: $(VENV)/.built
 	$(BIN)/python bench/run.py $(BENCH)

@@ -1,6 +1,6 @@
 """Print the figures of one bench run, and the table of targets; write them into a page, and draw them.
 
-    python bench/report.py [--markdown PAGE] [--plots FOLDER] RESULT.json...
+    python bench/report.py [--markdown PAGE FIGURES] [--plots FOLDER] RESULT.json...
 
 Each RESULT.json comes from ``pytest bench --benchmark-json=RESULT.json`` or from fastkcl-bench; ``make bench`` runs
 both. Ratios are those of medians of one run; figures of different runs or machines are not to be compared. Speeds are
@@ -22,7 +22,7 @@ from rich.table import Table
 from targets import PROFILES, TARGETS, Outcome
 
 BEGIN, END = "<!-- make bench: begin -->", "<!-- make bench: end -->"
-"""What `--markdown` writes between."""
+"""What `--markdown` writes between, on both pages."""
 MISSING = "–"
 
 
@@ -162,28 +162,38 @@ def machine(results: Results) -> str:
 # Output.
 
 
-def write_page(page: Path, results: Results, plots: list[Path]) -> None:
-    """Put the figures between the page's marks.
+def write_pages(page: Path, figures: Path, results: Results, plots: list[Path]) -> None:
+    """Put targets and plots between the marks of one page, and the tables of all suites between those of the other.
 
     Raises:
-        OSError, ValueError: it cannot be read or written, or has no marks.
+        OSError, ValueError: a page cannot be read or written, or has no marks.
     """
+    targets = [target_sheet(results).markdown()]
+    targets += [f"Not measured in this run: {name}.\n" for name in not_measured(results)]
+    targets += [f"![{path.stem.replace('-', ' ')}]({path.relative_to(page.parent)})\n" for path in plots]
+    _write_between_marks(page, [f"{machine(results)}.\n", *targets])
+    _write_between_marks(figures, [f"{machine(results)}.\n", *(sheet.markdown() for sheet in suite_sheets(results))])
+
+
+def _write_between_marks(page: Path, parts: list[str]) -> None:
     text = page.read_text()
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"{page} has no marks {BEGIN} and {END}")
-    parts = [f"{machine(results)}.\n", target_sheet(results).markdown()]
-    parts += [f"Not measured in this run: {name}.\n" for name in not_measured(results)]
-    parts += [f"![{path.stem.replace('-', ' ')}]({path.relative_to(page.parent)})\n" for path in plots]
-    parts += [sheet.markdown() for sheet in suite_sheets(results)]
     page.write_text(f"{before}{begin}\n\n" + "\n".join(parts) + f"\n{end}{after}")
 
 
 def main(arguments: list[str]) -> int:
     """Print everything; the exit status, which is 0 also where a target is missed."""
     parser = argparse.ArgumentParser(prog="report.py", description=__doc__.partition("\n")[0])
-    parser.add_argument("--markdown", type=Path, metavar="PAGE", help="write the figures between this page's marks")
+    parser.add_argument(
+        "--markdown",
+        type=Path,
+        nargs=2,
+        metavar=("PAGE", "FIGURES"),
+        help="write targets and plots between the marks of PAGE, and the tables of all suites between those of FIGURES",
+    )
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw SVG files into this folder")
     parser.add_argument("results", type=Path, nargs="+", metavar="RESULT.json")
     options = parser.parse_args(arguments)
@@ -208,7 +218,7 @@ def main(arguments: list[str]) -> int:
 
         plots = draw(results, machine(results), options.plots)
     if options.markdown is not None:
-        write_page(options.markdown, results, plots)
+        write_pages(*options.markdown, results, plots)
     return 0
 
 

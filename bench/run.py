@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / ".benchmarks"
 PAGE = ROOT / "docs" / "performance.md"
+FIGURES = ROOT / "docs" / "figures.md"
 PLOTS = ROOT / "docs" / "performance"
 SUITES = {
     "codec": "the codec alone, in Rust (the first build of its peers takes minutes)",
@@ -69,7 +70,7 @@ def main(arguments: list[str]) -> int:
         prog="bench/run.py", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=f"suites:\n{listed}"
     )
     parser.add_argument("suites", nargs="*", metavar="SUITE", type=_suite, help="all without one")
-    parser.add_argument("--write", action="store_true", help=f"put figures and plots into {PAGE.relative_to(ROOT)}")
+    parser.add_argument("--write", action="store_true", help="put figures and plots into docs/")
     options = parser.parse_args(arguments)
     chosen = options.suites or list(SUITES)
     RESULTS.mkdir(exist_ok=True)
@@ -86,7 +87,7 @@ def main(arguments: list[str]) -> int:
     status = 0
     if results:
         report = [sys.executable, ROOT / "bench" / "report.py", "--plots", PLOTS if options.write else RESULTS]
-        page = ["--markdown", PAGE] if options.write else []
+        page = ["--markdown", PAGE, FIGURES] if options.write else []
         status = subprocess.run([*report, *page, *results], check=False).returncode
     if failed:
         print(f"bench: failed: {', '.join(failed)}", file=sys.stderr)

@@ -117,21 +117,29 @@ def test_a_page_and_plots(tmp_path: Path) -> None:
         tmp_path / "decode.json", decode("iot", 1000, fastkcl=[1.0, 2.0, 3.0], msgspec_typed=[4.0, 4.0, 4.0])
     )
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    done = report("--markdown", page, "--plots", tmp_path / "plots", result)
+    figures = tmp_path / "figures.md"
+    for path in (page, figures):
+        path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    done = report("--markdown", page, figures, "--plots", tmp_path / "plots", result)
     assert (done.returncode, done.stderr) == (0, "")
     assert "2.00 (1.47–3.60) ✗ ≥ 18" in " ".join(done.stdout.split()), "a missed target is no failure"
     text = page.read_text()
-    assert text.startswith(f"before\n{BEGIN}\n")
-    assert text.endswith(f"\n{END}\nafter\n")
-    assert "old" not in text
-    for word in ("A CPU, 2 CPUs", "| iot |", "✗ ≥ 18", "![throughput](plots/throughput.svg)"):
+    tables = figures.read_text()
+    for written in (text, tables):
+        assert written.startswith(f"before\n{BEGIN}\n")
+        assert written.endswith(f"\n{END}\nafter\n")
+        assert "old" not in written
+        assert "A CPU, 2 CPUs" in written
+    for word in ("| iot |", "✗ ≥ 18", "![throughput](plots/throughput.svg)"):
         assert word in text
+    assert "MB/s**" in tables
+    assert "MB/s**" not in text
+    assert "✗" not in tables
     first = (tmp_path / "plots" / "throughput.svg").read_text()
     for word in ("MB/s of the line", "payload profile", "msgspec typed", "A CPU"):
         assert word in first
-    report("--markdown", page, "--plots", tmp_path / "plots", result)
-    assert page.read_text() == text
+    report("--markdown", page, figures, "--plots", tmp_path / "plots", result)
+    assert (page.read_text(), figures.read_text()) == (text, tables)
     assert (tmp_path / "plots" / "throughput.svg").read_text() == first
 
 

@@ -1,21 +1,82 @@
-"""What the documentation names is there."""
+"""Links lead somewhere, pages are short enough to read, README lists them, and the tests that a page names exist."""
 
 from __future__ import annotations
 
 import ast
 import re
+from pathlib import Path
 
 import pytest
+from pages import PAGES, Page
 from paths import ROOT
 
-PAGE = ROOT / "docs" / "guarantees.md"
-PAGES = "".join(path.read_text() for path in sorted(ROOT.glob("docs/*.md")))
-NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py(?:::\w+)+)`", PAGES)))
+GUARANTEES = ROOT / "docs" / "guarantees.md"
+LONGEST = 2500
+"""Words: a longer page is split by question."""
+HISTORY = ROOT / "CHANGELOG.md"
+"""Nobody reads it from top to bottom."""
+DOCS = [page for page in PAGES if page.path.parent == ROOT / "docs"]
+NAMED = sorted({name for page in DOCS for name in re.findall(r"`(tests/[\w/]+\.py(?:::\w+)+)`", page.text)})
 
 
-@pytest.mark.parametrize("name", NAMED, ids=NAMED)
-def test_each_test_that_a_page_names_is_there(name: str) -> None:
-    path, *parts = name.split("::")
+def name(page: Page) -> str:
+    return page.name
+
+
+def lost(page: Page, pages: list[Page] = PAGES) -> list[str]:
+    """Links of a page to files or headings that do not exist."""
+    by_path = {each.path: each for each in pages}
+    found = []
+    for link in page.links:
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (page.path.parent / file).resolve() if file else page.path
+        if not target.exists() or (anchor and (target not in by_path or anchor not in by_path[target].anchors)):
+            found.append(link)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_each_link_leads_to_a_file_and_a_heading(page: Page) -> None:
+    assert lost(page) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("# One\n[a](#one)", []),
+        ("# One\n[a](#two)", ["#two"]),
+        ("# A `b`, and c's\n[a](#a-b-and-cs)", []),
+        ("# One\n## One\n[a](#one-1)", []),
+        ("```\n# Comment\n```\n[a](#comment)", ["#comment"]),
+        ("[a](missing.md)", ["missing.md"]),
+        ("![a](missing.svg)", ["missing.svg"]),
+        ("[a](https://example.org/missing)", []),
+        ("[a [b]](missing.md)", ["missing.md"]),
+    ],
+)
+def test_a_lost_link_is_found(text: str, expected: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text(text)
+    page = Page(path)
+    assert lost(page, [page]) == expected
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.path != HISTORY], ids=name)
+def test_a_page_is_short_enough(page: Page) -> None:
+    assert page.words <= LONGEST
+
+
+def test_readme_lists_every_page() -> None:
+    (readme,) = [page for page in PAGES if page.name == "README.md"]
+    linked = {link.partition("#")[0] for link in readme.links}
+    assert {page.name for page in PAGES if page is not readme} - linked == set()
+
+
+@pytest.mark.parametrize("test", NAMED)
+def test_each_test_that_a_page_names_is_there(test: str) -> None:
+    path, *parts = test.split("::")
     found: list[ast.stmt] = ast.parse((ROOT / path).read_text()).body
     for part in parts:
         (node,) = [node for node in found if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == part]
@@ -23,6 +84,6 @@ def test_each_test_that_a_page_names_is_there(name: str) -> None:
 
 
 def test_each_row_names_one() -> None:
-    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")][1:]
+    rows = [line for line in GUARANTEES.read_text().splitlines() if line.startswith("| ")][1:]
     assert len(rows) > 15
     assert [row for row in rows if "`tests/" not in row.split("|")[-2]] == []

@@ -1,4 +1,4 @@
-"""docs/migrating-from-amazon-kclpy.md, as it is printed: its blocks are files that are run, with both packages."""
+"""The pages about amazon_kclpy, as they are printed: their blocks are files that are run, with both packages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from kcl_helpers import (
 from kclpy_helpers import Program, environment
 from paths import PROGRAMS, ROOT
 
-PAGE = (ROOT / "docs" / "migrating-from-amazon-kclpy.md").read_text("utf-8")
+NAMES = ("migrating-from-amazon-kclpy.md", "kclpy-tests-and-image.md")
+PAGE = "".join((ROOT / "docs" / name).read_text("utf-8") for name in NAMES)
 BLOCKS = re.findall(r"^```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 FILES = {block.split()[1]: block for block in BLOCKS if block.startswith("# ")}
 SHEBANG = "#!/usr/bin/env -S fastkcl run\n"

@@ -412,7 +412,7 @@ def test_more_than_a_message_of_connect_unpacks_from_one_line(given: Any) -> Non
     assert sum(rows) == 33
 
 
-# A subscription of CloudWatch Logs, as in docs/spark.md
+# A subscription of CloudWatch Logs, as in docs/typed-payloads.md
 
 LOGS = (
     "messageType string, owner string, logGroup string, logStream string,"

@@ -21,7 +21,7 @@ from spark_fixtures import SharedSpark
 from spark_helpers import FakeCheckpointer, record_batch, shard_context
 
 CONNECT_CHILD = PROGRAMS / "connect_child.py"
-DOCS = ROOT / "docs" / "spark.md"
+DOCS = ROOT / "docs" / "sinks.md"
 COLUMNS = [
     *("data", "partitionKey", "sequenceNumber", "subSequenceNumber", "approximateArrivalTimestamp"),
     *("stream", "shard"),

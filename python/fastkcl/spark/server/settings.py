@@ -31,7 +31,7 @@ __all__ = [
 MAX_CONNECT_BYTES: Final = 120_000_000
 """Bytes of a table up to which Spark Connect sends it inside the plan; the client's limit is 128 MiB a message."""
 
-# Measured on Spark 4.3 (docs/spark.md).
+# Measured on Spark 4.3 (docs/spark-servers.md).
 INGEST_SETTINGS: Final = {
     # Classic, default 48 MB: below it, rows are copied one by one on the driver; 0 is 1.6 times faster.
     "spark.sql.execution.arrow.localRelationThreshold": "0",
