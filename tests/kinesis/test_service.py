@@ -29,6 +29,7 @@ from fastkcl.kinesis.service import Service, ServiceError
 from fastkcl.local_aws import Fault, LocalAws
 from http_servers import Talk, request_of, server
 from local_aws_helpers import SHARD_0, client, make_stream, new_name
+from waiting import wait_until
 
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "verysecret"}
 
@@ -467,6 +468,129 @@ def test_a_role_that_is_denied() -> None:
         with pytest.raises(ServiceError, match=f"sts:AssumeRole on {arn} is denied") as error:
             calls.json("ListShards", {})
     assert error.value.failure is Failure.DENIED
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "X-Amz-Security-Token: SESSIONTOKEN/+=",
+        '{"headers": {"x-amz-security-token": "SESSIONTOKEN/+="}}',
+        "the request had SESSIONTOKEN/+= and verysecret",
+    ],
+)
+def test_neither_token_nor_secret_is_in_what_a_proxy_says(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "SESSIONTOKEN/+=")
+    body = said.encode()
+    refused = b"HTTP/1.1 403 No\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    with server(always(refused)) as address:
+        calls = service_at(f"http://{address}")
+        with pytest.raises(ServiceError, match="status 403") as error:
+            calls.json("ListShards", {})
+        calls.close()
+    assert "SESSIONTOKEN" not in str(error.value)
+    assert "verysecret" not in str(error.value)
+
+
+def failure_of_a_call(calls: Service) -> ServiceError | None:
+    try:
+        calls.json("ListShards", {})
+    except ServiceError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+def test_a_function_of_credentials_that_fails(monkeypatch: pytest.MonkeyPatch, was_there: bool) -> None:
+    asked: list[int] = []
+
+    def give() -> tuple[str, str, None, datetime]:
+        asked.append(1)
+        if len(asked) > was_there:
+            raise RuntimeError("the vault is sealed")
+        return "KEY", "s", None, datetime.now(UTC) + timedelta(seconds=10.5)  # anew from 10 s before it on
+
+    path = given_by(monkeypatch, give)
+    with server(always(answering_json(200, {}))) as address:
+        calls = Service(Access(endpoint_url=f"http://{address}", region="r", credentials=path))
+        if was_there:
+            calls.json("ListShards", {})
+        error = wait_until(lambda: failure_of_a_call(calls), "the function's failure")
+        assert error is not None
+        calls.close()
+    assert f"credentials={path} has failed: RuntimeError: the vault is sealed" in str(error)
+    assert error.failure is (Failure.UNAVAILABLE if was_there else Failure.DENIED)
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(None, None), (-5, "have expired")])
+def test_new_credentials_that_do_not_expire_or_have(
+    monkeypatch: pytest.MonkeyPatch, seconds: int | None, said: str | None
+) -> None:
+    given = [
+        datetime.now(UTC) + timedelta(seconds=2),
+        None if seconds is None else datetime.now(UTC) + timedelta(0, seconds),
+    ]
+    path = given_by(monkeypatch, lambda: ("KEY", "s", None, given.pop(0) if len(given) > 1 else given[0]))
+    with server(always(answering_json(200, {}))) as address:
+        calls = Service(Access(endpoint_url=f"http://{address}", region="r", credentials=path))
+        if said is None:
+            assert [calls.json("ListShards", {})[0] for _ in range(3)] == [{}] * 3
+        else:
+            with pytest.raises(ServiceError, match=said):
+                calls.json("ListShards", {})
+        calls.close()
+
+
+def test_a_role_of_keys_that_were_changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in KEYS:
+        monkeypatch.delenv(name)
+    asked: list[bytes] = []
+    body = b"<ErrorResponse><Error><Code>InvalidClientTokenId</Code><Message>no</Message></Error></ErrorResponse>"
+    refused = b"HTTP/1.1 403 No\r\nContent-Type: text/xml\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+    def keys(name: str) -> None:
+        (tmp_path / "credentials").write_text(f"[default]\naws_access_key_id={name}\naws_secret_access_key=s\n")
+
+    def roles(link: socket.socket, number: int) -> None:
+        while request := request_of(link):
+            asked.append(request)
+            is_good = keys_of([request]) == ["NEW"]
+            link.sendall(role_answer("ROLEKEY") if is_good else refused)
+            keys("NEW")
+
+    keys("OLD")
+    arn = "arn:aws:iam::123456789012:role/reader"
+    with server(always(answering_json(200, {}))) as address, server(roles) as sts:
+        calls = Service(
+            Access(endpoint_url=f"http://{address}", region="r", role_arn=arn, sts_endpoint=f"http://{sts}")
+        )
+        assert calls.json("ListShards", {})[0] == {}
+        calls.close()
+    assert keys_of(asked) == ["OLD", "NEW"]
+
+
+def test_a_service_of_roles_that_hangs_is_noticed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert access.ROLE_TIMEOUT <= 10
+    monkeypatch.setattr(access, "ROLE_TIMEOUT", 0.5)
+    silent = threading.Event()
+
+    def talk(link: socket.socket, number: int) -> None:
+        while request_of(link):
+            silent.wait(60)
+
+    arn = "arn:aws:iam::123456789012:role/reader"
+    began = time.monotonic()
+    try:
+        with server(talk) as sts:
+            calls = Service(
+                Access(endpoint_url="http://127.0.0.1:1", region="r", role_arn=arn, sts_endpoint=f"http://{sts}")
+            )
+            with pytest.raises(ServiceError, match="Read timeout") as error:
+                calls.json("ListShards", {})
+            silent.set()
+    finally:
+        silent.set()
+    assert error.value.failure is Failure.UNAVAILABLE
+    assert time.monotonic() - began < 10
 
 
 def test_a_forked_process_goes_on(aws: LocalAws) -> None:

@@ -17,10 +17,18 @@ from fastkcl.kinesis.read.plan import END, CallError, Head, Range
 from fastkcl.kinesis.read.plan.driver import records_of
 from fastkcl.kinesis.read.plan.planner import Part
 from fastkcl.kinesis.service import ServiceError
-from fastkcl.spark.source import schema
+from fastkcl.spark.source import schema, tasks
 from fastkcl.spark.source.options import SourceOptions
 from fastkcl.spark.source.schema import Rows
-from fastkcl.spark.source.tasks import MAX_INLINE, Partition, listed, packed, partitions_of, read_partition
+from fastkcl.spark.source.tasks import (
+    MAX_INLINE,
+    Partition,
+    listed,
+    packed,
+    partitions_of,
+    read_partition,
+    retention_of,
+)
 from local_aws_helpers import SHARD_0
 
 ALL = (0, 2**128 - 1)
@@ -185,6 +193,8 @@ class Listing:
             raise ServiceError(f"{failure.value}, it says", failure, failure.value)
         hashes = {"StartingHashKey": "0", "EndingHashKey": "9"}
         shard = {"ShardId": SHARD_0, "HashKeyRange": hashes, "SequenceNumberRange": {"StartingSequenceNumber": "1"}}
+        if operation == "DescribeStreamSummary":
+            return {"StreamDescriptionSummary": {"RetentionPeriodHours": 168}}, None
         return {"Shards": [shard]}, None
 
 
@@ -205,6 +215,23 @@ def test_shards_that_cannot_be_listed(failures: list[Failure], kind: type[Except
     service: Any = Listing(*failures)
     with pytest.raises(kind, match=said):
         listed(service, "orders", 0)
+
+
+@pytest.mark.parametrize(
+    ("failures", "hours"),
+    [([], 168), ([Failure.THROTTLED, Failure.UNAVAILABLE], 168), ([Failure.DENIED], None)],
+)
+def test_the_retention_of_a_replay_is_asked_for(failures: list[Failure], hours: int | None) -> None:
+    service: Any = Listing(*failures)
+    assert retention_of(service, "orders", 60_000) == (None if hours is None else hours * 3_600_000)
+
+
+def test_outages_that_are_far_apart_end_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as those of a laptop that sleeps."""
+    hours = iter(range(1, 100))
+    monkeypatch.setattr(tasks.time, "monotonic_ns", lambda: next(hours) * 3_600 * 10**9)
+    service: Any = Listing(*[Failure.UNAVAILABLE] * 3)
+    assert list(listed(service, "orders", 200_000)) == [SHARD_0]
 
 
 def test_a_task_without_ranges_calls_nobody() -> None:

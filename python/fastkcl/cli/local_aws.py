@@ -76,6 +76,25 @@ class _StreamType(click.ParamType):  # type: ignore[type-arg]  # not generic in 
 @click.option(
     "--shard-limits", is_flag=True, help="Refuse calls above a shard's 1 MiB/s in, 2 MiB/s and 5 reads/s out."
 )
+@click.option(
+    "--empty-answers",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.0,
+    help="This share of GetRecords answers comes without its records, as now and then at AWS.  [0 to 1]",
+)
+@click.option(
+    "--false-zeros",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    help="This share of them says MillisBehindLatest 0 with records left; never twice in a row.  [0 to 1]",
+)
+@click.option("--falling-seconds", type=click.FloatRange(0), default=0.0, help="Arrival times fall by up to so much.")
+@click.option(
+    "--clock-seconds",
+    type=float,
+    default=0.0,
+    help="The service's clock is ahead by so much; signatures more than 5 minutes off are refused.",
+)
 @click.option("--region", default="us-east-1", show_default=True, help="Region in the streams' ARNs.")
 @click.option(
     "--trace", "trace", multiple=True, metavar="OPERATION", help="Write its bodies to stderr, or all. Repeatable."
@@ -99,6 +118,10 @@ def local_aws(
     retention_seconds: float | None,
     transition_seconds: float,
     shard_limits: bool,
+    empty_answers: float,
+    false_zeros: float,
+    falling_seconds: float,
+    clock_seconds: float,
     region: str,
     trace: tuple[str, ...],
     ready_file: Path | None,
@@ -123,6 +146,7 @@ def local_aws(
         from fastkcl.local_aws.journal import JournalError
         from fastkcl.local_aws.server import ListenError, ServerOptions, serve
         from fastkcl.local_aws.streams import KinesisOptions
+        from fastkcl.local_aws.whims import WhimOptions
 
     def on_ready(url: str) -> None:
         if ready_file is not None:
@@ -146,6 +170,12 @@ def local_aws(
         streams=streams,
         state=state,
         trace=frozenset(trace),
+        whims=WhimOptions(
+            empty_answers=empty_answers,
+            false_zeros=false_zeros,
+            falling_seconds=falling_seconds,
+            clock_seconds=clock_seconds,
+        ),
         until_stdin_ends=until_stdin_ends,
     )
     try:

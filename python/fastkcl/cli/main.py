@@ -31,6 +31,7 @@ COMMANDS = {
     "local-aws": _Entry("fastkcl.cli.local_aws", "local_aws", "Kinesis, DynamoDB and CloudWatch on one loopback port."),
     "put": _Entry("fastkcl.cli.put", "put", "Fill a Kinesis stream, local or real, with records."),
     "kinesis": _Entry("fastkcl.cli.kinesis", "kinesis", "Look at streams; tail them, and put lines into them."),
+    "spark": _Entry("fastkcl.cli.spark", "spark", "Streams as a source of Spark: see it work, deaths included."),
     "dkb": _Entry("fastkcl.cli.dkb", "dkb", "Run pipelines of stages that speak the DKB stream protocol."),
     "version": _Entry("fastkcl.cli.version", "version", "Versions of everything that matters, and the CPU backend."),
 }

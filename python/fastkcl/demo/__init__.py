@@ -6,6 +6,7 @@
     parts      the common parts of both
     check      compares the sent records with those that Spark reads back
     report     the results
+    source     the Spark source, from local AWS into Parquet; source_query is its driver
 
 It is a separate room, as it uses all the others.
 """

@@ -14,16 +14,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any
 
-__all__ = ["Access", "AccessError", "Endpoint"]
+__all__ = ["Access", "AccessError", "Endpoint", "NotNowError"]
 
 ROLE_SESSION_NAME = "fastkcl"
+ROLE_TIMEOUT = 10.0
+"""Seconds for the answer of a service of roles."""
+_NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 class AccessError(ValueError):
     """Region, endpoint or credentials cannot be found as they are set."""
+
+
+class NotNowError(AccessError):
+    """The program's function of credentials has failed; it may give some later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +130,22 @@ class Access:
         region = self.region
 
         def create_client(service: str, **arguments: Any) -> Any:  # noqa: ANN401
-            return session.create_client(service, region_name=region, endpoint_url=self.sts_endpoint, **arguments)
+            return session.create_client(
+                service, region_name=region, endpoint_url=self.sts_endpoint, config=_patience(), **arguments
+            )
 
         arguments = {"RoleSessionName": self.role_session_name}
         if self.role_external_id is not None:
             arguments["ExternalId"] = self.role_external_id
         fetcher = AssumeRoleCredentialFetcher(create_client, own, self.role_arn, extra_args=arguments)
         return DeferredRefreshableCredentials(method="assume-role", refresh_using=fetcher.fetch_credentials)
+
+
+def _patience() -> Any:  # noqa: ANN401
+    """Seconds for a service of roles that is away: an error is wanted soon, and the caller tries again."""
+    from botocore.config import Config
+
+    return Config(connect_timeout=4, read_timeout=ROLE_TIMEOUT, retries={"total_max_attempts": 1})
 
 
 def _session() -> Any:  # noqa: ANN401
@@ -144,6 +161,9 @@ def _from_function(path: str) -> Any:  # noqa: ANN401
 
     def fetch() -> dict[str, object]:
         key, secret, token, expiry = _called(path, function)
+        expiry = _NEVER if expiry is None else expiry
+        if expiry <= datetime.now(UTC):
+            raise NotNowError(f"credentials={path} gives keys that have expired at {expiry.isoformat()}")
         return {"access_key": key, "secret_key": secret, "token": token, "expiry_time": expiry.isoformat()}
 
     key, secret, token, expiry = _called(path, function)
@@ -168,9 +188,10 @@ def _find_function(path: str) -> Callable[[], object]:
 
 
 def _called(path: str, function: Callable[[], object]) -> tuple[str, str, str | None, Any]:
-    from datetime import datetime
-
-    given = function()
+    try:
+        given = function()
+    except Exception as error:
+        raise NotNowError(f"credentials={path} has failed: {type(error).__name__}: {error}") from error
     if not isinstance(given, tuple) or len(given) != 4:
         raise AccessError(f"credentials={path} must return key, secret, token and expiry, not {type(given).__name__}")
     key, secret, token, expiry = given

@@ -26,7 +26,7 @@ from time import time
 from typing import Any, TypeVar
 
 from fastkcl._core import DecodeError, GetRecordsAnswer, decode_get_records
-from fastkcl.kinesis.access import Access, AccessError
+from fastkcl.kinesis.access import Access, AccessError, NotNowError
 from fastkcl.kinesis.failures import Failure, failure_of_code
 from fastkcl.kinesis.http import Answer, Http, ProxyError
 
@@ -48,8 +48,10 @@ _TIME_CODES = frozenset(
     }
 )
 _KEY_CODES = frozenset({"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException"})
-_TOKEN = re.compile(r"(x-amz-security-token:)\S+", re.IGNORECASE)
-"""In a service's account of a signature."""
+_TOKEN = re.compile(r"(x-amz-security-token[\"']?\s*[:=]\s*[\"']?)[^\s\"'<>&,;]+", re.IGNORECASE)
+"""In a service's account of a signature, or a proxy's of a request."""
+MIN_SECRET = 8
+"""Characters: a shorter one is of a test, and may be part of any word."""
 MAX_SHOWN = 2_000
 """Characters of a service's message."""
 
@@ -132,7 +134,7 @@ class Service:
             if not isinstance(result, _Refused):
                 return result, date
             if is_last or not (self._learn_time(result, date, ahead) or self._learn_keys(result, keys.access_key)):
-                raise result.error(operation)
+                raise result.error(keys)
         raise AssertionError("not reached")
 
     def json(self, operation: str, request: Mapping[str, object]) -> tuple[dict[str, Any], int | None]:
@@ -183,7 +185,7 @@ class Service:
         signer.add_auth(request)
         return dict(request.headers.items())
 
-    def _frozen_credentials(self) -> Any:  # noqa: ANN401 - botocore has no types
+    def _frozen_credentials(self, *, may_repeat: bool = True) -> Any:  # noqa: ANN401 - botocore has no types
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
@@ -196,10 +198,16 @@ class Service:
             return frozen
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code") or "Unknown")
+            if code in _KEY_CODES and may_repeat:
+                with self._lock:
+                    self._credentials = None  # those that the role is assumed with may have been changed since
+                return self._frozen_credentials(may_repeat=False)
             role = self._access.role_arn
             failure = failure_of_code(code, error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
             what = "is denied" if failure is Failure.DENIED else "failed"
-            raise ServiceError(f"sts:AssumeRole on {role} {what} ({error})", failure, code) from error
+            said = _TOKEN.sub(r"\1…", str(error)[:MAX_SHOWN])
+            # The cause stays out: what it says may hold the token.
+            raise ServiceError(f"sts:AssumeRole on {role} {what} ({said})", failure, code) from None
         except (AccessError, BotoCoreError) as error:
             failure = Failure.UNAVAILABLE if self._is_outage(error) else Failure.DENIED
             raise ServiceError(f"credentials: {error}", failure, type(error).__name__) from error
@@ -212,7 +220,7 @@ class Service:
             return False
         if isinstance(error, errors.ConnectionError | errors.HTTPClientError):
             return True
-        return bool(self._key) and isinstance(error, errors.CredentialRetrievalError)
+        return bool(self._key) and isinstance(error, errors.CredentialRetrievalError | NotNowError)
 
     def _unreachable(self, operation: str, error: OSError | ValueError) -> ServiceError:
         name = type(error).__name__
@@ -265,9 +273,13 @@ class _Refused:
         message = _TOKEN.sub(r"\1…", str(value.get("message") or value.get("Message") or ""))
         return cls(answer.status, code, message[:MAX_SHOWN])
 
-    def error(self, operation: str) -> ServiceError:
+    def error(self, keys: Any) -> ServiceError:  # noqa: ANN401
+        """What is raised; it holds neither the secret nor the token of the keys that the call was signed with."""
         failure = failure_of_code(self.code, self.status)
-        return ServiceError(f"{self.code}: {self.message} (status {self.status})", failure, self.code)
+        text = f"{self.code}: {self.message} (status {self.status})"
+        for secret in filter(None, (keys.token, keys.secret_key)):
+            text = text.replace(secret, "…") if len(secret) >= MIN_SECRET else text
+        return ServiceError(text, failure, self.code)
 
 
 def _signer_at(moment: str, signer: Any) -> Any:  # noqa: ANN401

@@ -10,7 +10,7 @@ expire, throttling. DynamoDB and CloudWatch are moto's. HTTP is hypercorn's, whi
 knowledge on one port, so that one URL serves boto3 and Java daemons of all generations.
 
     process ── starts ──▶ server ──▶ app ──▶ kinesis ──▶ streams ──▶ shards          no I/O, no clock
-                                      │        └─▶ validation, throughput
+                                      │        └─▶ validation, throughput, whims
                                       ├─▶ faults, wire, event_stream, journal
                                       └─▶ other_services (moto)
     leases                            KCL's lease table, for tests of daemons

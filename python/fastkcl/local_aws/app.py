@@ -21,6 +21,7 @@ import time
 import traceback
 import uuid
 from collections.abc import AsyncIterator, Collection, Sequence
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
@@ -35,6 +36,7 @@ from fastkcl.local_aws.journal import Journal
 from fastkcl.local_aws.kinesis import Kinesis, Subscription
 from fastkcl.local_aws.other_services import HttpRequest, HttpResponse, OtherServices, changes_state
 from fastkcl.local_aws.streams import KinesisOptions
+from fastkcl.local_aws.whims import WhimOptions, Whims
 from fastkcl.local_aws.wire import Body, body_format
 
 __all__ = ["TRACE_ALL", "LocalAwsApp"]
@@ -65,6 +67,7 @@ class LocalAwsApp:
         state: file that the state is kept in; None to forget it.
         trace: operations whose bodies go to standard error.
         names: host names by which clients may call it, besides those of loopback.
+        whims: what the service does now and then.
 
     Attributes:
         ending: to be set when the server is about to end: nothing waits any longer.
@@ -79,8 +82,11 @@ class LocalAwsApp:
         state: Path | None = None,
         trace: Collection[str] = (),
         names: Collection[str] = (),
+        whims: WhimOptions | None = None,
     ) -> None:
-        self._kinesis = Kinesis(options)
+        self._ahead = 0.0 if whims is None else whims.clock_seconds
+        self._whims = Whims(whims)
+        self._kinesis = Kinesis(options, self._whims)
         self._others = OtherServices()
         self._faults = Faults()
         self._access = Access(names)
@@ -107,11 +113,15 @@ class LocalAwsApp:
         Raises:
             ServiceError: it is refused.
         """
-        now = time.time()
+        now = self._now()
         answer = self._kinesis.call(operation, request, now)
         if self._journal is not None and operation not in Kinesis.READS:
             self._journal.append(["kinesis", now, operation, request])
         return answer
+
+    def _now(self) -> float:
+        """The service's time, in s since the epoch."""
+        return time.time() + self._ahead
 
     # Requests.
 
@@ -136,6 +146,7 @@ class LocalAwsApp:
             value = json.dumps({"__type": "AccessDeniedException", "message": refusal})
             response = HttpResponse(403, [("content-type", "application/json")], value.encode() + b"\n")
         answered = {name.lower().encode(): value.encode() for name, value in response.headers}
+        answered.setdefault(b"date", formatdate(self._now(), usegmt=True).encode())
         if isinstance(response, HttpResponse):  # as the service has it; otherwise hypercorn sends it in chunks
             answered.setdefault(b"content-length", str(len(response.body)).encode())
         await send({"type": "http.response.start", "status": response.status, "headers": list(answered.items())})
@@ -173,11 +184,12 @@ class LocalAwsApp:
     ) -> HttpResponse | EventResponse:
         service, _, _ = request.header("x-amz-target").partition(".")
         if service == _KINESIS:
+            self._whims.check_time(dict(request.headers), self._now())
             decoded = body.decode(request.body)
             if fault is not None and fault.every is not None:
                 return _ok(body, self._put_some(decoded, fault))
             if operation == "SubscribeToShard":
-                return EventResponse(self._events(self._kinesis.subscribe(decoded, time.time()), body))
+                return EventResponse(self._events(self._kinesis.subscribe(decoded, self._now()), body))
             return _ok(body, self.call_kinesis(operation, decoded))
         response = self._others.call(request)
         if self._journal is not None and response.status == 200 and changes_state(request.header("x-amz-target")):
@@ -204,7 +216,7 @@ class LocalAwsApp:
         beat = 0.0
         while time.monotonic() < end and not self.ending.is_set():
             try:
-                event = self._kinesis.next_event(subscription, time.time())
+                event = self._kinesis.next_event(subscription, self._now())
             except ServiceError as error:
                 yield encode_exception(error.kind, body.content_type, body.encode({"message": error.message}))
                 return

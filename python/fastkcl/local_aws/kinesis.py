@@ -28,6 +28,7 @@ from fastkcl.local_aws.streams import (
 )
 from fastkcl.local_aws.throughput import Throughput
 from fastkcl.local_aws.validation import OPERATIONS, conform
+from fastkcl.local_aws.whims import Whims
 from fastkcl.local_aws.wire import RecordAnswer
 from fastkcl.shard import HASH_KEYS, created_of, hash_key, shard_number_of
 
@@ -67,8 +68,9 @@ class Kinesis(Streams):
     )
     """Operations that change nothing."""
 
-    def __init__(self, options: KinesisOptions) -> None:
+    def __init__(self, options: KinesisOptions, whims: Whims | None = None) -> None:
         super().__init__(options)
+        self._whims = whims or Whims()
         self._throughput = Throughput()
         self._nonce = itertools.count()
         self._operations: dict[str, Callable[[Answer, float], Answer | None]] = {}
@@ -223,11 +225,15 @@ class Kinesis(Streams):
         if throughput is not None and not throughput.may_read(now):
             raise _rate_exceeded(stream, shard)
         records, more = shard.read(position, request.get("Limit", MAX_READ_RECORDS))
+        behind = _millis_behind(records, more, now)
+        if records and self._whims.hides():
+            behind = max(1, int(now * 1000) - records[0].arrival_millis)
+            records, more = [], True
         if throughput is not None:
             throughput.gave(sum(record.size for record in records), now)
         answer: Answer = {
-            "Records": _describe_records(records, stream),
-            "MillisBehindLatest": _millis_behind(records, more, now),
+            "Records": _describe_records(records, stream, self._whims),
+            "MillisBehindLatest": self._whims.behind(stream.arn, shard_id, behind),
         }
         if more or shard.is_open:
             last = records[-1].sequence if records else position
@@ -272,7 +278,7 @@ class Kinesis(Streams):
         if records:
             subscription.after = records[-1].sequence
         event: Answer = {
-            "Records": _describe_records(records, stream),
+            "Records": _describe_records(records, stream, self._whims),
             "MillisBehindLatest": _millis_behind(records, more, now),
         }
         if more or shard.is_open:
@@ -308,10 +314,12 @@ def _describe_child(shard: Shard) -> Answer:
     return {"ShardId": shard.shard_id, "ParentShards": list(shard.parents), "HashKeyRange": hash_key_range(shard)}
 
 
-def _describe_records(records: Sequence[Record], stream: Stream) -> list[RecordAnswer]:
+def _describe_records(records: Sequence[Record], stream: Stream, whims: Whims) -> list[RecordAnswer]:
     encryption = _encryption(stream).get("EncryptionType")
+    arrival = whims.arrival
     return [
-        RecordAnswer(number, millis / 1000, data, key, encryption) for _, number, key, data, millis, _, _ in records
+        RecordAnswer(number, arrival(sequence, millis) / 1000, data, key, encryption)
+        for sequence, number, key, data, millis, _, _ in records
     ]
 
 

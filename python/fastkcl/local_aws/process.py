@@ -56,6 +56,10 @@ class LocalAws:
         retention_seconds: how long records stay; None for the hours that each stream is set to.
         transition_seconds: how long a stream is CREATING, UPDATING or DELETING.
         shard_limits: whether shards refuse more than the service lets them take and give in a second.
+        empty_answers: the share of GetRecords answers that come without their records, 0 to 1.
+        false_zeros: the share of them that say MillisBehindLatest 0 where there are more records, 0 to 1.
+        falling_seconds: up to which arrival times fall.
+        clock_seconds: that the service's clock is ahead.
         trace: operations whose bodies go to standard error, or ``all``.
         start_timeout: seconds until it has to answer.
     """
@@ -72,6 +76,10 @@ class LocalAws:
         retention_seconds: float | None = None,
         transition_seconds: float | None = None,
         shard_limits: bool = False,
+        empty_answers: float | None = None,
+        false_zeros: float | None = None,
+        falling_seconds: float | None = None,
+        clock_seconds: float | None = None,
         trace: tuple[str, ...] = (),
         start_timeout: float = 120.0,
     ) -> None:
@@ -80,6 +88,10 @@ class LocalAws:
             "--iterator-seconds": iterator_seconds,
             "--retention-seconds": retention_seconds,
             "--transition-seconds": transition_seconds,
+            "--empty-answers": empty_answers,
+            "--false-zeros": false_zeros,
+            "--falling-seconds": falling_seconds,
+            "--clock-seconds": clock_seconds,
         }
         self._arguments = [f"{option}={value}" for option, value in values.items() if value is not None]
         self._arguments += [f"--host={host}", *(f"--allow-host={name}" for name in allow_hosts)]

@@ -25,6 +25,7 @@ from fastkcl.local_aws.connection import use_connections
 from fastkcl.local_aws.errors import ServiceError
 from fastkcl.local_aws.listener import Listener, is_out_of_resources
 from fastkcl.local_aws.streams import KinesisOptions
+from fastkcl.local_aws.whims import WhimOptions
 
 __all__ = ["ListenError", "ServerOptions", "serve"]
 
@@ -50,6 +51,7 @@ class ServerOptions:
         streams: streams to make at the start, each a name and a number of shards; those that are there stay.
         state: file from which the state comes, and in which it is kept; None to forget it.
         trace: operations whose bodies go to standard error, or ``all``.
+        whims: what the service does now and then.
         until_stdin_ends: end at the end of standard input as well, so not to outlive a parent that was killed.
     """
 
@@ -60,6 +62,7 @@ class ServerOptions:
     streams: Sequence[tuple[str, int]] = ()
     state: Path | None = None
     trace: frozenset[str] = frozenset()
+    whims: WhimOptions = field(default_factory=WhimOptions)
     until_stdin_ends: bool = False
 
 
@@ -77,7 +80,7 @@ def serve(options: ServerOptions, on_ready: Callable[[str], None]) -> None:
     """
     with _listen(options.host, options.port) as listener:
         names = {options.host, *options.names} - _ANY_ADDRESS
-        app = LocalAwsApp(options.kinesis, options.state, options.trace, names)
+        app = LocalAwsApp(options.kinesis, options.state, options.trace, names, options.whims)
         for name, shards in options.streams:
             try:
                 app.call_kinesis("CreateStream", {"StreamName": name, "ShardCount": shards})
@@ -118,6 +121,7 @@ async def _serve(
     config.backlog = _BACKLOG
     config.loglevel = "WARNING"
     config.include_server_header = False
+    config.include_date_header = False  # the answers have the service's own time
     # A daemon keeps its connections while its child works, or while this process is stopped.
     config.keep_alive_timeout = 3600
     config.h2_max_concurrent_streams = 1000

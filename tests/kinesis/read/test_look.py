@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from fastkcl.kinesis.failures import Failure
 from fastkcl.kinesis.read.plan import END, TRIM, GetRecords, GetShardIterator, Position, Records
-from fastkcl.kinesis.read.plan.look import Gone, Look, LookRules
+from fastkcl.kinesis.read.plan.look import Look
+from fastkcl.kinesis.read.plan.taken import Gone, LookRules
 
 HOUR = 3_600_000
 DATE = 1_800_000_000_000
@@ -159,6 +160,46 @@ def test_a_lag_near_the_retention_goes_on_where_the_position_comes_alone() -> No
     play.give(records(1, behind=lag), records(1, behind=lag), records(behind=lag), records(2))
     assert " ".join(play.asked) == "1 4 1 4 3 3"
     assert play.end() == ("2", "2", None)
+
+
+ALMOST = 24 * HOUR - 30_000
+"""A lag of the retention but for half a minute."""
+
+
+@pytest.mark.parametrize(("proof", "is_gone"), [(records(1), False), (records(3), True), (records(closed=True), True)])
+@pytest.mark.parametrize(
+    ("answer", "end"), [(records(4), ("4", "4", None)), (records(closed=True), (None, "END", None))]
+)
+def test_a_gap_over_the_retention_has_to_be_proved(
+    answer: Records, end: tuple[str | None, ...], proof: Records, is_gone: bool
+) -> None:
+    alone = records(1, behind=ALMOST, at=[1 - 23 * 3600])
+    play = Play(Position("1"), covered=DATE - ALMOST).give(alone, alone, answer)
+    assert " ".join(play.asked) == "1 4 1 4 3"
+    assert not play.look.is_resting
+    assert not play.look.has_news(RULES)
+    assert play.end() == (None, "1", None), "nothing is planned before the proof"
+    play.give(THROTTLED, proof)
+    assert " ".join(play.asked[5:]) == "1 1 1"
+    oldest = answer.numbers[0] if answer.numbers else None
+    assert play.gone == ([Gone(Position("1"), oldest, DATE - ALMOST)] if is_gone else [])
+    assert play.end() == end
+
+
+def test_a_proof_takes_empty_answers_for_six_calls() -> None:
+    alone = records(1, behind=ALMOST, at=[1 - 23 * 3600])
+    play = Play(Position("1"), covered=DATE - ALMOST).give(alone, alone, records(4), *[records(behind=9)] * 5)
+    assert not play.look.is_resting
+    assert play.give(records(behind=9)).gone == [Gone(Position("1"), "4", DATE - ALMOST)]
+
+
+@pytest.mark.parametrize("position", [TRIM, Position("5")])
+@pytest.mark.parametrize("hours", [1, 30])
+def test_a_closed_shard_of_which_nothing_is_left_shows_it(position: Position, hours: int) -> None:
+    play = Play(position, covered=DATE - hours * HOUR)
+    play.now += 25 * HOUR
+    play.give(records(closed=True))
+    assert play.gone == [Gone(position, None, DATE - hours * HOUR)]
 
 
 def test_a_found_record_is_where_the_next_look_begins() -> None:

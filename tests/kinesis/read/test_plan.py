@@ -500,6 +500,53 @@ def test_a_thousand_shards_take_two_calls_each() -> None:
     assert counts["ListShards"] == 1
 
 
+def test_first_answers_are_bounded_together() -> None:
+    driver = Driver(32)
+    driver.planner.begin(Offset(), driver.now)
+    for _ in range(2):
+        for call in driver.planner.calls(driver.now, 32):
+            driver._answer(call)
+    reads = driver.planner.calls(driver.now, 32)
+    assert {type(call) for call in reads} == {GetRecords}
+    assert len(reads) == 7, "10 MiB each, until a record is seen"
+    assert driver.planner.wait(driver.now) > 1, "nothing can be called before an answer"
+    driver.put(*range(100))
+    for call in reads:
+        driver._answer(call)
+    assert len(driver.planner.calls(driver.now, 32)) == 25
+
+
+def test_large_heads_are_not_kept() -> None:
+    driver = Driver(8, inline_bytes=300).put(*range(64))
+    driver.planner.begin(Offset(), driver.now)
+    for _ in range(20):
+        for call in driver.planner.calls(driver.now, 32):
+            driver._answer(call)
+    looks = driver.planner.streams["orders"].looks.values()
+    kept = sum(sum(look.head.records.sizes) for look in looks if look.head and look.head.records.content is not None)
+    assert 0 < kept <= 300
+    plan = driver.planner.plan(driver.now)
+    assert len(plan.parts) == 8
+    assert sum(part.head.size for part in plan.parts if part.head) <= 300
+    ranged = [part for part in plan.parts if part.head is None]
+    assert ranged
+    for part in ranged:
+        assert part.range is not None
+        assert part.range.first == plan.offset.streams["orders"].first[part.shard_id]
+
+
+def test_busy_threads_are_waited_for() -> None:
+    driver = Driver(8)
+    driver.plan()
+    driver.stream.time += 1_000
+    driver.planner.begin(driver.offset, driver.now)
+    calls = driver.planner.calls(driver.now, 3)
+    assert len(calls) == 3
+    assert driver.planner.wait(driver.now) > 100
+    driver._answer(calls[0])
+    assert len(driver.planner.calls(driver.now, 3)) == 1
+
+
 def test_options_that_read_nothing_are_refused() -> None:
     for wrong in (
         {"streams": ()},

@@ -176,6 +176,61 @@ def test_a_reader_that_lags_by_nearly_the_retention_asks_for_its_last_record_aga
     assert of.positions == ["3", "3"]
 
 
+ALMOST = 24 * HOUR - 30_000
+GAP = [records(3, behind=ALMOST), records(3, behind=ALMOST), records(behind=ALMOST), records(4, 5)]
+"""Record 3 comes alone each time, and 4 is far after it."""
+
+
+def test_a_gap_over_the_retention_has_to_be_proved() -> None:
+    of = play(3, 5).give(*GAP)
+    assert "".join(of.seen) == "345"
+    assert not of.reader.finished
+    of.give(THROTTLED, EXPIRED, records(), records(3))
+    assert of.reader.finished
+    assert of.positions == ["3", "3", "3", "3"]
+    with pytest.raises(DataLossError, match="record 3 is gone"):
+        play(3, 5).give(*GAP, records(4))
+    with pytest.raises(DataLossError, match="no record is left"):
+        play(3, 5).give(*GAP, *[records()] * 5)
+
+
+def test_a_range_goes_on_after_its_proof() -> None:
+    of = play(3, 6).give(*GAP, records(3), records(5), records(6))
+    assert of.reader.finished
+    assert "".join(of.seen) == "3456"
+    lost = play(3, 6, fails=False).give(*GAP, records(4), records(5), records(6))
+    assert lost.reader.finished
+    assert "".join(lost.seen) == "3456"
+    assert lost.reader.warnings
+
+
+def test_a_loss_says_when() -> None:
+    part = Range(stream="orders", shard_id=SHARD, first="3", end=Position("5"))
+    reader = RangeReader(part, retention=48 * HOUR, planned=1_800_000_000_000)
+    assert isinstance(reader.call(0), GetShardIterator)
+    reader.answered("i", 0)
+    assert isinstance(reader.call(0), GetRecords)
+    said = r"record 3 is gone \(retention 48 h; batch planned 2027-01-15T08:00:00Z; now 2027-01-17T10:00:00Z; "
+    with pytest.raises(DataLossError, match=said + "the next record left is 4"):
+        reader.answered(records(4, 5), 0, 1_800_000_000_000 + 50 * HOUR)
+
+
+@pytest.mark.parametrize("between", [THROTTLED, records(behind=1)])
+def test_failures_that_are_far_apart_are_no_outage(between: Records | Failure) -> None:
+    of = play(3, 5).give(records(3, behind=1), AWAY)
+    of.now += 300_000
+    of.give(between)
+    of.now += 400_000
+    of.give(AWAY)
+
+
+def test_a_reader_that_nobody_asks_for_records_has_no_outage() -> None:
+    of = play(3, 5).give(records(3, behind=1), AWAY)
+    of.now += HOUR
+    of.give(AWAY, records(4, 5))
+    assert of.reader.finished
+
+
 @pytest.mark.parametrize(
     ("until", "answers", "rows"),
     [

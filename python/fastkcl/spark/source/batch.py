@@ -24,6 +24,7 @@ from fastkcl.spark.source.tasks import (
     listed,
     packed,
     read_partition,
+    retention_of,
     service_of,
 )
 
@@ -70,7 +71,11 @@ class KinesisBatchReader(DataSourceReader):
             for shard in listed(service_of(self._options.access_of(name)), name, self._options["maxOutage"]).values()
         ]
         groups = packed(ranges, self._options["shardsPerTask"])
-        return [TaskPartition(Partition(ranges=group)) for group in groups]
+        retention = {name: keeps for name in self._options.streams if (keeps := self._retention(name)) is not None}
+        return [TaskPartition(Partition(ranges=group, retention=retention)) for group in groups]
+
+    def _retention(self, name: str) -> int | None:
+        return retention_of(service_of(self._options.access_of(name)), name, self._options["maxOutage"])
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""

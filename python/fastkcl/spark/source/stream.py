@@ -20,10 +20,18 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from fastkcl.kinesis.read.plan import Offset, Plan, Planner
 from fastkcl.kinesis.read.plan.driver import PlanDriver
+from fastkcl.kinesis.read.plan.losses import DAY
 from fastkcl.kinesis.read.plan.planner import Part, ranges_of
 from fastkcl.spark.source.options import SourceOptions
 from fastkcl.spark.source.schema import Rows
-from fastkcl.spark.source.tasks import TaskPartition, listed, partitions_of, read_partition, service_of
+from fastkcl.spark.source.tasks import (
+    TaskPartition,
+    listed,
+    partitions_of,
+    read_partition,
+    retention_of,
+    service_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,10 +94,9 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         plan = self._plans.get(str(last))
         parts: Sequence[Part] = self._replayed(last) if plan is None else plan.parts
-        streams = self._planner().streams
-        retention = {name: stream.retention for name, stream in streams.items()}
+        retention = {name: self._retention(name) for name in last.streams}
         most = ROWS_PER_INLINE_BYTE * self._options["inlineBytes"]
-        made = partitions_of(parts, self._rows, retention, self._options["shardsPerTask"], most)
+        made = partitions_of(parts, self._rows, retention, self._options["shardsPerTask"], most, last.at)
         return [TaskPartition(partition) for partition in made]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -127,6 +134,14 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _planner(self) -> Planner:
         return self._open().planner
+
+    def _retention(self, name: str) -> int:
+        """How long a stream keeps records, in ms; a replay has no plan that has asked."""
+        stream = self._planner().streams.get(name)
+        if stream is not None and stream.is_described:
+            return stream.retention
+        service = service_of(self._options.access_of(name))
+        return retention_of(service, name, self._options["maxOutage"]) or DAY
 
     def _replayed(self, end: Offset) -> list[Part]:
         """A batch that another process has planned."""

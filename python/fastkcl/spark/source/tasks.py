@@ -26,8 +26,9 @@ from fastkcl.kinesis.access import Access
 from fastkcl.kinesis.exceptions import StreamDoesNotExist
 from fastkcl.kinesis.failures import Failure
 from fastkcl.kinesis.read.plan import CallError, Range, RangeReader, TimeRange, TimeRangeReader
-from fastkcl.kinesis.read.plan.calls import ListShards
+from fastkcl.kinesis.read.plan.calls import Answer, Described, DescribeStream, ListShards
 from fastkcl.kinesis.read.plan.driver import make_call, read_ahead, read_range
+from fastkcl.kinesis.read.plan.outage import Outage
 from fastkcl.kinesis.service import Service, ServiceError
 from fastkcl.kinesis.topology import Shard
 from fastkcl.spark.source.options import SourceOptions
@@ -38,7 +39,16 @@ if TYPE_CHECKING:
 
     from fastkcl.kinesis.read.plan.planner import Part
 
-__all__ = ["Partition", "TaskPartition", "listed", "packed", "partitions_of", "read_partition", "service_of"]
+__all__ = [
+    "Partition",
+    "TaskPartition",
+    "listed",
+    "packed",
+    "partitions_of",
+    "read_partition",
+    "retention_of",
+    "service_of",
+]
 
 log = logging.getLogger("fastkcl.spark.source")
 
@@ -55,11 +65,13 @@ class Partition:
         rows: an Arrow IPC stream, or None.
         ranges: which are read after them.
         retention: of each stream, in ms, where it is known.
+        planned: when the batch was, in ms since the epoch; None if it is of `spark.read`.
     """
 
     rows: bytes | None = None
     ranges: tuple[Range | TimeRange, ...] = ()
     retention: dict[str, int] = field(default_factory=dict)
+    planned: int | None = None
 
 
 class TaskPartition(InputPartition):
@@ -71,7 +83,12 @@ class TaskPartition(InputPartition):
 
 
 def partitions_of(
-    parts: Sequence[Part], rows: Rows, retention: dict[str, int], shards_per_task: int | None, max_bytes: int
+    parts: Sequence[Part],
+    rows: Rows,
+    retention: dict[str, int],
+    shards_per_task: int | None,
+    max_bytes: int,
+    planned: int | None = None,
 ) -> list[Partition]:
     """The tasks of a plan.
 
@@ -82,11 +99,12 @@ def partitions_of(
         shards_per_task: ranges of a task; None to count by bytes.
         max_bytes: of rows that travel: aggregates and packed payloads can become a thousand times as large. A head with
             more is read by a task.
+        planned: when the plan was made, in ms since the epoch.
     """
     inline, ranges = _inline(parts, rows, max_bytes)
     return [
         *(Partition(rows=data) for data in inline),
-        *(Partition(ranges=group, retention=retention) for group in packed(ranges, shards_per_task)),
+        *(Partition(ranges=group, retention=retention, planned=planned) for group in packed(ranges, shards_per_task)),
     ]
 
 
@@ -193,7 +211,7 @@ def read_partition(partition: Partition, options: SourceOptions, rows: Rows) -> 
         return
 
     def read(part: Range | TimeRange, stopped: Callable[[], bool]) -> Iterator[RecordBatch]:
-        reader = _reader(part, options, partition.retention.get(part.stream))
+        reader = _reader(part, options, partition)
         yield from read_range(reader, service_of(options.access_of(part.stream)), stopped)
         for line in reader.warnings:
             log.warning("%s", line)
@@ -202,9 +220,10 @@ def read_partition(partition: Partition, options: SourceOptions, rows: Rows) -> 
         yield from rows.of(batch, part.stream, part.shard_id, part.hash_range)
 
 
-def _reader(part: Range | TimeRange, options: SourceOptions, retention: int | None) -> RangeReader | TimeRangeReader:
+def _reader(part: Range | TimeRange, options: SourceOptions, task: Partition) -> RangeReader | TimeRangeReader:
     settings: dict[str, Any] = {
-        "retention": retention,
+        "retention": task.retention.get(part.stream),
+        "planned": task.planned,
         "fail_on_data_loss": options["failOnDataLoss"],
         "limit": options["maxRecordsPerFetch"],
         "max_outage": options["maxOutage"],
@@ -240,23 +259,50 @@ def listed(service: Service, stream: str, max_outage: int) -> dict[str, Shard]:
         CallError: a permission is missing.
         ConnectionError: the service was away for too long.
     """
-    backoff, away_since = Backoff(), None
+    try:
+        shards = _asked(service, ListShards(stream), max_outage)
+    except ServiceError as error:
+        if error.failure is Failure.NOT_FOUND:
+            raise StreamDoesNotExist(f"there is no stream {stream}: {error}") from error
+        raise CallError.of("ListShards", stream, stream, error.failure, error) from error
+    return {shard.shard_id: shard for shard in shards if isinstance(shard, Shard)}  # type: ignore[union-attr]
+
+
+def retention_of(service: Service, stream: str, max_outage: int) -> int | None:
+    """How long a stream keeps records, in ms; None if that may not be asked.
+
+    Raises:
+        ConnectionError: the service was away for too long.
+    """
+    try:
+        described = _asked(service, DescribeStream(stream), max_outage)
+    except ServiceError as error:
+        log.warning("%s: the retention is taken as 24 h: %s", stream, error)
+        return None
+    assert isinstance(described, Described)
+    return described.retention
+
+
+def _asked(service: Service, call: ListShards | DescribeStream, max_outage: int) -> Answer:
+    """The answer to a call, however long the service throttles it.
+
+    Raises:
+        ServiceError: nothing mends it.
+        ConnectionError: the service was away for too long.
+    """
+    backoff, outage = Backoff(), Outage()
     while True:
         try:
-            shards, _ = make_call(service, ListShards(stream))
+            return make_call(service, call)[0]
         except ServiceError as error:
             match error.failure:
                 case Failure.THROTTLED:
-                    away_since = None
+                    outage.ended()
                 case Failure.UNAVAILABLE:
-                    away_since = time.monotonic() if away_since is None else away_since
-                    away = time.monotonic() - away_since
-                    if 1000 * away > max_outage:
-                        raise ConnectionError(f"{stream}: ListShards has failed for {away:.0f} s: {error}") from error
-                case Failure.NOT_FOUND:
-                    raise StreamDoesNotExist(f"there is no stream {stream}: {error}") from error
+                    away = outage.failed(time.monotonic_ns() // 1_000_000)
+                    if away > max_outage:
+                        what = f"{call.stream}: {type(call).__name__} has failed for {away / 1000:.0f} s"
+                        raise ConnectionError(f"{what}: {error}") from error
                 case _:
-                    raise CallError.of("ListShards", stream, stream, error.failure, error) from error
+                    raise
             time.sleep(backoff.next())
-        else:
-            return {shard.shard_id: shard for shard in shards if isinstance(shard, Shard)}  # type: ignore[union-attr]

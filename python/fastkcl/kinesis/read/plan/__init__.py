@@ -11,6 +11,8 @@
     look ── one shard: its next records, and how far a batch may reach beyond them
     generations ── which shards enter an offset, and which leave it
     ranges ── a closed range of records, or of time, and its reader
+    taken ── what a look is told by its trigger, and what it gives to a batch
+    outage ── how long a service is away
     losses ── positions that the stream has trimmed: what is known, and the message
 
 No call returns a shard's latest record, and time only finds some record near it. So a batch ends at a record that was

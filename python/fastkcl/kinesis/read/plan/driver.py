@@ -220,12 +220,12 @@ def read_range(reader: Reader, service: Service, stopped: Callable[[], bool] = l
             time.sleep(min(0.2, reader.wait(_now()) / 1000))
             continue
         try:
-            answer, _ = make_call(service, call)
+            answer, date = make_call(service, call)
         except ServiceError as error:
             reader.failed(error.failure, error, _now())
             continue
         assert isinstance(answer, str | Records)
-        rows = reader.answered(answer, _now())
+        rows = reader.answered(answer, _now(), date)
         if rows:
             assert isinstance(answer, Records)
             batch = answer.content

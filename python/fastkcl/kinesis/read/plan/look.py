@@ -15,6 +15,9 @@ nothing at t, the iterator is null  the shard is closed, and ends before t: `END
 no records                          unchanged; twice in a row with MBL 0: the shard is quiet
 the iterator is null                `END`
 throttled, iterator expired, away   a head is planned without its probe; else the look is repeated, after a pause
+records by an iterator that was     a proof: the position before them is asked for again. If it comes, nothing after it
+kept over more than the retention   was trimmed; if not, it is `Gone`. Nothing is planned before
+closed, and the position is old     `Gone`: whatever it had is trimmed
 ==================================  ============================================================================
 
 Rules: no I/O and no clock. A new iterator at a record asks for this record again, and whatever is not above it is
@@ -27,7 +30,6 @@ time. A refused probe (a time that the service has not reached) ends the search,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from fastkcl.backoff import Backoff
@@ -35,8 +37,9 @@ from fastkcl.kinesis.failures import Failure
 from fastkcl.kinesis.read.plan.calls import GetRecords, GetShardIterator, Records
 from fastkcl.kinesis.read.plan.losses import MARGIN, NEARLY
 from fastkcl.kinesis.read.plan.offset import END, Position
+from fastkcl.kinesis.read.plan.taken import Gone, Head, LookRules, Taken
 
-__all__ = ["Gone", "Head", "Look", "LookRules", "Taken"]
+__all__ = ["Look"]
 
 ITERATOR_LIFE = 240_000
 CALL_PAUSE = 200
@@ -52,101 +55,14 @@ NOT_YET = 500
 """ms before now that a probe may ask for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookRules:
-    """What a trigger asks of all shards.
-
-    Attributes:
-        limit: records of a head.
-        slice: ms that a batch may cover of a shard; None for all.
-        rows: records that a batch may take of a shard.
-        bytes: bytes that a batch may take of a shard.
-        until: ms since the epoch: later records are left for the next query. None for no such bound.
-        everything: looks go on until the shard is read up to the time `until`.
-        period: least ms between two looks.
-        retention: of the stream, in ms.
-    """
-
-    limit: int
-    slice: int | None
-    rows: int | None
-    bytes: int | None
-    until: int | None
-    everything: bool
-    period: int
-    retention: int
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """Rows of an answer.
-
-    Attributes:
-        records: the answer.
-        begin: its first row.
-        stop: the row after its last.
-    """
-
-    records: Records
-    begin: int
-    stop: int
-
-    def __len__(self) -> int:
-        return self.stop - self.begin
-
-    @property
-    def size(self) -> int:
-        """In bytes."""
-        return sum(self.records.sizes[self.begin : self.stop])
-
-    def split(self, rows: int) -> tuple[Head, Head]:
-        """The first rows, and the rest."""
-        row = self.begin + rows
-        return Head(self.records, self.begin, row), Head(self.records, row, self.stop)
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """A shard's part of a batch.
-
-    Attributes:
-        first: its first record; None if it has none.
-        end: the position after it.
-        head: its first records.
-        after: the last record of the head, where the batch goes on after it.
-        covered: until when the shard is known to be read, in ms since the epoch.
-        beyond: bytes that may lie between the head and the end.
-    """
-
-    first: str | None
-    end: Position
-    head: Head | None
-    after: str | None
-    covered: int
-    beyond: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """A position that the first record after it has shown to be trimmed.
-
-    Attributes:
-        position: which.
-        oldest: the sequence number of the oldest record left.
-        covered: until when the shard was known to be read, in ms since the epoch.
-    """
-
-    position: Position
-    oldest: str
-    covered: int
-
-
 class _Phase(Enum):
     REST = "rest"
     SEEK = "seek"
     READ = "read"
     PROBE_SEEK = "probe: seek"
     PROBE_READ = "probe: read"
+    PROOF_SEEK = "proof: seek"
+    PROOF_READ = "proof: read"
 
 
 class Look:
@@ -170,6 +86,7 @@ class Look:
         self.quiet = 0
         self.throttled = 0
         self.mean_size = 0.0
+        self._head_bytes = 0
         self._highest: str | None = None
         self._arrived = 0
         self._newest = 0
@@ -189,6 +106,7 @@ class Look:
         self._probe_iterator = ""
         self._span = 0
         self._nothing_from: int | None = None
+        self._doubt: Gone | None = None  # what has to be proved before anything is planned
 
     # What is asked.
 
@@ -203,20 +121,24 @@ class Look:
     @property
     def has_ended(self) -> bool:
         """Whether the shard is closed, and there is no record after those that were planned."""
-        return self._ended and self.first is None
+        return self._ended and self.first is None and self._doubt is None
 
     @property
     def is_resting(self) -> bool:
         """Whether no look is under way."""
-        return self._phase is _Phase.REST
+        return self._phase is _Phase.REST and self._doubt is None
 
     def is_done(self, rules: LookRules) -> bool:
         """Whether the shard is seen up to the time that was asked for."""
-        return self._ended or self.quiet >= 2 or self._is_late(rules)
+        return self._doubt is None and (self._ended or self.quiet >= 2 or self._is_late(rules))
 
     def due(self, rules: LookRules) -> int | None:
         """When the next look may begin; None while there is nothing to look for."""
-        if self._ended or not self.is_resting:
+        if self._phase is not _Phase.REST:
+            return None
+        if self._doubt is not None:
+            return self._due
+        if self._ended:
             return None
         if rules.until is not None and self.is_done(rules):
             return None
@@ -268,6 +190,12 @@ class Look:
             case _Phase.PROBE_READ, Records():
                 self._calls += 1
                 self._probed(answer, now)
+            case _Phase.PROOF_SEEK, str():
+                self._probe_iterator, self._probes = answer, MAX_PROBES
+                self._phase = _Phase.PROOF_READ
+            case _Phase.PROOF_READ, Records():
+                self._calls += 1
+                return self._proved(answer, now, rules)
         return None
 
     def failed(self, failure: Failure, now: int) -> bool:
@@ -277,7 +205,8 @@ class Look:
             Whether that is mended by itself: later, or by another iterator.
         """
         self._call = None
-        probing = self._phase in (_Phase.PROBE_SEEK, _Phase.PROBE_READ)
+        probing = self._phase not in (_Phase.SEEK, _Phase.READ)
+        proving = self._doubt is not None
         self._phase = _Phase.REST
         if failure is Failure.THROTTLED:
             self.throttled += 1
@@ -285,14 +214,14 @@ class Look:
             self._iterator = None if not probing else self._iterator
         elif failure is not Failure.UNAVAILABLE:
             self._due = max(self._due, now + ABSENCE_PAUSE)
-            return probing and failure is Failure.OTHER
+            return probing and not proving and failure is Failure.OTHER
         pause = 0 if failure is Failure.EXPIRED_ITERATOR else int(1000 * self._backoff.next())
         self._due = max(self._due, now + pause)
         return True
 
     def vanish(self) -> None:
         """The shard is gone with its records: it ends."""
-        self._ended = True
+        self._ended, self._doubt = True, None
         self._phase, self._call = _Phase.REST, None
 
     def prepare(self) -> None:
@@ -307,6 +236,7 @@ class Look:
             rows: records at most; None for no such limit.
         """
         stop = self._cut(rules, rows)
+        rows = 0 if self._doubt is not None else rows
         if self.first is None or rows == 0 or (stop == 0 and not self._is_far):
             if self.has_ended:
                 self.position = END
@@ -320,6 +250,16 @@ class Look:
         self._move(end, rest)
         return taken
 
+    @property
+    def held(self) -> int:
+        """Bytes of records that are kept: those of the head's whole answer."""
+        return 0 if self.head is None or self.head.records.content is None else self._head_bytes
+
+    def drop(self) -> None:
+        """Keep numbers, times and sizes of the head, and not its records: a task reads them."""
+        if self.head is not None:
+            self.head = self.head.without_content()
+
     # Insides.
 
     @property
@@ -328,11 +268,14 @@ class Look:
         return self.position if self._highest is None else Position(self._highest)
 
     def _begin(self, now: int, date: int, rules: LookRules) -> None:
+        self._began, self._calls = now, 0
+        if self._doubt is not None:
+            self._phase = _Phase.PROOF_SEEK
+            return
         is_old = now - self._made > ITERATOR_LIFE
         is_near = date - self.covered > NEARLY * rules.retention
         if is_old or (is_near and self._empty < 2):
             self._iterator, self._checks = None, True
-        self._began, self._calls = now, 0
         self._phase = _Phase.SEEK if self._iterator is None else _Phase.READ
 
     def _next_call(self, now: int, rules: LookRules) -> GetShardIterator | GetRecords:
@@ -341,7 +284,10 @@ class Look:
                 return GetShardIterator(self.stream, self.shard_id, self._tail)
             case _Phase.PROBE_SEEK:
                 return GetShardIterator(self.stream, self.shard_id, Position.since(self._probe_time))
-            case _Phase.PROBE_READ:
+            case _Phase.PROOF_SEEK:
+                assert self._doubt is not None
+                return GetShardIterator(self.stream, self.shard_id, self._doubt.position)
+            case _Phase.PROBE_READ | _Phase.PROOF_READ:
                 return GetRecords(self.stream, self.shard_id, self._probe_iterator, 1)
         limit = WIDE if self._wide or self._is_far else rules.limit
         comes_again = self._checks and self._tail.number is not None
@@ -353,7 +299,7 @@ class Look:
         self._due = max(self._began + period, self._began + CALL_PAUSE * self._calls, self._due)
 
     def _read(self, answer: Records, now: int, date: int, rules: LookRules) -> Gone | None:
-        gone = self._check(answer)
+        gone = self._check(answer, date, rules)
         begin = answer.rows_until(self._tail.number)
         self._iterator, self._made = answer.next_iterator, now
         self._note_time(answer, date, rules)
@@ -366,25 +312,47 @@ class Look:
             self.quiet = 0
         self._ended = answer.next_iterator is None
         self._rest(now, rules)
-        if begin < len(answer.numbers) and answer.millis_behind > 0 and not self._ended:
+        if self._doubt is not None:
+            self._phase = _Phase.PROOF_SEEK
+        elif begin < len(answer.numbers) and answer.millis_behind > 0 and not self._ended:
             self._search(date, rules)
         return gone
 
-    def _check(self, answer: Records) -> Gone | None:
-        """Let the first record show whether the position is there."""
-        if not self._checks or not answer.numbers:
+    def _check(self, answer: Records, date: int, rules: LookRules) -> Gone | None:
+        """Let the first record, or the end, show whether the position is there."""
+        if not answer.numbers and answer.next_iterator is not None:
             return None
+        first, number = next(iter(answer.numbers), None), self._tail.number
+        gone = Gone(self._tail, first, self.covered)
+        if not self._checks:
+            may_be_gone = self._is_old(date, rules)
+            self._doubt = gone if may_be_gone and number is not None else None
+            return gone if may_be_gone and number is None else None
         self._checks = False
-        first, number = answer.numbers[0], self._tail.number
-        if number is not None and int(first) <= int(number):
+        return None if number is not None and first is not None and int(first) <= int(number) else gone
+
+    def _proved(self, answer: Records, now: int, rules: LookRules) -> Gone | None:
+        """Let the position before a gap show that nothing after it was trimmed."""
+        doubt = self._doubt
+        assert doubt is not None
+        self._probes -= 1
+        if not answer.numbers and answer.next_iterator is not None and self._probes > 0:
+            self._probe_iterator = answer.next_iterator
             return None
-        return Gone(self._tail, first, self.covered)
+        self._doubt = None
+        self._rest(now, rules)
+        is_there = bool(answer.numbers) and int(answer.numbers[0]) <= int(doubt.position.text)
+        return None if is_there else doubt
+
+    def _is_old(self, date: int, rules: LookRules) -> bool:
+        """Whether records after those that are known to be read may be trimmed."""
+        return self.covered - MARGIN < date - rules.retention
 
     def _note_time(self, answer: Records, date: int, rules: LookRules) -> None:
         before, self.behind = self.behind, answer.millis_behind
         if answer.next_iterator is None:
             return  # a closed shard is at its tip while its children are a day old
-        if self._checks and self.covered - MARGIN < date - rules.retention:
+        if self._is_old(date, rules):
             return  # what was trimmed is not known yet
         if before is not None or answer.millis_behind > 0:
             self.covered = max(self.covered, date - max(answer.millis_behind, before or 0))
@@ -392,12 +360,14 @@ class Look:
     def _add(self, answer: Records, begin: int) -> None:
         stop = len(answer.numbers)
         self.quiet = 0
-        self.mean_size = sum(answer.sizes) / stop
+        size = sum(answer.sizes)
+        self.mean_size = size / stop
         self._see(answer.numbers[-1], answer.arrivals[-1])
         self._newest = max(self._newest, *answer.arrivals[begin:])
         if self.first is None:
             self.first = answer.numbers[begin]
             self.head = Head(answer, begin, stop)
+            self._head_bytes = size
         else:
             self._is_far = True
 

@@ -16,6 +16,10 @@ those of Kinesis: an aggregate counts once.
 Inline or by range. The head of a part is at hand, and travels with the plan while the heads of a batch have no more
 than ``inline_bytes`` together, small ones first. The rest of a part, or all of it, is a range for a task to read.
 
+Memory. The heads that are kept have ``inline_bytes`` together: of others only numbers, times and sizes stay, as they
+could not travel. Answers under way count, by what they may bring, against 64 MiB: an answer of which nothing is known
+may have 10 MiB, and those that come after a batch wait for the next one.
+
 Rules: no I/O and no clock. ``now`` is ms of any clock that does not go back; ``date`` is the service's time as its
 answers have it (the Date header, ms since the epoch). The local time of day counts for nothing. Shards that are
 finished leave in a later batch than their last records; every hour a quiet query has a new offset, so that it never
@@ -30,13 +34,14 @@ from dataclasses import dataclass, field, replace
 
 from fastkcl.kinesis.failures import Failure
 from fastkcl.kinesis.read.plan import generations
-from fastkcl.kinesis.read.plan.calls import Answer, Call
+from fastkcl.kinesis.read.plan.calls import Answer, Call, GetRecords, Records
 from fastkcl.kinesis.read.plan.errors import OffsetError
-from fastkcl.kinesis.read.plan.look import Head, Look, LookRules, Taken
+from fastkcl.kinesis.read.plan.look import Look
 from fastkcl.kinesis.read.plan.losses import DAY
 from fastkcl.kinesis.read.plan.offset import TRIM, Offset, Position, StreamOffset
 from fastkcl.kinesis.read.plan.ranges import ALL_HASHES, Range
 from fastkcl.kinesis.read.plan.stream import StreamPlan
+from fastkcl.kinesis.read.plan.taken import Head, LookRules, Taken
 from fastkcl.kinesis.topology import Shard
 
 __all__ = ["Head", "Part", "Plan", "PlanOptions", "Planner", "ranges_of"]
@@ -49,6 +54,9 @@ MIN_LAG = 60_000
 AVAILABLE_MARGIN = 1_000
 """ms: a Date header has whole seconds."""
 MAX_HEAD = 1_000
+FLIGHT_BYTES = 64 << 20
+MAX_ANSWER = 10 << 20
+"""Bytes of the records of an answer."""
 MEAN_SIZE = 1_000
 """Bytes of a record, until some are seen."""
 
@@ -184,6 +192,9 @@ class Planner:
         self._everything = False
         self._everything_until: int | None = None
         self._news_at: int | None = None  # when `wait` saw them first
+        self._mean: float | None = None  # bytes of a record
+        self._held = 0  # at most, of the heads
+        self._is_full = False  # whether no more calls may be under way, until an answer comes
         self._rules = self._make_rules()
 
     # What is told.
@@ -212,6 +223,7 @@ class Planner:
                 "checkpointLocation"
             )
         self._start, self._began, self._news_at = start, now, None
+        self._is_full = False
         self._everything = everything
         self._everything_until = None
         for name, stream in self.streams.items():
@@ -235,6 +247,7 @@ class Planner:
             AnotherStream: the stream was made again.
         """
         self._ahead = date - now
+        self._is_full = False
         if self._is_preparing:
             self._until, self._is_preparing = date + AVAILABLE_MARGIN, False
             self._rules = self._make_rules()
@@ -242,6 +255,8 @@ class Planner:
             self._everything_until = date + AVAILABLE_MARGIN
             self._rules = self._make_rules()
         self.streams[call.stream].answered(call, answer, now, date, self._rules)
+        if isinstance(answer, Records):
+            self._bound_heads(sum(answer.sizes))
 
     def failed(self, call: Call, failure: Failure, error: BaseException, now: int) -> None:
         """A call has failed.
@@ -257,6 +272,7 @@ class Planner:
             StreamDoesNotExist: there is no such stream.
             CallError: nothing mends it.
         """
+        self._is_full = False
         self.streams[call.stream].failed(call, failure, error, now)
 
     # What is asked.
@@ -270,20 +286,25 @@ class Planner:
         """
         found: list[Call] = []
         rules = self._rules = self._make_rules()
-        room = at_most - sum(stream.in_flight for stream in self.streams.values())
+        under_way = [call for stream in self.streams.values() for call in stream.under_way]
+        room = at_most - len(under_way)
+        bytes_left = FLIGHT_BYTES - sum(map(self._expected, under_way))
         for stream in self.streams.values():
-            if len(found) >= room:
-                break
-            for call in stream.calls(now, self._date(now), rules):
-                found.append(call)
-                if len(found) >= room:
+            calls = stream.calls(now, self._date(now), rules)
+            while not self._is_full:
+                self._is_full = room <= len(found) or bytes_left <= 0
+                call = None if self._is_full else next(calls, None)
+                if call is None:
                     break
+                found.append(call)
+                bytes_left -= self._expected(call)
         return found
 
     def wait(self, now: int) -> int:
         """Ms until `plan` may be called, if no answer comes before; 0 for now."""
         rules = self._rules
         due = min(stream.next_due(rules) for stream in self.streams.values())
+        due = now + WITHOUT_NEWS if self._is_full else due
         if not all(stream.is_known for stream in self.streams.values()):
             return min(WITHOUT_NEWS, max(1, due - now))
         looks = self._looks()
@@ -355,7 +376,8 @@ class Planner:
         looks = self._looks()
         shards = max(1, len(looks))
         sizes = [look.mean_size for look in looks if look.mean_size]
-        mean = sum(sizes) / len(sizes) if sizes else MEAN_SIZE
+        self._mean = sum(sizes) / len(sizes) if sizes else self._mean
+        mean = self._mean or MEAN_SIZE
         options = self.options
         shares = [options.max_shard_records, options.max_records and max(1, options.max_records // shards)]
         rows = min((share for share in shares if share is not None), default=None)
@@ -372,6 +394,25 @@ class Planner:
             period=options.min_fetch_period,
             retention=DAY,
         )
+
+    def _expected(self, call: Call) -> int:
+        """Bytes that a call may bring."""
+        if not isinstance(call, GetRecords):
+            return 0
+        look = self.streams[call.stream].looks.get(call.shard_id)
+        mean = (look.mean_size if look is not None else 0) or self._mean
+        return MAX_ANSWER if not mean else int(min(MAX_ANSWER, 2 * mean * call.limit))
+
+    def _bound_heads(self, more: int) -> None:
+        """Drop the largest heads, while they have more than may travel."""
+        self._held += more
+        if self._held <= self.options.inline_bytes:
+            return
+        looks = sorted((look for look in self._looks() if look.held), key=lambda look: look.held)
+        self._held = sum(look.held for look in looks)
+        while self._held > self.options.inline_bytes:
+            self._held -= looks[-1].held
+            looks.pop().drop()
 
     def _take(self, rules: LookRules) -> dict[str, dict[str, Taken]]:
         """What each shard gives; those whose records have waited longest first, where there is a limit for all."""
@@ -393,7 +434,8 @@ class Planner:
             if part.first is None or part.head is None:
                 continue
             size = part.head.size
-            inline = part.head if size <= room and self.options.inline_bytes else None
+            travels = size <= room and self.options.inline_bytes and part.head.records.content is not None
+            inline = part.head if travels else None
             room -= size if inline is not None else 0
             hash_range = _hash_range(self.streams[name].shards, key)
             whole = Range(

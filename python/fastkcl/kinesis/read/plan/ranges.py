@@ -10,6 +10,8 @@ no records, MBL 0, before the end               five more tries, 0.2 to 3 s apar
 the iterator is null before the end             `CallError`; where the range ends with the shard, it is finished
 throttled                                       it waits, however long
 iterator expired                                a new one at the last record, which comes again and is dropped
+records by an iterator that was kept over       a proof: the record before them is asked for again, before the range may
+nearly the retention                            end; if it does not come, it was trimmed, and maybe more
 no such shard                                   it was trimmed with its records
 no connection, failure of the service           it waits, for ``max_outage`` at most
 anything else                                   `CallError` at once
@@ -34,8 +36,9 @@ from fastkcl.kinesis.exceptions import DataLossError
 from fastkcl.kinesis.failures import Failure
 from fastkcl.kinesis.read.plan.calls import GetRecords, GetShardIterator, Records
 from fastkcl.kinesis.read.plan.errors import CallError
-from fastkcl.kinesis.read.plan.losses import DAY, NEARLY
+from fastkcl.kinesis.read.plan.losses import DAY, MARGIN, NEARLY, moment
 from fastkcl.kinesis.read.plan.offset import END, TRIM, Position
+from fastkcl.kinesis.read.plan.outage import Outage
 
 __all__ = ["ALL_HASHES", "Range", "RangeReader", "TimeRange", "TimeRangeReader"]
 
@@ -43,6 +46,8 @@ ALL_HASHES = (0, 2**128 - 1)
 PAUSES = (200, 400, 800, 1600, 3000)
 """ms before each try of a range whose records do not come."""
 MAX_OUTAGE = 600_000
+MAX_PROOFS = 5
+"""Answers without records, until a record counts as gone."""
 MAX_RECORDS = 10_000
 EXPECTED = 4 << 20
 """Bytes of a range of which nothing is known: one that is read again."""
@@ -92,6 +97,23 @@ class TimeRange:
     expected: int = field(default=EXPECTED, compare=False)
 
 
+@dataclass(slots=True)
+class _Proof:
+    """What has to be shown before a range goes on.
+
+    Attributes:
+        position: a record that has to be there.
+        iterator: where the range goes on.
+        finished: whether it is at its end.
+        tries: answers without records.
+    """
+
+    position: Position
+    iterator: str | None
+    finished: bool
+    tries: int = 0
+
+
 class _Reader(ABC):
     """What both readers share: iterators, pauses and failures.
 
@@ -108,6 +130,7 @@ class _Reader(ABC):
         start: Position,
         *,
         retention: int | None,
+        planned: int | None,
         fail_on_data_loss: bool,
         limit: int,
         max_outage: int,
@@ -119,6 +142,7 @@ class _Reader(ABC):
         self._stream, self._shard_id = stream, shard_id
         self._last = start
         self._retention = DAY if retention is None else retention
+        self._planned, self._date = planned, planned
         self._fails = fail_on_data_loss
         self._limit = limit
         self._max_outage = max_outage
@@ -126,9 +150,11 @@ class _Reader(ABC):
         self._call: GetShardIterator | GetRecords | None = None
         self._due = 0
         self._backoff = Backoff()
-        self._away_since: int | None = None
+        self._away = Outage()
         self._answered: int | None = None
-        self._behind = 0
+        self._behind = self._seen = 0
+        self._is_kept = False  # whether the iterator came with records, and not for a position
+        self._proof: _Proof | None = None
 
     def wait(self, now: int) -> int:
         """Ms until `call` has one to make."""
@@ -147,18 +173,21 @@ class _Reader(ABC):
             return None
         if self._answered is not None and self._behind + now - self._answered > NEARLY * self._retention:
             self._iterator = self._answered = None
+        position = self._last if self._proof is None else self._proof.position
         if self._iterator is None:
-            self._call = GetShardIterator(self._stream, self._shard_id, self._last)
+            self._call = GetShardIterator(self._stream, self._shard_id, position)
         else:
-            self._call = GetRecords(self._stream, self._shard_id, self._iterator, self._limit)
+            limit = self._limit if self._proof is None else 1
+            self._call = GetRecords(self._stream, self._shard_id, self._iterator, limit)
         return self._call
 
-    def answered(self, answer: str | Records, now: int) -> range:
+    def answered(self, answer: str | Records, now: int, date: int | None = None) -> range:
         """The answer to `call`.
 
         Args:
             answer: an iterator, or records.
             now: ms, of the same clock.
+            date: the service's time, in ms since the epoch, for messages.
 
         Returns:
             The rows of the answer that belong to the range.
@@ -168,17 +197,29 @@ class _Reader(ABC):
             CallError: the range does not come to its end.
         """
         self._call = None
+        self._date = self._date if date is None else date
         if isinstance(answer, str):
             self._iterator = answer
-            self._sought()
+            if self._proof is None:
+                self._is_kept = False
+                self._sought()
             return range(0)
-        self._away_since = None
+        self._away.ended()
         self._backoff.reset()
-        self._iterator, self._behind = answer.next_iterator, answer.millis_behind
+        if self._proof is not None:
+            self._prove(self._proof, answer, now)
+            return range(0)
+        before, was_behind = self._last, self._behind + now - self._seen
+        self._iterator, self._behind, self._seen = answer.next_iterator, answer.millis_behind, now
         rows = self._read(answer, now)
         self._answered = now if rows else None
         if rows:
             self._last = Position(answer.numbers[rows[-1]])
+            if self._is_kept and before.number is not None and was_behind > self._retention - MARGIN:
+                self._proof = _Proof(before, self._iterator, self.finished)
+                self._iterator = self._answered = None
+                self.finished = False
+        self._is_kept = True
         return rows
 
     def failed(self, failure: Failure, error: BaseException, now: int) -> None:
@@ -197,12 +238,13 @@ class _Reader(ABC):
         call, self._call = self._call, None
         match failure:
             case Failure.THROTTLED:
+                self._away.ended()
                 self.throttled += 1
             case Failure.UNAVAILABLE:
-                self._away_since = now if self._away_since is None else self._away_since
-                if now - self._away_since > self._max_outage:
+                away = self._away.failed(now)
+                if away > self._max_outage:
                     raise ConnectionError(
-                        f"{self._name}: the service is away for {(now - self._away_since) / 1000:.0f} s: {error}"
+                        f"{self._name}: the service is away for {away / 1000:.0f} s: {error}"
                     ) from error
             case Failure.EXPIRED_ITERATOR:
                 self._iterator = None
@@ -215,8 +257,23 @@ class _Reader(ABC):
                 raise CallError.of(type(call).__name__, self._stream, self._name, failure, error) from error
         self._due = now + int(1000 * self._backoff.next())
 
+    def _prove(self, proof: _Proof, answer: Records, now: int) -> None:
+        """Let the record before a gap show that nothing after it was trimmed."""
+        proof.tries += 1
+        if not answer.numbers and answer.next_iterator is not None and proof.tries < MAX_PROOFS:
+            self._iterator = answer.next_iterator
+            return
+        self._proof = None
+        self._iterator, self._answered, self.finished = proof.iterator, now, proof.finished
+        if not answer.numbers or int(answer.numbers[0]) > int(proof.position.text):
+            self._lose(f"record {proof.position} is gone", next(iter(answer.numbers), None))
+
     def _lose(self, what: str, oldest: str | None) -> None:
-        message = f"{self._name}: {what}: records of the batch are lost"
+        planned = "" if self._planned is None else f"; batch planned {moment(self._planned)}"
+        now = "" if self._date is None else f"; now {moment(self._date)}"
+        left = "no record is left" if oldest is None else f"the next record left is {oldest}"
+        times = f"(retention {self._retention / 3_600_000:g} h{planned}{now}; {left})"
+        message = f"{self._name}: {what} {times}: records of the batch are lost"
         if self._fails:
             hint = "failOnDataLoss=false goes on with what is left"
             raise DataLossError(f"{message}. {hint}", self._shard_id, self._last.text, oldest)
@@ -237,6 +294,7 @@ class RangeReader(_Reader):
     Args:
         part: the range.
         retention: of the stream, in ms; None if that is not known.
+        planned: when the batch was, in ms since the epoch; None if that is not known.
         fail_on_data_loss: whether it is an error that records of the range are gone.
         limit: records of a call, 1 to 10,000.
         max_outage: ms for which the service may be away.
@@ -247,6 +305,7 @@ class RangeReader(_Reader):
         part: Range,
         *,
         retention: int | None = None,
+        planned: int | None = None,
         fail_on_data_loss: bool = True,
         limit: int = MAX_RECORDS,
         max_outage: int = MAX_OUTAGE,
@@ -256,6 +315,7 @@ class RangeReader(_Reader):
             part.shard_id,
             Position(part.after or part.first),
             retention=retention,
+            planned=planned,
             fail_on_data_loss=fail_on_data_loss,
             limit=limit,
             max_outage=max_outage,
@@ -343,6 +403,7 @@ class TimeRangeReader(_Reader):
     Args:
         part: the range.
         retention: of the stream, in ms; None if that is not known.
+        planned: when the batch was, in ms since the epoch; None if that is not known.
         fail_on_data_loss: whether it is an error that the shard is gone, or that records are trimmed while it is read.
         limit: records of a call, 1 to 10,000.
         max_outage: ms for which the service may be away.
@@ -353,6 +414,7 @@ class TimeRangeReader(_Reader):
         part: TimeRange,
         *,
         retention: int | None = None,
+        planned: int | None = None,
         fail_on_data_loss: bool = True,
         limit: int = MAX_RECORDS,
         max_outage: int = MAX_OUTAGE,
@@ -362,6 +424,7 @@ class TimeRangeReader(_Reader):
             part.shard_id,
             part.start,
             retention=retention,
+            planned=planned,
             fail_on_data_loss=fail_on_data_loss,
             limit=limit,
             max_outage=max_outage,

@@ -19,7 +19,7 @@ until now: its oldest records may have been trimmed while the parent was read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from fastkcl.backoff import Backoff
@@ -37,9 +37,11 @@ from fastkcl.kinesis.read.plan.calls import (
     Records,
 )
 from fastkcl.kinesis.read.plan.errors import CallError
-from fastkcl.kinesis.read.plan.look import Gone, Look, LookRules
+from fastkcl.kinesis.read.plan.look import Look
 from fastkcl.kinesis.read.plan.losses import DAY, Trimmed, moment
 from fastkcl.kinesis.read.plan.offset import END, Position, StreamOffset
+from fastkcl.kinesis.read.plan.outage import Outage
+from fastkcl.kinesis.read.plan.taken import Gone, LookRules
 from fastkcl.kinesis.read.trimmed import is_of_shard
 from fastkcl.kinesis.topology import Shard
 
@@ -48,8 +50,6 @@ __all__ = ["StreamPlan"]
 ABSENCE = 3_000
 """ms between two lists that both have to lack a shard."""
 DESCRIBE_INTERVAL = 60_000
-ATTEMPT = 90_000
-"""ms of a call and its pause; between two failures more time counts for no outage, as nobody has tried."""
 OUTAGE_LINES = 30_000
 """ms between two lines about calls that fail."""
 
@@ -93,7 +93,7 @@ class StreamPlan:
         self._calls: dict[str, Call] = {}
         self._due = {"list": 0, "describe": 0}
         self._backoff = Backoff()
-        self._away: dict[str, tuple[int, int]] = {}  # since when, and when last
+        self._away: dict[str, Outage] = {}
         self._absent: dict[str, int] = {}
         self._not_found: dict[str, str] = {}
         self._may_enter = False
@@ -143,9 +143,14 @@ class StreamPlan:
         return self.start.created if created is None and self.start is not None else created
 
     @property
-    def in_flight(self) -> int:
-        """How many calls are under way."""
-        return len(self._calls)
+    def is_described(self) -> bool:
+        """Whether it was asked how long it keeps records."""
+        return self._described is not None
+
+    @property
+    def under_way(self) -> Iterable[Call]:
+        """The calls without an answer."""
+        return self._calls.values()
 
     def next_due(self, rules: LookRules) -> int:
         """When the next call may be due, in ms of the caller's clock; calls under way apart."""
@@ -243,11 +248,9 @@ class StreamPlan:
     # Insides.
 
     def _note_outage(self, key: str, call: Call, error: BaseException, now: int) -> None:
-        since, last = self._away.get(key, (now, now))
-        since += max(0, now - last - ATTEMPT)
-        self._away[key] = since, now
-        text = f"{self.name}: {type(call).__name__} has failed for {(now - since) / 1000:.0f} s: {error}"
-        if now - since > self._max_outage:
+        away = self._away.setdefault(key, Outage()).failed(now)
+        text = f"{self.name}: {type(call).__name__} has failed for {away / 1000:.0f} s: {error}"
+        if away > self._max_outage:
             raise ConnectionError(f"{text} (maxOutage is {self._max_outage / 1000:g} s)") from error
         if now - self._logged >= OUTAGE_LINES:
             self._logged = now
