@@ -10,5 +10,15 @@
     given_up    up to where records have been given up
     storage     the calls by which tables change
 
-Spark writes the files so far, and nothing here knows it. `fastkcl.spark.sinks` has the names that users import.
+The loop of every processor that writes to a table, or through Spark:
+
+    processor    the BatchProcessor: finds the durable position, and checkpoints it
+    writer       one write from top to bottom; in the writer's thread
+    shard_table  how far a table has the shard: what is dropped, what a failed write has stored all the same
+    bounds       when batches are written, and how much is held
+    rows, opener a run's records, their payloads opened
+    progress     a line in the log and values for the monitor for each write
+
+Spark writes the files of a ParquetSink and a DeltaSink, and nothing here knows it. `fastkcl.spark.sinks` has the names
+that users import.
 """
