@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, Self
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from fastkcl import Position, RecordBatch
 from fastkcl.tables.base import WriteCancelledError
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["Opened", "ShardRows"]
+
+_FIRST_DAY: Final = date(1970, 1, 1)
+_MICROSECONDS_A_DAY: Final = 86_400_000_000
 
 
 class Opened(Protocol):
@@ -121,6 +125,54 @@ class ShardRows:
                 return type(self)(rests, legacy=self._legacy, cancelled=self._cancelled, opened=opened)
         return None
 
+    def first(self, count: int) -> Self:
+        """The first rows, at least one, and no more than there are."""
+        batches, left = [], count
+        for batch in self._batches:
+            batches.append(batch if len(batch) <= left else batch.slice(0, left))
+            left -= len(batches[-1])
+            if not left:
+                break
+        opened = None if self._opened is None else self._opened.slice(0, count)
+        return type(self)(batches, legacy=self._legacy, cancelled=self._cancelled, opened=opened)
+
+    def newer_than(self, day: date) -> tuple[int, date] | None:
+        """The first row that arrived on a later day (UTC), and that day; None if there is none.
+
+        In the legacy dialect records of an aggregate are one record of the service, which has arrived once; they stay
+        together whatever they say.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        end = ((day - _FIRST_DAY).days + 1) * _MICROSECONDS_A_DAY
+        offset = 0
+        for batch in self._batches:
+            column = pa.record_batch(batch).column("approximateArrivalTimestamp").cast(pa.int64())
+            at = pc.index(pc.greater_equal(column, end), pa.scalar(True)).as_py()
+            if at >= 0:
+                newer = _FIRST_DAY + timedelta(days=column[at].as_py() // _MICROSECONDS_A_DAY)
+                return self._group_start(offset + at), newer
+            offset += len(batch)
+        return None
+
+    def _group_start(self, row: int) -> int:
+        """The first of the rows that must stay together with one.
+
+        In the legacy dialect the records of an aggregate have one sequence number; elsewhere each stands for itself.
+        """
+        start = 0
+        for batch in self._batches:
+            if row < start + len(batch):
+                break
+            start += len(batch)
+        record = batch[row - start]
+        if not self._legacy and record.sub_sequence_number is not None:
+            return row
+        while row and self._sequence_number(row - 1) == record.sequence_number:
+            row -= 1
+        return row
+
     def check_wanted(self) -> None:
         """Stop a write before its atomic step.
 
@@ -129,6 +181,13 @@ class ShardRows:
         """
         if self._cancelled():
             raise WriteCancelledError("the lease has gone; the shard's new owner writes these records")
+
+    def _sequence_number(self, row: int) -> str:
+        for batch in self._batches:
+            if row < len(batch):
+                return batch[row].sequence_number
+            row -= len(batch)
+        raise IndexError(row)
 
     def _first_after(self, batch: RecordBatch, position: Position) -> int:
         """Index of the first record after `position`; the records are in order."""
