@@ -23,9 +23,9 @@ import pytest
 from fastkcl import ProcessRecords, _core
 from fastkcl.replay import ReplayOptions, generate, parse_fault, profiles, replay
 from fastkcl.spark import LocalSpark, SparkProcessor, SparkUnavailableError, WriteContext
-from fastkcl.spark.bounds import DEFAULT_MAX_TABLE_BYTES
 from fastkcl.spark.server.session import Session
 from fastkcl.spark.sinks import DeltaSink, ParquetSink
+from fastkcl.tables.bounds import DEFAULT_MAX_TABLE_BYTES
 from paths import EXAMPLES, PROGRAMS, ROOT
 from pyspark.errors import PySparkException
 from sink_helpers import delta_rows

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 from fastkcl import CheckpointError, ConfigurationError, Position, RecordBatch
 from fastkcl.spark import BinaryPayload, Bounds, JsonPayload, SparkProcessor, WriteContext
-from fastkcl.spark.bounds import DEFAULT_MAX_TABLE_BYTES
 from fastkcl.spark.server.settings import MAX_CONNECT_BYTES
 from fastkcl.spark.sinks import DeltaSink, ParquetSink, Shard, SinkError
 from fastkcl.tables import delta as delta_module
 from fastkcl.tables import storage
+from fastkcl.tables.bounds import DEFAULT_MAX_TABLE_BYTES
 from paths import PROGRAMS
 from sink_helpers import FakeSession, FakeWriter, position_of, records_of
 from spark_helpers import FakeCheckpointer, record_batch, shard_context

@@ -47,7 +47,7 @@ from fastkcl.local_aws import LocalAws
 from fastkcl.local_aws.leases import checkpoints, seed_leases
 from fastkcl.replay import generate
 from fastkcl.replay.columns import Columns
-from fastkcl.spark.bounds import DEFAULT_MAX_BYTES
+from fastkcl.tables.bounds import DEFAULT_MAX_BYTES
 
 __all__ = ["run_daemon_demo"]
 

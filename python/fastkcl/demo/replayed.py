@@ -34,7 +34,7 @@ from fastkcl.demo.parts import LOG_LINES, PROFILE, ChildrenSaid, DemoServer, che
 from fastkcl.demo.report import DemoReport, Event, Step
 from fastkcl.replay import Progress, ReplayOptions, generate, parse_fault, replay
 from fastkcl.replay.plan import make_plans
-from fastkcl.spark.bounds import DEFAULT_MAX_BYTES
+from fastkcl.tables.bounds import DEFAULT_MAX_BYTES
 
 if TYPE_CHECKING:
     from fastkcl.replay.sources import Shard

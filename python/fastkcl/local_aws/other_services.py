@@ -67,6 +67,8 @@ class OtherServices:
         )
         # moto opens itself to web pages of every origin.
         headers = [each for each in self._end_to_end(answer.headers) if not each[0].startswith("access-control-")]
+        if request.method == "HEAD" and (length := answer.headers.get("content-length")):
+            headers.append(("content-length", length))  # of the body that GET has
         return HttpResponse(answer.status_code, headers, answer.get_data())
 
     def _end_to_end(self, headers: Iterable[tuple[str, str]]) -> Headers:

@@ -8,11 +8,9 @@
 
 Modules, from the protocol to Spark:
 
-    processor   the BatchProcessor: finds the durable position, and checkpoints it
+    processor   the BatchProcessor; its loop is that of `fastkcl.tables`
     messages    the same for messages without positions, of other protocols: at least once
-    writer      one write from top to bottom, of either; in the writer's thread
-    shard_table how far a sink's table has the shard: what is dropped, what a failed write has stored all the same
-    bounds      when batches are written, and how much is held
+    targets     where rows go: sinks and functions, through a session
     payload     gzip unpacked, JSON objects as typed columns
     sinks       tables for the records: exactly once, or at least once
     frame       a DataFrame of a table, in the form that costs Spark least
@@ -27,12 +25,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from fastkcl import write_after as buffer
-from fastkcl.spark.bounds import Bounds
 from fastkcl.spark.messages import MessageContext, MessageWriter
 from fastkcl.spark.payload import BinaryPayload, JsonPayload
 from fastkcl.spark.processor import SparkProcessor, WriteContext
 from fastkcl.spark.server.local import LocalSpark
 from fastkcl.spark.server.settings import SparkUnavailableError
+from fastkcl.tables.bounds import Bounds
 
 __all__ = [
     "BinaryPayload",

@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Final, Protocol, Self, Unpack, cast
 from fastkcl._core import MessageBatch
 from fastkcl.monitoring import Metrics
 from fastkcl.processing.processor import refuse_deferred
-from fastkcl.spark.bounds import Bounds, SingleBounds, bounds_of
-from fastkcl.spark.progress import WriteProgress
 from fastkcl.spark.server.session import DEFAULT_RECONNECT_TIMEOUT, Session
-from fastkcl.spark.writer import FunctionTarget, Target, Writer
+from fastkcl.spark.targets import FunctionTarget, Through
 from fastkcl.stdio.log import logger
 from fastkcl.tables.base import WriteCancelledError
+from fastkcl.tables.bounds import Bounds, SingleBounds, bounds_of
+from fastkcl.tables.progress import WriteProgress
+from fastkcl.tables.writer import Target, Writer
 from fastkcl.write_after import BatchBuffer, Run, Unordered
 
 if TYPE_CHECKING:
@@ -144,10 +145,12 @@ class MessageWriter:
         **single: Unpack[SingleBounds],
     ) -> None:
         target: Target[MessageRows]
+        self._session = Session(spark, reconnect_timeout=reconnect_timeout)
+        through = Through(self._session, lambda: not self._buffer.closed)
         if isinstance(sink, type):
             raise TypeError(f"sink must be an instance, not the class: {sink.__name__}(…)")
         if callable(getattr(sink, "append", None)):
-            target = _SinkTarget(cast("MessageSink", sink))
+            target = _SinkTarget(cast("MessageSink", sink), through)
         elif hasattr(sink, "write"):
             raise TypeError(
                 f"{type(sink).__name__} goes by the positions of a shard's records, and messages have none: use"
@@ -155,17 +158,16 @@ class MessageWriter:
             )
         elif callable(sink):
             refuse_deferred(sink)
-            target = FunctionTarget(sink, self._context)
+            target = FunctionTarget(sink, self._context, through)
         else:
             raise TypeError(f"sink must be a sink, or a function of a DataFrame and a MessageContext, not {sink!r}")
         bounds = bounds_of(bounds, single)
         self._source = source
-        self._session = Session(spark, reconnect_timeout=reconnect_timeout)
         self._buffer: BatchBuffer[MessageBatch, None] = bounds.buffer(self._write, Unordered(), commit_interval=0.0)
         self.metrics = Metrics({"source": source})
         """Writes, messages and bytes written, failures, what is held; see `fastkcl.monitoring`."""
         progress = WriteProgress(source, self.metrics, self._buffer)
-        self._writer = Writer(target, self._session, progress, lambda: not self._buffer.closed)
+        self._writer = Writer(target, progress)
 
     def open(self) -> MessageWriter:
         """Open the session now, so that errors surface now; the first write does otherwise.
@@ -237,8 +239,9 @@ class MessageWriter:
 class _SinkTarget(Target[MessageRows]):
     """A sink of messages."""
 
-    def __init__(self, sink: MessageSink) -> None:
+    def __init__(self, sink: MessageSink, through: Through) -> None:
         self._sink = sink
+        self._through = through
 
-    def store(self, rows: MessageRows, session: SparkSession, attempt: int) -> None:
-        self._sink.append(rows, session)
+    def store(self, rows: MessageRows, attempt: int) -> None:
+        self._through.call(lambda session, _attempt: self._sink.append(rows, session), attempt)

@@ -34,16 +34,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, get
 
 from fastkcl import ConfigurationError, RecordBatch
 from fastkcl._core import CANONICAL_COLUMNS, PayloadReader
-from fastkcl.spark.bounds import Bounds
 from fastkcl.spark.frame import data_frame
 from fastkcl.spark.server.settings import without_frames
+from fastkcl.tables.bounds import Bounds
+from fastkcl.tables.opener import PayloadOpener
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-    from fastkcl._core import OpenedPayloads
+    from fastkcl.write_after import Run
 
 __all__ = [
     "DEFAULT_MAX_PAYLOAD_BYTES",
@@ -70,7 +71,6 @@ _OWN_COLUMNS: Final = (*(name for name in CANONICAL_COLUMNS if name != "data"), 
 _UNPARSED: Final = "_unparsed"
 _PACKED: Final = "_packed"  # the unparsed payload, as it came, if it was unpacked
 _PARSED: Final = "_parsed"  # a struct, between from_json and the columns
-_LARGEST_BYTES: Final = 1 << 30  # within Arrow's 32-bit offsets in any case
 _RESERVED: Final = (*_OWN_COLUMNS, _UNPARSED, _PACKED, _PARSED)
 
 # Types of Spark that the reader knows, by their simple names; arrays, structs and maps of them as well.
@@ -198,8 +198,7 @@ class Payloads:
         self._max_payload_bytes = max_payload_bytes
         self._max_bytes = max_bytes
         self._max_table_bytes = max_table_bytes
-        self._reader: PayloadReader | None = None
-        self._frames: _Frames | None = None
+        self._opener: PayloadOpener[OpenedRows] | None = None
 
     @property
     def needed(self) -> bool:
@@ -215,13 +214,16 @@ class Payloads:
         fields = None
         if self._json:
             fields = _parse(self._ddl, session)
-        self._reader = PayloadReader(
+        reader = PayloadReader(
             json=self._json,
             schema=None if fields is None else arrow_schema(fields).serialize().to_pybytes(),
             compression=self._compression,
             max_payload_bytes=self._max_payload_bytes,
         )
-        self._frames = _Frames(fields, typed=self._reader.typed)
+        frames = _Frames(fields, typed=reader.typed)
+        self._opener = PayloadOpener(
+            reader, frames.opened, max_bytes=self._max_bytes, max_table_bytes=self._max_table_bytes
+        )
 
     def open(self, batches: Sequence[RecordBatch]) -> OpenedRows:
         """Open payloads from the first row on: as many as make one table, and at least one.
@@ -229,18 +231,7 @@ class Payloads:
         Args:
             batches: none of them empty.
         """
-        assert self._reader is not None
-        left = min(self._max_table_bytes, max(self._max_bytes, sum(batch.nbytes for batch in batches)))
-        opened: list[OpenedPayloads] = []
-        for batch in batches:
-            part = self._reader.open(batch, 0, max(left, 1))
-            if opened and part.nbytes > left:
-                break  # the one row that is there in any case
-            opened.append(part)
-            left -= part.nbytes
-            if part.num_rows < len(batch):
-                break
-        return self._rows(opened)
+        return self._prepared.open(batches)
 
     def open_all(self, batches: Sequence[RecordBatch]) -> OpenedRows:
         """Open all payloads, however large the table.
@@ -248,25 +239,16 @@ class Payloads:
         Raises:
             ValueError: they are more than Arrow's columns take.
         """
-        assert self._reader is not None
-        opened = [self._reader.open(batch, 0, _LARGEST_BYTES) for batch in batches]
-        for part, batch in zip(opened, batches, strict=True):
-            if part.num_rows < len(batch):
-                raise ValueError(
-                    f"records of sequence number {batch[part.num_rows].sequence_number} must stay together and are"
-                    f" more than {_LARGEST_BYTES} bytes when opened: with a smaller max_payload_bytes the largest of"
-                    " them are kept as they came"
-                )
-        return self._rows(opened)
+        return self._prepared.open_all(batches)
 
-    def _rows(self, opened: Sequence[OpenedPayloads]) -> OpenedRows:
-        import pyarrow as pa
+    def exactly(self, run: Run[RecordBatch, Any]) -> OpenedRows:
+        """The rows of a run, of which `open` has opened some, or more."""
+        return self._prepared.exactly(run)
 
-        assert self._frames is not None
-        table = pa.Table.from_batches([pa.record_batch(part) for part in opened])
-        if self._frames.complete and not any(part.unparsed for part in opened):
-            table = table.drop_columns([_UNPARSED, _PACKED])
-        return OpenedRows(table, self._frames)
+    @property
+    def _prepared(self) -> PayloadOpener[OpenedRows]:
+        assert self._opener is not None
+        return self._opener
 
 
 class OpenedRows:
@@ -290,6 +272,11 @@ class OpenedRows:
     def corrupt(self) -> int:
         """Records with something in ``_corrupt`` already; ``from_json`` may find more."""
         return self.num_rows - int(self._table["_corrupt"].null_count)
+
+    @property
+    def table(self) -> pa.Table:
+        """The columns as the reader has left them."""
+        return self._table
 
     def slice(self, offset: int, length: int | None = None) -> OpenedRows:
         """Rows [offset, offset + length) without a copy."""
@@ -322,6 +309,11 @@ class _Frames:
         self._fields = fields
         self._typed = typed
         self._own = [field.name for field in own]
+
+    def opened(self, table: pa.Table, unparsed: bool) -> OpenedRows:
+        if self.complete and not unparsed:
+            table = table.drop_columns([_UNPARSED, _PACKED])
+        return OpenedRows(table, self)
 
     def data_frame(self, table: pa.Table, session: SparkSession) -> DataFrame:
         if _UNPARSED not in table.column_names:

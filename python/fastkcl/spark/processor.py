@@ -7,90 +7,50 @@
     a later request: checkpoint ◀──────────────── position of the last record written ─┘
 
 The table is made of the batches' own buffers; the schema is explicit. Records count as stored when `write` returns, so
-it has to run an action on the DataFrame; a sink returns the position up to which it has stored. A position is
-checkpointed only when everything up to it is stored. After a death the daemon delivers again from the last checkpoint:
-at least once for a function and for a TableSink; exactly once for a sink with a position in its table, which drops what
-the table has. Each record's key is (stream, shard, sequenceNumber, subSequenceNumber).
+it has to run an action on the DataFrame; a sink returns the position up to which it has stored. After a death the
+daemon delivers again from the last checkpoint: at least once for a function and for a TableSink; exactly once for a
+sink with a position in its table, which drops what the table has.
 
-It writes and checkpoints at these events (both numbers of the last record written, never "everything delivered"):
-
-    bounds reached       `max_bytes` or `max_records` collected, or `max_age` since the first of them: the writer's
-                         thread writes them, also without a request
-    any batch            checkpoints the written records, at most every `checkpoint_interval`; waits
-                         while `max_held_bytes` are held. An empty batch is a tick: the chance for a checkpoint
-    shard ended          writes everything, then checkpoints the end of the shard
-    shutdown requested   writes everything, for `shutdown_grace` seconds at most, then checkpoints the written records
-    lease lost           drops unwritten records; the shard's new owner gets them. A running write of a sink does not
-                         commit any more
-
-In the legacy dialect the user records of an aggregate share one sequence number, and nothing distinguishes them. So a
-write never ends between two records of the same number: the last number waits for the next batch or the shard's end,
-also at a requested shutdown (it is delivered again).
-
-The effect of a refused checkpoint:
-
-    may be retried       logged, tried again at the next request; after a requested shutdown there is none, and records
-                         that were written after the last position come again. At a shard's end: tried a few times, then
-                         raised
-    ShutdownException    the lease is another worker's: logged, held records and those that still come are left to the
-                         new owner, leaseLost is awaited. At a shard's end it is raised
-    anything else        raised
-
-The next request raises the error of a failed write, so `fastkcl.run` acts by ``retries``, ``dead_letter`` and
-``on_error``. A retry in place repeats the same write. A sink that fails is asked first how far its table is: a write
-that failed after its commit is done. A dead letter holds everything after the last record written
-(`give_up`), as any of these records can be the cause; then the shard continues after them.
-
-Threads: signals, checkpoints and the dialogue are the main thread's; `write` runs in the writer's, one call at a time.
+When it writes and checkpoints, and what a failure does, is the loop's, which all processors of tables share:
+`fastkcl.tables.processor`.
 """
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Unpack, cast
+from functools import partial
+from typing import TYPE_CHECKING, Unpack, cast
 
-from fastkcl import BatchProcessor, CheckpointError, ConfigurationError, Position, RecordBatch
-from fastkcl._core import DIALECTS
-from fastkcl.monitoring import DEFAULT_REPORT_INTERVAL, Monitor
+from fastkcl import Position, RecordBatch
+from fastkcl.monitoring import DEFAULT_REPORT_INTERVAL
 from fastkcl.processing.function import DEFAULT_CHECKPOINT_INTERVAL
 from fastkcl.processing.processor import refuse_deferred
-from fastkcl.spark.bounds import (
-    Bounds,
-    SingleBounds,
-    bounds_of,
-)
-from fastkcl.spark.payload import BinaryPayload, JsonPayload, OpenedRows, SinglePayload, payloads_of
-from fastkcl.spark.progress import WriteProgress
+from fastkcl.spark.payload import BinaryPayload, JsonPayload, SinglePayload, payloads_of
 from fastkcl.spark.server.session import DEFAULT_RECONNECT_TIMEOUT, Session
-from fastkcl.spark.shard_table import ShardTable
 from fastkcl.spark.sinks.rows import ShardRows
-from fastkcl.spark.writer import FunctionTarget, Target, Writer
-from fastkcl.stdio.log import logger
-from fastkcl.tables.base import Shard, SinkError, place
-from fastkcl.write_after import BatchBuffer, Run
+from fastkcl.spark.targets import FunctionTarget, Through
+from fastkcl.tables.bounds import Bounds, SingleBounds, bounds_of
+from fastkcl.tables.processor import DEFAULT_SHUTDOWN_GRACE, WriteBehindProcessor
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from fastkcl import Checkpointer, ShardContext
+    from fastkcl import ShardContext
+    from fastkcl.monitoring import Monitor
     from fastkcl.spark.payload import PayloadFormat
     from fastkcl.spark.server.session import Spark
     from fastkcl.spark.sinks.sink import Sink
+    from fastkcl.tables.progress import WriteProgress
+    from fastkcl.tables.writer import Target
+    from fastkcl.write_after import Run
 
 __all__ = [
     "DEFAULT_SHUTDOWN_GRACE",
     "SparkProcessor",
     "WriteContext",
 ]
-
-DEFAULT_SHUTDOWN_GRACE: Final = 20.0
-"""Within the 30 s for which `fastkcl.run` goes on after a signal."""
-
-_JOIN_SECONDS: Final = 1.0  # for a writer that has nothing to do any more; one that hangs ends with the process
-_SHARD_END_RETRIES: Final = 5  # 1 + 2 + 4 + 8 + 16 s of pauses: there is no next request
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,32 +72,11 @@ class WriteContext:
     """The session of the DataFrame."""
 
 
-class ShardOrder:
-    """Positions of a shard's records, and which of them must stay together."""
-
-    legacy = False
-    """Whether checkpoints of this dialogue know no sub-sequence numbers."""
-
-    def position(self, batch: RecordBatch, row: int) -> Position:
-        """Both numbers of a record; only the first in the legacy dialect.
-
-        Raises:
-            ValueError: the sequence number is not decimal.
-        """
-        record = batch[row]
-        return Position(record.sequence_number, None if self.legacy else record.sub_sequence_number)
-
-    def group(self, batch: RecordBatch, row: int) -> str | None:
-        """The sequence number, where nothing else distinguishes the records of an aggregate."""
-        record = batch[row]
-        return record.sequence_number if self.legacy or record.sub_sequence_number is None else None
-
-
 class SingleOptions(SingleBounds, SinglePayload, total=False):
     """What `Bounds`, `JsonPayload` and `BinaryPayload` have, one by one."""
 
 
-class SparkProcessor(BatchProcessor):
+class SparkProcessor(WriteBehindProcessor[ShardRows]):
     """Writes a shard's records through Spark; for `fastkcl.run`.
 
     Args:
@@ -198,33 +137,18 @@ class SparkProcessor(BatchProcessor):
             raise TypeError(f"sink must be a sink, or a function of a DataFrame and a WriteContext, not {sink!r}")
         of_payload = {name: value for name, value in single.items() if name in SinglePayload.__annotations__}
         bounds = bounds_of(bounds, {name: value for name, value in single.items() if name not in of_payload})
-        for name, seconds in (("checkpoint_interval", checkpoint_interval), ("shutdown_grace", shutdown_grace)):
-            if not seconds >= 0:
-                raise ValueError(f"{name}={seconds!r}: must be seconds, 0 or more")
-        self.monitor = Monitor(report_interval=report_interval, metrics_dir=metrics_dir)
         self._session = Session(spark, reconnect_timeout=reconnect_timeout)
-        self._stream = stream
-        self._accept_gap = accept_gap
-        self._shutdown_grace = shutdown_grace
-        self._shard_id = ""
-        self._ended = False
-        self._lease_gone = False
-        self._left_records = 0
-        self._order = ShardOrder()
-        self._table: ShardTable | None = None  # of the sink
-        self._grace_ends: float | None = None  # once a shutdown is requested, on the clock of time.monotonic
         self._payloads = payloads_of(payload, of_payload, bounds)
-        self._buffer: BatchBuffer[RecordBatch, Position] = bounds.buffer(
-            self._write,
-            self._order,
-            commit_interval=checkpoint_interval,
+        super().__init__(
+            bounds=bounds,
+            stream=stream,
+            checkpoint_interval=checkpoint_interval,
+            shutdown_grace=shutdown_grace,
+            report_interval=report_interval,
+            metrics_dir=metrics_dir,
+            accept_gap=accept_gap,
             fit=None if self._payloads is None else self._payloads.open,
         )
-
-    @property
-    def dropped_records(self) -> int:
-        """Records that came again although the sink's table has them, and were dropped."""
-        return 0 if self._table is None else self._table.dropped_records
 
     def initialize(self, context: ShardContext) -> None:
         """Open the Spark session and the sink, so that errors surface now, not after a buffer's worth of records.
@@ -235,126 +159,25 @@ class SparkProcessor(BatchProcessor):
             SinkError: the sink's table is damaged, or the daemon's checkpoint lies after its position.
             OSError: the sink's table cannot be read or written.
         """
-        self._stream = self._stream or context.stream
-        if not self._stream:
-            raise ConfigurationError(
-                "the stream's name is missing: every stream has a shardId-000000000000, so a record's key needs it."
-                " Set FASTKCL_STREAM in the daemon's environment, or give stream="
-            )
-        self._shard_id = context.shard_id
-        self._order.legacy = not DIALECTS[context.dialect].sub_sequence_numbers
-        progress = WriteProgress(self._shard_id, self.monitor.metrics, self._buffer)
+        super().initialize(context)
+
+    def _open(self, context: ShardContext, progress: WriteProgress) -> Target[ShardRows]:
         session = self._session.get()
         if self._payloads is not None:
             self._payloads.prepare(session)
-        target: Target[ShardRows]
-        if self._sink is not None:
-            target = self._table = ShardTable(
-                self._sink,
-                Shard(self._stream, self._shard_id),
-                legacy=self._order.legacy,
-                dropped=progress.dropped,
-                checkpoint=_checkpoint_of(context),
-                accept_gap=_accepts_gap() if self._accept_gap is None else self._accept_gap,
-            )
-        else:
+        through = Through(self._session, self._wanted)
+        if self._sink is None:
             assert self._user_write is not None
-            target = FunctionTarget(self._user_write, self._context)
-        self._writer = Writer(target, self._session, progress, self._wanted)
+            return FunctionTarget(self._user_write, self._context, through)
+        write = partial(_write, self._sink, through)
+        return self._shard_table(self._sink, write, context, progress)
 
-    def process_batch(self, batch: RecordBatch, checkpointer: Checkpointer) -> None:
-        """Hold the records, to be written in the background; checkpoint the written ones when it is time.
+    def _rows(self, run: Run[RecordBatch, Position]) -> ShardRows:
+        opened = None if self._payloads is None else self._payloads.exactly(run)
+        return ShardRows(run.batches, legacy=self._order.legacy, cancelled=lambda: self._buffer.closed, opened=opened)
 
-        Raises:
-            Exception: the error of a write of earlier records. The batch is not held then, and can be given again.
-            CheckpointError: a checkpoint was refused for good.
-            ValueError: a sequence number is not decimal.
-        """
-        if self._lease_gone:
-            self._left_records += batch.num_rows
-            return
-        self._buffer.add(batch, lambda position: self._checkpoint(checkpointer, position))
-        if self._lease_gone:  # the checkpoint has just shown it
-            self._leave()
-
-    def lease_lost(self) -> None:
-        """Leave unwritten records to the shard's new owner."""
-        self._leave()
-        if self._left_records:
-            logger().warning(
-                "%s: %d records that came after the lease had moved were left to its new owner",
-                self._shard_id,
-                self._left_records,
-            )
-        self._close()
-
-    def shard_ended(self, checkpointer: Checkpointer) -> None:
-        """Write everything that is held, then checkpoint the end of the shard.
-
-        Raises:
-            Exception: the error of a write; nothing is checkpointed then.
-            CheckpointError: the checkpoint was refused. It is also raised without asking after a ShutdownException,
-                as records were left to the new owner.
-        """
-        if self._lease_gone:
-            raise CheckpointError("ShutdownException")
-        self._ended = True
-        self._buffer.flush(at_end=True)
-        if self._table is not None:
-            self._table.tell_if_all_was_dropped()
-        checkpointer.checkpoint(retries=_SHARD_END_RETRIES)
-        self._close()
-
-    def shutdown_requested(self, checkpointer: Checkpointer) -> None:
-        """Write held records, then checkpoint the written ones, when the grace time is over at the latest.
-
-        Raises:
-            Exception: the error of a write.
-            CheckpointError: a checkpoint was refused for good.
-        """
-        if self._lease_gone:
-            return
-        if self._grace_ends is None:  # or this is a retry
-            self._grace_ends = time.monotonic() + self._shutdown_grace
-        if not self._buffer.flush(at_end=False, timeout=self._grace_ends - time.monotonic()):
-            logger().warning(
-                "%s: %d records were not written within the %g s of shutdown_grace; they are delivered again",
-                self._shard_id,
-                self._buffer.rows,
-                self._shutdown_grace,
-            )
-        if self._table is not None:
-            self._table.tell_if_all_was_dropped()
-        self._buffer.commit(lambda position: self._checkpoint(checkpointer, position))
-
-    def give_up(self, batch: RecordBatch | None) -> Sequence[RecordBatch]:
-        """Let go of all records after the last one written; of none if it was a checkpoint that failed.
-
-        In the legacy dialect the last sequence number stays held before the shard's end, as it may go on. What a sink's
-        table has all the same is not among them.
-
-        Raises:
-            Exception: the sink cannot read its table's position.
-        """
-        given = self._buffer.give_up(batch, at_end=self._ended)
-        return given if self._table is None else self._table.without_stored(given)
-
-    def run_ended(self) -> None:
-        """Let nothing be written after the run: a running write is not committed any more."""
-        if self._buffer.discard() and not self._lease_gone:
-            logger().warning("%s: the run ends before everything was written; it is delivered again", self._shard_id)
-        self._buffer.join(_JOIN_SECONDS)
-
-    def _write(self, run: Run[RecordBatch, Position]) -> None:
-        """Make a run durable; in the writer's thread."""
-        opened: OpenedRows | None = run.fitted
-        if opened is not None:
-            assert self._payloads is not None
-            if opened.num_rows < run.rows:  # more records of one group than make a table
-                opened = self._payloads.open_all(run.batches)
-            opened = opened.slice(0, run.rows)
-        rows = ShardRows(run.batches, legacy=self._order.legacy, cancelled=lambda: self._buffer.closed, opened=opened)
-        self._writer.write(run, rows)
+    def _release(self) -> None:
+        self._session.close()
 
     def _context(self, rows: ShardRows, session: SparkSession, attempt: int) -> WriteContext:
         assert self._stream is not None
@@ -369,64 +192,6 @@ class SparkProcessor(BatchProcessor):
             spark=session,
         )
 
-    def _wanted(self) -> bool:
-        """Whether the rows of the running write are still this worker's; in the writer's thread."""
-        return not self._buffer.closed
 
-    def _close(self) -> None:
-        self._buffer.discard()
-        self._buffer.join(_JOIN_SECONDS)
-        self._session.close()
-
-    def _checkpoint(self, checkpointer: Checkpointer, position: Position | None) -> bool:
-        # A null checkpoint would cover records that are held, not written.
-        assert position is not None
-        if self._table is not None:
-            try:
-                self._table.before_checkpoint(position)
-            except (OSError, SinkError) as error:
-                logger().warning("%s: no checkpoint at %s yet: %s", self._shard_id, place(position), error)
-                return False
-        try:
-            checkpointer.checkpoint(position)
-        except CheckpointError as error:
-            if error.value == "ShutdownException":
-                logger().warning("%s: checkpoint refused: %s; waiting for leaseLost", self._shard_id, error)
-                self._lease_gone = True
-            elif error.retryable:
-                logger().warning(
-                    "%s: checkpoint at %s refused: %s; written records wait for the next checkpoint",
-                    self._shard_id,
-                    place(position),
-                    error,
-                )
-            else:
-                raise
-            return False
-        return True
-
-    def _leave(self) -> None:
-        """Drop held records: their shard is another worker's."""
-        self._lease_gone = True
-        held = self._buffer.discard()
-        if held:
-            logger().warning(
-                "%s: %d records from %s to %s were not written; the new owner of the lease gets them",
-                self._shard_id,
-                sum(map(len, held)),
-                place(self._order.position(held[0], 0)),
-                place(self._order.position(held[-1], len(held[-1]) - 1)),
-            )
-
-
-def _checkpoint_of(context: ShardContext) -> Position | None:
-    """The position of the daemon's last checkpoint; None if there is none, or it is not known."""
-    number = context.sequence_number
-    return Position(number, context.sub_sequence_number) if number and number.isdecimal() else None
-
-
-def _accepts_gap() -> bool:
-    text = os.environ.get("FASTKCL_ACCEPT_GAP", "")
-    if text not in ("", "0", "1"):
-        raise ConfigurationError(f"FASTKCL_ACCEPT_GAP={text}: must be 1 to accept a gap, or 0")
-    return text == "1"
+def _write(sink: Sink, through: Through, rows: ShardRows, attempt: int) -> Position:
+    return through.call(lambda session, _attempt: sink.write(rows, session), attempt)

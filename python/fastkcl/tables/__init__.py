@@ -1,5 +1,21 @@
 """Tables with a position in them: how rows that follow a position get into one exactly once, and what a table has.
 
+    import fastkcl
+    from fastkcl.tables import ParquetTable, TableProcessor
+
+    fastkcl.run(TableProcessor(ParquetTable("s3://lake/clicks")))
+
+Tables that the worker process writes itself:
+
+    table_processor  the BatchProcessor for them
+    parquet_table    Parquet files, each of them a commit
+    chain            which file can follow which; no I/O
+    store            the verbs of a storage; posix_store and object_store have them
+    parquet_file     makes Parquet of Arrow
+    payload          gzip unpacked, JSON objects as typed columns; schema_text reads schemas
+
+Tables whose files Spark writes:
+
     appender    what any format does: rows are appended after the position
     parquet     files in a folder, a commit file for each run
     delta       a Delta table; delta_log looks through its log
@@ -10,5 +26,33 @@
     given_up    up to where records have been given up
     storage     the calls by which tables change
 
-Spark writes the files so far, and nothing here knows it. `fastkcl.spark.sinks` has the names that users import.
+The loop of every processor that writes to a table, or through Spark:
+
+    processor    the BatchProcessor: finds the durable position, and checkpoints it
+    writer       one write from top to bottom; in the writer's thread
+    shard_table  how far a table has the shard: what is dropped, what a failed write has stored all the same
+    bounds       when batches are written, and how much is held
+    rows, opener a run's records, their payloads opened
+    progress     a line in the log and values for the monitor for each write
+
+Nothing here knows Spark. `fastkcl.spark.sinks` has the names that users import of the tables whose files it writes.
 """
+
+from fastkcl.tables.base import Shard, SinkError, WriteCancelledError
+from fastkcl.tables.bounds import Bounds
+from fastkcl.tables.object_store import S3Storage
+from fastkcl.tables.parquet_table import ParquetTable
+from fastkcl.tables.payload import BinaryPayload, JsonPayload
+from fastkcl.tables.table_processor import TableProcessor
+
+__all__ = [
+    "BinaryPayload",
+    "Bounds",
+    "JsonPayload",
+    "ParquetTable",
+    "S3Storage",
+    "Shard",
+    "SinkError",
+    "TableProcessor",
+    "WriteCancelledError",
+]

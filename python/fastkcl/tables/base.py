@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+
+from fastkcl.stdio import reports
 
 if TYPE_CHECKING:
     from fastkcl import Position
@@ -18,8 +21,10 @@ __all__ = [
     "Shard",
     "SinkError",
     "WriteCancelledError",
+    "in_one_line",
     "parse_json",
     "place",
+    "without_frames",
 ]
 
 RECOVERY = "the remedy is in docs/recovery.md"
@@ -105,3 +110,17 @@ def place(position: Position) -> str:
     """A position for people: ``sequence number/sub-sequence number``, or the first alone in the legacy dialect."""
     sub = position.sub_sequence_number
     return position.sequence_number if sub is None else f"{position.sequence_number}/{sub}"
+
+
+def without_frames(error: BaseException | str) -> str:
+    """The message of an error; of one out of a JVM, without its stack."""
+    try:
+        text = str(error)
+    except Exception as failure:  # an exception of py4j asks the JVM for its text, which may have died of it
+        text = f"{type(error).__name__}, whose text cannot be had: {reports.describe(failure)}"
+    return re.sub(r"\s+(at \S+\(|JVM stacktrace:).*", "", text, flags=re.DOTALL)
+
+
+def in_one_line(error: BaseException) -> str:
+    """``SomeError: its message``, for the log: a daemon copies it line by line."""
+    return " ".join(without_frames(reports.describe(error)).split())

@@ -47,7 +47,7 @@ __all__ = [
 _CANNOT_SYNC = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS}
 
 
-def write_new(path: Path, body: bytes) -> None:
+def write_new(path: Path, body: bytes | memoryview) -> None:
     """Make a file; its content and its name are not kept yet.
 
     Raises:
@@ -154,8 +154,13 @@ def read(path: Path) -> bytes | None:
         return None
 
 
-def create(path: Path, body: bytes) -> bool:
+def create(path: Path, body: bytes | memoryview, *, aside: Path | None = None) -> bool:
     """Make a file, whole and kept.
+
+    Args:
+        path: of the file.
+        body: its content.
+        aside: folder that it is written in before, on the same file system; that of `path` if None.
 
     Returns:
         False if there is one already.
@@ -164,7 +169,7 @@ def create(path: Path, body: bytes) -> bool:
         SinkError: there is something else in its place.
         OSError: it may be there or not.
     """
-    temporary = _written_aside(path, body)
+    temporary = _written_aside(path if aside is None else aside / path.name, body)
     try:
         try:
             link(temporary, path)
@@ -215,7 +220,7 @@ def make_folder(folder: Path) -> None:
             raise
 
 
-def _written_aside(path: Path, body: bytes) -> Path:
+def _written_aside(path: Path, body: bytes | memoryview) -> Path:
     temporary = path.with_name(f".{secrets.token_hex(8)}")
     try:
         write_new(temporary, body)

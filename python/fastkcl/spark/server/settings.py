@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import warnings
 from collections.abc import Mapping
@@ -10,7 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from fastkcl import ConfigurationError
-from fastkcl.stdio import reports
+from fastkcl.tables.base import in_one_line, without_frames
+from fastkcl.tables.bounds import MAX_TABLE_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,8 +28,8 @@ __all__ = [
     "without_frames",
 ]
 
-MAX_CONNECT_BYTES: Final = 120_000_000
-"""Bytes of a table up to which Spark Connect sends it inside the plan; the client's limit is 128 MiB a message."""
+MAX_CONNECT_BYTES: Final = MAX_TABLE_BYTES
+"""Bytes of a table up to which Spark Connect sends it inside the plan."""
 
 # Measured on Spark 4.3 (docs/spark-servers.md).
 INGEST_SETTINGS: Final = {
@@ -80,17 +80,3 @@ def apply_settings(session: SparkSession, settings: Mapping[str, str]) -> SparkS
     for name, value in settings.items():
         session.conf.set(name, value)
     return session
-
-
-def without_frames(error: BaseException | str) -> str:
-    """Java's message, without its stack."""
-    try:
-        text = str(error)
-    except Exception as failure:  # an exception of py4j asks the JVM for its text, which may have died of it
-        text = f"{type(error).__name__}, whose text cannot be had: {reports.describe(failure)}"
-    return re.sub(r"\s+(at \S+\(|JVM stacktrace:).*", "", text, flags=re.DOTALL)
-
-
-def in_one_line(error: BaseException) -> str:
-    """``SomeError: its message``, for the log: a daemon copies it line by line."""
-    return " ".join(without_frames(reports.describe(error)).split())

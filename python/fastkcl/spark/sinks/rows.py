@@ -1,12 +1,10 @@
-"""Rows of a shard as a sink takes them: slices of record batches, a DataFrame when it is wanted."""
+"""Rows of a shard as a sink takes them: a DataFrame when it is wanted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from fastkcl import Position, RecordBatch
-from fastkcl.tables.base import WriteCancelledError
+from fastkcl.tables import rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -16,114 +14,14 @@ if TYPE_CHECKING:
 __all__ = ["ShardRows"]
 
 
-class ShardRows:
-    """A contiguous run of a shard's records.
-
-    Args:
-        batches: in order; none of them empty.
-        legacy: sub-sequence numbers do not exist: records after a position are those of larger sequence numbers.
-        cancelled: whether the rows are not wanted any more; asked by the thread that writes them.
-        opened: the same rows with their payloads opened, if they are to be.
-    """
-
-    def __init__(
-        self,
-        batches: Sequence[RecordBatch],
-        *,
-        legacy: bool,
-        cancelled: Callable[[], bool] = lambda: False,
-        opened: OpenedRows | None = None,
-    ) -> None:
-        self._batches = tuple(batches)
-        self._legacy = legacy
-        self._cancelled = cancelled
-        self._opened = opened
-
-    @property
-    def batches(self) -> tuple[RecordBatch, ...]:
-        """The records, in order; no batch is empty."""
-        return self._batches
-
-    @property
-    def num_rows(self) -> int:
-        """Records, at least one."""
-        return sum(len(batch) for batch in self._batches)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the Arrow columns."""
-        if self._opened is not None:
-            return self._opened.nbytes
-        return sum(batch.nbytes for batch in self._batches)
-
-    @property
-    def corrupt_payloads(self) -> int:
-        """Payloads that could not be opened in this process; not those that Spark finds."""
-        return 0 if self._opened is None else self._opened.corrupt
-
-    @property
-    def millis_behind_latest(self) -> int | None:
-        """Of the last batch."""
-        return self._batches[-1].millis_behind_latest
-
-    @property
-    def first_position(self) -> Position:
-        """Of the first record."""
-        return self._position(self._batches[0], 0)
-
-    @property
-    def last_position(self) -> Position:
-        """Of the last record."""
-        return self._position(self._batches[-1], len(self._batches[-1]) - 1)
+class ShardRows(rows.ShardRows):
+    """A contiguous run of a shard's records, of which Spark makes a DataFrame."""
 
     def data_frame(self, session: SparkSession) -> DataFrame:
         """The records in the canonical schema, without a copy up to the pa.Table; or with their payloads opened."""
         if self._opened is not None:
-            return self._opened.data_frame(session)
-        import pyarrow as pa
-
+            return cast("OpenedRows", self._opened).data_frame(session)
         from fastkcl.spark.frame import data_frame
         from fastkcl.spark.schema import SCHEMA
 
-        table = pa.Table.from_batches([pa.record_batch(batch) for batch in self._batches])
-        return data_frame(session, table, SCHEMA)
-
-    def behind(self, position: Position) -> ShardRows | None:
-        """The records after a position, None if there are none.
-
-        A position without a sub-sequence number, written in the legacy dialect, stands for its whole sequence number.
-        """
-        for index, batch in enumerate(self._batches):
-            row = self._first_after(batch, position)
-            if row < len(batch):
-                rest = batch.slice(row) if row else batch
-                rests = (rest, *self._batches[index + 1 :])
-                opened = self._opened
-                if opened is not None:
-                    opened = opened.slice(opened.num_rows - sum(map(len, rests)))
-                return ShardRows(rests, legacy=self._legacy, cancelled=self._cancelled, opened=opened)
-        return None
-
-    def check_wanted(self) -> None:
-        """Stop a write before its atomic step.
-
-        Raises:
-            WriteCancelledError: the rows are not wanted any more.
-        """
-        if self._cancelled():
-            raise WriteCancelledError("the lease has gone; the shard's new owner writes these records")
-
-    def _first_after(self, batch: RecordBatch, position: Position) -> int:
-        """Index of the first record after `position`; the records are in order."""
-        low, high = 0, len(batch)
-        while low < high:
-            middle = (low + high) // 2
-            if self._position(batch, middle, whole=position.sub_sequence_number is None) <= position:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
-    def _position(self, batch: RecordBatch, row: int, *, whole: bool = False) -> Position:
-        record = batch[row]
-        return Position(record.sequence_number, None if self._legacy or whole else record.sub_sequence_number)
+        return data_frame(session, self.table(), SCHEMA)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fastkcl.spark.server.settings import in_one_line
 from fastkcl.stdio.log import logger
-from fastkcl.tables.base import WriteCancelledError
+from fastkcl.tables.base import WriteCancelledError, in_one_line
 
 if TYPE_CHECKING:
     from fastkcl.monitoring import Metrics

@@ -1,38 +1,43 @@
-"""How far a sink's table has a shard: these records are not written again, and not given up either.
+"""How far a table has a shard: these records are not written again, and not given up either.
 
-    rows ──▶ after the position? ──▶ sink.write ──▶ the position moves on
+    rows ──▶ after the position? ──▶ write      ──▶ the position moves on
                  │ no                    │ fails
                  ▼                       ▼
-          dropped, counted, logged    the sink is asked how far its table is: the write may have been committed
+          dropped, counted, logged    the table is asked how far it is: the write may have been committed
 
 Rules: the writer's thread writes, and nobody else touches this meanwhile; the main thread asks while the writer is
-stopped after a failure. A sink without a position (`TableSink`) drops nothing.
+stopped after a failure. A table without a position drops nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from fastkcl import Position, RecordBatch
-from fastkcl.spark.server.settings import in_one_line
-from fastkcl.spark.sinks.rows import ShardRows
-from fastkcl.spark.sinks.sink import Sink
-from fastkcl.spark.writer import Target
 from fastkcl.stdio.log import logger
-from fastkcl.tables.base import RECOVERY, KeepsPositions, Shard, SinkError, WriteCancelledError, place
+from fastkcl.tables.base import RECOVERY, KeepsPositions, Shard, SinkError, WriteCancelledError, in_one_line, place
+from fastkcl.tables.rows import ShardRows
+from fastkcl.tables.writer import Target
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+__all__ = ["Opens", "ShardTable"]
 
-__all__ = ["ShardTable"]
+R = TypeVar("R", bound=ShardRows)
 
 
-class ShardTable(Target[ShardRows]):
-    """A sink, opened for a shard.
+class Opens(Protocol):
+    """A table, as far as its positions go; one that has some is `KeepsPositions` as well."""
+
+    def open(self, shard: Shard) -> Position | None:
+        """Begin with a shard, or look again: the position up to which the table has its records."""
+
+
+class ShardTable(Target[R], Generic[R]):
+    """A table, opened for a shard.
 
     Args:
-        sink: of the table.
+        table: to open.
+        write: makes rows durable, and returns the table's position afterwards. It is given the number of the attempt.
         shard: whose records are written.
         legacy: sub-sequence numbers do not exist.
         dropped: called with the number of dropped records, each time.
@@ -46,7 +51,8 @@ class ShardTable(Target[ShardRows]):
 
     def __init__(
         self,
-        sink: Sink,
+        table: Opens,
+        write: Callable[[R, int], Position],
         shard: Shard,
         *,
         legacy: bool,
@@ -54,7 +60,8 @@ class ShardTable(Target[ShardRows]):
         checkpoint: Position | None = None,
         accept_gap: bool = False,
     ) -> None:
-        self._sink = sink
+        self._table = table
+        self._write = write
         self._shard = shard
         self._legacy = legacy
         self._dropped = dropped
@@ -83,16 +90,16 @@ class ShardTable(Target[ShardRows]):
         """Records that came again although the table has them."""
         return self._dropped_records
 
-    def missing(self, rows: ShardRows) -> ShardRows | None:
+    def missing(self, rows: R) -> R | None:
         """The rows that the table has not; None if it has all of them."""
         return rows if self._upto is None else rows.behind(self._upto)
 
-    def store(self, rows: ShardRows, session: SparkSession, attempt: int) -> None:
-        """Have the sink write rows."""
+    def store(self, rows: R, attempt: int) -> None:
+        """Write rows."""
         self._unsure = False
-        self._upto = self._sink.write(rows, session)
+        self._upto = self._write(rows, attempt)
 
-    def has(self, rows: ShardRows, error: Exception) -> bool:
+    def has(self, rows: R, error: Exception) -> bool:
         """Whether rows were committed before their write failed. Then they are neither written again nor given up."""
         if isinstance(error, WriteCancelledError):
             return False
@@ -110,7 +117,7 @@ class ShardTable(Target[ShardRows]):
         )
         return True
 
-    def done(self, rows: ShardRows, missing: ShardRows | None) -> None:
+    def done(self, rows: R, missing: R | None) -> None:
         """Count what the table has now, and report what was dropped."""
         stored = 0 if missing is None else missing.num_rows
         self._new_records += stored
@@ -124,7 +131,7 @@ class ShardTable(Target[ShardRows]):
         """The records that the table has not, of those that are to be given up after a failure.
 
         Raises:
-            Exception: the sink cannot read its table's position.
+            Exception: the table's position cannot be read.
         """
         if self._unsure:
             self._ask()
@@ -142,8 +149,8 @@ class ShardTable(Target[ShardRows]):
         Raises:
             OSError: the note cannot be written.
         """
-        if isinstance(self._sink, KeepsPositions) and (self._upto is None or self._upto < position):
-            self._sink.give_up(position)
+        if isinstance(self._table, KeepsPositions) and (self._upto is None or self._upto < position):
+            self._table.give_up(position)
 
     def tell_if_all_was_dropped(self) -> None:
         """Log an ERROR if nothing that was delivered since the start was new."""
@@ -166,9 +173,9 @@ class ShardTable(Target[ShardRows]):
         Raises:
             SinkError: it has not.
         """
-        if not isinstance(self._sink, KeepsPositions) or (self._upto is not None and checkpoint <= self._upto):
+        if not isinstance(self._table, KeepsPositions) or (self._upto is not None and checkpoint <= self._upto):
             return
-        given_up = self._sink.given_up()
+        given_up = self._table.given_up()
         if given_up is not None and checkpoint <= given_up:
             return
         upto = "none of its records" if self._upto is None else f"its records up to {place(self._upto)}"
@@ -197,5 +204,5 @@ class ShardTable(Target[ShardRows]):
         )
 
     def _ask(self) -> None:
-        self._upto = self._sink.open(self._shard)
+        self._upto = self._table.open(self._shard)
         self._unsure = False

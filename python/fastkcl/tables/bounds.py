@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypedDict, TypeVar
 
-from fastkcl.spark.server.settings import MAX_CONNECT_BYTES
 from fastkcl.write_after import Batch, BatchBuffer, Fitted, Order, Run
 
 __all__ = [
@@ -15,16 +14,19 @@ __all__ = [
     "DEFAULT_MAX_BYTES",
     "DEFAULT_MAX_RECORDS",
     "DEFAULT_MAX_TABLE_BYTES",
+    "MAX_TABLE_BYTES",
     "Bounds",
     "SingleBounds",
     "bounds_of",
 ]
 
+MAX_TABLE_BYTES: Final = 120_000_000
+"""Bytes of a table up to which Spark Connect sends it inside the plan; the client's limit is 128 MiB a message."""
 DEFAULT_MAX_BYTES: Final = 16 * 1024 * 1024
 """A Connect server needs some five times this for each child that writes: four fit into 1 GB, Spark's default."""
 DEFAULT_MAX_RECORDS: Final = 500_000
 DEFAULT_MAX_TABLE_BYTES: Final = 112 * 1024 * 1024
-"""Room is left below `MAX_CONNECT_BYTES` for the additions of Arrow's stream format."""
+"""Room is left below `MAX_TABLE_BYTES` for the additions of Arrow's stream format."""
 DEFAULT_HELD_TABLES: Final = 4
 """`max_held_bytes` is this many times `max_bytes`: one being written, one that waits, one being collected, and room."""
 DEFAULT_MAX_AGE: Final = 60.0
@@ -48,16 +50,15 @@ class Bounds:
     max_age: float = DEFAULT_MAX_AGE
     """or when the first of them has waited for this many seconds."""
     max_table_bytes: int = DEFAULT_MAX_TABLE_BYTES
-    """Cut tables so that none is larger; at most `MAX_CONNECT_BYTES`."""
+    """Cut tables so that none is larger; at most `MAX_TABLE_BYTES`."""
     max_held_bytes: int | None = None
     """Wait for the writer while all unwritten batches, the current one included, would keep more bytes allocated.
     `DEFAULT_HELD_TABLES` times `max_bytes` if None."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.max_table_bytes <= MAX_CONNECT_BYTES:
+        if not 1 <= self.max_table_bytes <= MAX_TABLE_BYTES:
             raise ValueError(
-                f"max_table_bytes={self.max_table_bytes}: must be 1 to {MAX_CONNECT_BYTES}, the maximum of Spark"
-                " Connect"
+                f"max_table_bytes={self.max_table_bytes}: must be 1 to {MAX_TABLE_BYTES}, the maximum of Spark Connect"
             )
 
     def buffer(

@@ -1,0 +1,326 @@
+"""Files of a table on S3, and on stores that speak its protocol, by obstore (object_store).
+
+    create   PUT with If-None-Match: *; one request, as uploads in parts cannot be conditional
+    claim    an empty object with the text in its metadata: polars refuses a folder with files of other kinds
+    files    pages of 1,000 keys
+
+412 (it is there) and 409 (another request for it is under way) come as one error; so after False there may be nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from fastkcl import ConfigurationError
+from fastkcl.tables.base import SinkError
+from fastkcl.tables.store import Entry, StoreError
+
+__all__ = ["ObjectStore", "S3Storage"]
+
+_TEXT: Final = "fastkcl"  # of an object's metadata
+_REQUEST_SECONDS: Final = 30
+_CONNECT_SECONDS: Final = 5
+_RETRY_SECONDS: Final = 60
+_CREDENTIAL_SECONDS: Final = 300
+_KEY: Final = re.compile(r"[A-Za-z0-9!_.*'()=@/-]*", re.ASCII)  # what no reader decodes
+_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", re.ASCII)
+_REMEDIES: Final = {
+    "PermissionDeniedError": (
+        "the credentials lack a right: a table needs s3:PutObject, s3:GetObject and s3:ListBucket of its bucket"
+    ),
+    "UnauthenticatedError": "the credentials are refused: are they expired, or those of another endpoint?",
+    "FileNotFoundError": "does the bucket exist, at this endpoint and in this region?",
+    "PanicException": "is the endpoint a URL, as http://127.0.0.1:9000, and the region a name?",
+}
+
+_EXPIRED: Final = re.compile("ExpiredToken|RequestExpired|TokenRefreshRequired")
+_PROVEN: Final[set[tuple[str | None, str]]] = set()  # endpoints and buckets, of this process
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Storage:
+    """How an ``s3://`` URL is reached. What is unset is found as boto3 finds it, if that is installed; otherwise in the
+    environment, or from the container or instance.
+
+    Raises:
+        ValueError: an endpoint that is no URL, or a key without its secret.
+    """  # noqa: D205 - one sentence of two lines
+
+    endpoint: str | None = None
+    """Of a store that is not AWS: ``"http://127.0.0.1:9000"``. FASTKCL_S3_ENDPOINT, AWS_ENDPOINT_URL_S3 or
+    AWS_ENDPOINT_URL if None."""
+    region: str | None = None
+    access_key: str | None = None
+    secret_key: str | None = None
+    session_token: str | None = None
+    ca: str | os.PathLike[str] | None = None
+    """File with the certificate (PEM) of a private authority that has signed the endpoint's."""
+
+    def __post_init__(self) -> None:
+        if self.endpoint is not None:
+            _check_endpoint(self.endpoint, "endpoint")
+        if (self.access_key is None) != (self.secret_key is None):
+            raise ValueError("access_key and secret_key: give both, or none")
+
+    def __repr__(self) -> str:
+        """Without secrets."""
+        return f"S3Storage(endpoint={self.endpoint!r}, region={self.region!r})"
+
+
+class ObjectStore:
+    """Keys of a bucket below a prefix.
+
+    Args:
+        url: ``s3://bucket/prefix``.
+        storage: how it is reached.
+
+    Raises:
+        ValueError: another URL, or one with characters that readers decode differently.
+    """
+
+    def __init__(self, url: str, storage: S3Storage) -> None:
+        parts = urlsplit(url)
+        prefix = url.partition("://")[2].partition("/")[2].strip("/")
+        if parts.scheme != "s3":
+            raise ValueError(f"{url}: must be a path, or a URL as s3://bucket/table")
+        if not _BUCKET.fullmatch(parts.netloc):
+            raise ValueError(f"{url}: {parts.netloc!r} is no name of a bucket: s3://bucket/table")
+        if not prefix or not _KEY.fullmatch(prefix) or "//" in prefix or {".", ".."} & set(prefix.split("/")):
+            raise ValueError(
+                f"{url}: the table needs a name in its bucket, of letters, digits and !_.*'()=@- alone, which readers"
+                " do not decode"
+            )
+        self.url = f"s3://{parts.netloc}/{prefix}"
+        self._bucket = parts.netloc
+        self._prefix = prefix
+        self._storage = storage
+        self._opened: Any = None
+
+    def create(self, key: str, body: bytes | memoryview) -> bool:
+        """See `Store.create`."""
+        return self._put(key, body, {})
+
+    def claim(self, key: str, text: str) -> str:
+        """See `Store.claim`."""
+        for _ in range(3):
+            self._put(key, b"", {_TEXT: text})
+            there = self.claimed(key)
+            if there is not None:
+                return there
+        raise StoreError(f"{self._of(key)}: a conditional PUT is refused, and there is no object: try again")
+
+    def claimed(self, key: str) -> str | None:
+        """See `Store.claimed`."""
+
+        def call(store: Any) -> str | None:  # noqa: ANN401 - of obstore
+            import obstore
+
+            return str(obstore.get(store, self._key(key)).attributes.get(_TEXT, ""))
+
+        return self._unless_absent("GET", key, call)
+
+    def mark(self, key: str) -> None:
+        """See `Store.mark`."""
+        self._put(key, b"", {})
+
+    def tail(self, key: str, count: int) -> bytes | None:
+        """See `Store.tail`."""
+
+        def call(store: Any) -> bytes:  # noqa: ANN401 - of obstore
+            import obstore
+
+            size = obstore.head(store, self._key(key))["size"]
+            begin = max(0, size - count)
+            return bytes(obstore.get_range(store, self._key(key), start=begin, end=size)) if size else b""
+
+        return self._unless_absent("GET", key, call)
+
+    def files(self, folder: str) -> list[Entry]:
+        """See `Store.files`."""
+        objects = self._listed(folder)["objects"]
+        cut = len(self._prefix) + 1
+        return sorted(Entry(each["path"][cut:], each["size"]) for each in objects)
+
+    def folders(self, folder: str) -> list[str]:
+        """See `Store.folders`."""
+        return sorted(each.rstrip("/").rpartition("/")[2] for each in self._listed(folder)["common_prefixes"])
+
+    def settle(self, key: str) -> None:
+        """What is there is kept."""
+
+    def prove(self) -> None:
+        """Create an object twice."""
+        place = (self._endpoint(), self._bucket)
+        if place in _PROVEN:
+            return
+        key = f"_fastkcl/probe-{secrets.token_hex(8)}"
+        twice = self.create(key, b"") and self.create(key, b"")
+        with suppress(StoreError):  # a role need not have the right to delete
+            self._call("DELETE", key, lambda store: store.delete(self._key(key)))
+        if twice:
+            raise SinkError(
+                f"{self.url}: this store ignores If-None-Match: two writers would both succeed. A table cannot be kept"
+                " there"
+            )
+        _PROVEN.add(place)
+
+    def _put(self, key: str, body: bytes | memoryview, attributes: dict[str, str]) -> bool:
+        def call(store: Any) -> bool:  # noqa: ANN401 - of obstore
+            import obstore
+            from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+            try:
+                obstore.put(
+                    store, self._key(key), body, mode="create", use_multipart=False, attributes=attributes or None
+                )
+            except (AlreadyExistsError, PreconditionError):
+                return False
+            return True
+
+        return self._call("PUT", key, call)
+
+    def _listed(self, folder: str) -> Any:  # noqa: ANN401 - of obstore
+        def call(store: Any) -> Any:  # noqa: ANN401
+            import obstore
+
+            return obstore.list_with_delimiter(store, self._key(folder))
+
+        return self._call("LIST", folder, call)
+
+    def _unless_absent(self, what: str, key: str, function: Callable[[Any], T]) -> T | None:
+        try:
+            return self._call(what, key, function)
+        except FileNotFoundError as error:
+            if "NoSuchBucket" in str(error):
+                raise self._error(what, key, error) from error
+            return None
+
+    def _call(self, what: str, key: str, function: Callable[[Any], T]) -> T:
+        """Call obstore.
+
+        Raises:
+            FileNotFoundError: there is nothing of this name, or no bucket.
+            StoreError: it was refused, or there was no answer.
+        """
+        try:
+            return function(self._store())
+        except (KeyboardInterrupt, SystemExit, GeneratorExit, ConfigurationError):
+            raise
+        except FileNotFoundError as error:  # obstore's own for GET and HEAD
+            if what == "GET":
+                raise
+            raise self._error(what, key, error) from error
+        except BaseException as error:  # a panic in Rust is no Exception
+            raise self._error(what, key, error) from error
+
+    def _error(self, what: str, key: str, error: BaseException) -> StoreError:
+        kind = type(error).__name__
+        remedy = _REMEDIES.get(kind, f"is the store at {self._endpoint() or 'AWS'} reachable?")
+        said = " ".join(str(error).partition("Debug source:")[0].split())[:600]
+        if "NoSuchBucket" in said:
+            remedy = f"there is no bucket {self._bucket} at {self._endpoint() or 'AWS'}: make it, or correct the URL"
+        elif _EXPIRED.search(said):
+            remedy = "the credentials have expired: have them renewed; they are asked for again at each start"
+        if "certificate" in said.lower() or "UnknownIssuer" in said:
+            remedy = "its certificate is of an unknown authority: give S3Storage(ca=…)"
+        return StoreError(f"{what} {self._of(key)}: {remedy} ({kind}: {said})")
+
+    def _of(self, key: str) -> str:
+        return f"{self.url}/{key}" if key else self.url
+
+    def _key(self, key: str) -> str:
+        return f"{self._prefix}/{key}" if key else self._prefix
+
+    def _endpoint(self) -> str | None:
+        if self._storage.endpoint:
+            return self._storage.endpoint
+        for name in ("FASTKCL_S3_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+            if text := os.environ.get(name):
+                _check_endpoint(text, name)
+                return text
+        return None
+
+    def _store(self) -> Any:  # noqa: ANN401 - of obstore
+        if self._opened is None:
+            self._opened = _open(self._bucket, self._endpoint(), self._storage)
+        return self._opened
+
+
+def _open(bucket: str, endpoint: str | None, storage: S3Storage) -> Any:  # noqa: ANN401 - of obstore
+    try:
+        from obstore.store import S3Store
+    except ImportError as error:
+        raise ConfigurationError("obstore is not installed: pip install 'fastkcl[s3]'") from error
+    client: dict[str, Any] = {
+        "timeout": timedelta(seconds=_REQUEST_SECONDS),
+        "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
+    }
+    options: dict[str, Any] = {}
+    if endpoint is not None:
+        options |= {"endpoint": endpoint, "virtual_hosted_style_request": False}
+        if endpoint.startswith("http://"):
+            client["allow_http"] = True
+    if storage.ca is not None:
+        client["root_certificate"] = Path(storage.ca).read_bytes()
+    region = storage.region
+    if storage.access_key is not None:
+        options |= {"access_key_id": storage.access_key, "secret_access_key": storage.secret_key}
+        if storage.session_token is not None:
+            options["session_token"] = storage.session_token
+    else:
+        provider, found = _provider()
+        region = region or found
+        if provider is not None:
+            options["credential_provider"] = provider
+    if region is None and endpoint is not None:
+        region = "us-east-1"
+    if region is not None:
+        options["region"] = region
+    made: Any = S3Store
+    return made(
+        bucket,
+        client_options=client,
+        retry_config={"max_retries": 5, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)},
+        **options,
+    )
+
+
+def _provider() -> tuple[Any, str | None]:
+    """Credentials as boto3 finds them, and its region; None where it is not installed, or finds none."""
+    try:
+        import boto3
+        from botocore.exceptions import BotoCoreError
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError:
+        return None, None
+    try:
+        session = boto3.Session()
+        provider = Boto3CredentialProvider(session, ttl=timedelta(seconds=_CREDENTIAL_SECONDS))
+    except ValueError as error:
+        raise ConfigurationError(
+            "there are no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or S3Storage(…)"
+        ) from error
+    except BotoCoreError as error:
+        raise ConfigurationError(f"AWS credentials: {error}") from error
+    return provider, session.region_name
+
+
+def _check_endpoint(text: str, name: str) -> None:
+    try:
+        parts = urlsplit(text)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and not re.search(r"\s", text)
+    except ValueError:
+        good = False
+    if not good:
+        raise ValueError(f"{name}={text!r}: must be a URL, as http://127.0.0.1:9000")

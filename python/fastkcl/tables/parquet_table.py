@@ -1,0 +1,348 @@
+"""Parquet files in a folder or a bucket, each record exactly once; the data file itself is the commit.
+
+    table/
+      _fastkcl/table                                                  claimed: the table's id, and its partition
+      stream=clicks/shard=shardId-000000000000/date=2026-11-22/after-056.<56 digits>.01.7.parquet
+
+A file is created exclusively, under the name of the position that it continues from: `chain` has the rules, `store`
+the verbs. So a file is there as a whole or not at all, what is there is committed, and there are no orphans.
+
+    append(rows)
+      1. behind     rows that the table has are dropped
+      2. step       up to the first row of a newer day; or an empty file, which turns to that day
+      3. identity   the claim is read again: another table's files would look like these
+      4. create     True: done. False: look. It is one's own file whose answer was lost, or somebody else's, whose
+                    rows are dropped in 1; or nothing, where another request for it is under way: again
+
+A zombie continues from an old state, whose file is there: it is refused, whatever it believes of its lease.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from fastkcl import Position
+from fastkcl.stdio.log import logger
+from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_json
+from fastkcl.tables.chain import BEGINNING, Footer, State, position_in, step
+from fastkcl.tables.folders import check_names, data_folder, local_folder, position_text, shard_folders
+from fastkcl.tables.object_store import ObjectStore, S3Storage
+from fastkcl.tables.parquet_file import TAIL_BYTES, footer_of, parquet_bytes
+from fastkcl.tables.posix_store import PosixStore
+from fastkcl.tables.rows import ShardRows
+from fastkcl.tables.store import Store, StoreError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ParquetTable", "Partition"]
+
+Partition: TypeAlias = Literal["date", "none"]
+
+_TABLE: Final = "_fastkcl/table"
+_GIVEN_UP: Final = "_fastkcl/given_up"
+_FORMAT: Final = 1
+_TRIES: Final = 30  # of a creation that is refused although there is nothing
+_MOST_PAUSE: Final = 2.0
+_LOOK_AGAIN: Final = 3600.0  # seconds; users may delete files that are older than a day
+_OTHERS: Final = {"_commits": "a ParquetSink", "_delta_log": "a Delta table"}
+
+
+class ParquetTable:
+    """Parquet files below a folder, or below a prefix of a bucket: each record exactly once, a zombie is fenced off.
+
+    Args:
+        url: a path on a POSIX file system, or ``s3://bucket/table``, which needs ``pip install 'fastkcl[s3]'``.
+        partition: ``"date"``: files lie in folders by the day (UTC) of arrival, which never goes back; ``"none"``.
+        storage: how S3 is reached.
+
+    Raises:
+        ValueError: `url` is something else, or `partition`.
+        TypeError: `storage` beside a path.
+    """
+
+    def __init__(
+        self, url: str | os.PathLike[str], *, partition: Partition = "date", storage: S3Storage | None = None
+    ) -> None:
+        if partition not in ("date", "none"):
+            raise ValueError(f"partition={partition!r}: must be 'date' or 'none'")
+        self._partition: Partition = partition
+        self._store = _store_of(url, storage)
+        self._shard: Shard | None = None
+        self._folder = ""
+        self._id: str | None = None
+        self._state: State | None = None
+        self._looked_at = 0.0
+        self._pause: Callable[[float], None] = time.sleep
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return self._store.url
+
+    def open(self, shard: Shard) -> Position | None:
+        """Begin with a shard, or look again: where its chain of files ends.
+
+        Returns:
+            The position up to which the table has the shard's records, None if it has none.
+
+        Raises:
+            SinkError: the table is damaged, another one, of another format, or its store ignores conditions.
+            OSError: it cannot be read or written.
+            ConfigurationError: obstore is missing, or there are no credentials.
+        """
+        check_names(shard, "ParquetTable")
+        if shard != self._shard:
+            self._shard, self._folder = shard, data_folder(shard_folders(shard))
+            self._id = self._state = None
+        if self._id is None:
+            self._id = self._identify()
+        else:
+            self._check_identity()
+        return self._look().position
+
+    def append(self, rows: ShardRows, make: Callable[[ShardRows], pa.Table]) -> Position:
+        """Make rows durable and visible. Rows that the table has already are dropped.
+
+        Args:
+            rows: the next run of the shard.
+            make: makes the table of rows that is written; called again when it is cut otherwise.
+
+        Returns:
+            The position up to which the table has the shard's records now, at least the last one's of `rows`.
+
+        Raises:
+            SinkError: the table is damaged, or another one.
+            WriteCancelledError: the rows are not wanted any more. Some of them can be in the table.
+            OSError: the store refuses, or does not answer: look again.
+        """
+        if self._state is None or _seconds() - self._looked_at > _LOOK_AGAIN:
+            self._look()
+        remaining: ShardRows | None = rows
+        refusals = 0
+        while remaining is not None:
+            state = self._state
+            assert state is not None
+            if state.position is not None:
+                remaining = remaining.behind(state.position)
+                if remaining is None:
+                    break
+            if self._create(state, remaining, make):
+                refusals = 0
+                continue
+            refusals = 0 if self._look() != state else refusals + 1
+            if refusals == _TRIES:
+                raise StoreError(
+                    f"{self._file(state)}: the store refuses to create it {_TRIES} times, and there is nothing: try"
+                    " again later, or ask who else writes there"
+                )
+            if refusals:
+                self._pause(min(_MOST_PAUSE, 0.01 * 2**refusals))
+            else:
+                logger().warning(
+                    "%s: another writer has continued from %s; dropping the records that it has written",
+                    self._name,
+                    position_text(state.position),
+                )
+        assert self._state is not None
+        assert self._state.position is not None
+        return self._state.position
+
+    def give_up(self, upto: Position) -> None:
+        """Note that records up to a position have been given up: a checkpoint there is no sign of a loss."""
+        before = self.given_up()
+        if before is None or before < upto:
+            self._store.mark(f"{self._notes}/{State(upto, None).key.removesuffix('.parquet')}")
+
+    def given_up(self) -> Position | None:
+        """Up to where records have been given up; None if none have."""
+        notes = self._store.files(self._notes)
+        if not notes:
+            return None
+        try:
+            return position_in(f"{_name_in(notes[-1].key)}.parquet")
+        except ValueError as error:
+            raise SinkError(f"{self.url}/{notes[-1].key}: no note of this table's writers: remove it") from error
+
+    def _create(self, state: State, rows: ShardRows, make: Callable[[ShardRows], pa.Table]) -> bool:
+        """Create the file that follows a state, for the first of these rows; false if it is refused."""
+        assert self._shard is not None
+        assert self._id is not None
+        next_step = step(state, rows.num_rows, None if state.day is None else rows.newer_than(state.day))
+        part = rows.first(next_step.rows) if next_step.rows else None
+        footer = Footer(
+            table=self._id,
+            shard=self._shard,
+            after=state.position,
+            upto=state.position if part is None else part.last_position,
+            rows=0 if part is None else part.num_rows,
+            next_day=next_step.day,
+            writer=secrets.token_hex(12),
+        )
+        body = parquet_bytes(make(rows.first(1)).slice(0, 0) if part is None else make(part), footer.text())
+        rows.check_wanted()
+        self._check_identity()
+        if not self._store.create(f"{self._folder}/{state.key}", body):
+            found = self._footer(f"{self._folder}/{state.key}")
+            if found is None or found.writer != footer.writer:
+                return False
+            logger().info("%s: its answer was lost; the file is there", self._file(state))
+        self._state = footer.state
+        return True
+
+    def _look(self) -> State:
+        """Where the shard's chain ends, as it is kept.
+
+        Raises:
+            SinkError: it is damaged, or has gone back.
+        """
+        found = self._last()
+        before = self._state
+        if before is not None and _order(found) < _order(before):
+            raise SinkError(
+                f"{self._name}: its position was {position_text(before.position)}, and now is"
+                f" {position_text(found.position)}: files are gone, or it was replaced by an older copy; {RECOVERY}"
+            )
+        self._state, self._looked_at = found, _seconds()
+        return found
+
+    def _last(self) -> State:
+        """The end of the chain, by the last file."""
+        folders = [self._folder]
+        if self._partition == "date":
+            days = [name for name in self._store.folders(self._folder) if name.startswith("date=")]
+            folders = [f"{self._folder}/{name}" for name in reversed(days)]
+        for folder in folders:
+            files = [entry.key for entry in self._store.files(folder) if _name_in(entry.key).startswith("after-")]
+            if files:
+                footer = self._footer(files[-1])
+                if footer is None:
+                    raise SinkError(f"{self.url}/{files[-1]}: this file was there, and is gone; {RECOVERY}")
+                self._store.settle(files[-1])
+                return footer.state
+        return BEGINNING if self._partition == "date" else State(None, None)
+
+    def _footer(self, key: str) -> Footer | None:
+        """What a file says of itself; None if it is not there.
+
+        Raises:
+            SinkError: it is damaged, or not of this shard's chain.
+        """
+        count = TAIL_BYTES
+        while True:
+            tail = self._store.tail(key, count)
+            if tail is None:
+                return None
+            try:
+                text = footer_of(tail)
+                if isinstance(text, int):
+                    if len(tail) < count:
+                        raise ValueError("it is cut off")
+                    count = text
+                    continue
+                footer = Footer.parse(text)
+                after = position_in(_name_in(key))
+                if (footer.table, footer.shard, footer.after) != (self._id, self._shard, after):
+                    raise ValueError(f"it says of itself {text.decode('utf-8', 'replace')}")
+                if (footer.next_day is None) != (self._partition == "none"):
+                    raise ValueError("it has another partition than the table")
+            except ValueError as error:
+                raise SinkError(
+                    f"{self.url}/{key}: not written by this table's writers, or damaged ({error}): restore the file"
+                    f" from a copy, or take it away if it is another table's; {RECOVERY}"
+                ) from error
+            return footer
+
+    def _identify(self) -> str:
+        """The table's id; it is made here if there is none.
+
+        Raises:
+            SinkError: it is another format's table, another partition's, or its store ignores conditions.
+        """
+        text = self._store.claimed(_TABLE)
+        if text is None:
+            self._refuse_others()
+            self._store.prove()
+            claim = {"format": _FORMAT, "id": secrets.token_hex(16), "partition": self._partition}
+            text = self._store.claim(_TABLE, json.dumps(claim, separators=(",", ":")))
+        else:
+            self._refuse_others()
+            self._store.prove()
+        value = self._parse_claim(text)
+        if value.get("partition") != self._partition:
+            raise SinkError(
+                f"{self.url}: this table has partition={value.get('partition')!r}, and is opened with"
+                f" {self._partition!r}: give ParquetTable(partition={value.get('partition')!r})"
+            )
+        return str(value["id"])
+
+    def _parse_claim(self, text: str) -> dict[str, Any]:
+        try:
+            value = parse_json(text)
+            if value["format"] == _FORMAT and isinstance(value["id"], str):
+                return dict(value)
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise SinkError(
+            f"{self.url}/{_TABLE}: says {text[:200]!r}, which is not of this version: of a newer one, or damaged"
+        )
+
+    def _refuse_others(self) -> None:
+        for name in self._store.folders(""):
+            if name in _OTHERS:
+                raise SinkError(
+                    f"{self.url}: has a folder {name}, so it is {_OTHERS[name]}: give ParquetTable another folder"
+                )
+
+    def _check_identity(self) -> None:
+        """See that it is the table that was opened.
+
+        Raises:
+            SinkError: it is another one.
+        """
+        text = self._store.claimed(_TABLE)
+        found = None if text is None else self._parse_claim(text)["id"]
+        if found != self._id:
+            raise SinkError(
+                f"{self.url}: is another table now (id {found or 'gone'}, was {self._id}): start again to go on with"
+                " this one"
+            )
+
+    @property
+    def _notes(self) -> str:
+        return f"{_GIVEN_UP}/{self._folder}"
+
+    @property
+    def _name(self) -> str:
+        assert self._shard is not None
+        return f"{self.url} ({self._shard.stream}, {self._shard.shard_id})"
+
+    def _file(self, state: State) -> str:
+        return f"{self.url}/{self._folder}/{state.key}"
+
+
+def _store_of(url: str | os.PathLike[str], storage: S3Storage | None) -> Store:
+    text = os.fspath(url)
+    if text.startswith("s3://"):
+        return ObjectStore(text, storage or S3Storage())
+    if storage is not None:
+        raise TypeError(f"storage= is for s3:// URLs, and {text} is none")
+    return PosixStore(local_folder(url, "ParquetTable"))
+
+
+def _order(state: State) -> tuple[str, str]:
+    return ("" if state.day is None else state.day.isoformat(), state.key)
+
+
+def _name_in(key: str) -> str:
+    return key.rpartition("/")[2]
+
+
+def _seconds() -> float:
+    """Also while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

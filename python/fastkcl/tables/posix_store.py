@@ -1,0 +1,126 @@
+"""Files of a table on a POSIX file system: made aside, synced, and linked to their names; `storage` has the steps.
+
+What a death leaves aside lies in ``_fastkcl/writing``, and goes when it is older than an hour.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+import time
+from pathlib import Path
+from typing import Final
+
+from fastkcl.tables import storage
+from fastkcl.tables.base import SinkError
+from fastkcl.tables.store import Entry
+
+__all__ = ["PosixStore"]
+
+_ASIDE: Final = "_fastkcl/writing"
+_DEAD_AFTER: Final = 3600.0  # seconds; nobody writes a file for so long
+
+
+class PosixStore:
+    """A folder.
+
+    Args:
+        root: the table's; it is made when something is written.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    @property
+    def url(self) -> str:
+        """The folder."""
+        return str(self._root)
+
+    def create(self, key: str, body: bytes | memoryview) -> bool:
+        """See `Store.create`."""
+        aside = self._root / _ASIDE
+        storage.make_folder(aside)
+        path = self._root / key
+        storage.make_folder(path.parent)
+        return storage.create(path, body, aside=aside)
+
+    def claim(self, key: str, text: str) -> str:
+        """See `Store.claim`: a folder with one empty file, which the text names, moved into place."""
+        target = self._root / key
+        storage.make_folder(target.parent)
+        temporary = target.with_name(f".{secrets.token_hex(8)}")
+        storage.make(temporary)
+        try:
+            storage.write_new(temporary / text, b"")
+            storage.sync_folder(temporary)
+            try:
+                storage.rename(temporary, target)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+        finally:
+            storage.remove(temporary)
+        storage.sync_folder(target)
+        storage.sync_folder(target.parent)
+        there = self.claimed(key)
+        if there is None:
+            raise SinkError(f"{target}: it was there, and is gone: the table was removed meanwhile; start again")
+        return there
+
+    def claimed(self, key: str) -> str | None:
+        """See `Store.claimed`."""
+        names = storage.names(self._root / key)
+        if len(names) > 1:
+            raise SinkError(
+                f"{self._root / key}: must have one file, and has {len(names)}: remove those that you added"
+            )
+        return names[0] if names else None
+
+    def mark(self, key: str) -> None:
+        """See `Store.mark`."""
+        self.create(key, b"")
+
+    def tail(self, key: str, count: int) -> bytes | None:
+        """See `Store.tail`."""
+        path = self._root / key
+        if storage.file_status(path) is None:
+            return None
+        try:
+            with path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - count))
+                return file.read(count)
+        except FileNotFoundError:
+            return None
+
+    def files(self, folder: str) -> list[Entry]:
+        """See `Store.files`."""
+        path = self._root / folder
+        found = []
+        for name in storage.names(path):
+            status = storage.status(path / name)
+            if status is not None and not stat.S_ISDIR(status.st_mode):
+                found.append(Entry(f"{folder}/{name}", status.st_size))
+        return found
+
+    def folders(self, folder: str) -> list[str]:
+        """See `Store.folders`."""
+        path = self._root / folder
+        return [name for name in storage.names(path) if (path / name).is_dir()]
+
+    def settle(self, key: str) -> None:
+        """See `Store.settle`."""
+        path = self._root / key
+        storage.make_folder(path.parent)
+        storage.sync_file(path)
+        storage.sync_folder(path.parent)
+
+    def prove(self) -> None:
+        """A link is exclusive; files that the dead have left are removed here."""
+        aside = self._root / _ASIDE
+        for name in storage.names(aside):
+            status = storage.status(aside / name)
+            if status is not None and time.time() - status.st_mtime > _DEAD_AFTER:
+                storage.unlink(aside / name)

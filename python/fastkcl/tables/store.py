@@ -1,0 +1,81 @@
+"""What a table's files are kept in: a few verbs, with one implementation for POSIX and one for object stores.
+
+    create   True: this call has made it. False: something is there, perhaps one's own file whose answer was lost, or
+             another request for it is under way: look. An exception: nobody knows
+    claim    exclusive, a text instead of a body; returns the text that is there afterwards
+    mark     an empty file, whose name says all; there already is fine
+    tail     the end of a file, or None if it is absent
+    files    the files below a folder, in order, complete
+    folders  the folders in a folder, in order, complete
+    settle   what was read does not go any more; on POSIX its maker may have died before it was kept
+    prove    a store that ignores conditions is refused, before anything relies on them
+
+Rules: keys are relative to the table, with ``/`` between parts, in characters that no reader decodes. Each call ends
+within a minute or two, with a `StoreError` that says which call, of what, and what to do.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+__all__ = ["Entry", "Store", "StoreError"]
+
+
+class StoreError(OSError):
+    """A store refuses, or does not answer. `str()` has the call, what it was for, and the remedy; no secret."""
+
+
+class Entry(NamedTuple):
+    """A file."""
+
+    key: str
+    """From the table on."""
+    size: int
+    """Bytes."""
+
+
+class Store(Protocol):
+    """Files of one table. Errors are an OSError, of which `StoreError` is one."""
+
+    @property
+    def url(self) -> str:
+        """Of the table, for people."""
+
+    def create(self, key: str, body: bytes | memoryview) -> bool:
+        """Make a file, whole and kept, unless there is one.
+
+        Returns:
+            True if this call has made it. False: look whether there is one, and whose.
+        """
+
+    def claim(self, key: str, text: str) -> str:
+        """Have a text be there, unless another one is.
+
+        Returns:
+            The text that is there.
+        """
+
+    def claimed(self, key: str) -> str | None:
+        """The text that `claim` has left, None if there is none."""
+
+    def mark(self, key: str) -> None:
+        """Make an empty file, if it is not there."""
+
+    def tail(self, key: str, count: int) -> bytes | None:
+        """The last bytes of a file, at most so many; None if there is none."""
+
+    def files(self, folder: str) -> list[Entry]:
+        """The files in a folder itself, by their keys in the order of their bytes; none if it is not there."""
+
+    def folders(self, folder: str) -> list[str]:
+        """The names of the folders in a folder, in the order of their bytes; "" is the table's."""
+
+    def settle(self, key: str) -> None:
+        """Have a file that was seen be there for good, with its folders."""
+
+    def prove(self) -> None:
+        """See that exclusive creation is exclusive.
+
+        Raises:
+            SinkError: it is not.
+        """

@@ -1,0 +1,168 @@
+"""A batch processor that writes a shard's records into a table itself: no Spark, no JVM, no POSIX disk needed.
+
+    import fastkcl
+    from fastkcl.tables import ParquetTable, TableProcessor
+
+    fastkcl.run(TableProcessor(ParquetTable("s3://lake/clicks")))
+
+When it writes and checkpoints, and what a failure does, is the loop's: `fastkcl.tables.processor`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, Unpack
+
+from fastkcl import ConfigurationError, Position, RecordBatch
+from fastkcl.monitoring import DEFAULT_REPORT_INTERVAL
+from fastkcl.processing.function import DEFAULT_CHECKPOINT_INTERVAL
+from fastkcl.processing.processor import refuse_deferred, refuse_deferred_result
+from fastkcl.tables.base import KeepsPositions, Shard
+from fastkcl.tables.bounds import Bounds, SingleBounds, bounds_of
+from fastkcl.tables.payload import CORRUPT, BinaryPayload, JsonPayload, opener_of
+from fastkcl.tables.processor import DEFAULT_SHUTDOWN_GRACE, WriteBehindProcessor
+from fastkcl.tables.rows import ShardRows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fastkcl import ShardContext
+    from fastkcl.tables.progress import WriteProgress
+    from fastkcl.tables.writer import Target
+    from fastkcl.write_after import Run
+
+__all__ = ["Table", "TableProcessor", "Transform"]
+
+Transform: TypeAlias = "Callable[[pa.Table], pa.Table]"
+"""What a user makes of the table of records before it is written. It may be called more than once for the same rows."""
+
+_PARTITIONS: Final = ("stream", "shard", "date")
+
+
+class Table(KeepsPositions, Protocol):
+    """A table that rows of Arrow are appended to, each exactly once; `ParquetTable`."""
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+
+    def open(self, shard: Shard) -> Position | None:
+        """Begin with a shard, or look again: the position up to which the table has its records."""
+
+    def append(self, rows: ShardRows, make: Callable[[ShardRows], pa.Table]) -> Position:
+        """Make rows durable and visible; the position up to which the table has the shard's records now."""
+
+
+class TableProcessor(WriteBehindProcessor[ShardRows]):
+    """Writes a shard's records into a table, each exactly once; for `fastkcl.run` and `run_processors`.
+
+    Args:
+        table: a `ParquetTable`.
+        transform: makes the table that is written of one in the canonical schema, or of one with opened payloads. It
+            may drop rows and columns and add some, but for ``stream``, ``shard`` and ``date``, which folders give.
+        payload: a `JsonPayload` for typed columns in the place of ``data``; a `BinaryPayload`, to unpack gzip.
+        stream: the stream's name, when ``run(stream=)`` and FASTKCL_STREAM do not tell it.
+        bounds: when batches are written, how large a file's table may be, and how much is held.
+        checkpoint_interval: least seconds between two checkpoints.
+        shutdown_grace: seconds, at the most, that a requested shutdown waits for the writes.
+        report_interval: seconds between two lines of metrics in the log; None for none. See `fastkcl.monitoring`.
+        metrics_dir: folder for a Prometheus file; without it that of FASTKCL_METRICS_DIR, if that is set.
+        accept_gap: go on where the checkpoint lies after the table's position, which ends the run otherwise: the
+            records between are not delivered again. For the first start on a new table; without it,
+            FASTKCL_ACCEPT_GAP=1 says so.
+        single: what `Bounds` has, each by its own name: ``max_age=5``.
+
+    Raises:
+        TypeError: `table` is none, or a bound is given in a group and by its own name.
+        ValueError: a bound, an option of `payload`, or a column of its schema that is taken.
+        ConfigurationError: pyarrow is not installed, or JSON is not read as a type of the schema.
+        OSError: `metrics_dir` cannot be written to.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        transform: Transform | None = None,
+        payload: BinaryPayload | JsonPayload | None = None,
+        stream: str | None = None,
+        bounds: Bounds | None = None,
+        checkpoint_interval: float = DEFAULT_CHECKPOINT_INTERVAL,
+        shutdown_grace: float = DEFAULT_SHUTDOWN_GRACE,
+        report_interval: float | None = DEFAULT_REPORT_INTERVAL,
+        metrics_dir: str | os.PathLike[str] | None = None,
+        accept_gap: bool | None = None,
+        **single: Unpack[SingleBounds],
+    ) -> None:
+        if isinstance(table, type) or not callable(getattr(table, "append", None)):
+            raise TypeError(f"table must be a table, as ParquetTable(…), not {table!r}")
+        if payload is not None and not isinstance(payload, BinaryPayload | JsonPayload):
+            raise TypeError(
+                f"payload must be a BinaryPayload or a JsonPayload of fastkcl.tables, not {type(payload).__name__}"
+            )
+        try:
+            import pyarrow  # noqa: F401 - before any work
+        except ImportError as error:
+            raise ConfigurationError("pyarrow is not installed: pip install 'fastkcl[arrow]'") from error
+        if transform is not None:
+            refuse_deferred(transform)
+        bounds = bounds_of(bounds, single)
+        self._to = table
+        self._transform = transform
+        self._opener = None if payload is None else opener_of(payload, bounds)
+        super().__init__(
+            bounds=bounds,
+            stream=stream,
+            checkpoint_interval=checkpoint_interval,
+            shutdown_grace=shutdown_grace,
+            report_interval=report_interval,
+            metrics_dir=metrics_dir,
+            accept_gap=accept_gap,
+            fit=None if self._opener is None else self._opener.open,
+        )
+
+    def _open(self, context: ShardContext, progress: WriteProgress) -> Target[ShardRows]:
+        return self._shard_table(self._to, self._append, context, progress)
+
+    def _rows(self, run: Run[RecordBatch, Position]) -> ShardRows:
+        opened = None if self._opener is None else self._opener.exactly(run)
+        return ShardRows(run.batches, legacy=self._order.legacy, cancelled=lambda: self._buffer.closed, opened=opened)
+
+    def _append(self, rows: ShardRows, attempt: int) -> Position:
+        return self._to.append(rows, self._table_of)
+
+    def _table_of(self, rows: ShardRows) -> pa.Table:
+        """The table that is written of rows.
+
+        Raises:
+            TypeError: `transform` returns something else.
+            ValueError: it has a column that folders give, or that is there twice.
+        """
+        table = rows.table()
+        if self._transform is None:
+            return table
+        had_corrupt = CORRUPT in table.column_names
+        made = self._transform(table)
+        refuse_deferred_result("transform", made)
+        _check(made, had_corrupt=had_corrupt)
+        return made
+
+
+def _check(made: Any, *, had_corrupt: bool) -> None:  # noqa: ANN401 - whatever a user's function returns
+    import pyarrow as pa
+
+    if not isinstance(made, pa.Table):
+        raise TypeError(f"transform must return a pyarrow.Table, not {type(made).__name__}")
+    reserved = _PARTITIONS if had_corrupt else (*_PARTITIONS, CORRUPT)
+    seen: set[str] = set()
+    for name in made.column_names:
+        folded = name.casefold()
+        if folded in reserved:
+            where = "fastkcl's, for payloads that cannot be opened" if folded == CORRUPT else "given by the folders"
+            raise ValueError(f"transform returns a column {name!r}, which is {where}: give it another name")
+        if folded in seen:
+            raise ValueError(f"transform returns a second column {name!r}; readers do not tell capitals: rename one")
+        seen.add(folded)
+    if not made.column_names:
+        raise ValueError("transform returns a table without columns: return no rows instead, with columns")
