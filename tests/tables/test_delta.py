@@ -672,6 +672,17 @@ def test_what_is_no_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert f"{name}: " in state.damage[0]
 
 
+@pytest.mark.parametrize(("name", "most"), [(f"{9:020d}.json", "1,073,741,824"), ("_last_checkpoint", "67,108,864")])
+def test_a_file_that_is_too_large_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, most: str
+) -> None:
+    with_checkpoints(tmp_path, monkeypatch)
+    os.truncate(tmp_path / "_delta_log" / name, 1 << 40)
+    told = f"{name}: damaged, 1,099,511,627,776 bytes, and at most {most} are read: .*recovery.md"
+    with pytest.raises(SinkError, match=told):
+        opened(tmp_path)
+
+
 def test_where_checkpoints_are_made_is_looked_at(tmp_path: Path) -> None:
     opened(tmp_path / "table")[0].write(rows(1, 3), SESSION)
     (tmp_path / "table" / "_fastkcl_checkpoints").symlink_to(tmp_path)

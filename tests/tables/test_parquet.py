@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -122,9 +123,17 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     assert stored(tmp_path) == [1, 2, 3]
 
 
-def test_no_folder_of_a_url() -> None:
-    with pytest.raises(ValueError, match="POSIX file system, not s3://bucket"):
-        ParquetSink("s3://bucket/table")
+@pytest.mark.parametrize("url", ["s3://bucket/table", "S3A://b/t", "dbfs:/mnt/t", "hdfs:/t", "file://host/t"])
+def test_no_folder_of_a_url(url: str) -> None:
+    with pytest.raises(ValueError, match=f"POSIX file system, not {url}"):
+        ParquetSink(url)
+
+
+def test_a_url_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path, folder in ((f"file://{tmp_path}/a", "a"), (f"file:{tmp_path}/b", "b"), ("./dbfs:/c", "dbfs:/c")):
+        ParquetSink(path).open(SHARD)
+        assert (tmp_path / folder / "_table").is_file()
 
 
 def test_damage_is_told(tmp_path: Path) -> None:
@@ -331,6 +340,22 @@ def test_what_is_no_file_is_named(tmp_path: Path, name: str, calls: list[str], w
     assert not state.ok
     assert "is in the place of a file" in [*state.damage, *state.shards[0].damage][0]
     assert readable(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["_table", f"_commits/{FOLDERS}/after-3.0", f"_given_up/{FOLDERS}"])
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, name: str) -> None:
+    """A terabyte with nothing in it takes no room on the disk, and all of the memory."""
+    sink, _ = opened(tmp_path)
+    sink.write(rows(1, 3), SESSION)
+    sink.write(rows(4, 6), SESSION)
+    sink.give_up(Position("7", 0))
+    os.truncate(tmp_path / name, 1 << 40)
+    told = r": damaged, 1,099,511,627,776 bytes, and at most 67,108,864 are read: .*recovery"
+    with pytest.raises(SinkError, match=told):
+        sink.given_up() if "_given_up" in name else ParquetSink(tmp_path).open(SHARD)
+    state = inspect_table(tmp_path)
+    assert not state.ok
+    assert f"{name}: damaged, 1,099," in [*state.damage, *state.shards[0].damage][0]
 
 
 @pytest.mark.parametrize("what", NO_FILES)

@@ -15,6 +15,7 @@ from fastkcl.tables.base import Shard, SinkError, parse_json, place
 from fastkcl.tables.delta import position
 from fastkcl.tables.delta_log import (
     ASIDE,
+    MOST_BYTES,
     checkpoint_damage,
     entry,
     log_damage,
@@ -126,7 +127,7 @@ def _infos(root: Path, last: int, damage: list[str]) -> dict[int, dict[str, Any]
         if not path.stem.isdecimal() or int(path.stem) > last:
             continue
         try:
-            text = storage.read(path)
+            text = storage.read(path, MOST_BYTES)
             if text is None:  # a clean-up
                 continue
             lines = [parse_json(line) for line in text.splitlines() if line]

@@ -23,6 +23,7 @@ from fastkcl.tables.base import RECOVERY, SinkError, parse_json
 __all__ = [
     "ASIDE",
     "LAST_CHECKPOINT",
+    "MOST_BYTES",
     "checkpoint_damage",
     "entry",
     "entry_damage",
@@ -38,6 +39,8 @@ __all__ = [
 ASIDE = "_fastkcl_checkpoints"
 """Folder of a table, where checkpoints are made."""
 LAST_CHECKPOINT = "_last_checkpoint"
+MOST_BYTES = 1 << 30
+"""Of an entry: one that rewrites a table names all of its files."""
 # deltalake takes no other names for checkpoints, one that somebody has renamed for instance.
 _CHECKPOINT = re.compile(
     r"([0-9]{20})\.checkpoint\.(?:parquet|[0-9]{10}\.[0-9]{10}\.parquet|[0-9a-fA-F-]{36}\.(?:parquet|json))", re.ASCII
@@ -108,7 +111,10 @@ def no_files(log: Path) -> dict[Path, str]:
     for name in storage.names(log):
         if _ENTRY.fullmatch(name) or _CHECKPOINT.fullmatch(name) or name == LAST_CHECKPOINT:
             try:
-                storage.file_status(log / name)
+                if name == LAST_CHECKPOINT:
+                    storage.read(log / name)  # to see that it is not too large
+                else:
+                    storage.file_status(log / name)
             except SinkError as error:
                 found[log / name] = str(error).removesuffix(f"; {RECOVERY}")
     return found
@@ -118,10 +124,10 @@ def entry_damage(log: Path, version: int) -> str | None:
     """The fault of a version's entry; None if there is none, or no entry.
 
     Raises:
-        SinkError: it is no file.
+        SinkError: it is no file, or too large to be read.
     """
     path = entry(log, version)
-    text = storage.read(path)
+    text = storage.read(path, MOST_BYTES)
     if text is None:
         return None
     if not text:

@@ -35,6 +35,8 @@ __all__ = [
 START = "start"
 """Where a shard is of which the table has nothing."""
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/", re.ASCII)  # dbfs:/data would be a folder below the working directory
+_FILE_URL = re.compile(r"file:(?:///|/(?!/))")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*", re.ASCII)
 _NOT_PLAIN = re.compile(rb"[^A-Za-z0-9_.-]")
 _WORDS = {
@@ -48,16 +50,16 @@ def local_folder(path: str | os.PathLike[str], sink: str) -> Path:
     """The absolute path of a table's folder.
 
     Args:
-        path: a path, or a URL with the scheme file.
+        path: a path, or a URL with the scheme file: ``file:///data`` or, as Spark writes it, ``file:/data``.
         sink: name of the sink, for the error.
 
     Raises:
         ValueError: a URL of something else.
     """
     text = os.fspath(path)
-    if "://" in text and not text.startswith("file:///"):
+    if _URL.match(text) and not _FILE_URL.match(text):
         raise ValueError(f"{sink} needs a folder on a POSIX file system, not {text}")
-    return Path(text.removeprefix("file://")).absolute()
+    return Path(_FILE_URL.sub("/", text)).absolute()
 
 
 def check_names(shard: Shard, sink: str) -> None:

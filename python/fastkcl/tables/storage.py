@@ -44,6 +44,8 @@ __all__ = [
     "write_new",
 ]
 
+_MOST_BYTES = 64 << 20
+"""Of a file that is read: a commit has a few hundred bytes, and a hundred for each of its files."""
 _CANNOT_SYNC = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS}
 
 
@@ -140,14 +142,20 @@ def file_status(path: Path) -> os.stat_result | None:
     raise SinkError(f"{path}: {what} is in the place of a file: restore the file from a copy; {RECOVERY}")
 
 
-def read(path: Path) -> bytes | None:
+def read(path: Path, most: int = _MOST_BYTES) -> bytes | None:
     """A file's content, None if nothing is there.
 
     Raises:
-        SinkError: there is something else than a file.
+        SinkError: there is something else than a file, or it has more than `most` bytes.
     """
-    if file_status(path) is None:
+    found = file_status(path)
+    if found is None:
         return None
+    if found.st_size > most:
+        raise SinkError(
+            f"{path}: damaged, {found.st_size:,} bytes, and at most {most:,} are read: restore the file from a copy;"
+            f" {RECOVERY}"
+        )
     try:
         return path.read_bytes()
     except FileNotFoundError:
