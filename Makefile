@@ -130,7 +130,7 @@ format: $(VENV)/.built
 	$(BIN)/ruff check --fix .
 
 # An abi3 wheel for any Linux from glibc 2.17 on; zig brings the old glibc to link against.
-wheel: $(VENV)/.installed
+wheel: $(VENV)/.installed licences
 	rm -rf dist/*.whl
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check ziglang
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/maturin build --release --locked --zig --compatibility manylinux2014 --out dist
@@ -142,7 +142,7 @@ wheel-built: wheel
 	cp target/wheel/fastkcl/_core.abi3.so python/fastkcl/
 	touch $(VENV)/.built
 
-sdist: $(VENV)/.installed
+sdist: $(VENV)/.installed licences
 	rm -rf dist/*.tar.gz
 	$(BIN)/maturin sdist --out dist
 

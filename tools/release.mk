@@ -1,6 +1,6 @@
 # What a release needs, and what its workflows check. The Makefile includes this file; it has PYTHON, VENV and BIN.
 
-.PHONY: lint-workflows lint-images images test-images test-oldest test-newest docs check-release github-release dist-clean check-wheels
+.PHONY: lint-workflows lint-images images test-images test-oldest test-newest docs licences check-release github-release dist-clean check-wheels
 
 # Exact versions, here and in tools/linters.txt: a new rule of a linter is a change of ours, at a time of our choice.
 ACTIONLINT := v1.7.12
@@ -50,6 +50,10 @@ test-newest: $(VENV)/.installed
 docs: $(VENV)/.built
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --quiet --no-deps --package fastkcl-codec
 	$(BIN)/python -m pytest tests/docs -q
+
+# Of each crate that is linked into a wheel: its licence, its text. A licence that nobody has read is an error.
+licences:
+	$(PYTHON) tools/licences.py
 
 # One tag, one version, one section of the CHANGELOG. TAG=v0.2.0; without it, the version that the sources have.
 TAG ?=
