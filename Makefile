@@ -100,7 +100,8 @@ test-long: WORKERS = 3
 test-long: $(VENV)/.built
 	$(BIN)/python -c 'from fastkcl.daemon.jars import *; [find_jars(one, environ={}) for one in VERSIONS if one.is_1]'
 	$(MAKE) test-paths
-	FASTKCL_CHAOS_RUNS=50 FASTKCL_GROUP_RUNS=20 $(PYTEST) -m 'system' tests/system
+	FASTKCL_CHAOS_RUNS=50 FASTKCL_GROUP_RUNS=20 CHAOS_SOURCE_KILLS=8 CHAOS_SOURCE_RUNS=8 SOURCE_CRASHES=2000 \
+	  $(PYTEST) -m 'system' tests/system
 	FASTKCL_LEASE_SEEDS=3000 $(PYTEST) tests/leases
 	FASTKCL_POWER_CUTS=2500 $(PYTEST) tests/system/test_power_cuts.py
 
