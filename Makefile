@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo test test-rust test-python test-system test-long test-paths test-neon test-asan fuzz fuzz-quick fuzz-build bench bench-codec bench-quick lint format wheel wheel-built sdist clean
+.PHONY: docs-serve demo test test-rust test-python test-system test-long test-paths test-neon test-asan fuzz fuzz-quick fuzz-build bench bench-codec bench-quick docs lint format wheel wheel-built sdist clean
 
 # The dependencies, and a first build of the extension.
 $(VENV)/.installed: pyproject.toml tests/plugin/pyproject.toml tests/plugin/fastkcl_cases.py
@@ -117,6 +117,16 @@ bench-codec: bench
 # Equal results only, no times, in a minute. The Spark suite is left out: it compares its tables whenever it runs.
 bench-quick: $(VENV)/.built
 	$(BIN)/python -m pytest bench --benchmark-disable -q --ignore=bench/test_bench_spark.py --numprocesses=2 --dist=worksteal
+
+# The documentation's site, in target/site; `make docs-serve` shows it at http://127.0.0.1:8000.
+docs: $(VENV)/.built
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --quiet --no-deps --package fastkcl-codec
+	$(BIN)/python tools/site_pages.py target/site-pages
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "target/site/index.html"
+
+docs-serve: docs
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory target/site 8000
 
 lint: $(VENV)/.built lint-workflows lint-images
 	cargo fmt --all --check

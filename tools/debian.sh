@@ -6,6 +6,7 @@
 #   tools/debian.sh java    Maven and a JDK, which fetch the jars of KCL 1                    (make test-system)
 #   tools/debian.sh node    Node.js, for the example in processv1                             (make test)
 #   tools/debian.sh systemd systemd-analyze, for the unit in docs/deployment.md               (make test)
+#   tools/debian.sh browser Chromium and its driver, for the documentation's site             (make test-system)
 #
 # What is there already, from wherever, is left alone. Repeating it costs nothing.
 set -euo pipefail
@@ -48,12 +49,14 @@ node() { has node || has nodejs || install nodejs; }
 
 systemd() { has systemd-analyze || install systemd; }
 
-for part in "${@:-neon java node systemd}"; do
+browser() { { has chromium && has chromedriver; } || install chromium chromium-driver; }
+
+for part in "${@:-neon java node systemd browser}"; do
     for name in $part; do
         case "$name" in
-            neon | java | node | systemd) "$name" ;;
+            neon | java | node | systemd | browser) "$name" ;;
             *)
-                echo "$0: unknown part '$name'; there are: neon java node systemd" >&2
+                echo "$0: unknown part '$name'; there are: neon java node systemd browser" >&2
                 exit 2
                 ;;
         esac

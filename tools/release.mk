@@ -1,6 +1,6 @@
 # What a release needs, and what its workflows check. The Makefile includes this file; it has PYTHON, VENV and BIN.
 
-.PHONY: lint-workflows lint-images images test-images test-oldest test-newest docs licences check-release github-release dist-clean check-wheels
+.PHONY: lint-workflows lint-images images test-images test-oldest test-newest licences check-release github-release dist-clean check-wheels
 
 # Exact versions, here and in tools/linters.txt: a new rule of a linter is a change of ours, at a time of our choice.
 ACTIONLINT := v1.7.12
@@ -45,11 +45,6 @@ test-oldest:
 test-newest: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager --editable '.[dev]'
 	$(MAKE) test-python
-
-# What the pages name is there, and the codec's own pages have no broken link.
-docs: $(VENV)/.built
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --quiet --no-deps --package fastkcl-codec
-	$(BIN)/python -m pytest tests/docs -q
 
 # Of each crate that is linked into a wheel: its licence, its text. A licence that nobody has read is an error.
 licences:
