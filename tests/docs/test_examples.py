@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from doc_examples import BLOCKS, RECORDS, ROWS, Example, block_of, example
 from fastkcl import _core
@@ -425,6 +426,34 @@ def readme_source(block: Example) -> None:
     block.put("orders.writeStream", "query = orders.writeStream").put("/data/checkpoint", block.folder / "checkpoint")
     names = block.put("/data/orders", block.folder / "table").inside(spark=block.spark.session)
     query_until(block, names["query"], "table", 2)
+
+
+@example("docs/tables.md", "s3://lake/clicks")
+def tables_on_s3(block: Example) -> None:
+    block.aws.client("s3").create_bucket(Bucket="lake")
+    block.worker()
+    import pyarrow.fs as fs
+
+    system = fs.S3FileSystem(
+        endpoint_override=block.aws.url, access_key="local", secret_key="local", region="us-east-1"
+    )
+    files = [each.path for each in system.get_file_info(fs.FileSelector("lake/clicks", recursive=True))]
+    assert (
+        sum(pq.read_metadata(path, filesystem=system).num_rows for path in files if path.endswith(".parquet"))
+        == RECORDS
+    )
+
+
+@example("docs/tables.md", "in_cents")
+def tables_with_typed_columns(block: Example) -> None:
+    block.put("/data/clicks", str(block.folder / "table"))
+    payload = json.dumps({"user": "u", "price": 0.5}).encode()
+    records = block.folder / "records.jsonl"
+    row = {"data": base64.b64encode(payload).decode(), "partitionKey": "k"}
+    records.write_text(f"{json.dumps(row)}\n" * 3)
+    block.worker(from_records(records))
+    tables = [pq.read_table(path) for path in (block.folder / "table").rglob("*.parquet")]
+    assert [row for table in tables for row in table["cents"].to_pylist()] == [50, 50, 50]
 
 
 @example("docs/spark-source.md", '.option("initialPosition"')

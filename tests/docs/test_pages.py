@@ -84,6 +84,10 @@ def test_each_test_that_a_page_names_is_there(test: str) -> None:
 
 
 def test_each_row_names_one() -> None:
-    rows = [line for line in GUARANTEES.read_text().splitlines() if line.startswith("| ")][1:]
+    rows = [
+        line
+        for line in GUARANTEES.read_text().splitlines()
+        if line.startswith("| ") and not line.startswith("| lost |")
+    ]
     assert len(rows) > 15
     assert [row for row in rows if "`tests/" not in row.split("|")[-2]] == []

@@ -1,0 +1,98 @@
+"""A child for the tests: it writes a ParquetTable itself, and dies where it is told.
+
+Not a test. Environment:
+
+    TABLE_URL    the table; Place.environment has the rest for S3
+    OPTIONS      JSON for TableProcessor
+    TROUBLE      a JSON list of what happens to the shard's first child, to its second and so on:
+                 ["kill", "before", "create", 2]     SIGKILL right before the second creation; "after": when it is done
+                 ["kill", "seconds", 0.3]            SIGKILL so long after initialize
+
+It asks for no checkpoint of records that the table does not have: before each one the table is looked at afresh, and
+the child ends with EARLY_CHECKPOINT if it is at an earlier position.
+"""
+
+import json
+import os
+import signal
+import threading
+
+import fastkcl
+from fastkcl.tables import ParquetTable, Shard, TableProcessor
+from fastkcl.tables.object_store import ObjectStore
+from fastkcl.tables.posix_store import PosixStore
+
+EARLY_CHECKPOINT = 77
+URL = os.environ["TABLE_URL"]
+STORE = ObjectStore if URL.startswith("s3://") else PosixStore
+POINTS = {
+    "create": (STORE, "create"),
+    "claimed": (STORE, "claimed"),
+    "checkpoint": (fastkcl.Checkpointer, "checkpoint"),
+}
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arrange(_kill, when, *details):
+    if when == "seconds":
+        timer = threading.Timer(details[0], die)
+        timer.daemon = True
+        timer.start()
+        return
+    owner, name = POINTS[details[0]]
+    function = getattr(owner, name)
+    left = [details[1]]
+
+    def call(*arguments, **options):
+        left[0] -= 1
+        if left[0] == 0 and when == "before":
+            die()
+        result = function(*arguments, **options)
+        if left[0] == 0:
+            die()
+        return result
+
+    setattr(owner, name, call)
+
+
+class Checked:
+    """A checkpointer that ends the process if the table does not have what is asked for."""
+
+    def __init__(self, checkpointer, shard, delivered):
+        self.checkpointer, self.shard, self.delivered = checkpointer, shard, delivered
+
+    def checkpoint(self, at=None, **options):
+        asked = self.delivered if at is None else at
+        done = ParquetTable(URL).open(self.shard)
+        if asked is not None and (done is None or done < asked):
+            print(f"checkpoint {asked} is after the table's position, {done}", flush=True)
+            os._exit(EARLY_CHECKPOINT)
+        self.checkpointer.checkpoint(at, **options)
+
+
+class Processor(TableProcessor):
+    shard = None
+    delivered = None
+
+    def initialize(self, context):
+        self.shard = Shard(os.environ["FASTKCL_STREAM"], context.shard_id)
+        trouble = json.loads(os.environ["TROUBLE"])[int(os.environ["FASTKCL_REPLAY_ATTEMPT"]) - 1 :]
+        super().initialize(context)
+        if trouble:  # a daemon starts no other child for a death within initialize
+            arrange(*trouble[0])
+
+    def process_batch(self, batch, checkpointer):
+        self.delivered = batch.last_position or self.delivered
+        super().process_batch(batch, Checked(checkpointer, self.shard, self.delivered))
+
+    def shard_ended(self, checkpointer):
+        super().shard_ended(Checked(checkpointer, self.shard, self.delivered))
+
+    def shutdown_requested(self, checkpointer):
+        super().shutdown_requested(Checked(checkpointer, self.shard, self.delivered))
+
+
+fastkcl.run(Processor(ParquetTable(URL), report_interval=None, **json.loads(os.environ["OPTIONS"])))

@@ -1,0 +1,78 @@
+"""Children that write a ParquetTable themselves, on a pipe, and die: each record is in the table once.
+
+What has to hold: no record lost, none doubled, payloads equal, no checkpoint of what the table does not have
+(programs/table_child.py ends with a code of its own then), and every shard checkpointed at its end.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastkcl.local_aws import LocalAws
+from fastkcl.replay import ReplayOptions, generate, parse_fault, replay
+from paths import PROGRAMS
+from sink_replay import STREAM, delivered
+from table_helpers import Place, posix_place, s3_place
+
+EARLY = 77
+POINTS = ("create", "claimed", "checkpoint")
+
+
+@pytest.fixture(params=["posix", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "posix":
+        return posix_place(tmp_path)
+    aws: LocalAws = request.getfixturevalue("aws")
+    return s3_place(aws)
+
+
+def play(place: Place, trouble: list[list[Any]], *faults: str, seed: int = 1, **settings: Any) -> list[int]:
+    """Replay to children that have this trouble, each its own; compare the table. The exit codes of all children."""
+    source = generate("tiny", records=600, shards=2, batch_records=20, aggregate=3, seed=seed)
+    noise: list[str] = []
+    report = replay(
+        [sys.executable, str(PROGRAMS / "table_child.py")],
+        source,
+        ReplayOptions(
+            stream=STREAM,
+            faults=tuple(map(parse_fault, faults)),
+            environment={
+                "OPTIONS": json.dumps({"max_bytes": 1, "max_held_bytes": 1, "checkpoint_interval": 0}),
+                "TROUBLE": json.dumps(trouble),
+                **place.environment,
+            },
+            on_stderr=lambda _shard, line: noise.append(line.decode()),
+            restarts=len(trouble) + len(faults) + 2,
+            **settings,
+        ),
+    )
+    ends = [(shard.shard_id, shard.last_checkpoint) for shard in report.shards]
+    problems = [problem for shard in report.shards for problem in shard.problems]
+    assert all(end == ("SHARD_END", 0) for _, end in ends), (ends, problems, noise)
+    codes = [code for shard in report.shards for code in shard.exit_codes]
+    assert EARLY not in codes, noise
+    assert place.records() == delivered(source, **settings), noise
+    return codes
+
+
+def test_deaths_at_every_named_point(place: Place) -> None:
+    trouble = [["kill", when, point, nth] for point in POINTS for when in ("before", "after") for nth in (1, 2)]
+    codes = play(place, trouble)
+    assert codes.count(-9) >= 22, "the points are not reached any more"
+
+
+def test_deaths_at_random_among_other_faults(place: Place) -> None:
+    chance = random.Random(place.url.partition("://")[0])
+    trouble = [["kill", "seconds", round(chance.uniform(0.3, 1.2), 2)] for _ in range(5)]
+    trouble += [["kill", chance.choice(("before", "after")), "create", chance.randrange(1, 6)] for _ in range(5)]
+    play(place, trouble, "lease-lost@4", "stop@7=0.3", "checkpoint-error@9", "close@12=reply", "kill@15=half", seed=2)
+
+
+def test_a_shard_is_split_meanwhile(place: Place) -> None:
+    codes = play(place, [["kill", "after", "create", 2], ["kill", "before", "checkpoint", 2]], split_at=6)
+    assert codes.count(-9) >= 4
