@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from fastkcl.replay.child import Child, _Lines
 from fastkcl.replay.report import LISTED
 from fastkcl.replay.session import Session
 from paths import PROGRAMS
+from processes import open_files
 from replay_helpers import Played, play, small_source, threads_of_the_replay
 from waiting import PATIENCE, wait_until_gone, wait_until_idle
 
@@ -233,10 +233,9 @@ def test_a_run_of_noise_is_one_entry_and_messages_wait_for_room() -> None:
     assert lines.take(0.0) is None
 
 
-def pipes() -> set[tuple[str, str]]:
+def pipes() -> set[tuple[int, str]]:
     """Of this process, by descriptor; others may close theirs meanwhile."""
-    found = [(each.name, str(each.readlink())) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
-    return {(name, link) for name, link in found if link.startswith("pipe:")}
+    return {(descriptor, link) for descriptor, link in open_files().items() if link.startswith("pipe:")}
 
 
 def test_a_child_gives_back_what_it_held() -> None:

@@ -27,6 +27,7 @@ from fastkcl.spark.server.session import Session
 from fastkcl.spark.sinks import DeltaSink, ParquetSink
 from fastkcl.tables.bounds import DEFAULT_MAX_TABLE_BYTES
 from paths import EXAMPLES, PROGRAMS, ROOT
+from processes import open_files
 from pyspark.errors import PySparkException
 from sink_helpers import delta_rows
 from spark_fixtures import SharedSpark
@@ -331,11 +332,8 @@ class TestJvm:
             assert Path(f"/proc/{spark.pid}/fd/{fd}").readlink().name == "jvm.log"
 
     def test_it_listens_on_the_loopback_interface_only(self, spark: SharedSpark) -> None:
-        inodes = {
-            link.readlink().name.removeprefix("socket:[").removesuffix("]")
-            for link in Path(f"/proc/{spark.pid}/fd").iterdir()
-            if link.readlink().name.startswith("socket:")
-        }
+        links = open_files(spark.pid).values()
+        inodes = {link.removeprefix("socket:[").removesuffix("]") for link in links if link.startswith("socket:")}
         addresses = []
         for table in ("tcp", "tcp6"):
             for line in Path(f"/proc/{spark.pid}/net/{table}").read_text().splitlines()[1:]:

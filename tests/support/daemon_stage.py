@@ -21,6 +21,7 @@ from daemon_records import ends, in_stream, is_read
 from fastkcl.daemon.keys import Generation
 from fastkcl.local_aws import LocalAws
 from paths import PROGRAMS
+from processes import children
 from sink_helpers import Record, records_of
 
 SHARD = "shardId-000000000000"
@@ -176,12 +177,5 @@ def stage(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Make]:
 
 def jvm_of(daemon: Daemon) -> int:
     """The JVM's process id."""
-    pid = daemon.process.pid
-    found = [
-        int(child)
-        for task in Path(f"/proc/{pid}/task").iterdir()
-        for child in (task / "children").read_text().split()
-        if "java" in Path(f"/proc/{child}/comm").read_text()
-    ]
-    (jvm,) = found
+    (jvm,) = [child for child, command in children(daemon.process.pid) if "java" in command]
     return jvm

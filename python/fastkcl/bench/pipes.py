@@ -11,6 +11,7 @@ import os
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from fastkcl import _core
@@ -124,8 +125,11 @@ class Child:
 
     def cpu_seconds(self) -> float:
         """Time on a CPU so far, of all threads (proc(5), schedstat: ns; stat would count in ticks of 10 ms)."""
-        threads = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
-        return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+        nanoseconds = 0
+        for thread in Path(f"/proc/{self.process.pid}/task").glob("*/schedstat"):
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
+                nanoseconds += int(thread.read_text().split()[0])
+        return nanoseconds / 1e9
 
     def resident_bytes(self) -> int:
         """Memory of the process now."""
