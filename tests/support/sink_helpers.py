@@ -29,6 +29,8 @@ from fastkcl.tables import delta as delta_module
 from fastkcl.tables import parquet as parquet_module
 from fastkcl.tables import storage
 from fastkcl.tables.folders import shard_folders, unspelled
+from fastkcl.tables.formats import inspect_table
+from fastkcl.tables.inspection import TableState
 from paths import SUPPORT
 from waiting import PATIENCE
 
@@ -166,11 +168,16 @@ def letters_in(folder: Path) -> Counter[Record]:
 class Kind:
     """A kind of sink, and the places where its process can stop: before and after each of these functions."""
 
-    sink: type[ParquetSink] | type[DeltaSink]
+    sink: Callable[[Path], Any]
     places: tuple[tuple[Any, str], ...]
+    rows: Callable[[int, int], ShardRows] = rows
+    """With these sequence numbers, the first and the last."""
+    records: Callable[[Path], Counter[Record]] = records_of
+    """What a reader sees."""
+    inspect: Callable[[Path], TableState] | None = inspect_table
 
     def opened(self, folder: Path) -> Sink:
-        sink = self.sink(folder)
+        sink: Sink = self.sink(folder)
         sink.open(SHARD)
         return sink
 

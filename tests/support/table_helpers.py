@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.fs
-from fastkcl import _core
+from fastkcl import Position, _core
 from fastkcl.local_aws import LocalAws
-from fastkcl.tables import ParquetTable, S3Storage
+from fastkcl.tables import ParquetTable, S3Storage, Shard
 from fastkcl.tables.folders import unspelled
 from fastkcl.tables.rows import ShardRows
 from fastkcl.tables.store import Store
 from local_aws_helpers import new_name
-from sink_helpers import Record
+from sink_helpers import STEPS, Kind, Record
 
 DAY = 86_400_000
 NOON = int(datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp() * 1000)
@@ -154,6 +154,39 @@ def arrived_batch(
     message = _core.decode_line(line)
     assert isinstance(message, _core.ProcessRecords)
     return message.batch
+
+
+class TableSink:
+    """A ParquetTable, called as sinks are.
+
+    Args:
+        folder: of the table.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.table = ParquetTable(folder)
+
+    @property
+    def _id(self) -> str | None:
+        return self.table._id
+
+    def open(self, shard: Shard) -> Position | None:
+        return self.table.open(shard)
+
+    def write(self, rows: ShardRows, _: object) -> Position:
+        return self.table.append(rows, as_they_are)
+
+
+TABLE = Kind(
+    TableSink,
+    STEPS,
+    rows=lambda first, last: arrived(
+        range(first, last + 1), [NOON + number // 4 * DAY for number in range(first, last + 1)]
+    ),
+    records=lambda folder: posix_place(folder.parent).records(),
+    inspect=None,
+)
+"""Four records a day, so that runs cross into another one."""
 
 
 def as_they_are(rows: ShardRows) -> pa.Table:

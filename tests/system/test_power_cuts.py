@@ -1,6 +1,6 @@
 """Power cuts under a strict model of POSIX (tests/support/power_cuts.py): 0 lost, 0 doubled, 0 refused.
 
-FASTKCL_POWER_CUTS says how many states of each sink are looked at; `make test-long` looks at thousands.
+FASTKCL_POWER_CUTS says how many states of each kind of table are looked at; `make test-long` looks at thousands.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import pytest
 from fastkcl.tables import delta as delta_module
 from power_cuts import problems, shows, sites
 from sink_helpers import DELTA, PARQUET
+from table_helpers import TABLE
 
 pytestmark = pytest.mark.timeout(7200)
 
 STATES = int(os.environ.get("FASTKCL_POWER_CUTS", "0"))
-KINDS = {"PARQUET": PARQUET, "DELTA": DELTA}
+KINDS = {"PARQUET": PARQUET, "DELTA": DELTA, "TABLE": TABLE}
 # Places that sync, and what sees that they do: a power cut, or, where another one syncs the same, nothing.
 SEEN = {
     "PARQUET": [
@@ -50,6 +51,17 @@ SEEN = {
         "DeltaAppender._make_checkpoint: replace(target), name",
         "DeltaAppender._append: make_folder(folder), name",
     ],
+    "TABLE": [
+        "PosixStore.claim: make_folder(target.parent), name",
+        "PosixStore.claim: sync_folder(target.parent), name",
+        "PosixStore.claim: sync_folder(temporary), name",
+        "PosixStore.create: create(path), content",
+        "PosixStore.create: create(path), name",
+        "PosixStore.create: make_folder(path.parent), name",
+        "PosixStore.settle: sync_file(path), content",
+        "PosixStore.settle: sync_file(path), name",
+        "PosixStore.settle: sync_folder(path.parent), name",
+    ],
 }
 TWICE = {
     "PARQUET": ["_identify: sync_folder(root), name"],  # `open` has made sure of the folders below right before
@@ -57,6 +69,10 @@ TWICE = {
         "DeltaAppender._made: create(entry), name",  # `_keep` comes before anybody relies on the table
         "DeltaAppender._made: make_folder(log), name",
         "DeltaAppender._make_checkpoint: make_folder(target.parent), name",  # deltalake makes no folder in the log
+    ],
+    "TABLE": [
+        "PosixStore.create: make_folder(aside), name",  # nobody needs what lies aside after a cut
+        "PosixStore.settle: make_folder(path.parent), name",  # `create` keeps folders before it makes a file in them
     ],
 }
 
@@ -66,7 +82,7 @@ def _early_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta_module, "_CHECKPOINT_INTERVAL", 2)
 
 
-@pytest.mark.parametrize(("name", "states"), [("PARQUET", 120), ("DELTA", 50)])
+@pytest.mark.parametrize(("name", "states"), [("PARQUET", 120), ("DELTA", 50), ("TABLE", 120)])
 def test_what_a_power_cut_leaves(tmp_path: Path, name: str, states: int) -> None:
     wrong = list(problems(KINDS[name], tmp_path, STATES or states))
     assert wrong == [], (len(wrong), wrong[:3])

@@ -273,6 +273,7 @@ class ParquetTable:
         else:
             self._refuse_others()
             self._store.prove()
+            self._store.settle(_TABLE)
         value = self._parse_claim(text)
         if value.get("partition") != self._partition:
             raise SinkError(

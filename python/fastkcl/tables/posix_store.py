@@ -62,7 +62,6 @@ class PosixStore:
                     raise
         finally:
             storage.remove(temporary)
-        storage.sync_folder(target)
         storage.sync_folder(target.parent)
         there = self.claimed(key)
         if there is None:

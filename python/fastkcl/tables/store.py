@@ -71,7 +71,7 @@ class Store(Protocol):
         """The names of the folders in a folder, in the order of their bytes; "" is the table's."""
 
     def settle(self, key: str) -> None:
-        """Have a file that was seen be there for good, with its folders."""
+        """Have a file or a claim that was seen be there for good, with its folders."""
 
     def prove(self) -> None:
         """See that exclusive creation is exclusive.
