@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from fastkcl.cli import daemon_display
 from fastkcl.cli.daemon_display import Display, event_line
-from fastkcl.daemon.log import Event, Kind, LogReader, ShardState
+from fastkcl.daemon.log import LogReader
+from fastkcl.daemon.log_lines import Event, Kind, ShardState
 from rich.console import Console
 
 FIRST, SECOND, THIRD = (f"shardId-00000000000{n}" for n in range(3))

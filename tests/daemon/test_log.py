@@ -6,7 +6,8 @@ import tracemalloc
 
 import pytest
 from clocks import Clock
-from fastkcl.daemon.log import Event, Kind, LogReader, ShardState, parse, shown
+from fastkcl.daemon.log import LogReader
+from fastkcl.daemon.log_lines import Event, Kind, ShardState, parse, shown
 
 SHARD = "shardId-000000000003"
 PLACE = "49680438244498743393480722487291902314221529407017713666"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from checkpoint_helpers import A, B, awaited
 from fastkcl.kinesis.checkpoints import SHARD_END, LeasedCheckPointer, RedisCheckPointer
-from fastkcl.kinesis.checkpoints.leased import is_later
+from fastkcl.kinesis.checkpoints.base import is_later
 from fastkcl.kinesis.exceptions import CheckpointFlushError, CheckpointOwnershipConflict, ValidationError
 from waiting import until
 

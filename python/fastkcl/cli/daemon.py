@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fastkcl.daemon.jars import JarSet
     from fastkcl.daemon.options import Source
     from fastkcl.daemon.settings import Options
+    from fastkcl.java import Java
 
 __all__ = ["daemon"]
 
@@ -188,10 +189,9 @@ daemon.params[:0] = list(_key_options())
 
 def _daemon(ctx: click.Context, command: list[str], given: dict[str, Any]) -> int:
     from fastkcl.daemon import jars as daemon_jars
-    from fastkcl.daemon.command import MINIMUM_JAVA, plan
+    from fastkcl.daemon.command import plan
     from fastkcl.daemon.credentials import missing_classes
     from fastkcl.daemon.options import OptionsError, Source, collect, executable_name, missing_keys, read_file
-    from fastkcl.java import Java, find_java, java_version
 
     only_print = given["print_properties"] or given["print_command"]
     generation = Generation(given["kcl"]) if given["kcl"] else None
@@ -200,12 +200,6 @@ def _daemon(ctx: click.Context, command: list[str], given: dict[str, Any]) -> in
         jars = daemon_jars.find_jars(None, given["jars"])
         generation = jars.generation
     generation = generation or Generation.KCL_3
-    endpoint = given["endpoint_url"]
-    if endpoint is not None:
-        from_environment = ctx.get_parameter_source("endpoint_url") is click.core.ParameterSource.ENVIRONMENT
-        endpoint = Source(
-            "", endpoint, "environment variable AWS_ENDPOINT_URL" if from_environment else "--endpoint-url"
-        )
     sources = list(_command_line(given))
     if command:
         sources.append(Source("executableName", executable_name(command), "command line"))
@@ -213,7 +207,7 @@ def _daemon(ctx: click.Context, command: list[str], given: dict[str, Any]) -> in
         generation,
         file=read_file(given["file"]) if given["file"] else (),
         environ=None if given["no_environment"] else os.environ,
-        endpoint_url=endpoint,
+        endpoint_url=_endpoint(ctx, given["endpoint_url"]),
         command_line=sources,
         credentials_prefix=given["credentials_prefix"],
         strict=given["strict"],
@@ -224,17 +218,10 @@ def _daemon(ctx: click.Context, command: list[str], given: dict[str, Any]) -> in
         if not given["print_command"]:
             return 0
     jars = jars or daemon_jars.find_jars(generation, given["jars"], on_fetch=lambda text: _print([text]))
-    if given["java"] is not None:
-        version = java_version(given["java"])
-        if version is None:
-            raise _WrongOptions(f"--java {given['java']}: it does not run")
-        java = Java(given["java"].absolute(), version, "--java")
-    else:
-        java = find_java(minimum=MINIMUM_JAVA, needed_by=f"KCL {jars.version}")
     launch = plan(
         options,
         jars,
-        java,
+        _java(given["java"], jars),
         jvm_options=given["jvm_options"],
         classpath=given["classpath"],
         log_configuration=given["log_configuration"],
@@ -253,6 +240,27 @@ def _daemon(ctx: click.Context, command: list[str], given: dict[str, Any]) -> in
         return 0
     _print(list(_advice(options)))
     return _run(launch, options, given)
+
+
+def _endpoint(ctx: click.Context, url: str | None) -> Source | None:
+    from fastkcl.daemon.options import Source
+
+    if url is None:
+        return None
+    from_environment = ctx.get_parameter_source("endpoint_url") is click.core.ParameterSource.ENVIRONMENT
+    return Source("", url, "environment variable AWS_ENDPOINT_URL" if from_environment else "--endpoint-url")
+
+
+def _java(given: Path | None, jars: JarSet) -> Java:
+    from fastkcl.daemon.command import MINIMUM_JAVA
+    from fastkcl.java import Java, find_java, java_version
+
+    if given is None:
+        return find_java(minimum=MINIMUM_JAVA, needed_by=f"KCL {jars.version}")
+    version = java_version(given)
+    if version is None:
+        raise _WrongOptions(f"--java {given}: it does not run")
+    return Java(given.absolute(), version, "--java")
 
 
 def _print(texts: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from fastkcl.daemon.log import Event, Kind, Shard, ShardState
+from fastkcl.daemon.log_lines import Event, Kind, Shard, ShardState
 
 if TYPE_CHECKING:
     from fastkcl.cli.console import Console

@@ -242,7 +242,7 @@ def _name_of(stream: str) -> str:
 
 
 def _store(service: _Service, kind: str, table: str | None, failover: float) -> Store:
-    from fastkcl.kinesis.groups import DynamoDBStore, KCLStore, RedisStore, redis_client
+    from fastkcl.kinesis.group_stores import DynamoDBStore, KCLStore, RedisStore, redis_client
 
     if kind == "redis":
         with without_extra("redis"):

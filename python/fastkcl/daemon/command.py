@@ -21,7 +21,7 @@ from pathlib import Path
 
 from fastkcl.daemon.jars import JarSet
 from fastkcl.daemon.keys import Generation
-from fastkcl.daemon.log import kcl_1_options
+from fastkcl.daemon.log_lines import kcl_1_options
 from fastkcl.daemon.options import EXECUTABLE, OptionsError, is_stand_in
 from fastkcl.daemon.settings import Options
 from fastkcl.java import Java

@@ -37,7 +37,8 @@ from fastkcl.backoff import Backoff
 from fastkcl.daemon.command import Launch
 from fastkcl.daemon.guard import Guard
 from fastkcl.daemon.keys import find_key
-from fastkcl.daemon.log import MARK, Event, LogReader, shown
+from fastkcl.daemon.log import LogReader
+from fastkcl.daemon.log_lines import MARK, Event, shown
 from fastkcl.daemon.processes import die_with_parent, end_group, group_members
 from fastkcl.daemon.settings import Options
 

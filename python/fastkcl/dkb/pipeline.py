@@ -48,7 +48,8 @@ from typing import IO, Any, Final, Literal, TypeAlias
 
 from fastkcl.dkb.errors import StageError
 from fastkcl.dkb.markers import PRESETS, Markers, unescape
-from fastkcl.dkb.supervisor import Answer, Inbox, OnLog, Ready, RetryPolicy, Supervisor, SupervisorError
+from fastkcl.dkb.supervisor import Answer, Inbox, Ready, RetryPolicy, Supervisor, SupervisorError
+from fastkcl.dkb.worker import OnLog
 
 __all__ = ["Pipeline", "PipelineError", "StageReport", "StageSpec", "read_pipeline"]
 

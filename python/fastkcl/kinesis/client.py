@@ -21,7 +21,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, nullcontext
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from fastkcl._core import GetRecordsAnswer, decode_get_records
 from fastkcl.backoff import Backoff
@@ -34,17 +34,15 @@ from fastkcl.kinesis.exceptions import (
     ValidationError,
 )
 from fastkcl.kinesis.failures import DEFAULT_EXPO_BACKOFF_LIMIT, Failure, ReconnectPolicy, error_code, failure_of
-from fastkcl.kinesis.sessions import new_session
+from fastkcl.kinesis.options import StreamOptions
+from fastkcl.kinesis.sessions import check_session, has_http_session, new_session
 from fastkcl.kinesis.topology import Shard
 
 if TYPE_CHECKING:
-    from fastkcl.kinesis.metrics import MetricsCollector
     from fastkcl.kinesis.read.bodies import Gate
 
 __all__ = [
     "StreamClient",
-    "StreamOptions",
-    "check_session",
 ]
 
 log = logging.getLogger(__name__)
@@ -61,38 +59,6 @@ MAX_THROTTLED = 10
 """How often in a row a call about the stream as a whole may be throttled."""
 
 _T = TypeVar("_T")
-
-
-class StreamOptions(TypedDict, total=False):
-    """Options that consumers and producers have in common.
-
-    Attributes:
-        session: aiobotocore's AioSession, with its credentials; a new one by default.
-        endpoint_url: of another service than AWS, e.g. local AWS.
-        region_name: by default that of the ARN, or of the session.
-        retry_limit: how often to try again in an outage, 0 or more; 5 by default.
-        expo_backoff: seconds: the n-th attempt waits n² times this long. By default each waits 5 s.
-        expo_backoff_limit: the longest wait, in seconds.
-        skip_describe_stream: do not look at the stream first. A consumer asks ListShards for its shards then.
-        use_list_shards: list shards with ListShards, and with DescribeStream where that fails.
-        create_stream: make the stream if it is not there.
-        create_stream_shards: with so many shards, 1 or more.
-        describe_timeout: seconds until the stream has to be ACTIVE.
-        metrics_collector: for the counts; the global collector by default.
-    """
-
-    session: Any
-    endpoint_url: str | None
-    region_name: str | None
-    retry_limit: int | None
-    expo_backoff: float | None
-    expo_backoff_limit: float
-    skip_describe_stream: bool
-    use_list_shards: bool
-    create_stream: bool
-    create_stream_shards: int
-    describe_timeout: float
-    metrics_collector: MetricsCollector | None
 
 
 class StreamClient:
@@ -214,7 +180,7 @@ class StreamClient:
             read_timeout=READ_TIMEOUT,
             retries={"total_max_attempts": 1},
             max_pool_connections=MAX_CONNECTIONS,
-            **({} if _has_http_session(session) else {"http_session_cls": GatedSession}),
+            **({} if has_http_session(session) else {"http_session_cls": GatedSession}),
         )
         async with AsyncExitStack() as resources:
             client = await resources.enter_async_context(
@@ -519,23 +485,3 @@ def _send_in_pieces(request: Any, **_: object) -> None:  # noqa: ANN401
     """Let a large body be sent as a file: as one piece of bytes it would block the event loop."""
     if isinstance(request.body, bytes) and len(request.body) > LARGE_BODY:
         request.body = io.BytesIO(request.body)
-
-
-def _has_http_session(session: Any) -> bool:  # noqa: ANN401 - aiobotocore's sessions have no types
-    """Whether the program has chosen the HTTP client."""
-    config = session.get_default_client_config()
-    return "http_session_cls" in getattr(config, "_user_provided_options", {})
-
-
-def check_session(session: object) -> None:
-    """Refuse an object that is not a session of aiobotocore.
-
-    Raises:
-        TypeError: it is not a session of aiobotocore.
-    """
-    if session is None:
-        return
-    from aiobotocore.session import AioSession
-
-    if not isinstance(session, AioSession):
-        raise TypeError(f"session must be an aiobotocore.session.AioSession, not {type(session).__name__}")

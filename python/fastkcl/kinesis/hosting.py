@@ -30,9 +30,10 @@ from typing import Literal, TypeVar, Unpack
 from fastkcl._core import RecordBatch
 from fastkcl.kinesis.bounds import check_count, within
 from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place, check_checkpointer
-from fastkcl.kinesis.client import StreamClient, StreamOptions
+from fastkcl.kinesis.client import StreamClient
 from fastkcl.kinesis.exceptions import ValidationError
 from fastkcl.kinesis.metrics import get_metrics_collector
+from fastkcl.kinesis.options import StreamOptions
 from fastkcl.kinesis.read.budget import MAX_QUEUE_BYTES
 from fastkcl.kinesis.read.data_loss import OnDataLoss
 from fastkcl.kinesis.read.fetch import MAX_BATCH_BYTES, ShardReader

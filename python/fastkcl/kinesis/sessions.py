@@ -1,4 +1,4 @@
-"""Sessions of aiobotocore for clients that are given none."""
+"""Sessions of aiobotocore: the check of a given one, and those for clients that are given none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from aiobotocore.session import AioSession
 
-__all__ = ["new_session"]
+__all__ = ["check_session", "has_http_session", "new_session"]
 
 
 def new_session() -> AioSession:
@@ -31,3 +31,23 @@ def _loader(data_path: str | None) -> Any:  # noqa: ANN401 - botocore has no typ
     from botocore.loaders import create_loader
 
     return create_loader(data_path)
+
+
+def has_http_session(session: Any) -> bool:  # noqa: ANN401 - aiobotocore's sessions have no types
+    """Whether the program has chosen the HTTP client."""
+    config = session.get_default_client_config()
+    return "http_session_cls" in getattr(config, "_user_provided_options", {})
+
+
+def check_session(session: object) -> None:
+    """Refuse an object that is not a session of aiobotocore.
+
+    Raises:
+        TypeError: it is not a session of aiobotocore.
+    """
+    if session is None:
+        return
+    from aiobotocore.session import AioSession
+
+    if not isinstance(session, AioSession):
+        raise TypeError(f"session must be an aiobotocore.session.AioSession, not {type(session).__name__}")

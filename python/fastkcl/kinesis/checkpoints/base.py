@@ -278,3 +278,15 @@ class BaseCheckPointer:
         """Count a position that was written, or could not be."""
         outcome = MetricType.CONSUMER_CHECKPOINT_SUCCESS if written else MetricType.CONSUMER_CHECKPOINT_FAILURE
         self._metrics.increment(outcome, 1, {**self._labels, "shard_id": shard_id})
+
+
+def is_later(position: str, than: str | None) -> bool:
+    """Whether a position comes after another one of the same shard."""
+    return than is None or _order(position) > _order(than)
+
+
+def _order(position: str) -> tuple[float, float]:
+    place = Place.parse(position)
+    if place is None:
+        return (math.inf if position == SHARD_END else -math.inf), 0
+    return place.order

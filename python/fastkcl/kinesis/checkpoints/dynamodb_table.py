@@ -15,9 +15,8 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from fastkcl.kinesis.checkpoints.table_errors import account_of_arn, is_lasting, is_unreachable, table_error
-from fastkcl.kinesis.client import check_session
 from fastkcl.kinesis.exceptions import CheckpointTableError, ValidationError
-from fastkcl.kinesis.sessions import new_session
+from fastkcl.kinesis.sessions import check_session, new_session
 
 __all__ = ["Item", "Table", "number", "string"]
 

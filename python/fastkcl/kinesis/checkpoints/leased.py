@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 import socket
 from abc import ABC, abstractmethod
@@ -38,7 +37,8 @@ from typing import ClassVar
 from uuid import uuid4
 
 from fastkcl.kinesis.bounds import within
-from fastkcl.kinesis.checkpoints.base import SHARD_END, BaseCheckPointer, Place
+from fastkcl.kinesis.checkpoints.base import SHARD_END, BaseCheckPointer, is_later
+from fastkcl.kinesis.checkpoints.guarded import GuardedLeases
 from fastkcl.kinesis.exceptions import CheckpointFlushError, CheckpointOwnershipConflict, ValidationError, described
 from fastkcl.leases import Keeper, Lease, Rules, Take, Why
 from fastkcl.leases.guard import Guard
@@ -68,18 +68,6 @@ class _Lease:
         self.position = position
         self.leaving = self.ended = False
         self.lock = asyncio.Lock()
-
-
-def is_later(position: str, than: str | None) -> bool:
-    """Whether a position comes after another one of the same shard."""
-    return than is None or _order(position) > _order(than)
-
-
-def _order(position: str) -> tuple[float, float]:
-    place = Place.parse(position)
-    if place is None:
-        return (math.inf if position == SHARD_END else -math.inf), 0
-    return place.order
 
 
 class LeasedCheckPointer(BaseCheckPointer, ABC):
@@ -427,7 +415,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         left = self.session_timeout - self.heartbeat_frequency
         self._guard = Guard(
             lambda: [renewal.key for renewal in self._keeper.renewals(self._clock(), late=True)],
-            lambda: _OfGuard(self._keeper, second, self._clock),
+            lambda: GuardedLeases(self._keeper, second._renew, second._disconnect, self._clock),
             every=left / 8,
             timeout=left / 2,
             name=f"{self.get_ref()}",
@@ -488,31 +476,3 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             log.warning(
                 "%s: heartbeat of %s failed, the next one tries again: %s", self.get_ref(), shard_id, described(error)
             )
-
-
-class _OfGuard:
-    """Renews in the guard's thread, on a connection that is used there alone."""
-
-    def __init__(self, keeper: Keeper, places: LeasedCheckPointer, clock: Callable[[], float]) -> None:
-        self._keeper = keeper
-        self._places = places
-        self._clock = clock
-
-    async def renew(self, key: str) -> None:
-        """Renew a lease of ours.
-
-        Raises:
-            CheckpointOwnershipConflict: it is another's. The event loop notices when it runs again.
-            Exception: the backend's error.
-        """
-        asked = self._clock()
-        try:
-            await self._places._renew(key)
-        except CheckpointOwnershipConflict:
-            self._keeper.dropped(key)
-            raise
-        self._keeper.renewed(key, asked=asked, answered=self._clock())
-
-    async def close(self) -> None:
-        """Disconnect."""
-        await self._places._disconnect()

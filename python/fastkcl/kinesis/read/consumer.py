@@ -30,11 +30,12 @@ from typing import Any, ClassVar, Literal, Self, Unpack
 from fastkcl.kinesis.bounds import check_count, within
 from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place, check_checkpointer
 from fastkcl.kinesis.checkpoints.memory import MemoryCheckPointer
-from fastkcl.kinesis.client import StreamClient, StreamOptions
+from fastkcl.kinesis.client import StreamClient
 from fastkcl.kinesis.exceptions import UnacknowledgedError, ValidationError, described
 from fastkcl.kinesis.items.aggregators import BaseAggregator
 from fastkcl.kinesis.items.processors import JsonProcessor
 from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
+from fastkcl.kinesis.options import StreamOptions
 from fastkcl.kinesis.read.acknowledging import AckDelivery, Acknowledgements, AckRecord
 from fastkcl.kinesis.read.budget import MAX_QUEUE_BYTES
 from fastkcl.kinesis.read.data_loss import OnDataLoss

@@ -28,12 +28,13 @@ from typing import Any, ClassVar, NoReturn, Self, Unpack
 
 from fastkcl.backoff import Backoff
 from fastkcl.kinesis.bounds import check_count
-from fastkcl.kinesis.client import StreamClient, StreamOptions
+from fastkcl.kinesis.client import StreamClient
 from fastkcl.kinesis.exceptions import StreamDoesNotExist, UnknownException, ValidationError
 from fastkcl.kinesis.failures import Failure, error_code, failure_of
 from fastkcl.kinesis.items.aggregators import BaseAggregator, OutputItem, SimpleAggregator
 from fastkcl.kinesis.items.processors import JsonProcessor
 from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
+from fastkcl.kinesis.options import StreamOptions
 from fastkcl.kinesis.write.put import MAX_CALL_BYTES, MAX_CALL_RECORDS
 from fastkcl.kinesis.write.put_queue import Pending, PutLimits, PutQueue, Settled
 from fastkcl.kinesis.write.sent import Sent, Waiting
