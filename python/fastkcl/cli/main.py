@@ -25,6 +25,7 @@ COMMANDS = {
     "replay": _Entry("fastkcl.cli.replay", "replay", "Play the daemon for a child program, with faults on demand."),
     "run": _Entry("fastkcl.cli.run", "run", "Run an unchanged amazon_kclpy program, decoded in Rust."),
     "daemon": _Entry("fastkcl.cli.daemon", "daemon", "Start the Java daemon for a stream, and live with it."),
+    "load": _Entry("fastkcl.cli.load", "load", "Read a stream into a table, each record exactly once."),
     "inspect": _Entry("fastkcl.cli.inspect", "inspect", "Show or convert captured lines of the protocol."),
     "bench": _Entry("fastkcl.cli.bench", "bench", "Measure it on your payloads, beside other ways to decode."),
     "sink": _Entry("fastkcl.cli.sink", "sink", "Look into a table that a sink has written."),
