@@ -40,6 +40,7 @@ Nothing here knows Spark. `fastkcl.spark.sinks` has the names that users import 
 
 from fastkcl.tables.base import Shard, SinkError, WriteCancelledError
 from fastkcl.tables.bounds import Bounds
+from fastkcl.tables.delta_table import DeltaTable
 from fastkcl.tables.object_store import S3Storage
 from fastkcl.tables.parquet_table import ParquetTable
 from fastkcl.tables.payload import BinaryPayload, JsonPayload
@@ -48,6 +49,7 @@ from fastkcl.tables.table_processor import TableProcessor
 __all__ = [
     "BinaryPayload",
     "Bounds",
+    "DeltaTable",
     "JsonPayload",
     "ParquetTable",
     "S3Storage",
