@@ -46,6 +46,7 @@ ASIDE = "_fastkcl_checkpoints"
 LAST_CHECKPOINT = "_last_checkpoint"
 LOG = "_delta_log"
 """Folder of the log, in a table's."""
+_SIDECARS = "_sidecars"
 MOST_BYTES = 1 << 30
 """Of an entry: one that rewrites a table names all of its files."""
 # deltalake takes no other names for checkpoints, one that somebody has renamed for instance.
@@ -219,21 +220,13 @@ def checkpoint_damage(log: Path) -> list[tuple[Path, str]]:
 
     Of files only: `no_files` has the others.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     found = []
     others = no_files(log)
     for name in storage.names(log):
-        if log / name not in others and _CHECKPOINT.fullmatch(name) and name.endswith(".parquet"):
-            try:
-                with pq.ParquetFile(log / name) as file:
-                    for _ in file.iter_batches():
-                        pass
-            except FileNotFoundError:  # a clean-up
-                continue
-            except (pa.ArrowException, OSError, ValueError) as error:
-                found.append((log / name, str(error).partition("\n")[0]))
+        if log / name not in others and _CHECKPOINT.fullmatch(name):
+            why = _fault_of_json(log, name) if name.endswith(".json") else _fault_of_parquet(log / name)
+            if why is not None:
+                found.append((log / name, why))
     text = None if log / LAST_CHECKPOINT in others else storage.read(log / LAST_CHECKPOINT)
     if text is not None:
         damaged = {path.name for path, _ in found}
@@ -245,6 +238,44 @@ def checkpoint_damage(log: Path) -> list[tuple[Path, str]]:
         except (ValueError, KeyError, TypeError, OverflowError) as error:
             found.append((log / LAST_CHECKPOINT, repr(error)))
     return found
+
+
+def _fault_of_parquet(path: Path) -> str | None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            for _ in file.iter_batches():
+                pass
+    except FileNotFoundError:  # a clean-up
+        return None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        return str(error).partition("\n")[0]
+    return None
+
+
+def _fault_of_json(log: Path, name: str) -> str | None:
+    """The fault of a checkpoint of version 2 in JSON, or of a sidecar that it names."""
+    try:
+        text = storage.read(log / name, MOST_BYTES)
+        if text is None:  # a clean-up
+            return None
+        for line in text.splitlines():
+            match parse_json(line):
+                case {"sidecar": {"path": str(path)}} if path == Path(path).name:
+                    sidecar = log / _SIDECARS / path
+                    if storage.file_status(sidecar) is None:
+                        return f"its {_SIDECARS}/{path} is missing"
+                    if why := _fault_of_parquet(sidecar):
+                        return f"its {_SIDECARS}/{path}: {why}"
+                case dict():
+                    continue
+                case _:
+                    return "a line of it is no action"
+    except (ValueError, SinkError) as error:
+        return str(error)
+    return None if text else "0 bytes"
 
 
 def set_damage_aside(log: Path) -> bool:
