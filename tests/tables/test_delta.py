@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
@@ -726,6 +727,50 @@ def test_a_checkpoint_that_is_damaged_is_done_without(
     assert sink.write(rows(8, 14), SESSION) == Position("14", 0)
     assert stored(tmp_path) == list(range(1, 15))
     assert opens or inspect_table(tmp_path).ok
+
+
+def in_json(log: Path) -> Path:
+    """Have version 8's checkpoint in JSON, as version 2 of checkpoints may be, with the last file in a sidecar."""
+    actions: dict[Any, dict[str, Any]] = {}
+    for version in range(9):
+        for line in (log / f"{version:020d}.json").read_text().splitlines():
+            ((kind, action),) = json.loads(line).items()
+            if kind != "commitInfo":
+                actions[kind, action.get("appId", action.get("path"))] = {kind: action}
+    features = {"readerFeatures": ["v2Checkpoint"], "writerFeatures": ["v2Checkpoint"]}
+    actions["protocol", None] = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+    added = actions.pop([key for key in actions if key[0] == "add"][-1])
+    sidecar = log / "_sidecars" / "0f8fad5b-d9cb-469f-a165-70867728950e.parquet"
+    sidecar.parent.mkdir()
+    whole = pq.read_table(log / NEWEST, columns=["add"])
+    names = [None if add is None else add["path"] for add in whole["add"].to_pylist()]
+    pq.write_table(whole.slice(names.index(added["add"]["path"]), 1), sidecar)
+    about = {"path": sidecar.name, "sizeInBytes": sidecar.stat().st_size, "modificationTime": 0}
+    lines = [{"checkpointMetadata": {"version": 8}}, *actions.values(), {"sidecar": about}]
+    for name in (NEWEST, "_last_checkpoint"):
+        (log / name).unlink()
+    path = log / f"{8:020d}.checkpoint.7c9e6679-7425-40de-944b-e07fc1f90ae7.json"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize("how", [*DAMAGED, "sidecar gone", "sidecar cut"])
+def test_a_checkpoint_in_json_that_is_damaged_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    with_checkpoints(tmp_path, monkeypatch)
+    path = in_json(tmp_path / "_delta_log")
+    assert len(DeltaTable(tmp_path).file_uris()) == 9
+    assert inspect_table(tmp_path).ok
+    (sidecar,) = (tmp_path / "_delta_log" / "_sidecars").iterdir()
+    if how == "sidecar gone":
+        sidecar.unlink()
+    else:
+        (DAMAGED["cut off"] if how == "sidecar cut" else DAMAGED[how])(sidecar if how == "sidecar cut" else path)
+    assert opened(tmp_path)[1] == Position("9", 0)
+    assert stored(tmp_path) == list(range(1, 10))
+    assert (f"{path}: a damaged checkpoint" in caplog.text) is (how not in ("empty", "missing"))  # these count as none
+    assert inspect_table(tmp_path).ok is (how != "empty")
 
 
 def test_a_checkpoint_in_the_place_of_an_empty_one_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
