@@ -71,6 +71,7 @@ class _LoadError(click.ClickException):
     help="Seconds for which an outage of the stream or of the table's storage is waited out.",
 )
 @click.option("--accept-gap", is_flag=True, help="Go on where positions lie after the table's: it is new on purpose.")
+@click.option("--add-columns", is_flag=True, help="Delta: add columns that the table does not have, not refuse them.")
 @click.option("--region", help="Of the stream, the lease table and the bucket.  [default: as for every AWS SDK]")
 @click.option(
     "--endpoint-url",

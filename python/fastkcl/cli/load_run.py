@@ -56,6 +56,7 @@ class Plan:
     idle_timeout: float | None
     retry_for: float
     accept_gap: bool
+    add_columns: bool
     region: str | None
     endpoint_url: str | None
     s3_endpoint_url: str | None
@@ -68,7 +69,7 @@ class Plan:
         Raises:
             ValueError: the URL, or the endpoint.
         """
-        return self.form.table(self.url, self._storage() if self.is_s3 else None)
+        return self.form.table(self.url, self._storage() if self.is_s3 else None, add_columns=self.add_columns)
 
     def processor(self, table: Table) -> TableProcessor:
         """A shard's.

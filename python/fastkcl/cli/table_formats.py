@@ -17,10 +17,10 @@ class WritableFormat(NamedTuple):
 
     name: str
     """Its class in `fastkcl.tables`."""
-    extra: str
-    """What has the packages that it needs on any storage."""
+    has_schema: bool
+    """Whether a table refuses columns that it does not have, unless it is told to add them."""
 
-    def table(self, url: str, storage: S3Storage | None) -> Table:
+    def table(self, url: str, storage: S3Storage | None, *, add_columns: bool) -> Table:
         """A table of this format.
 
         Raises:
@@ -29,13 +29,14 @@ class WritableFormat(NamedTuple):
         from fastkcl import tables
 
         made: Any = getattr(tables, self.name)
-        table: Table = made(url, storage=storage)
+        options: dict[str, Any] = {"evolve": "add"} if self.has_schema and add_columns else {}
+        table: Table = made(url, storage=storage, **options)
         return table
 
 
 FORMATS: Final[Mapping[str, WritableFormat]] = {
-    "parquet": WritableFormat("ParquetTable", "arrow"),
-    "delta": WritableFormat("DeltaTable", "delta"),
+    "parquet": WritableFormat("ParquetTable", has_schema=False),
+    "delta": WritableFormat("DeltaTable", has_schema=True),
 }
 
 
