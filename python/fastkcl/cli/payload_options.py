@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from fastkcl.payloads.options import Compression
     from fastkcl.tables import BinaryPayload, JsonPayload
-    from fastkcl.tables.payload import Compression
 
 __all__ = ["payload_options"]
 
