@@ -358,7 +358,7 @@ class _HostedShard:
                     await queue.wait_for_entries()
 
     async def _process(
-        self, fetched: Fetched, processor: BatchProcessor, checkpointer: Checkpointer, counters: Counters
+        self, fetched: Fetched[ShardReader], processor: BatchProcessor, checkpointer: Checkpointer, counters: Counters
     ) -> None:
         batch = fetched.batch.canonical()
         if fetched.place is not None:

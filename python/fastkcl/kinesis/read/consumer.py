@@ -189,7 +189,7 @@ class Consumer:
         self._labels = {"stream_name": self._client.stream_name}
         if isinstance(self._checkpointer, BindsMetrics):
             self._checkpointer.bind_metrics(self._metrics, dict(self._labels))
-        self._queue = RecordQueue(max_queue_size)
+        self._queue = RecordQueue[ShardReader](max_queue_size)
         self._stream = StreamReader(
             self._client,
             self._checkpointer,
@@ -219,7 +219,7 @@ class Consumer:
         self._capped: dict[str, Place] = {}  # positions before held records, as they were written last
         self._committing = asyncio.Lock()
         self._ended: deque[ShardReader] = deque()
-        self._failed: list[Failed] = []
+        self._failed: list[Failed[ShardReader]] = []
         self._flusher: asyncio.Task[None] | None = None
         self._flush_failed = False  # and the program does not know yet
         self._is_started = self._is_closed = False
@@ -477,7 +477,7 @@ class Consumer:
     def _log_end(self, why: str) -> None:
         log.info("%s: the iteration ends: %s", self.stream_name, why)
 
-    def _deliver(self, fetched: Fetched) -> None:
+    def _deliver(self, fetched: Fetched[ShardReader]) -> None:
         self._metrics.gauge(MetricType.CONSUMER_QUEUE_SIZE, self._queue.rows, self._labels)
         self._show_lag(fetched.reader)
         self._delivered_at = time.perf_counter()

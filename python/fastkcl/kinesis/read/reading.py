@@ -155,8 +155,8 @@ class StreamReader:
         checkpointer: CheckPointer,
         options: ReadOptions,
         *,
-        make_queue: Callable[[], RecordQueue],
-        on_failure: Callable[[Failed], None],
+        make_queue: Callable[[], RecordQueue[ShardReader]],
+        on_failure: Callable[[Failed[ShardReader]], None],
         on_reader: Callable[[ShardReader], None] = lambda reader: None,
         metrics: MetricsCollector,
     ) -> None:
@@ -229,7 +229,7 @@ class StreamReader:
         """
         await self._share.close()
 
-    def resume(self, failed: Failed) -> None:
+    def resume(self, failed: Failed[ShardReader]) -> None:
         """Resume stopped tasks; nothing happens to the others."""
         reader = failed.reader
         if not (reader in self._tasks and self._tasks[reader].done()):
@@ -465,7 +465,7 @@ class StreamReader:
             self._list_is_old = True
             self._look_again()
 
-    def _failed(self, reader: ShardReader | None, error: Exception) -> Failed:
+    def _failed(self, reader: ShardReader | None, error: Exception) -> Failed[ShardReader]:
         self._failures[reader] = error
         self._changed.set()
         return Failed(reader, error)
