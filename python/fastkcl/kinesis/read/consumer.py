@@ -27,7 +27,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self, Unpack
 
-from fastkcl.kinesis.bounds import check_count, within
+from fastkcl.kinesis.bounds import check_count, check_seconds, within
 from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place, check_checkpointer
 from fastkcl.kinesis.checkpoints.memory import MemoryCheckPointer
 from fastkcl.kinesis.client import StreamClient
@@ -150,11 +150,9 @@ class Consumer:
         if not isinstance(self._processor, BaseAggregator):
             raise TypeError(f"processor must be a processor like JsonProcessor(), not {self._processor!r}")
         check_count("max_queue_size", max_queue_size, 1)
-        if idle_timeout is not None and not idle_timeout > 0:
-            raise ValidationError(f"idle_timeout must be above 0 s, or None, not {idle_timeout}")
+        check_seconds("idle_timeout", idle_timeout, optional=True)
         if checkpoint_interval is not None:
-            if not checkpoint_interval > 0:
-                raise ValidationError(f"checkpoint_interval must be above 0 s, not {checkpoint_interval}")
+            check_seconds("checkpoint_interval", checkpoint_interval)
             if getattr(self._checkpointer, "auto_checkpoint", True) is False:
                 raise ValidationError(
                     "checkpoint_interval and a checkpointer of auto_checkpoint=False are mutually exclusive: the one "
@@ -166,8 +164,7 @@ class Consumer:
             raise ValidationError(f'acknowledge must be "next" or "explicit", not {acknowledge!r}')
         if acknowledge == "explicit" and output != "records":
             raise ValidationError(f'acknowledge="explicit" is for output="records", not {output!r}')
-        if not ack_timeout > 0:
-            raise ValidationError(f"ack_timeout must be above 0 s, not {ack_timeout}")
+        check_seconds("ack_timeout", ack_timeout)
         if on_record_error not in ("raise", "skip") and not callable(on_record_error):
             raise ValidationError(f'on_record_error must be "raise", "skip" or a function, not {on_record_error!r}')
         self._idle_timeout = idle_timeout
