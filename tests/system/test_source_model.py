@@ -20,7 +20,7 @@ from fastkcl.local_aws import Fault, LocalAws
 from local_aws_helpers import is_open, new_name, shards
 from source_engine import Row, SourceEngine
 
-CRASHES = int(os.environ.get("SOURCE_CRASHES", "400"))
+CRASHES = int(os.environ.get("SOURCE_CRASHES", "1000"))
 KEYS = 12
 THROTTLED = Fault("GetRecords", "ProvisionedThroughputExceededException", times=1)
 WORLDS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
