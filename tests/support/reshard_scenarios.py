@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 from fastkcl.local_aws import LocalAws
-from local_aws_helpers import client, is_open, make_stream, shards
+from local_aws_helpers import client, hash_keys, make_stream, merge_shards, open_shards, split_shard
 from waiting import wait_until
 
 KEYS = 16
@@ -45,30 +44,20 @@ class Stage:
 
     def put_nothing(self) -> None:
         """A record of no bytes for each shard: it is a row, too, and has no number."""
-        for shard in self._open():
-            low = shard["HashKeyRange"]["StartingHashKey"]
+        for shard in open_shards(self.kinesis, self.stream):
+            low = str(hash_keys(shard)[0])
             self.kinesis.put_record(StreamName=self.stream, Data=b"", PartitionKey="nothing", ExplicitHashKey=low)
             self.counts["nothing"] += 1
 
     def split(self) -> None:
         """The first open shard."""
-        shard = self._open()[0]
-        low, high = (int(shard["HashKeyRange"][f"{side}HashKey"]) for side in ("Starting", "Ending"))
-        middle = str((low + high) // 2 + 1)
-        self.kinesis.split_shard(StreamName=self.stream, ShardToSplit=shard["ShardId"], NewStartingHashKey=middle)
+        split_shard(self.kinesis, self.stream, open_shards(self.kinesis, self.stream)[0])
         self._settle()
 
     def merge(self) -> None:
         """The first two open shards."""
-        one, other = self._open()[:2]
-        self.kinesis.merge_shards(
-            StreamName=self.stream, ShardToMerge=one["ShardId"], AdjacentShardToMerge=other["ShardId"]
-        )
+        merge_shards(self.kinesis, self.stream, *open_shards(self.kinesis, self.stream)[:2])
         self._settle()
-
-    def _open(self) -> list[dict[str, Any]]:
-        found = filter(is_open, shards(self.kinesis, self.stream))
-        return sorted(found, key=lambda shard: int(shard["HashKeyRange"]["StartingHashKey"]))
 
     def _settle(self) -> None:
         summary = "StreamDescriptionSummary"

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 from fastkcl.local_aws import LocalAws
-from local_aws_helpers import client, is_open, shards
+from local_aws_helpers import client, reshard
 from run_folder import spark_options
 
 KEYS = 24
@@ -42,25 +42,8 @@ class Writer(threading.Thread):
             self.count = put_numbers(self._kinesis, self._stream, self.count, self._random.randint(1, 60))
             if self._random.random() < 0.25:
                 with suppress(self._kinesis.exceptions.ResourceInUseException):
-                    self._reshard()
-
-    def _reshard(self) -> None:
-        is_ours = lambda shard: int(shard["HashKeyRange"]["StartingHashKey"])  # noqa: E731
-        opened = sorted(filter(is_open, shards(self._kinesis, self._stream)), key=is_ours)
-        at = self._random.randrange(len(opened))
-        if len(opened) > 3:
-            left, right = opened[at - 1 if at else 0], opened[at if at else 1]
-            self._kinesis.merge_shards(
-                StreamName=self._stream, ShardToMerge=left["ShardId"], AdjacentShardToMerge=right["ShardId"]
-            )
-        else:
-            low, high = (int(opened[at]["HashKeyRange"][f"{side}HashKey"]) for side in ("Starting", "Ending"))
-            self._kinesis.split_shard(
-                StreamName=self._stream,
-                ShardToSplit=opened[at]["ShardId"],
-                NewStartingHashKey=str((low + high) // 2 + 1),
-            )
-        self.reshards += 1
+                    reshard(self._kinesis, self._stream, self._random)
+                    self.reshards += 1
 
 
 def put_numbers(kinesis: Any, stream: str, first: int, count: int) -> int:

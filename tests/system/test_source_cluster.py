@@ -32,6 +32,7 @@ SPECULATION = {
     "spark.speculation.multiplier": "1.1",
     "spark.speculation.quantile": "0.5",
     "spark.speculation.minTaskRuntime": "100ms",
+    "spark.speculation.task.duration.threshold": "300ms",  # where a batch has one task
     "spark.log.level": "INFO",
     "spark.deploy.maxExecutorRetries": "-1",
 }
