@@ -114,9 +114,9 @@ bench: $(VENV)/.built
 bench-codec: BENCH = codec
 bench-codec: bench
 
-# Equal results only, no times, in a minute. The Spark suite is left out: it compares its tables whenever it runs.
+# Equal results only, no times, in a minute. The Spark suites are left out: they compare their tables whenever they run.
 bench-quick: $(VENV)/.built
-	$(BIN)/python -m pytest bench --benchmark-disable -q --ignore=bench/test_bench_spark.py --numprocesses=2 --dist=worksteal
+	$(BIN)/python -m pytest bench --benchmark-disable -q --ignore=bench/test_bench_spark.py --ignore=bench/test_bench_source.py --numprocesses=2 --dist=worksteal
 
 # The documentation's site, in target/site; `make docs-serve` shows it at http://127.0.0.1:8000.
 docs: $(VENV)/.built

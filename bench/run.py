@@ -32,6 +32,7 @@ SUITES = {
     "kclpy": "the drop-in beside amazon_kclpy",
     "framing": "messages between markers, in Python",
     "payload": "typed payloads into Spark",
+    "source": "the Spark source beside other ways to read a stream",
     "spark": "eight shards into one Spark Connect server (the longest)",
 }
 
