@@ -84,11 +84,12 @@ class _ShardMetrics:
         families: dict[str, Any] = {}
         for thing in self._metrics():
             for metric in thing:
-                name, value = metric.for_prometheus()
-                if value is None:
+                sample = metric.for_prometheus()
+                if sample.value is None:
                     continue
                 kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-                name = f"{PREFIX}_{name}"
-                family = families.setdefault(name, kind(name, metric.help, labels=list(thing.labels)))
-                family.add_metric(list(thing.labels.values()), value)
+                name = f"{PREFIX}_{sample.name}"
+                labels = {**thing.labels, **sample.labels}
+                family = families.setdefault(name, kind(name, metric.help, labels=list(labels)))
+                family.add_metric(list(labels.values()), sample.value)
         yield from families.values()
