@@ -1098,7 +1098,7 @@ class OpenedPayloads:
     """Records whose payloads are opened, as Arrow columns. Immutable.
 
     Columns: data, or the schema's; partitionKey, sequenceNumber, subSequenceNumber, approximateArrivalTimestamp;
-    _corrupt, _unparsed, _packed.
+    _corrupt, _unparsed, _packed, the last two not of a `SchemaReader` for Avro or Protobuf.
     """
 
     @property
