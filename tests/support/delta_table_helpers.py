@@ -127,5 +127,6 @@ DELTA_TABLE = Kind(
     ),
     records=lambda folder: delta_posix(folder.parent).records(),
     inspect=None,
+    is_delta=True,
 )
 """Four records a day, so that runs cross into another one."""

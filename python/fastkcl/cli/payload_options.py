@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from fastkcl.payloads.options import Compression
-    from fastkcl.tables import BinaryPayload, JsonPayload
+    from fastkcl.payloads.options import BinaryPayload, Compression, JsonPayload
 
 __all__ = ["payload_options"]
 
@@ -59,7 +58,7 @@ def payload_options(command: C) -> C:
 
 
 def _payload_of(kind: str, schema_file: Path | None, compression: Compression) -> BinaryPayload | JsonPayload | None:
-    from fastkcl.tables import BinaryPayload, JsonPayload
+    from fastkcl.payloads.options import BinaryPayload, JsonPayload
 
     if kind == "binary":
         if schema_file is not None:

@@ -88,8 +88,8 @@ class _ShardMetrics:
                 if sample.value is None:
                     continue
                 kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-                labels = {**thing.labels, **sample.labels}
                 name = f"{PREFIX}_{sample.name}"
+                labels = {**thing.labels, **sample.labels}
                 family = families.setdefault(name, kind(name, metric.help, labels=list(labels)))
                 family.add_metric(list(labels.values()), sample.value)
         yield from families.values()

@@ -28,7 +28,7 @@ from datetime import datetime
 from typing import Literal, TypeVar, Unpack
 
 from fastkcl._core import RecordBatch
-from fastkcl.kinesis.bounds import check_count, within
+from fastkcl.kinesis.bounds import check_count, check_seconds, within
 from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place, check_checkpointer
 from fastkcl.kinesis.client import StreamClient
 from fastkcl.kinesis.exceptions import ValidationError
@@ -139,8 +139,7 @@ async def run_processors(
     policy(Counters(None))  # refuses invalid options before anything is read
     stops_at_once = on_error == "stop" and not retries and dead_letter is None
     check_count("max_queue_size", max_queue_size, 1)
-    if idle_timeout is not None and not idle_timeout > 0:
-        raise ValidationError(f"idle_timeout must be above 0 s, or None, not {idle_timeout}")
+    check_seconds("idle_timeout", idle_timeout, optional=True)
     check_checkpointer(checkpointer)
     if getattr(checkpointer, "auto_checkpoint", True) is False:
         raise ValidationError("a checkpointer of auto_checkpoint=False writes no position that a processor checkpoints")
@@ -372,7 +371,7 @@ class _HostedShard:
                     await queue.wait_for_entries()
 
     async def _process(
-        self, fetched: Fetched, processor: BatchProcessor, checkpointer: Checkpointer, counters: Counters
+        self, fetched: Fetched[ShardReader], processor: BatchProcessor, checkpointer: Checkpointer, counters: Counters
     ) -> None:
         batch = fetched.batch.canonical()
         if fetched.place is not None:

@@ -146,11 +146,9 @@ class DeltaHead:
         found = self._read()
         self._compare(found)
         self._snapshot = found
-        if found is not None and counts(found):
-            return True
-        if self._entry(version - 1) is None:
+        if self._entry(version - 1) is None:  # it is one of those that nobody reads any more
             self._store.remove(entry_key(version))
-        return False
+        return found is not None and counts(found)
 
     def _moved(self, snapshot: Snapshot, text: bytes) -> Snapshot:
         name = self._name(snapshot.version + 1)
@@ -185,7 +183,7 @@ class DeltaHead:
     def _read(self) -> Snapshot | None:
         for _ in range(_LOOKS):
             found = self._read_once()
-            if found is not NOTHING:
+            if found is not NOTHING and self._is_open_to_readers(found):
                 return found
         raise StoreError(f"{self._store.url}/{LOG}: its files go while they are read: is it cleaned up? Try again")
 
@@ -218,10 +216,34 @@ class DeltaHead:
         self._store.settle(*settled)
         return snapshot
 
+    def _is_open_to_readers(self, snapshot: Snapshot | None) -> bool:
+        """See on POSIX that deltalake opens the log: a power cut can have damaged the checkpoint that it wants.
+
+        Returns:
+            False if that was set aside, and the log is to be read again.
+
+        Raises:
+            SinkError: the log does not go back to a checkpoint that is whole.
+            Exception: deltalake's error.
+        """
+        if snapshot is None or not isinstance(self._store, PosixStore):
+            return True
+        if not any("checkpoint" in each.key for each in self._store.files(LOG)):
+            return True
+        from deltalake import DeltaTable
+
+        try:
+            DeltaTable(self._store.folder)
+        except Exception:
+            if not set_damage_aside(log_folder(self._store.folder)):
+                raise
+            return False
+        return True
+
     def _names(self, after: str) -> list[str]:
         """Of the files in the log that have content, or are entries."""
         files = [(each.key.rpartition("/")[2], each.size) for each in self._store.files(LOG, after)]
-        return [name for name, size in files if size or name.endswith(".json")]
+        return [name for name, size in files if size or versions([name])]
 
     def _checkpointed(self, version: int, files: Sequence[str]) -> Snapshot | None:
         """What a checkpoint has; None if it goes while it is read.
