@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from demo_helpers import run_demo
 from fastkcl.cli import demo as demo_module
 from fastkcl.demo.parts import DemoError
-from fastkcl.demo.report import CountryRow, DemoReport, DemoShard, Event, ShardWork, Step
+from fastkcl.demo.report import CountryRow, DemoReport, DemoShard, Event, Lake, LakeReader, ShardWork, Step
 from fastkcl.spark import SparkUnavailableError
 
 
@@ -41,6 +41,9 @@ def report(**changes: Any) -> DemoReport:
     return DemoReport(**fields | changes)
 
 
+LAKE = Lake("s3://lake/clicks", 10, [LakeReader("polars", 10, 10, 12.5)])
+
+
 @pytest.mark.parametrize(
     ("found", "status", "said"),
     [
@@ -50,8 +53,10 @@ def report(**changes: Any) -> DemoReport:
         (report(shard={"same_content": False}), 1, "the content of 1 of 1 shard(s) differs"),
         (report(problems=["shardId-0: no status"], output=["Traceback: x"]), 1, "problem: shardId-0: no status"),
         (report(table=Path("/data/clicks")), 0, "/data/clicks"),
+        (report(lake=LAKE), 0, "polars 10 10 0 0 12.50"),
+        (report(lake=Lake("s3://lake/clicks", 10, [LakeReader("polars", 9, 8, 1.0)])), 1, "polars 10 9 2 1 1.00"),
     ],
-    ids=["good", "lost", "doubled", "changed", "protocol", "kept"],
+    ids=["good", "lost", "doubled", "changed", "protocol", "kept", "on S3", "not all on S3"],
 )
 def test_the_verdict(found: DemoReport, status: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_module, "run_demo", lambda **_: found)

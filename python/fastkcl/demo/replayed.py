@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final
 
 from fastkcl.demo import child as demo_child
 from fastkcl.demo.check import Delivered, SentShard, compare, countries, sent_shard
+from fastkcl.demo.lake import can_run, run_lake
 from fastkcl.demo.parts import LOG_LINES, PROFILE, ChildrenSaid, DemoServer, check_arguments, start_spark
 from fastkcl.demo.report import DemoReport, Event, Step
 from fastkcl.replay import Progress, ReplayOptions, generate, parse_fault, replay
@@ -148,6 +149,11 @@ def run_demo(
         rows = countries(session) if any(shard.stored for shard in found) else []
         stored = sum(path.stat().st_size for path in table.rglob("*.parquet"))
         steps.append(Step("read back, compare, aggregate", time.monotonic() - clock, stored))
+        lake = None
+        if can_run():
+            on_step("children that write Parquet on S3 themselves, without Spark")
+            lake, more = run_lake(source, options)
+            steps += more
         report = DemoReport(
             shards=found,
             events=stage.events,
@@ -157,10 +163,15 @@ def run_demo(
             total_seconds=0.0,
             java=server.java,
             table=keep,
+            lake=lake,
             problems=[f"{shard.label}: {problem}" for shard in played.shards for problem in shard.problems],
         )
         if not report.ok:
-            report.output = said.last + log_path.read_text(errors="replace").splitlines()[-LOG_LINES:]
+            report.output = (
+                said.last
+                + ([] if lake is None else lake.output)
+                + log_path.read_text(errors="replace").splitlines()[-LOG_LINES:]
+            )
     report.total_seconds = time.monotonic() - begun
     return report
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["CountryRow", "DemoReport", "DemoShard", "Event", "ShardWork", "Step"]
+__all__ = ["CountryRow", "DemoReport", "DemoShard", "Event", "Lake", "LakeReader", "ShardWork", "Step"]
 
 _MEGABYTE: Final = 1e6
 
@@ -90,6 +90,35 @@ class CountryRow:
 
 
 @dataclass(slots=True)
+class LakeReader:
+    """What a reader finds in the table on S3."""
+
+    name: str
+    rows: int
+    distinct: int
+    """Different (shard, sequence number, sub-sequence number)."""
+    revenue: float
+
+
+@dataclass(slots=True)
+class Lake:
+    """The table on S3 that the children wrote themselves."""
+
+    url: str
+    sent: int
+    readers: list[LakeReader]
+    problems: list[str] = field(default_factory=list)
+    """The children's breaches of the protocol."""
+    output: list[str] = field(default_factory=list)
+    """The last lines that the children wrote."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether each reader finds each record once."""
+        return not self.problems and all(each.rows == each.distinct == self.sent for each in self.readers)
+
+
+@dataclass(slots=True)
 class DemoReport:
     """The results of the demo."""
 
@@ -102,6 +131,8 @@ class DemoReport:
     java: str
     table: Path | None
     """Where the table was left; None if it has been removed."""
+    lake: Lake | None = None
+    """The table on S3; None without the extras that it needs."""
     problems: list[str] = field(default_factory=list)
     """The children's breaches of the protocol."""
     output: list[str] = field(default_factory=list)
@@ -110,7 +141,8 @@ class DemoReport:
     @property
     def ok(self) -> bool:
         """Whether nothing is missing, doubled or changed, and every child kept the protocol."""
-        return not self.problems and all(shard.ok for shard in self.shards)
+        lake = self.lake is None or self.lake.ok
+        return lake and not self.problems and all(shard.ok for shard in self.shards)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, in types that JSON knows."""
