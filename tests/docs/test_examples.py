@@ -482,6 +482,15 @@ def source_class(block: Example) -> None:
     assert sorted(json.loads(row["data"])["id"] for row in rows) == [1, 2]
 
 
+@example("docs/spark-source.md", "SourceListener(")
+def source_listener(block: Example) -> None:
+    added: list[Any] = []
+    spark = SimpleNamespace(streams=SimpleNamespace(addListener=added.append))
+    block.put("/var/lib/node_exporter/textfile", block.folder).inside(spark=spark)
+    (listener,) = added
+    listener.close()
+
+
 @example("docs/spark-source.md", 'payload="json"')
 def source_typed(block: Example) -> None:
     block.put('    .options(streamName="orders", ', '    .option("streamName", "orders")\n    .options(')

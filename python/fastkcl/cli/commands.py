@@ -31,6 +31,9 @@ COMMANDS: Final = {
     "replay": Entry("fastkcl.cli.replay", "replay", "Play the daemon for a child program, with faults on demand."),
     "run": Entry("fastkcl.cli.run", "run", "Run an unchanged amazon_kclpy program, decoded in Rust.", ()),
     "daemon": Entry("fastkcl.cli.daemon", "daemon", "Start the Java daemon for a stream, and live with it."),
+    "load": Entry(
+        "fastkcl.cli.load", "load", "Read a stream into a table, each record exactly once.", ("cli", "kinesis", "arrow")
+    ),
     "inspect": Entry("fastkcl.cli.inspect", "inspect", "Show or convert captured lines of the protocol."),
     "bench": Entry(
         "fastkcl.cli.bench", "bench", "Measure it on your payloads, beside other ways to decode.", ("cli", "arrow")

@@ -226,8 +226,12 @@ class Pipeline:
             for thread in threads:
                 while thread.is_alive():
                     thread.join(_TURN)
-        except BaseException:
+        except BaseException as error:
             self.stop()
+            signalled = error.__context__
+            if isinstance(error, RuntimeError) and isinstance(signalled, KeyboardInterrupt | SystemExit):
+                # A signal between two steps of join hides in "release unlocked lock" (bpo-45274).
+                raise signalled from None
             raise
         finally:
             for thread in threads:

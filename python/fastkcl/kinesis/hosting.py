@@ -64,6 +64,7 @@ async def run_processors(
     checkpointer: CheckPointer,
     stop: asyncio.Event | None = None,
     idle_timeout: float | None = None,
+    stop_at_tip: bool = False,
     max_queue_size: int = 10_000,
     max_queue_bytes: int = MAX_QUEUE_BYTES,
     max_shard_consumers: int | None = None,
@@ -92,6 +93,7 @@ async def run_processors(
         checkpointer: where positions are kept; it is closed at the end.
         stop: ends the run when it is set.
         idle_timeout: ends the run when nothing has come for so many seconds at the tips of all shards; None for never.
+        stop_at_tip: ends the run when each shard was read to its tip once, also where more records come all the time.
         max_queue_size: records of each shard that are fetched ahead.
         max_queue_bytes: see `Consumer`. A batch counts until process_batch has returned; a processor
             that keeps records bounds them itself.
@@ -176,7 +178,7 @@ async def run_processors(
         await closing.enter_async_context(client)
         try:
             running.stream.start()
-            await running.run(stop or asyncio.Event(), idle_timeout)
+            await running.run(stop or asyncio.Event(), idle_timeout, stop_at_tip=stop_at_tip)
         finally:
             await running.shut_down()
         running.check()
@@ -202,10 +204,11 @@ class _Run:
         self._failed = asyncio.Event()
         self.active_at = time.monotonic()
 
-    async def run(self, stop: asyncio.Event, idle_timeout: float | None) -> None:
+    async def run(self, stop: asyncio.Event, idle_timeout: float | None, *, stop_at_tip: bool) -> None:
         """Wait until it is over."""
         waiting = [asyncio.create_task(event.wait()) for event in (stop, self._failed)]
-        pause = None if idle_timeout is None else min(idle_timeout, LOOK_SECONDS)
+        looks = stop_at_tip or idle_timeout is not None
+        pause = min(idle_timeout or LOOK_SECONDS, LOOK_SECONDS) if looks else None
         try:
             while not self._failed.is_set():
                 done, _ = await asyncio.wait(waiting, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
@@ -213,6 +216,8 @@ class _Run:
                     log.info("%s: the run ends: it was asked to stop", self.stream_name)
                 elif idle_timeout is not None and self._is_idle(idle_timeout):
                     log.info("%s: the run ends: nothing has come for %g s, at the tips", self.stream_name, idle_timeout)
+                elif stop_at_tip and self._has_met_tips():
+                    log.info("%s: the run ends: its shards were read to their tips", self.stream_name)
                 elif not done:
                     continue
                 break
@@ -224,6 +229,12 @@ class _Run:
     def _is_idle(self, seconds: float) -> bool:
         busy = any(shard.is_busy for shard in self._shards.values())
         return self.stream.is_quiet(seconds) and not busy and time.monotonic() - self.active_at >= seconds
+
+    def _has_met_tips(self) -> bool:
+        hosted = self._shards
+        return self.stream.is_settled and all(
+            reader in hosted and hosted[reader].met_tip for reader in self.stream.readers.values()
+        )
 
     def fail(self, error: Exception) -> None:
         """End the run; the first error counts."""
@@ -271,6 +282,9 @@ class _HostedShard:
     def __init__(self, reader: ShardReader, run: _Run) -> None:
         self.reader = reader
         self.is_busy = False
+        self.met_tip = False
+        """Whether two entries of the queue in a row were at the tip: one alone may say so by mistake."""
+        self._was_at_tip = False
         self._run = run
         self._host = ShardHost(reader, self._commit)
         place = reader.start.place
@@ -369,6 +383,9 @@ class _HostedShard:
             "process_batch", lambda: processor.process_batch(batch, checkpointer), processor, batch
         )
         counters.processed(begun)
+        is_at_tip = batch.millis_behind_latest == 0
+        self.met_tip |= self._was_at_tip and is_at_tip
+        self._was_at_tip = is_at_tip
 
     async def _call_guarded(
         self, name: str, method: Callable[[], object], processor: BatchProcessor, batch: RecordBatch | None = None
