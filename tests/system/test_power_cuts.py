@@ -60,11 +60,20 @@ SEEN = {
         "PosixStore.create: create(path), content",
         "PosixStore.create: create(path), name",
         "PosixStore.create: make_folder(path.parent), name",
-        "PosixStore.settle: sync_file(path), content",
-        "PosixStore.settle: sync_file(path), name",
+        "PosixStore.settle: sync_file(self._root / each), content",
+        "PosixStore.settle: sync_file(self._root / each), name",
         "PosixStore.settle: sync_folder(path.parent), name",
     ],
-    "DELTA_TABLE": [],
+    "DELTA_TABLE": [
+        "PosixStore.create: create(path), content",
+        "PosixStore.create: create(path), name",
+        "PosixStore.create: make_folder(path.parent), name",
+        "PosixStore.replace: replace(path), content",
+        "PosixStore.replace: replace(path), name",
+        "PosixStore.settle: make_folder(path.parent), name",
+        "PosixStore.settle: sync_file(self._root / each), content",
+        "PosixStore.settle: sync_folder(path.parent), name",
+    ],
 }
 TWICE = {
     "PARQUET": ["_identify: sync_folder(root), name"],  # `open` has made sure of the folders below right before
@@ -77,7 +86,10 @@ TWICE = {
         "PosixStore.create: make_folder(aside), name",  # nobody needs what lies aside after a cut
         "PosixStore.settle: make_folder(path.parent), name",  # `create` keeps folders before it makes a file in them
     ],
-    "DELTA_TABLE": [],
+    "DELTA_TABLE": [
+        "PosixStore.create: make_folder(aside), name",
+        "PosixStore.replace: make_folder(path.parent), name",  # the log's folder, which `settle` has kept
+    ],
 }
 
 
