@@ -68,8 +68,8 @@ def readme_worker(block: Example) -> None:
     assert sum(counts) == RECORDS
 
 
-@example(README, "fastkcl.decode_line")
-def readme_arrow(block: Example) -> None:
+@example("docs/kcl.md", "fastkcl.decode_line")
+def kcl_captured_lines(block: Example) -> None:
     (block.folder / "captured.jsonl").write_bytes(LINE)
     assert block.around(after="print(table.num_rows, table.schema.names[0])").program() == b"2 data\n"
 

@@ -67,7 +67,11 @@ class SourceListener(StreamingQueryListener):
                 f"nothing would be reported: give metrics_dir, or set {METRICS_VARIABLE}, or give report_interval"
             )
         given = dict(labels or {})
-        self._monitor = lambda: Monitor(metrics_dir=metrics_dir, report_interval=report_interval, labels=given)
+
+        def monitor() -> Monitor:
+            return Monitor(metrics_dir=metrics_dir, report_interval=report_interval, labels=given)
+
+        self._monitor: Callable[[], Monitor] = monitor
         self._monitor()  # refuses at once what cannot be
         self._sources: dict[tuple[str, int], _Source] = {}
 
