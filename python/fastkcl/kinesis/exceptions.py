@@ -65,7 +65,7 @@ class DataLossError(Exception):
 
     Attributes:
         shard_id: which shard.
-        position: sequence number of the last record that was read; TRIM_HORIZON if none was.
+        position: sequence number of the last record that was read.
         oldest: sequence number of the oldest record left; None if the shard has none, or is gone.
     """
 

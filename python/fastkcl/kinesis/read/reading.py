@@ -57,7 +57,7 @@ from fastkcl.kinesis.read.fetch import MAX_BATCH_BYTES, FetchOptions, ShardReade
 from fastkcl.kinesis.read.fetch_policy import FetchPolicy, Next
 from fastkcl.kinesis.read.record_queue import Failed, RecordQueue
 from fastkcl.kinesis.read.sharing import Share
-from fastkcl.kinesis.read.trimmed import LEAST_RETENTION, DataLoss, TrimWatch, is_of_shard
+from fastkcl.kinesis.read.trimmed import LEAST_RETENTION, TrimWatch, is_of_shard
 from fastkcl.kinesis.topology import Origin, Shard, Topology
 
 __all__ = ["LOOK_SECONDS", "IteratorType", "ReadOptions", "StreamReader"]
@@ -433,29 +433,28 @@ class StreamReader:
             self._left_behind = left_behind(positions, listed)
         if parent in self._lost_parents or not self._left_behind:
             return
-        log.warning(
-            "%s is no longer listed, and nothing of it was read: %s, which follows it, is read from its first record",
+        places = {shard_id: Place.parse(position) for shard_id, position in self._left_behind.items()}
+        unfinished = {shard_id: place for shard_id, place in places.items() if place is not None}
+        log.log(
+            logging.WARNING if unfinished else logging.ERROR,
+            "%s/%s is no longer listed, and none of its records was read: those that it had are lost. %s, which "
+            "follows it, is read from its first record",
+            self._client.stream_name,
             parent,
             shard.shard_id,
         )
-        places = {shard_id: Place.parse(position) for shard_id, position in self._left_behind.items()}
-        unfinished = {shard_id: place for shard_id, place in places.items() if place is not None}
-        for shard_id, place in (unfinished or {parent: None}).items():
+        for shard_id, place in unfinished.items():
             if shard_id not in self._lost_parents:
                 await self._report_loss(shard_id, place)
                 self._lost_parents.add(shard_id)
         self._lost_parents.add(parent)
         self.topology.finish_for_all(parent)
 
-    async def _report_loss(self, shard_id: str, place: Place | None) -> None:
-        """Report that a shard is gone whose end was not read; without a place none of its records was."""
+    async def _report_loss(self, shard_id: str, place: Place) -> None:
+        """Report that a shard is gone of which records were read, and its end was not."""
         await self._client.look_at_stream()  # the retention may be another one by now
         retention = self._client.retention_seconds or LEAST_RETENTION
-        loss = (
-            TrimWatch().judge(shard_id, place.sequence_number, retention, time.time())
-            if place is not None
-            else DataLoss.of_all(shard_id, retention, time.time())
-        )
+        loss = TrimWatch().judge(shard_id, place.sequence_number, retention, time.time())
         if loss is not None:
             labels = {**self._labels, "shard_id": shard_id}
             report_loss(loss, self._options.on_data_loss, self._metrics, labels)

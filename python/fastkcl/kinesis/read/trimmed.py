@@ -58,7 +58,7 @@ class DataLoss:
 
     Attributes:
         shard_id: the position's.
-        position: sequence number of the last record that was read; TRIM_HORIZON if none was.
+        position: sequence number of the last record that was read.
         arrived: when it came; None if that is not known.
         oldest: sequence number of the oldest record left; None if there is none.
         oldest_arrived: when that came.
@@ -74,19 +74,6 @@ class DataLoss:
     retention: float
     now: float
 
-    @classmethod
-    def of_all(cls, shard_id: str, retention: float, now: float) -> DataLoss:
-        """The loss of a shard that has left the list before its first record was read."""
-        return cls(
-            shard_id=shard_id,
-            position="TRIM_HORIZON",
-            arrived=None,
-            oldest=None,
-            oldest_arrived=None,
-            retention=retention,
-            now=now,
-        )
-
     @property
     def seconds(self) -> float | None:
         """At least so long a time of the shard's records is missing; None if that is not known."""
@@ -94,9 +81,6 @@ class DataLoss:
         return None if self.arrived is None else max(0.0, end - self.arrived)
 
     def __str__(self) -> str:
-        when = f"Now is {_time(self.now)}, the retention {self.retention / 3600:g} h"
-        if self.position == "TRIM_HORIZON":
-            return f"{self.shard_id}: it is no longer listed, and none of its records was read: they are lost. {when}"
         came = "" if self.arrived is None else f", which came at {_time(self.arrived)},"
         left = (
             "the shard has none left, or is no longer listed"
@@ -108,7 +92,8 @@ class DataLoss:
         span = "" if self.seconds is None else f": the records of {self.seconds:.0f} s"
         return (
             f"{self.shard_id}: record {self.position}{came} was the last one read, and the stream has trimmed it; "
-            f"{left}. Records {since} are lost{span}. {when}"
+            f"{left}. Records {since} are lost{span}. Now is {_time(self.now)}, the retention "
+            f"{self.retention / 3600:g} h"
         )
 
 
