@@ -394,7 +394,7 @@ def read_pipeline(
             raise PipelineError('input = "-": standard input is closed')
         if name not in (None, "-") and not Path(name).exists():
             raise PipelineError(f"input {name}: no such file; paths are relative to the working directory")
-        out = _output(general.get("output"), stdout)  # the last: a file that is wrong leaves none behind
+        out = _output(general.get("output"), stdout)  # the last: after the others, so that a wrong file creates none
     except (PipelineError, StageError, ValueError) as error:
         raise PipelineError(f"{path}: {error}") from None
 

@@ -1,18 +1,18 @@
 """SIGTERM, SIGINT and SIGHUP while a daemon is served: the first is noted, the second stops.
 
 A service manager or Ctrl-C signals the whole process group, the daemon and its children alike. The daemon then
-ends its shards in good order (shutdownRequested, leaseLost, end of input), for which it needs living children;
-one that dies of the first signal breaks that off for every shard of the host. So:
+ends its shards in good order (shutdownRequested, leaseLost, end of input), and needs living children for that.
+A child that dies of the first signal breaks this off for every shard of the host. So:
 
     first    noted; the child continues to answer, for at most `grace` seconds. A user method is not interrupted
     second   SystemExit(128 + n) out of the running code, so that `finally` and `with` clean up; no status
     third    the process ends at once
 
-A wait for input sees a signal through the wake-up descriptor (`signal.set_wakeup_fd`): there is no moment between
-the last check and the wait in which one could be missed. It is set during a wait only: user code finds its own, or
-none, as event loops expect it. A signal that is ignored when the run begins (nohup) stays ignored. A forked child gets
-back the handlers from before the run: a pool has to be able to end its workers.
-Around the fork the signals are blocked, so that one sent to the child at once finds the handlers it is meant for.
+A wait for input sees a signal through the wake-up descriptor (`signal.set_wakeup_fd`), so none is missed between the
+last check and the wait. The descriptor is set during a wait only: user code finds its own, or none, as event loops
+expect it. A signal that is ignored when the run begins (nohup) stays ignored. A forked child gets back the handlers
+from before the run, so that a pool can end its workers. The signals are blocked during the fork: one that is sent to
+the child at once finds these handlers.
 """
 
 from __future__ import annotations

@@ -310,7 +310,7 @@ def shards(path: str | os.PathLike[str]) -> tuple[dict[Shard, str], list[str]]:
     if storage.status(root) is None:
         raise SinkError(f"{os.fspath(path)}: no table of a ParquetSink, it has no folder {_COMMITS}")
     found: dict[Shard, str] = {}
-    faults = []
+    faults: list[str] = []
     for folders in _two_levels(root, faults):
         try:
             shard = Shard(*map(unspelled, folders.split("/")))
