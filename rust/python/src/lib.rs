@@ -19,7 +19,7 @@
 //! | `kclpy` | the records of the amazon_kclpy drop-in |
 //! | `write` | what a child and a daemon write; `write_all` |
 //! | `ipc` | Arrow IPC files that are whole or absent |
-//! | `descriptor` | poll(2), read(2), write(2), fcntl(2) |
+//! | `descriptor` | poll(2), read(2), write(2), fcntl(2); `no_descriptor` in its place where there is no POSIX |
 //! | `errors` | `DecodeError`, `OSError` from errno |
 //!
 //! Rules: classes are frozen; inner state that changes is behind a lock that is only ever tried, never waited for,
@@ -32,6 +32,7 @@ mod arrow;
 mod batch;
 mod bytes;
 mod decoder;
+#[cfg_attr(not(unix), path = "no_descriptor.rs")]
 mod descriptor;
 mod dialect;
 mod dkb;
