@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: docs-serve demo test test-rust test-python test-system test-long test-paths test-neon test-asan fuzz fuzz-quick fuzz-build bench bench-codec bench-quick docs lint format wheel wheel-built sdist clean
+.PHONY: public-names docs-serve demo test test-rust test-python test-system test-long test-paths test-neon test-asan fuzz fuzz-quick fuzz-build bench bench-codec bench-quick docs lint format wheel wheel-built sdist clean
 
 # The dependencies, and a first build of the extension.
 $(VENV)/.installed: pyproject.toml tests/plugin/pyproject.toml tests/plugin/fastkcl_cases.py
@@ -115,9 +115,9 @@ bench: $(VENV)/.built
 bench-codec: BENCH = codec
 bench-codec: bench
 
-# Equal results only, no times, in a minute. The Spark suite is left out: it compares its tables whenever it runs.
+# Equal results only, no times, in a minute. The Spark suites are left out: they compare their tables whenever they run.
 bench-quick: $(VENV)/.built
-	$(BIN)/python -m pytest bench --benchmark-disable -q --ignore=bench/test_bench_spark.py --numprocesses=2 --dist=worksteal
+	$(BIN)/python -m pytest bench --benchmark-disable -q --ignore=bench/test_bench_spark.py --ignore=bench/test_bench_source.py --numprocesses=2 --dist=worksteal
 
 # The documentation's site, in target/site; `make docs-serve` shows it at http://127.0.0.1:8000.
 docs: $(VENV)/.built
@@ -128,6 +128,10 @@ docs: $(VENV)/.built
 
 docs-serve: docs
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory target/site 8000
+
+# Public names, and addresses of pages, that are gone since a commit or a tag: none without a reason (tools/public_moves.toml).
+public-names: $(VENV)/.installed
+	$(BIN)/python tools/public_names.py --pages $(or $(BASE),$(error make public-names BASE=v0.1.0))
 
 lint: $(VENV)/.built lint-workflows lint-images
 	cargo fmt --all --check

@@ -23,7 +23,7 @@
 //! | `descriptor` | poll(2), read(2), write(2), fcntl(2) |
 //! | `errors` | `DecodeError`, `OSError` from errno |
 //!
-//! Rules: classes are frozen; inner state that changes is behind a lock that is only ever tried, never waited for,
+//! Rules: classes are frozen; a lock guards inner state that changes; it is only tried, never waited for,
 //! so nothing here can deadlock with the GIL. Work on more than [`bytes::DETACH_BYTES`] runs without the GIL.
 
 #![allow(clippy::doc_markdown, reason = "doc comments of Python's names are its docstrings: text, not Markdown")]
