@@ -74,6 +74,7 @@ __all__ = [
 _KclpyRecord = TypeVar("_KclpyRecord", bound="KclpyRecordBase")
 
 Compression: TypeAlias = Literal["none", "gzip", "auto"]
+DaemonDialect: TypeAlias = Literal["legacy", "transitional", "modern"]
 Dialect: TypeAlias = Literal["legacy", "modern"]
 MarkerEventKind: TypeAlias = Literal["message", "collected", "end_of_process", "at_boundary", "truncated"]
 ShutdownReason: TypeAlias = Literal["TERMINATE", "ZOMBIE"]
@@ -487,7 +488,7 @@ def encode_process_records(
     timestamps_millis: Sequence[int | None] | None,
     *,
     millis_behind_latest: int | None = None,
-    dialect: Literal["legacy", "transitional", "modern"] = "modern",
+    dialect: DaemonDialect = "modern",
 ) -> bytes:
     """A processRecords line byte for byte as a daemon of that dialect writes it, LF at the end.
 
@@ -1098,7 +1099,7 @@ class OpenedPayloads:
     """Records whose payloads are opened, as Arrow columns. Immutable.
 
     Columns: data, or the schema's; partitionKey, sequenceNumber, subSequenceNumber, approximateArrivalTimestamp;
-    _corrupt, _unparsed, _packed.
+    _corrupt, _unparsed, _packed, the last two not of a `SchemaReader` for Avro or Protobuf.
     """
 
     @property

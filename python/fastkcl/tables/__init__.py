@@ -40,6 +40,7 @@ Nothing here knows Spark. `fastkcl.spark.sinks` has the names that users import 
 from fastkcl.payloads.options import BinaryPayload, JsonPayload
 from fastkcl.tables.base import Shard, SinkError, WriteCancelledError
 from fastkcl.tables.bounds import Bounds
+from fastkcl.tables.delta_table import DeltaTable
 from fastkcl.tables.object_store import S3Storage
 from fastkcl.tables.parquet_table import ParquetTable
 from fastkcl.tables.table_processor import TableProcessor
@@ -47,6 +48,7 @@ from fastkcl.tables.table_processor import TableProcessor
 __all__ = [
     "BinaryPayload",
     "Bounds",
+    "DeltaTable",
     "JsonPayload",
     "ParquetTable",
     "S3Storage",
