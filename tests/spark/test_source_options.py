@@ -46,6 +46,8 @@ def test_every_name_of_an_option_is_the_option(option: Any) -> None:
         "shardFetchInterval": "1000",
         "payload": "json",
         "compression": "gzip",
+        "framing": "glue",
+        "keepPayload": "true",
         "startingTimestamp": "2026-11-21T08:00:00Z",
         "endingTimestamp": "1700000000000",
     }.get(option.name, "999")
