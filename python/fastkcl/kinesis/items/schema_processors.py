@@ -21,11 +21,11 @@ from fastkcl.payloads.writing import AvroWriter, ProtobufWriter
 __all__ = ["AvroProcessor", "ProtobufProcessor"]
 
 
-class _AvroSerializer(Serializer):
-    _writer: AvroWriter
+class _SchemaSerializer(Serializer):
+    _writer: AvroWriter | ProtobufWriter
 
-    def serialize(self, item: Any) -> bytes:  # noqa: ANN401 - what the schema says
-        """The payload of a dict.
+    def serialize(self, item: Any) -> bytes:  # noqa: ANN401 - a dict, or a message
+        """The payload of an item.
 
         Raises:
             ValueError: it does not fit the schema.
@@ -40,7 +40,7 @@ class _AvroSerializer(Serializer):
             raise DeserializeError(str(error)) from error
 
 
-class AvroProcessor(Processor, SimpleAggregator, _AvroSerializer):
+class AvroProcessor(Processor, SimpleAggregator, _SchemaSerializer):
     """A dict a record, in Avro. Needs fastavro: ``pip install 'fastkcl[kinesis,avro]'``.
 
     Args:
@@ -72,26 +72,7 @@ class AvroProcessor(Processor, SimpleAggregator, _AvroSerializer):
         self._writer = AvroWriter(schema, framing, registry=registry, name=name, schema_id=schema_id, compress=compress)
 
 
-class _ProtobufSerializer(Serializer):
-    _writer: ProtobufWriter
-
-    def serialize(self, item: Any) -> bytes:  # noqa: ANN401 - a message
-        """The payload of a message.
-
-        Raises:
-            ValueError: it is another one.
-        """
-        return self._writer.write(item)
-
-    def deserialize(self, data: bytes) -> Any:  # noqa: ANN401
-        """The message of a payload of this processor's schema."""
-        try:
-            return self._writer.read(data)
-        except ValueError as error:
-            raise DeserializeError(str(error)) from error
-
-
-class ProtobufProcessor(Processor, SimpleAggregator, _ProtobufSerializer):
+class ProtobufProcessor(Processor, SimpleAggregator, _SchemaSerializer):
     """A Protobuf message a record. Needs protobuf: ``pip install 'fastkcl[kinesis,protobuf]'``.
 
     Args:
