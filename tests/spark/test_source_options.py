@@ -106,7 +106,7 @@ def test_values(name: str, value: str, expected: object) -> None:
         ({"streamName": "a", "maxRecordsPerTrigger": "0"}, "1 or more"),
         ({"streamName": "a", "columns": "data,payload"}, "must be some of"),
         ({"streamName": "a", "credentials": "f"}, "module:function"),
-        ({"streamName": "a", "payload": "avro"}, "binary or json"),
+        ({"streamName": "a", "payload": "csv"}, "binary or json or avro or protobuf"),
         ({"streamName": "a", "compression": "zstd"}, "none or gzip or auto"),
         ({"streamName": "a", "payload": "json", "columns": "data"}, "columns is for payload=binary"),
         ({"streamName": "a", "consumerMode": "efo"}, "polling"),
