@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from fastkcl import decode_line
 from fastkcl.demo.child import EVENT_SCHEMA
+from fastkcl.payloads.options import JsonPayload
 from fastkcl.replay.profiles import line
 from fastkcl.spark import LocalSpark
 from fastkcl.spark.payload import Payloads
@@ -73,7 +74,7 @@ class Records:
         message = decode_line(line(profile, records=count))
         self.batch = message.batch
         self.session = session
-        self.payloads = Payloads("json", self.ddl, "none", None, max_bytes=1 << 26, max_table_bytes=1 << 26)
+        self.payloads = Payloads(JsonPayload(self.ddl), max_bytes=1 << 26, max_table_bytes=1 << 26)
         self.payloads.prepare(session)
         types = session.createDataFrame([], self.ddl).schema
         self.typed = StructType([*types.fields, *SCHEMA.fields[1:], StructField("_corrupt", BinaryType())])

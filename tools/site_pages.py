@@ -37,6 +37,7 @@ PUBLIC = (
     "fastkcl.spark.sinks",
     "fastkcl.spark.source",
     "fastkcl.tables",
+    "fastkcl.payloads",
     "fastkcl.kclpy",
     "fastkcl.kclpy.kcl",
     "fastkcl.kclpy.messages",

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fastkcl.cli.inspect import _show
+from fastkcl.cli.inspect import _show, _Shown
 from fastkcl.replay import from_captures, from_records
 from paths import DATA
 from rich.cells import cell_len
@@ -118,7 +118,7 @@ def test_a_line_is_shown_before_the_next_one_is_read() -> None:
 @pytest.mark.parametrize(("width", "most_rows"), [(80, 6), (120, 3), (200, 1), (250, 1)])
 def test_a_terminal_of_any_width(width: int, most_rows: int) -> None:
     text = io.StringIO()
-    _show(io.BytesIO(SHAPES.read_bytes()), "shapes", 100, Console(file=text, width=width))
+    _show(io.BytesIO(SHAPES.read_bytes()), "shapes", _Shown(100, None), Console(file=text, width=width))
     rows = text.getvalue().splitlines()
     assert max(map(cell_len, rows)) <= width
     assert len(rows) <= 4 + 7 + 49 * most_rows

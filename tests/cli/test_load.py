@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from fastkcl.cli import table_formats
 from fastkcl.cli.main import cli
 from fastkcl.local_aws import LocalAws
+from fastkcl.payloads.writing import AvroWriter
 from local_aws_helpers import make_stream, new_name
 from table_helpers import Place, posix_place, s3_place
 from waiting import wait_until
@@ -106,6 +107,23 @@ def test_typed_columns_of_a_schema_in_a_file(aws: LocalAws, stream: str, tmp_pat
     assert re.fullmatch(rf"{stream}: 40 rows \(0\.0 MB\) of 2 shards in 2 commits and [0-9.]+ s\n", done.stdout)
     assert f"fastkcl load: {stream} into {place.url}, application load-{stream}-" in done.stderr
     assert sorted(place.read()["price"].to_pylist()) == [n / 4 for n in range(40)]
+
+
+def test_avro_after_a_registrys_header(aws: LocalAws, tmp_path: Path) -> None:
+    fields = [{"name": "user", "type": "string"}, {"name": "price", "type": "double"}]
+    schema = tmp_path / "7.avsc"
+    schema.write_text(json.dumps({"type": "record", "name": "Event", "fields": fields}))
+    writer = AvroWriter(schema.read_text(), "confluent", schema_id="7")
+    name = make_stream(aws)
+    for event in EVENTS[:3]:
+        aws.client("kinesis").put_record(StreamName=name, Data=writer.of_json(event.encode()), PartitionKey="k")
+    place = posix_place(tmp_path / "table")
+    done = load(
+        *(name, place.url, "--endpoint-url", aws.url, "--stop-at-tip", "--payload", "avro", "--schema", str(schema)),
+        *("--framing", "confluent", "--registry", str(tmp_path)),
+    )
+    assert done.returncode == 0, done.stderr
+    assert place.read()["price"].to_pylist() == [0.0, 0.25, 0.5]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 import threading
+import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,11 +19,14 @@ import pyarrow.parquet as pq
 import pytest
 from doc_examples import BLOCKS, RECORDS, ROWS, Example, block_of, example
 from fastkcl import _core
+from fastkcl.payloads.registries import GlueRegistry
+from fastkcl.payloads.writing import AvroWriter
 from fastkcl.processv1.core import Core, StitchSpec
 from fastkcl.replay import from_records
 from local_aws_helpers import client, iterator, make_stream, post
 from local_aws_helpers import headers as request_headers
 from paths import EXAMPLES, ROOT
+from spark_helpers import record_batch
 from waiting import PATIENCE
 
 README = "README.md"
@@ -426,6 +430,60 @@ def readme_source(block: Example) -> None:
     block.put("orders.writeStream", "query = orders.writeStream").put("/data/checkpoint", block.folder / "checkpoint")
     names = block.put("/data/orders", block.folder / "table").inside(spark=block.spark.session)
     query_until(block, names["query"], "table", 2)
+
+
+CLICK = """{"type": "record", "name": "Click", "fields": [
+  {"name": "user", "type": "string"}, {"name": "page", "type": "string"}]}"""
+CLICKS = [{"user": "u", "page": "/"}, {"user": "v", "page": "/cart"}]
+
+
+def glue_registry(block: Example) -> None:
+    """A registry of the test's own in the place of `web`, and the schema's file."""
+    name = f"web-{uuid.uuid4()}"
+    block.aws.client("glue").create_registry(RegistryName=name)
+    (block.folder / "click.avsc").write_text(CLICK)
+    block.put("click.avsc", block.folder / "click.avsc")
+    if "web/click" in block.text:
+        block.put("web/click", f"{name}/click")
+
+
+@example("docs/schema-payloads.md", "fastkcl.run(")
+def avro_into_a_table(block: Example) -> None:
+    glue_registry(block)
+    block.put("/data/clicks", block.folder / "table")
+    name = f"web-{uuid.uuid4()}"
+    block.aws.client("glue").create_registry(RegistryName=name)
+    registry = GlueRegistry(endpoint_url=block.aws.url, region="us-east-1")
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in block.aws.environment.items():
+            patch.setenv(variable, value)
+        writer = AvroWriter(CLICK, "glue", registry=registry, name=f"{name}/click")
+    records = block.folder / "records.jsonl"
+    rows = [{"data": base64.b64encode(writer.write(each)).decode(), "partitionKey": "k"} for each in CLICKS]
+    records.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    block.worker(from_records(records))
+    tables = [pq.read_table(path, columns=["user", "page"]) for path in (block.folder / "table").rglob("*.parquet")]
+    assert [row for table in tables for row in table.to_pylist()] == CLICKS
+
+
+@example("docs/schema-payloads.md", "BatchOpener(")
+def avro_batches(block: Example) -> None:
+    (block.folder / "schemas").mkdir()
+    (block.folder / "schemas" / "7.avsc").write_text(CLICK)
+    block.put("click.avsc", block.folder / "schemas" / "7.avsc").put('"schemas/"', f'"{block.folder}/schemas"')
+    writer = AvroWriter(CLICK, "confluent", schema_id="7")
+    made = block.inside(batch=record_batch([1, 2], data=[writer.write(each) for each in CLICKS]))
+    assert made["table"].select(["user", "page"]).to_pylist() == CLICKS
+
+
+@example("docs/schema-payloads.md", "AvroProcessor(")
+def avro_producer(block: Example) -> None:
+    name = block.stream()
+    block.put('"clicks"', f'"{name}"')
+    glue_registry(block)
+    block.program()
+    found = client(block.aws).get_records(ShardIterator=iterator(client(block.aws), name))["Records"]
+    assert [record["Data"][:2] for record in found] == [b"\x03\x00"]
 
 
 @example("docs/tables.md", "s3://lake/clicks")

@@ -195,9 +195,12 @@ def test_times_are_instants(session: Any) -> None:
 
 
 REFUSED = [
-    ({"payload": "avro"}, ValueError, "payload='avro': must be 'binary' or 'json'"),
+    ({"payload": "csv"}, ValueError, "payload='csv': must be 'binary' or 'json'"),
     ({"compression": "zip"}, ValueError, "compression='zip': must be 'none' or 'gzip' or 'auto'"),
     ({"payload": "json"}, ValueError, "needs schema="),
+    ({"payload": "avro"}, ValueError, "needs schema="),
+    ({"payload": "json", "schema": "a int", "message": "M"}, TypeError, "message= is no option of payload="),
+    ({"payload": "avro", "schema": "{}", "framing": "glue"}, ValueError, "needs registry="),
     ({"schema": "a int"}, ValueError, 'schema= is for payload="json"'),
     ({"payload": "json", "schema": ["a"]}, TypeError, "schema must be a StructType or a text"),
     ({"max_payload_bytes": 0}, ValueError, "max_payload_bytes=0: must be 1 to max_table_bytes"),

@@ -15,7 +15,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from fastkcl import CheckpointError, ConfigurationError, Position, RecordBatch
-from fastkcl.spark import BinaryPayload, Bounds, JsonPayload, SparkProcessor, WriteContext
+from fastkcl.spark import (
+    AvroPayload,
+    BinaryPayload,
+    Bounds,
+    JsonPayload,
+    ProtobufPayload,
+    SparkProcessor,
+    WriteContext,
+)
 from fastkcl.spark.server.settings import MAX_CONNECT_BYTES
 from fastkcl.spark.sinks import DeltaSink, ParquetSink, Shard, SinkError
 from fastkcl.tables import delta as delta_module
@@ -990,6 +998,8 @@ def options_of(made: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
         ({"payload": BinaryPayload(**BINARY), "bounds": Bounds(max_table_bytes=9)}, {**BINARY, "max_table_bytes": 9}),
         ({"payload": BinaryPayload()}, {"payload": "binary"}),
         ({"payload": JsonPayload(**JSON)}, {"payload": "json", **JSON}),
+        ({"payload": AvroPayload(schema="{}")}, {"payload": "avro", "schema": "{}"}),
+        ({"payload": ProtobufPayload(schema="x", message="M")}, {"payload": "protobuf", "schema": "x", "message": "M"}),
     ],
 )
 def test_options_in_groups_are_those_one_by_one(grouped: dict[str, Any], single: dict[str, Any]) -> None:

@@ -46,6 +46,8 @@ def test_every_name_of_an_option_is_the_option(option: Any) -> None:
         "shardFetchInterval": "1000",
         "payload": "json",
         "compression": "gzip",
+        "framing": "glue",
+        "keepPayload": "true",
         "startingTimestamp": "2026-11-21T08:00:00Z",
         "endingTimestamp": "1700000000000",
     }.get(option.name, "999")
@@ -104,7 +106,7 @@ def test_values(name: str, value: str, expected: object) -> None:
         ({"streamName": "a", "maxRecordsPerTrigger": "0"}, "1 or more"),
         ({"streamName": "a", "columns": "data,payload"}, "must be some of"),
         ({"streamName": "a", "credentials": "f"}, "module:function"),
-        ({"streamName": "a", "payload": "avro"}, "binary or json"),
+        ({"streamName": "a", "payload": "csv"}, "binary or json or avro or protobuf"),
         ({"streamName": "a", "compression": "zstd"}, "none or gzip or auto"),
         ({"streamName": "a", "payload": "json", "columns": "data"}, "columns is for payload=binary"),
         ({"streamName": "a", "consumerMode": "efo"}, "polling"),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fastkcl import RecordBatch
-from fastkcl.spark.payload import Payloads
+from fastkcl.spark.payload import Payloads, payload_of
 from spark_helpers import record_batch
 
 MIB = 1 << 20
@@ -21,9 +21,8 @@ def payloads(
     max_bytes: int = 16 * MIB,
     max_table_bytes: int = 112 * MIB,
 ) -> Payloads:
-    return Payloads(
-        payload, schema, compression, max_payload_bytes, max_bytes=max_bytes, max_table_bytes=max_table_bytes
-    )
+    single = {"schema": schema, "compression": compression, "max_payload_bytes": max_payload_bytes}
+    return Payloads(payload_of(payload, single), max_bytes=max_bytes, max_table_bytes=max_table_bytes)  # type: ignore[arg-type]
 
 
 def batch_of(data: Iterable[bytes]) -> RecordBatch:

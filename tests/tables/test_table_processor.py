@@ -188,7 +188,7 @@ def test_a_stream_without_a_daemon(aws: LocalAws, place: Place, monkeypatch: pyt
     [
         ({"table": "s3://lake/clicks"}, TypeError, "table must be a table"),
         ({"table": ParquetTable}, TypeError, "table must be a table"),
-        ({"payload": "json"}, TypeError, "a BinaryPayload or a JsonPayload"),
+        ({"payload": "json"}, TypeError, "an AvroPayload, a BinaryPayload, a JsonPayload or"),
         ({"payload": JsonPayload("stream string")}, ValueError, "stream"),
         ({"bounds": fastkcl.tables.Bounds(), "max_age": 1}, TypeError, "max_age"),
     ],

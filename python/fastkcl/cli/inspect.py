@@ -28,7 +28,9 @@ from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 import click
 
 from fastkcl import _core
+from fastkcl.cli.inspect_payloads import OpenedBatches
 from fastkcl.cli.output import json_text, output_error, printable, standard_output_of_bytes
+from fastkcl.cli.payloads import payload_to_read, read_options
 from fastkcl.replay.child_lines import read_child_line
 from fastkcl.replay.sources import READ_ERRORS, bounded_lines, open_lines
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["inspect"]
 
 _PREVIEW = 48  # characters of a payload in the table
+_OPENED = 200  # characters of an opened one
 _LONGEST_CELL = 1000  # characters: rich takes a second for a million
 _PLAIN_WIDTH = 200  # columns of the table where standard output is no terminal
 _ROWS_OF_A_BATCH = 5
@@ -49,6 +52,13 @@ _TABLE_BATCHES = 1000
 _LONGEST_CHILD_LINE = 1 << 20  # of which Python's objects are made, a hundred bytes of two
 
 Format = Literal["table", "jsonl", "parquet", "arrow"]
+
+
+class _Shown(NamedTuple):
+    """What the table has of each batch."""
+
+    rows: int
+    opened: OpenedBatches | None
 
 
 class _BadLineError(click.ClickException):
@@ -81,8 +91,18 @@ class _BadLineError(click.ClickException):
     show_default=True,
     help="Records of each batch that the table shows.",
 )
+@read_options
 @click.pass_context
-def inspect(ctx: click.Context, /, file: str, form: Format, output: Path | None, rows: int) -> None:
+def inspect(
+    ctx: click.Context,
+    /,
+    file: str,
+    form: Format,
+    output: Path | None,
+    rows: int,
+    payload: str | None,
+    **options: Any,  # noqa: ANN401 - the options of read_options
+) -> None:
     """Show the captured lines of FILE (- for standard input) or convert their records.
 
     FILE has a daemon's lines to a child, one JSON message a line; .gz is unpacked. In a table, the lines of a
@@ -92,6 +112,7 @@ def inspect(ctx: click.Context, /, file: str, form: Format, output: Path | None,
     Examples:
       fastkcl inspect tests/data/kcl-multilang/split.shard0.in.jsonl
       fastkcl inspect capture.in.jsonl.gz --format parquet --output records.parquet
+      fastkcl inspect capture.in.jsonl --payload avro --schema click.avsc --framing glue --registry glue
       fastkcl inspect - --format jsonl < capture.in.jsonl | head -1
 
     Exits with 1 if a line cannot be read, 2 if FILE or the output cannot be used, 141 if the output's reader has gone.
@@ -99,17 +120,20 @@ def inspect(ctx: click.Context, /, file: str, form: Format, output: Path | None,
     if output == Path("-"):
         output = None
     name = "standard input" if file == "-" else file
+    to_open = payload_to_read(payload, options)
+    opened = None if to_open is None else OpenedBatches(to_open)
     with contextlib.closing(_open(file)) as lines:
         if form == "table":
-            errors = _table(lines, name, rows, output)
+            errors = _table(lines, name, _Shown(rows, opened), output)
             ctx.exit(1 if errors else 0)
         batches = _batches(lines, name)
         if form == "jsonl":
-            _write(output, lambda sink: sink.writelines(_json_lines(batches)))
+            made = _json_lines(batches) if opened is None else opened.json_lines(batches)
+            _write(output, lambda sink: sink.writelines(made))
         else:
             if output is None and sys.stdout.isatty():
                 raise click.UsageError(f"--format {form} is not for a terminal; give --output FILE")
-            tables = _arrow_tables(batches)
+            tables = _arrow_tables(batches) if opened is None else opened.tables(batches)
             schema = next(tables).schema
             _write(output, lambda sink: _write_tables(schema, tables, form, sink))
 
@@ -192,38 +216,38 @@ class _Rows:
             self._console.print(line, soft_wrap=True)
 
 
-def _table(lines: BufferedIOBase, name: str, rows: int, output: Path | None) -> int:
+def _table(lines: BufferedIOBase, name: str, shown: _Shown, output: Path | None) -> int:
     """Write the table; returns the number of lines that could not be read."""
     from fastkcl.cli.console import Console
 
     if output is None:
         width = None if sys.stdout.isatty() else _PLAIN_WIDTH
-        return _show(lines, name, rows, Console(highlight=False, width=width))
+        return _show(lines, name, shown, Console(highlight=False, width=width))
     errors = 0
 
     def fill(sink: IO[bytes]) -> None:
         nonlocal errors
         text = io.TextIOWrapper(sink, "utf-8", "backslashreplace")
-        errors = _show(lines, name, rows, Console(file=text, highlight=False, width=_PLAIN_WIDTH))
+        errors = _show(lines, name, shown, Console(file=text, highlight=False, width=_PLAIN_WIDTH))
         text.detach()
 
     _write(output, fill)
     return errors
 
 
-def _show(lines: BufferedIOBase, name: str, rows: int, console: Console) -> int:
+def _show(lines: BufferedIOBase, name: str, shown: _Shown, console: Console) -> int:
     from rich.text import Text
 
     console.print(Text(printable(name), "italic"), soft_wrap=True)
     console.print()
     table = _Rows(console)
-    errors = sum(_add_line(table, number, line, rows) for number, line in _lines(lines, name))
+    errors = sum(_add_line(table, number, line, shown) for number, line in _lines(lines, name))
     if errors:
         console.print(f"\n{errors} of the lines cannot be read: see the errors above.", style="red")
     return errors
 
 
-def _add_line(table: _Rows, number: int, line: bytes, rows: int) -> bool:
+def _add_line(table: _Rows, number: int, line: bytes, shown: _Shown) -> bool:
     """Add the rows of one line; returns whether it is an error."""
     try:
         message = _core.decode_line(line)
@@ -237,7 +261,7 @@ def _add_line(table: _Rows, number: int, line: bytes, rows: int) -> bool:
     if message is None:
         return False
     if isinstance(message, _core.ProcessRecords):
-        _add_batch(table, number, len(line), message, rows)
+        _add_batch(table, number, len(line), message, shown)
         return False
     name, place, content = _describe(message, line)
     table.add(str(number), name, place, "", "", content)
@@ -277,11 +301,12 @@ def _place(sequence_number: str | None, sub_sequence_number: int | None) -> str:
     return sequence_number if sub_sequence_number is None else f"{sequence_number}/{sub_sequence_number}"
 
 
-def _add_batch(table: _Rows, number: int, line_bytes: int, message: _core.ProcessRecords, rows: int) -> None:
-    batch = message.batch
+def _add_batch(table: _Rows, number: int, line_bytes: int, message: _core.ProcessRecords, shown: _Shown) -> None:
+    batch, rows = message.batch, shown.rows
     behind = "" if message.millis_behind_latest is None else f", {message.millis_behind_latest} ms behind"
     content = f"{len(batch):,} records, {line_bytes:,} B of line{behind}"
     table.add(str(number), message.action, "", "", "", content)
+    opened = None if shown.opened is None else shown.opened.shown(batch.slice(0, min(rows, len(batch))))
     for index, record in enumerate(batch):
         if index == rows:
             table.add("", "", f"... {len(batch) - rows:,} more (--records N shows more)" if rows else "")
@@ -292,7 +317,7 @@ def _add_batch(table: _Rows, number: int, line_bytes: int, message: _core.Proces
             _place(record.sequence_number, record.sub_sequence_number),
             record.partition_key,
             _arrival(record.timestamp_millis),
-            _payload(record.data),
+            _payload(record.data) if opened is None else _shortened(printable(opened[index]), _OPENED),
         )
 
 

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fastkcl.cli.payloads import SCHEMA_OPTIONS, payload_to_read
+
 if TYPE_CHECKING:
-    from fastkcl.payloads.options import BinaryPayload, Compression, JsonPayload
+    from fastkcl.payloads.options import Compression, Payload
 
 __all__ = ["payload_options"]
 
@@ -18,7 +20,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 
 def payload_options(command: C) -> C:
-    """Add ``--payload``, ``--schema`` and ``--compression``; the command gets one argument of them, ``payload``.
+    """Add ``--payload``, ``--schema`` and what belongs to them; the command gets one argument, ``payload``.
 
     It is a payload of `fastkcl.tables`, or None for records as they come.
     """
@@ -26,16 +28,15 @@ def payload_options(command: C) -> C:
     @click.option(
         "--payload",
         "kind",
-        type=click.Choice(["binary", "json"]),
+        type=click.Choice(["binary", "json", "avro", "protobuf"]),
         default="binary",
         show_default=True,
-        help="json makes typed columns of JSON objects; a payload that is none is kept in the column _corrupt.",
+        help="Others than binary make typed columns; a payload that is none is kept in the column _corrupt.",
     )
     @click.option(
         "--schema",
-        "schema_file",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="File with the columns of JSON objects, as in: id string, at timestamp, tags array<string>",
+        help="A file. Of json with the columns, as in: id string, at timestamp, tags array<string>. Of others .avsc,"
+        " .proto or a descriptor set; or latest:NAME of the registry.",
     )
     @click.option(
         "--compression",
@@ -48,26 +49,40 @@ def payload_options(command: C) -> C:
     def with_payload(
         *arguments: Any,  # noqa: ANN401 - as the command has them
         kind: str,
-        schema_file: Path | None,
+        schema: str | None,
+        message: str | None,
+        framing: str,
+        registry: str | None,
         compression: Compression,
         **options: Any,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401
-        return command(*arguments, payload=_payload_of(kind, schema_file, compression), **options)
+        known = {"schema": schema, "message": message, "framing": framing, "registry": registry}
+        return command(*arguments, payload=_payload_of(kind, known, compression), **options)
 
+    for option in SCHEMA_OPTIONS:
+        with_payload = option(with_payload)
     return with_payload  # type: ignore[return-value]  # other options than the command's
 
 
-def _payload_of(kind: str, schema_file: Path | None, compression: Compression) -> BinaryPayload | JsonPayload | None:
-    from fastkcl.payloads.options import BinaryPayload, JsonPayload
+def _payload_of(kind: str, known: dict[str, str | None], compression: Compression) -> Payload | None:
+    from fastkcl.payloads.options import BinaryPayload
 
     if kind == "binary":
-        if schema_file is not None:
-            raise click.UsageError("--schema is for --payload json")
+        if known["schema"] is not None:
+            raise click.UsageError("--schema is for --payload json, avro or protobuf")
+        payload_to_read(None, known)
         return None if compression == "none" else BinaryPayload(compression)
-    if schema_file is None:
-        raise click.UsageError("--payload json needs --schema FILE, which names the columns: id string, at timestamp")
+    if kind == "json":
+        if known["schema"] is None:
+            raise click.UsageError(
+                "--payload json needs --schema FILE, which names the columns: id string, at timestamp"
+            )
+        known["schema"] = " ".join(_text(Path(known["schema"])).split())
+    return payload_to_read(kind, known, compression)
+
+
+def _text(path: Path) -> str:
     try:
-        text = schema_file.read_text("utf-8")
+        return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"--schema {schema_file}: cannot be read as text: {error}") from None
-    return JsonPayload(" ".join(text.split()), compression)
+        raise click.UsageError(f"--schema {path}: cannot be read as text: {error}") from None

@@ -14,6 +14,7 @@ import click
 from fastkcl.cli.aws import explain, kinesis_client
 from fastkcl.cli.extras import without_extra
 from fastkcl.cli.output import printable
+from fastkcl.cli.payloads import encoded_source, write_options
 from fastkcl.replay import Source, SourceError, from_records, generate
 from fastkcl.replay.profiles import PROFILES
 
@@ -50,6 +51,7 @@ class _InputError(click.ClickException):
 )
 @click.option("--endpoint-url", help="Instead of AWS.  [default: AWS_ENDPOINT_URL, or AWS]")
 @click.option("--region", help="[default: as for every AWS SDK]")
+@write_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on standard output.")
 @click.argument("stream")
 @click.pass_context
@@ -69,6 +71,7 @@ def put(
     region: str | None,
     as_json: bool,
     stream: str,
+    **payload: Any,  # noqa: ANN401 - the options of write_options
 ) -> None:
     """Put records into STREAM: of a file, or generated.
 
@@ -84,6 +87,8 @@ def put(
       fastkcl put orders --profile clickstream --create 4 --endpoint-url http://127.0.0.1:4567
       fastkcl put orders --input orders.jsonl --aggregate
       fastkcl put orders --profile iot --records 1000000 --rate 5000
+      fastkcl put orders --input orders.jsonl --payload avro --schema order.avsc --framing glue --registry glue
+        --schema-name shop/order
 
     Exits with 0 if all are in the stream, 1 if some are not, 2 if it could not begin, 130 if interrupted.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
@@ -93,7 +98,7 @@ def put(
 
         from fastkcl.kinesis import Filler, PutError, PutOptions, PutReport
 
-    source = _source(records_file, profile, records, seed)
+    source = encoded_source(_source(records_file, profile, records, seed), payload, endpoint_url, region)
     filler: Filler | None = None
     code = 0
     try:

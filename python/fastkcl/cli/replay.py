@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastkcl._core import DIALECTS
+from fastkcl.cli.payloads import encoded_source, write_options
 from fastkcl.replay import (
     CATALOG,
     Fault,
@@ -234,6 +235,7 @@ def _form(name: str) -> str:
     show_default=True,
     help="Seconds for a child to end at the end of its input.",
 )
+@write_options
 @click.option("--prefix", is_flag=True, help="Put the shard before each line of the children's standard error.")
 @click.option("--json", "as_json", is_flag=True, help="The report as one JSON object on standard output.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -276,6 +278,7 @@ def replay(
         source = _source(
             profile, captures, records_file, dead_letter, shards, records, batch_records, seed, aggregate, stream
         )
+        source = encoded_source(source, settings)
         with _progress(prefix) as (on_progress, on_stderr):
             options = ReplayOptions(
                 stream=DEFAULT_STREAM if stream is None else stream,

@@ -68,6 +68,7 @@ from fastkcl.kinesis.items.processors import (
     Processor,
     StringProcessor,
 )
+from fastkcl.kinesis.items.schema_processors import AvroProcessor, ProtobufProcessor
 from fastkcl.kinesis.items.serializers import JsonSerializer, MsgpackSerializer, Serializer, StringSerializer
 from fastkcl.kinesis.metrics import (
     METRICS,
@@ -92,6 +93,8 @@ from fastkcl.kinesis.write.sent import PutResult, Sent
 from fastkcl.shard import ShardMap
 
 __all__ = [
+    "AvroProcessor",
+    "ProtobufProcessor",
     "AckRecord",
     "Aggregator",
     "AnotherStream",

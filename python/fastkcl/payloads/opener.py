@@ -7,7 +7,7 @@ times the packed one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from fastkcl import RecordBatch
 from fastkcl.payloads.opened import Opened
@@ -15,7 +15,7 @@ from fastkcl.payloads.opened import Opened
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fastkcl._core import OpenedPayloads, PayloadReader
+    from fastkcl._core import OpenedPayloads
     from fastkcl.write_after import Run
 
 __all__ = ["PayloadOpener"]
@@ -23,6 +23,13 @@ __all__ = ["PayloadOpener"]
 _LARGEST_BYTES: Final = 1 << 30  # within Arrow's 32-bit offsets in any case
 
 T = TypeVar("T", bound=Opened)
+
+
+class Reader(Protocol):
+    """Opens the payloads of a batch: `PayloadReader`, or `fastkcl.payloads.framed.FramedReader`."""
+
+    def open(self, batch: RecordBatch, offset: int, max_bytes: int) -> OpenedPayloads:
+        """Open the payloads from row offset on: as many as make no more than max_bytes, and at least one."""
 
 
 class PayloadOpener(Generic[T]):
@@ -36,7 +43,7 @@ class PayloadOpener(Generic[T]):
     """
 
     def __init__(
-        self, reader: PayloadReader, make: Callable[[pa.Table, bool], T], *, max_bytes: int, max_table_bytes: int
+        self, reader: Reader, make: Callable[[pa.Table, bool], T], *, max_bytes: int, max_table_bytes: int
     ) -> None:
         self._reader = reader
         self._make = make

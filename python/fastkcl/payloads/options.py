@@ -1,34 +1,52 @@
-"""What a payload is, as users say it: options of binary and JSON payloads, and the rules that all payloads share."""
+"""What a payload is, as users say it: options of each kind of payload, and the rules that all of them share."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+import os
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from fastkcl._core import CANONICAL_COLUMNS
+from fastkcl.payloads.registries.options import (
+    ConfluentRegistry,
+    FolderRegistry,
+    GlueRegistry,
+    RegistryOptions,
+    registry_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
     "CORRUPT",
+    "DEFAULT_MAX_OUTAGE",
     "DEFAULT_MAX_PAYLOAD_BYTES",
     "OWN_COLUMNS",
     "PACKED",
     "UNPARSED",
+    "AvroPayload",
     "BinaryPayload",
     "Compression",
+    "Framing",
     "JsonPayload",
+    "Payload",
+    "ProtobufPayload",
     "StructType",
     "check_names",
     "largest_payload",
 ]
 
 Compression: TypeAlias = Literal["none", "gzip", "auto"]
+Framing: TypeAlias = Literal["none", "glue", "confluent", "single-object"]
+Registry: TypeAlias = "str | os.PathLike[str] | RegistryOptions"
 
 DEFAULT_MAX_PAYLOAD_BYTES: Final = 32 * 1024 * 1024
 """Of one unpacked payload. The service takes records of up to 10 MiB, packed."""
+
+DEFAULT_MAX_OUTAGE: Final = 600.0
+"""Seconds for which records wait for a registry."""
 
 CORRUPT: Final = "_corrupt"
 """Column of payloads that could not be opened, as they came."""
@@ -69,6 +87,120 @@ class JsonPayload:
     """``"gzip"`` or ``"auto"`` to unpack them."""
     max_payload_bytes: int | None = None
     """Larger ones are corrupt when unpacked; `DEFAULT_MAX_PAYLOAD_BYTES`, or `max_table_bytes` if that is less."""
+    framing: Framing = "none"
+    """``"glue"`` or ``"confluent"``: the objects come after a registry's header, whose id has to be one of JSON."""
+    registry: Registry | None = None
+    """Looks up the ids of headers: see `AvroPayload`."""
+    max_outage: float = DEFAULT_MAX_OUTAGE
+    """Seconds for which records wait for the registry; then it is an error."""
+
+    def __post_init__(self) -> None:
+        _check_framing("JSON", self.framing, ("none", "glue", "confluent"), self.registry, self.max_outage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AvroPayload:
+    """Payloads in Avro, with the columns of the reader's schema in the place of ``data``, and ``_corrupt``.
+
+    Raises:
+        TypeError: an option of another type.
+        ValueError: an option without a meaning, or two that do not fit together.
+    """
+
+    schema: str | os.PathLike[str]
+    """The reader's schema: a file (.avsc), its text, or ``"latest:<subject or registry/name>"`` of the registry."""
+    framing: Framing = "none"
+    """The header of a payload: ``"none"``, ``"glue"``, ``"confluent"`` or ``"single-object"``."""
+    registry: Registry | None = None
+    """Looks up the ids of headers: ``"glue"``, ``"confluent"``, a URL, a folder, or a registry of
+    `fastkcl.payloads`."""
+    compression: Compression = "none"
+    """Outside of the header: ``"gzip"`` or ``"auto"``. What Glue's header says is always done."""
+    max_payload_bytes: int | None = None
+    """Larger ones are corrupt when unpacked; `DEFAULT_MAX_PAYLOAD_BYTES`, or `max_table_bytes` if that is less."""
+    keep_payload: bool = False
+    """Whether the column ``data`` stays beside the typed ones."""
+    casts: Mapping[str, Literal["string", "drop"]] | None = field(default=None, hash=False)
+    """Fields without a Spark type, by their paths: as ``"string"``, or ``"drop"`` to leave them out."""
+    max_outage: float = DEFAULT_MAX_OUTAGE
+    """Seconds for which records wait for the registry; then it is an error."""
+
+    def __post_init__(self) -> None:
+        known: tuple[Framing, ...] = ("none", "glue", "confluent", "single-object")
+        _check_framing("Avro", self.framing, known, self.registry, self.max_outage)
+        _check_schema(self.schema, self.registry, str | os.PathLike)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtobufPayload:
+    """Payloads as Protobuf messages, with the message's fields in the place of ``data``, and ``_corrupt``.
+
+    Raises:
+        TypeError: an option of another type.
+        ValueError: an option without a meaning, or two that do not fit together.
+    """
+
+    schema: str | bytes | os.PathLike[str]
+    """A .proto file (imports are looked for beside it) or its text; a FileDescriptorSet, or the file of one; or
+    ``"latest:<subject or registry/name>"`` of the registry."""
+    message: str | None = None
+    """Full name of the message; not needed if the schema has one at its top."""
+    framing: Framing = "none"
+    """The header of a payload: ``"none"``, ``"glue"`` or ``"confluent"``."""
+    registry: Registry | None = None
+    """Looks up the ids of headers: see `AvroPayload`."""
+    compression: Compression = "none"
+    """Outside of the header: ``"gzip"`` or ``"auto"``. What Glue's header says is always done."""
+    max_payload_bytes: int | None = None
+    """Larger ones are corrupt when unpacked; `DEFAULT_MAX_PAYLOAD_BYTES`, or `max_table_bytes` if that is less."""
+    keep_payload: bool = False
+    """Whether the column ``data`` stays beside the typed ones."""
+    casts: Mapping[str, Literal["string", "drop"]] | None = field(default=None, hash=False)
+    """Fields without a Spark type, by their paths: as ``"string"``, or ``"drop"`` to leave them out."""
+    max_outage: float = DEFAULT_MAX_OUTAGE
+    """Seconds for which records wait for the registry; then it is an error."""
+
+    def __post_init__(self) -> None:
+        _check_framing("Protobuf", self.framing, ("none", "glue", "confluent"), self.registry, self.max_outage)
+        _check_schema(self.schema, self.registry, str | bytes | os.PathLike)
+
+
+Payload: TypeAlias = BinaryPayload | JsonPayload | AvroPayload | ProtobufPayload
+"""What a payload can be."""
+
+
+def _check_framing(
+    what: str, framing: Framing, known: tuple[Framing, ...], registry: Registry | None, max_outage: float
+) -> None:
+    """Refuses framings and registries that do not fit together.
+
+    Raises:
+        ValueError: they do not.
+        TypeError: a registry is something else.
+    """
+    if framing not in known:
+        raise ValueError(f"framing={framing!r}: {what} comes with {' or '.join(map(repr, known))}")
+    if not max_outage >= 0:
+        raise ValueError(f"max_outage={max_outage!r}: must be seconds, 0 or more")
+    if framing in ("glue", "confluent") and registry is None:
+        raise ValueError(f"framing={framing!r} needs registry=, which has the schemas of the ids in the headers")
+    found = None if registry is None else registry_of(registry)
+    if framing == "glue" and isinstance(found, ConfluentRegistry):
+        raise ValueError("framing='glue' has UUIDs, which Confluent's registry does not know: give registry='glue'")
+    if framing == "confluent" and isinstance(found, GlueRegistry):
+        raise ValueError("framing='confluent' has numbers, which Glue's registry does not know: give its URL")
+    if framing == "single-object" and isinstance(found, GlueRegistry | ConfluentRegistry):
+        raise ValueError("framing='single-object' has fingerprints: give registry= a folder of schemas, or none")
+
+
+def _check_schema(schema: object, registry: Registry | None, kinds: Any) -> None:  # noqa: ANN401 - a union of types
+    if not isinstance(schema, kinds):
+        raise TypeError(f"schema must be a file, a text or 'latest:NAME', not {type(schema).__name__}")
+    if isinstance(schema, str) and schema.startswith("latest:"):
+        if registry is None:
+            raise ValueError(f"schema={schema!r} needs registry=, which knows the newest version")
+        if isinstance(registry_of(registry), FolderRegistry):
+            raise ValueError(f"schema={schema!r}: a folder has no versions; give the file itself")
 
 
 def largest_payload(max_payload_bytes: int | None, max_table_bytes: int) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fastkcl import ConfigurationError
 from fastkcl._core import PayloadReader
+from fastkcl.payloads.framed import FramedReader
 from fastkcl.payloads.opened import OpenedTable
 from fastkcl.payloads.opener import PayloadOpener
 from fastkcl.payloads.options import (
@@ -21,8 +22,10 @@ from fastkcl.payloads.options import (
     OWN_COLUMNS,
     PACKED,
     UNPARSED,
-    BinaryPayload,
+    AvroPayload,
     JsonPayload,
+    Payload,
+    ProtobufPayload,
     check_names,
     largest_payload,
 )
@@ -31,14 +34,12 @@ from fastkcl.payloads.schema_text import parse_schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["opener_of"]
+__all__ = ["opener_of", "pa_schema"]
 
 _PARTITIONS: Final = ("stream", "shard", "date")
 
 
-def opener_of(
-    payload: BinaryPayload | JsonPayload, *, max_bytes: int, max_table_bytes: int
-) -> PayloadOpener[OpenedTable] | None:
+def opener_of(payload: Payload, *, max_bytes: int, max_table_bytes: int) -> PayloadOpener[OpenedTable] | None:
     """What opens payloads; None if there is nothing to open.
 
     Args:
@@ -49,28 +50,66 @@ def opener_of(
     Raises:
         ValueError: an option that is none, or a schema with a name that is taken.
         TypeError: a schema that is neither text nor one of pyarrow.
-        ConfigurationError: pyarrow is missing, or the schema has a type that JSON is not read as.
+        ConfigurationError: pyarrow is missing, the schema has a type that JSON is not read as, or it is none.
+        RegistryAwayError: the registry did not answer for `max_outage`.
     """
     if payload.compression not in ("none", "gzip", "auto"):
         raise ValueError(f"compression={payload.compression!r}: must be 'none' or 'gzip' or 'auto'")
     most = largest_payload(payload.max_payload_bytes, max_table_bytes)
+    if isinstance(payload, AvroPayload | ProtobufPayload):
+        framed = FramedReader(payload, max_payload_bytes=most)
+        _check_columns(pa_schema(framed), keeps_payload=payload.keep_payload)
+        return PayloadOpener(framed, _opened, max_bytes=max_bytes, max_table_bytes=max_table_bytes)
     schema = None
     if isinstance(payload, JsonPayload):
         schema = _schema_of(payload.schema)
     elif payload.compression == "none":
         return None
-    reader = PayloadReader(
-        json=schema is not None,
-        schema=None if schema is None else schema.serialize().to_pybytes(),
-        compression=payload.compression,
-        max_payload_bytes=most,
-    )
-    if schema is not None and not reader.typed:
-        raise ConfigurationError(
-            f"schema {', '.join(f'{field.name} {field.type}' for field in schema)}: JSON is read as boolean, tinyint,"
-            " smallint, int, bigint, float, double, date, timestamp, string, and arrays, structs and maps of these"
+    reader: PayloadReader | FramedReader
+    if isinstance(payload, JsonPayload) and payload.framing != "none":
+        assert schema is not None
+        reader = FramedReader(payload, schema.serialize().to_pybytes(), max_payload_bytes=most)
+    else:
+        reader = PayloadReader(
+            json=schema is not None,
+            schema=None if schema is None else schema.serialize().to_pybytes(),
+            compression=payload.compression,
+            max_payload_bytes=most,
         )
+        if schema is not None and not reader.typed:
+            raise ConfigurationError(
+                f"schema {', '.join(f'{field.name} {field.type}' for field in schema)}: JSON is read as boolean,"
+                " tinyint, smallint, int, bigint, float, double, date, timestamp, string, and arrays, structs and maps"
+                " of these"
+            )
     return PayloadOpener(reader, _opened, max_bytes=max_bytes, max_table_bytes=max_table_bytes)
+
+
+def pa_schema(reader: FramedReader) -> pa.Schema:
+    """The columns that a reader makes.
+
+    Raises:
+        ConfigurationError: pyarrow is missing.
+    """
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise ConfigurationError("pyarrow is not installed: pip install 'fastkcl[arrow]'") from error
+    return pa.schema(reader.columns)
+
+
+def _check_columns(schema: pa.Schema, *, keeps_payload: bool) -> None:
+    """Refuses columns of payloads whose names are taken.
+
+    Raises:
+        ValueError: there is one.
+    """
+    own = [name for name in OWN_COLUMNS if name not in (UNPARSED, PACKED)] + (["data"] if keeps_payload else [])
+    names = list(schema.names)
+    for name in own:
+        names.remove(name)
+    taken = f"Columns of the records are {', '.join(own)}, and folders give {', '.join(_PARTITIONS)}"
+    check_names(names, (*own, *_PARTITIONS), taken)
 
 
 def _opened(table: pa.Table, unparsed: bool) -> OpenedTable:

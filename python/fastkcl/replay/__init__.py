@@ -23,7 +23,15 @@ from fastkcl.replay.faults import CATALOG, Fault, parse_fault
 from fastkcl.replay.options import End, ReplayOptions
 from fastkcl.replay.report import Progress, Report, ShardReport
 from fastkcl.replay.run import ReplayError, replay
-from fastkcl.replay.sources import Source, SourceError, from_captures, from_dead_letters, from_records, generate
+from fastkcl.replay.sources import (
+    Source,
+    SourceError,
+    encoded,
+    from_captures,
+    from_dead_letters,
+    from_records,
+    generate,
+)
 
 __all__ = [
     "CATALOG",
@@ -36,6 +44,7 @@ __all__ = [
     "ShardReport",
     "Source",
     "SourceError",
+    "encoded",
     "from_captures",
     "from_dead_letters",
     "from_records",

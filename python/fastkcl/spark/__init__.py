@@ -25,17 +25,19 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from fastkcl import write_after as buffer
+from fastkcl.payloads.options import AvroPayload, BinaryPayload, JsonPayload, ProtobufPayload
 from fastkcl.spark.messages import MessageContext, MessageWriter
-from fastkcl.spark.payload import BinaryPayload, JsonPayload
 from fastkcl.spark.processor import SparkProcessor, WriteContext
 from fastkcl.spark.server.local import LocalSpark
 from fastkcl.spark.server.settings import SparkUnavailableError
 from fastkcl.tables.bounds import Bounds
 
 __all__ = [
+    "AvroPayload",
     "BinaryPayload",
     "Bounds",
     "JsonPayload",
+    "ProtobufPayload",
     "LocalSpark",
     "MessageContext",
     "MessageWriter",

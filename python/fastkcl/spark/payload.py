@@ -28,11 +28,13 @@ Rules:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypedDict, get_args
 
 from fastkcl import ConfigurationError, RecordBatch
 from fastkcl._core import PayloadReader
+from fastkcl.payloads.framed import FramedReader
 from fastkcl.payloads.opener import PayloadOpener
 from fastkcl.payloads.options import (
     CORRUPT,
@@ -40,21 +42,25 @@ from fastkcl.payloads.options import (
     OWN_COLUMNS,
     PACKED,
     UNPARSED,
+    AvroPayload,
     BinaryPayload,
     Compression,
+    Framing,
     JsonPayload,
+    Payload,
+    ProtobufPayload,
     check_names,
     largest_payload,
 )
 from fastkcl.spark.frame import data_frame
 from fastkcl.spark.server.settings import without_frames
-from fastkcl.tables.bounds import Bounds
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
+    from fastkcl.payloads.registries.options import RegistryOptions
     from fastkcl.write_after import Run
 
 __all__ = [
@@ -69,10 +75,10 @@ __all__ = [
     "arrow_schema",
     "parse_schema",
     "parsed_frame",
-    "payloads_of",
+    "payload_of",
 ]
 
-PayloadFormat: TypeAlias = Literal["binary", "json"]
+PayloadFormat: TypeAlias = Literal["binary", "json", "avro", "protobuf"]
 
 _PARSED: Final = "_parsed"  # a struct, between from_json and the columns
 _RESERVED: Final = (*OWN_COLUMNS, _PARSED)
@@ -92,89 +98,84 @@ _ARROW_TYPES: Final = {
 
 
 class SinglePayload(TypedDict, total=False):
-    """What a `JsonPayload` or `BinaryPayload` has, one by one, beside ``payload="json"`` or ``"binary"``."""
+    """What a payload of `fastkcl.payloads.options` has, one by one, beside ``payload="json"`` and the like."""
 
-    schema: str | StructType | None
+    schema: str | bytes | os.PathLike[str] | StructType | None
     compression: Compression
     max_payload_bytes: int | None
+    framing: Framing
+    registry: str | os.PathLike[str] | RegistryOptions | None
+    max_outage: float
+    message: str | None
+    keep_payload: bool
+    casts: Mapping[str, Literal["string", "drop"]] | None
 
 
-def payloads_of(
-    payload: PayloadFormat | BinaryPayload | JsonPayload, single: Mapping[str, Any], bounds: Bounds
-) -> Payloads | None:
-    """How payloads are opened, whose options are given together or one by one; None if there is nothing to open.
+_KINDS: Final[dict[str, type[Payload]]] = {
+    "binary": BinaryPayload,
+    "json": JsonPayload,
+    "avro": AvroPayload,
+    "protobuf": ProtobufPayload,
+}
+
+
+def payload_of(payload: PayloadFormat | Payload, single: Mapping[str, Any]) -> Payload:
+    """What payloads are, whose options are given together or one by one.
 
     Raises:
-        TypeError: they are given both ways, or a schema is something else.
-        ValueError: they do not fit together; see `Payloads`.
+        TypeError: they are given both ways, or one does not exist.
+        ValueError: they do not fit together, or there is no such payload.
     """
-    options: dict[str, Any] = {"payload": payload, "schema": None, "compression": "none", "max_payload_bytes": None}
-    if isinstance(payload, BinaryPayload | JsonPayload):
+    if isinstance(payload, BinaryPayload | JsonPayload | AvroPayload | ProtobufPayload):
         if single:
             name, group = next(iter(single)), type(payload).__name__
             raise TypeError(f"{name}= beside payload={group}(…): give it as {group}({name}=…)")
-        options |= {"compression": payload.compression, "max_payload_bytes": payload.max_payload_bytes}
-        if isinstance(payload, JsonPayload):
-            options |= {"payload": "json", "schema": payload.schema}
-        else:
-            options |= {"payload": "binary"}
-    options |= single
-    made = Payloads(**options, max_bytes=bounds.max_bytes, max_table_bytes=bounds.max_table_bytes)
-    return made if made.needed else None
+        return payload
+    if payload not in _KINDS:
+        raise ValueError(f"payload={payload!r}: must be {' or '.join(map(repr, _KINDS))}")
+    given = {name: value for name, value in single.items() if not (name == "schema" and value is None)}
+    if payload != "binary" and "schema" not in given:
+        of = {"json": 'the columns of the objects: schema="id string, at timestamp"'}
+        raise ValueError(f'payload="{payload}" needs schema=, {of.get(payload, "a file, its text or latest:NAME")}')
+    if payload == "binary" and "schema" in given:
+        raise ValueError('schema= is for payload="json", "avro" or "protobuf"; binary payloads have the column data')
+    kind = _KINDS[payload]
+    known = kind.__dataclass_fields__
+    for name in given:
+        if name not in known:
+            raise TypeError(f'{name}= is no option of payload="{payload}", whose options are {", ".join(known)}')
+    return kind(**given)
 
 
 class Payloads:
-    """How a shard's payloads are opened.
+    """How a shard's binary or JSON payloads are opened.
 
     Args:
-        payload: ``"binary"``, bytes in the column ``data``; or ``"json"``, an object with the columns of `schema`.
-        schema: of JSON objects, as a StructType or in Spark's DDL: ``"id string, at timestamp, tags array<string>"``.
+        payload: bytes in the column ``data``, or objects with the columns of a schema: a StructType, or in Spark's DDL.
             Every column is nullable, whatever it says.
-        compression: ``"none"``, ``"gzip"``, or ``"auto"``: payloads that begin with gzip's magic number are unpacked.
-        max_payload_bytes: a payload that is larger when unpacked is corrupt; `DEFAULT_MAX_PAYLOAD_BYTES`, or
-            `max_table_bytes` if that is less.
         max_bytes: cut tables here, unless their batches came larger; one row may be larger.
         max_table_bytes: cut tables here in any case.
 
     Raises:
-        TypeError: `schema` is something else.
-        ValueError: a value that is none of these, a schema without JSON or JSON without one, a name that is taken, or
-            a bound out of range.
+        TypeError: a schema that is something else.
+        ValueError: no such compression, a name that is taken, or a bound out of range.
     """
 
-    def __init__(
-        self,
-        payload: PayloadFormat,
-        schema: str | StructType | None,
-        compression: Compression,
-        max_payload_bytes: int | None,
-        *,
-        max_bytes: int,
-        max_table_bytes: int,
-    ) -> None:
-        for name, value, known in (
-            ("payload", payload, get_args(PayloadFormat)),
-            ("compression", compression, get_args(Compression)),
-        ):
-            if value not in known:
-                raise ValueError(f"{name}={value!r}: must be {' or '.join(map(repr, known))}")
-        if payload == "json" and schema is None:
-            raise ValueError(
-                'payload="json" needs schema=, the columns of the objects: schema="id string, at timestamp"'
-            )
-        if payload != "json" and schema is not None:
-            raise ValueError('schema= is for payload="json"; binary payloads have the column data')
-        if not (schema is None or isinstance(schema, str) or hasattr(schema, "fields")):
-            raise TypeError(f"schema must be a StructType or a text in Spark's DDL, not {schema!r}")
-        max_payload_bytes = largest_payload(max_payload_bytes, max_table_bytes)
-        self._json = payload == "json"
+    def __init__(self, payload: BinaryPayload | JsonPayload, *, max_bytes: int, max_table_bytes: int) -> None:
+        if payload.compression not in get_args(Compression):
+            known = " or ".join(map(repr, get_args(Compression)))
+            raise ValueError(f"compression={payload.compression!r}: must be {known}")
+        self._json = payload if isinstance(payload, JsonPayload) else None
         self._ddl = ""
-        if schema is not None:
+        if self._json is not None:
+            schema: Any = self._json.schema
+            if not (isinstance(schema, str) or hasattr(schema, "fields")):
+                raise TypeError(f"schema must be a StructType or a text in Spark's DDL, not {schema!r}")
             self._ddl = schema if isinstance(schema, str) else _ddl(schema)
             if not isinstance(schema, str):
                 _check_names(schema)
-        self._compression: Compression = compression
-        self._max_payload_bytes = max_payload_bytes
+        self._compression: Compression = payload.compression
+        self._max_payload_bytes = largest_payload(payload.max_payload_bytes, max_table_bytes)
         self._max_bytes = max_bytes
         self._max_table_bytes = max_table_bytes
         self._opener: PayloadOpener[OpenedRows] | None = None
@@ -182,7 +183,7 @@ class Payloads:
     @property
     def needed(self) -> bool:
         """Whether there is anything to open."""
-        return self._json or self._compression != "none"
+        return self._json is not None or self._compression != "none"
 
     def prepare(self, session: SparkSession) -> None:
         """Find out, with Spark's help, the meaning of the schema.
@@ -190,16 +191,23 @@ class Payloads:
         Raises:
             ConfigurationError: it is no schema, has a type that ``from_json`` does not parse, or a name that is taken.
         """
-        fields = None
-        if self._json:
-            fields = _parse(self._ddl, session)
-        reader = PayloadReader(
-            json=self._json,
-            schema=None if fields is None else arrow_schema(fields).serialize().to_pybytes(),
+        fields = None if self._json is None else _parse(self._ddl, session)
+        schema = None if fields is None else arrow_schema(fields).serialize().to_pybytes()
+        plain = PayloadReader(
+            json=fields is not None,
+            schema=schema,
             compression=self._compression,
             max_payload_bytes=self._max_payload_bytes,
         )
-        frames = _Frames(fields, typed=reader.typed)
+        frames = _Frames(fields, typed=plain.typed)
+        reader: PayloadReader | FramedReader = plain
+        if self._json is not None and self._json.framing != "none":
+            if not plain.typed:
+                raise ConfigurationError(
+                    f"schema={self._ddl!r}: JSON after a registry's header is read as boolean, tinyint, smallint, int,"
+                    " bigint, float, double, date, timestamp, string, and arrays, structs and maps of these"
+                )
+            reader = FramedReader(self._json, schema, max_payload_bytes=self._max_payload_bytes)
         self._opener = PayloadOpener(
             reader, frames.opened, max_bytes=self._max_bytes, max_table_bytes=self._max_table_bytes
         )
@@ -230,10 +238,17 @@ class Payloads:
         return self._opener
 
 
+class Frames(Protocol):
+    """Makes DataFrames of tables of opened payloads."""
+
+    def data_frame(self, table: pa.Table, session: SparkSession) -> DataFrame:
+        """The columns of the payloads, those of the records, and ``_corrupt``."""
+
+
 class OpenedRows:
     """Records whose payloads are opened."""
 
-    def __init__(self, table: pa.Table, frames: _Frames) -> None:
+    def __init__(self, table: pa.Table, frames: Frames) -> None:
         self._table = table
         self._frames = frames
 

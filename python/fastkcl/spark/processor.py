@@ -25,9 +25,11 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 from fastkcl import Position, RecordBatch
 from fastkcl.monitoring import DEFAULT_REPORT_INTERVAL
+from fastkcl.payloads.options import AvroPayload, Payload, ProtobufPayload
 from fastkcl.processing.function import DEFAULT_CHECKPOINT_INTERVAL
 from fastkcl.processing.processor import refuse_deferred
-from fastkcl.spark.payload import BinaryPayload, JsonPayload, SinglePayload, payloads_of
+from fastkcl.spark.payload import Payloads, SinglePayload, payload_of
+from fastkcl.spark.schema_payload import SchemaPayloads
 from fastkcl.spark.server.session import DEFAULT_RECONNECT_TIMEOUT, Session
 from fastkcl.spark.sinks.rows import ShardRows
 from fastkcl.spark.targets import FunctionTarget, Through
@@ -73,7 +75,7 @@ class WriteContext:
 
 
 class SingleOptions(SingleBounds, SinglePayload, total=False):
-    """What `Bounds`, `JsonPayload` and `BinaryPayload` have, one by one."""
+    """What `Bounds` and the payloads have, one by one."""
 
 
 class SparkProcessor(WriteBehindProcessor[ShardRows]):
@@ -93,12 +95,13 @@ class SparkProcessor(WriteBehindProcessor[ShardRows]):
         reconnect_timeout: seconds, from its failure on, in which a write whose Connect server has gone is repeated.
         report_interval: seconds between two lines of metrics in the log; None for none. See `fastkcl.monitoring`.
         metrics_dir: folder for a Prometheus file; without it that of FASTKCL_METRICS_DIR, if that is set.
-        payload: a `JsonPayload` for typed columns in the place of ``data``; a `BinaryPayload`, to unpack gzip; or
-            ``"json"`` and ``"binary"``, with `single`. See `fastkcl.spark.payload`.
+        payload: a `JsonPayload`, `AvroPayload` or `ProtobufPayload` for typed columns in the place of ``data``; a
+            `BinaryPayload`, to unpack gzip; or ``"json"``, ``"avro"``, ``"protobuf"`` and ``"binary"``, with `single`.
+            See `fastkcl.spark.payload`.
         accept_gap: go on where the daemon's checkpoint lies after the position of a sink's table, which ends the run
             otherwise: the records between are not delivered again. For the first start on a new table; without it,
             FASTKCL_ACCEPT_GAP=1 says so.
-        single: what `Bounds`, `JsonPayload` and `BinaryPayload` have, each by its own name: ``max_age=5``.
+        single: what `Bounds` and the payloads have, each by its own name: ``max_age=5``.
 
     Raises:
         TypeError: `sink` is neither, `spark` is something else, or an option is given in a group and by its own name.
@@ -120,7 +123,7 @@ class SparkProcessor(WriteBehindProcessor[ShardRows]):
         reconnect_timeout: float = DEFAULT_RECONNECT_TIMEOUT,
         report_interval: float | None = DEFAULT_REPORT_INTERVAL,
         metrics_dir: str | os.PathLike[str] | None = None,
-        payload: PayloadFormat | BinaryPayload | JsonPayload = "binary",
+        payload: PayloadFormat | Payload = "binary",
         accept_gap: bool | None = None,
         **single: Unpack[SingleOptions],
     ) -> None:
@@ -138,7 +141,7 @@ class SparkProcessor(WriteBehindProcessor[ShardRows]):
         of_payload = {name: value for name, value in single.items() if name in SinglePayload.__annotations__}
         bounds = bounds_of(bounds, {name: value for name, value in single.items() if name not in of_payload})
         self._session = Session(spark, reconnect_timeout=reconnect_timeout)
-        self._payloads = payloads_of(payload, of_payload, bounds)
+        self._payloads = _payloads_of(payload_of(payload, of_payload), bounds)
         super().__init__(
             bounds=bounds,
             stream=stream,
@@ -195,3 +198,11 @@ class SparkProcessor(WriteBehindProcessor[ShardRows]):
 
 def _write(sink: Sink, through: Through, rows: ShardRows, attempt: int) -> Position:
     return through.call(lambda session, _attempt: sink.write(rows, session), attempt)
+
+
+def _payloads_of(payload: Payload, bounds: Bounds) -> Payloads | SchemaPayloads | None:
+    """How payloads are opened; None if there is nothing to open."""
+    if isinstance(payload, AvroPayload | ProtobufPayload):
+        return SchemaPayloads(payload, bounds)
+    made = Payloads(payload, max_bytes=bounds.max_bytes, max_table_bytes=bounds.max_table_bytes)
+    return made if made.needed else None

@@ -37,7 +37,8 @@ The loop of every processor that writes to a table, or through Spark:
 Nothing here knows Spark. `fastkcl.spark.sinks` has the names that users import of the tables whose files it writes.
 """
 
-from fastkcl.payloads.options import BinaryPayload, JsonPayload
+from fastkcl.payloads.options import AvroPayload, BinaryPayload, JsonPayload, ProtobufPayload
+from fastkcl.payloads.registries.options import ConfluentRegistry, FolderRegistry, GlueRegistry
 from fastkcl.tables.base import Shard, SinkError, WriteCancelledError
 from fastkcl.tables.bounds import Bounds
 from fastkcl.tables.delta_table import DeltaTable
@@ -46,11 +47,16 @@ from fastkcl.tables.parquet_table import ParquetTable
 from fastkcl.tables.table_processor import TableProcessor
 
 __all__ = [
+    "AvroPayload",
     "BinaryPayload",
     "Bounds",
+    "ConfluentRegistry",
     "DeltaTable",
+    "FolderRegistry",
+    "GlueRegistry",
     "JsonPayload",
     "ParquetTable",
+    "ProtobufPayload",
     "S3Storage",
     "Shard",
     "SinkError",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, Unpack
 
 from fastkcl import ConfigurationError, Position, RecordBatch
 from fastkcl.monitoring import DEFAULT_REPORT_INTERVAL
-from fastkcl.payloads.options import CORRUPT, BinaryPayload, JsonPayload
+from fastkcl.payloads.options import CORRUPT, AvroPayload, BinaryPayload, JsonPayload, Payload, ProtobufPayload
 from fastkcl.payloads.table import opener_of
 from fastkcl.processing.function import DEFAULT_CHECKPOINT_INTERVAL
 from fastkcl.processing.processor import refuse_deferred, refuse_deferred_result
@@ -62,7 +62,8 @@ class TableProcessor(WriteBehindProcessor[ShardRows]):
         table: a `ParquetTable`.
         transform: makes the table that is written of one in the canonical schema, or of one with opened payloads. It
             may drop rows and columns and add some, but for ``stream``, ``shard`` and ``date``, which folders give.
-        payload: a `JsonPayload` for typed columns in the place of ``data``; a `BinaryPayload`, to unpack gzip.
+        payload: a `JsonPayload`, `AvroPayload` or `ProtobufPayload` for typed columns in the place of ``data``; a
+            `BinaryPayload`, to unpack gzip.
         stream: the stream's name, when ``run(stream=)`` and FASTKCL_STREAM do not tell it.
         bounds: when batches are written, how large a file's table may be, and how much is held.
         checkpoint_interval: least seconds between two checkpoints.
@@ -86,7 +87,7 @@ class TableProcessor(WriteBehindProcessor[ShardRows]):
         table: Table,
         *,
         transform: Transform | None = None,
-        payload: BinaryPayload | JsonPayload | None = None,
+        payload: Payload | None = None,
         stream: str | None = None,
         bounds: Bounds | None = None,
         checkpoint_interval: float = DEFAULT_CHECKPOINT_INTERVAL,
@@ -98,9 +99,10 @@ class TableProcessor(WriteBehindProcessor[ShardRows]):
     ) -> None:
         if isinstance(table, type) or not callable(getattr(table, "append", None)):
             raise TypeError(f"table must be a table, as ParquetTable(…), not {table!r}")
-        if payload is not None and not isinstance(payload, BinaryPayload | JsonPayload):
+        if payload is not None and not isinstance(payload, BinaryPayload | JsonPayload | AvroPayload | ProtobufPayload):
             raise TypeError(
-                f"payload must be a BinaryPayload or a JsonPayload of fastkcl.tables, not {type(payload).__name__}"
+                "payload must be an AvroPayload, a BinaryPayload, a JsonPayload or a ProtobufPayload of fastkcl.tables,"
+                f" not {type(payload).__name__}"
             )
         try:
             import pyarrow  # noqa: F401 - before any work

@@ -5,6 +5,7 @@ A `Source` opens to shards. Each shard has records and a script: the requests th
 - `generate`: a profile's payloads; the script is the batches, one after the other.
 - `from_records`: JSON lines or Parquet in the canonical schema; the same script.
 - `from_dead_letters`: records that a child could not write (``dead_letter=``), put together again shard by shard.
+- `encoded`: the records of another, written as Avro or Protobuf.
 - `from_captures`: the standard input of an earlier child, line by line (``.in.jsonl``, ``.gz`` too). The
   file is the script. Its processRecords lines are written byte for byte, its ``leaseLost``, ``shardEnded``,
   ``shutdownRequested`` and ``shutdown`` lines ask for the same again, and its end is the end of input.
@@ -21,6 +22,7 @@ Rules: an error in a file is reported with the file's name, the line number and 
 from fastkcl.replay.sources.base import Ask, Deliver, Shard, Source, SourceError, Step
 from fastkcl.replay.sources.captures import from_captures
 from fastkcl.replay.sources.dead_letters import from_dead_letters
+from fastkcl.replay.sources.encoded import encoded
 from fastkcl.replay.sources.generated import generate
 from fastkcl.replay.sources.lines import READ_ERRORS, bounded_lines, open_lines
 from fastkcl.replay.sources.records import from_records
@@ -35,6 +37,7 @@ __all__ = [
     "SourceError",
     "Step",
     "bounded_lines",
+    "encoded",
     "from_captures",
     "from_dead_letters",
     "from_records",

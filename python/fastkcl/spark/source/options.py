@@ -251,7 +251,23 @@ OPTIONS: Final = (
     Option("driverThreads", _count(1, 1000), "32", "for the calls of the driver"),
     Option("deaggregate", _boolean, "true", "whether KPL aggregates become their user records"),
     Option("columns", _columns, None, "which columns are made"),
-    Option("payload", _one_of("binary", "json"), "binary", "json: typed columns, by the schema that is given"),
+    Option(
+        "payload",
+        _one_of("binary", "json", "avro", "protobuf"),
+        "binary",
+        "others than binary: typed columns; json by the schema of the query",
+    ),
+    Option("schema", _text, None, "of avro and protobuf: a file, its text, or latest:NAME of the registry"),
+    Option("message", _text, None, "of protobuf: the message's full name"),
+    Option(
+        "framing",
+        _one_of("none", "glue", "confluent", "single-object"),
+        "none",
+        "of payloads: the header that names their schema",
+    ),
+    Option("registry", _text, None, "of schemas: glue, confluent, a URL, or a folder of schemas by id"),
+    Option("registryEndpoint", _text, None, "URL of another Glue than AWS's"),
+    Option("keepPayload", _boolean, "false", "of avro and protobuf: whether data stays beside the typed columns"),
     Option("compression", _one_of("none", "gzip", "auto"), "none", "of payloads"),
     Option("roleArn", _text, None, "a role that driver and executors assume", ("stsRoleArn",)),
     Option("roleExternalId", _text, None, "for the role"),
@@ -267,6 +283,7 @@ _KEYS = (
     "it would stand in plans and logs: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY on driver and executors, or use "
     "roleArn or credentials=module:function"
 )
+_REGISTRY = "it would stand in plans and logs: set FASTKCL_REGISTRY_USER, _PASSWORD or _TOKEN on driver and executors"
 _PROXY = "set HTTPS_PROXY on driver and executors"
 REFUSED: Final = {
     "awsAccessKey": _KEYS,
@@ -278,6 +295,9 @@ REFUSED: Final = {
     "credentialProviderClass": "it names a class of Java: use credentials=module:function",
     "credentialProviderParam": "it is for a class of Java: use credentials=module:function",
     "serviceCredential": "it belongs to a platform: use roleArn or credentials=module:function",
+    "registryUser": _REGISTRY,
+    "registryPassword": _REGISTRY,
+    "registryToken": _REGISTRY,
     "proxyAddress": _PROXY,
     "proxyPort": _PROXY,
     "proxyUsername": _PROXY,
@@ -346,8 +366,8 @@ class SourceOptions:
             sts_endpoint=values["stsEndpoint"],
             credentials=values["credentials"],
         )
-        if values["payload"] == "json" and values["columns"] is not None:
-            raise OptionError("columns is for payload=binary: with json the schema names them")
+        if values["payload"] != "binary" and values["columns"] is not None:
+            raise OptionError(f"columns is for payload=binary: with {values['payload']} the schema names them")
         return cls(streams=streams, access=access, values=values)
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - an option has the type of its row

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from fastkcl._core import PayloadReader, RecordBatch, deaggregate
+from fastkcl._core import CANONICAL_COLUMNS, PayloadReader, RecordBatch, deaggregate
 from fastkcl.spark.source.options import OptionError, SourceOptions
+from fastkcl.spark.source.payloads import PayloadSource, check_without_payload
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,15 +64,29 @@ class Rows:
         self._names = names or {}
         self._deaggregate = options["deaggregate"]
         self._json = options["payload"] == "json"
+        self._source: PayloadSource | None = None
+        if options["payload"] in ("avro", "protobuf"):
+            self._source = PayloadSource(options)
+        elif not self._json or options["framing"] == "none":
+            check_without_payload(options)
         self._compression = options["compression"]
         if self._json and declared is None:
             raise OptionError('payload=json needs the columns of the objects: .schema("id bigint, …, _corrupt binary")')
         self.spark = declared if self._json and declared is not None else self._own(options)
+        if self._source is not None:
+            self.spark = self._with_schema(self._source)
         self._fields = self._payload_fields() if self._json else None
         if self._fields is not None and not self._reader.typed and "_unparsed" not in self.spark.names:
             raise OptionError(
                 "the schema has a type that only from_json parses: use fastkcl.spark.kinesis_json(spark, schema, …)"
             )
+        if self._fields is not None and options["framing"] != "none":
+            from pyspark.sql.types import StructType
+
+            from fastkcl.spark.payload import arrow_schema
+
+            columns = arrow_schema(StructType(self._fields)).serialize().to_pybytes()
+            self._source = PayloadSource(options, columns)
 
     def __getstate__(self) -> dict[str, Any]:
         """What a task needs; it makes the rest."""
@@ -112,7 +127,7 @@ class Rows:
         for part in self._taken_apart(batch, hash_range, min(max_bytes, MAX_USER_BYTES)):
             if not len(part):
                 continue
-            if self._json or self._compression != "none":
+            if self._json or self._source is not None or self._compression != "none":
                 for opened in self._opened(part, min(max_bytes, MAX_OPENED_BYTES)):
                     yield self._row_batch(opened, constants)
             else:
@@ -127,6 +142,26 @@ class Rows:
         fields = [StructField(self._names.get(name, name), types[TYPES[name]]) for name in options.columns]
         if self._compression != "none":
             fields.append(StructField("_corrupt", BinaryType()))
+        return StructType(fields)
+
+    def _with_schema(self, source: PayloadSource) -> StructType:
+        """The columns of payloads with a schema, and those of the record."""
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import from_arrow_schema
+        from pyspark.sql.types import StructType
+
+        own = {field.name: field for field in self.spark.fields}
+        made = pa.schema(source.reader.columns)
+        last = [*CANONICAL_COLUMNS, "_corrupt"]
+        typed = [field for field in from_arrow_schema(made).fields if field.name not in last]
+        kept = {name: own[name] for name in own if name != "data" or "data" in made.names}
+        kept.pop("_corrupt", None)
+        corrupt = [field for field in from_arrow_schema(made).fields if field.name == "_corrupt"]
+        fields = [*typed, *kept.values(), *corrupt]
+        folded = [field.name.casefold() for field in fields]
+        twice = sorted({name for name in folded if folded.count(name) > 1})
+        if twice:
+            raise OptionError(f"the schema of the payloads has a column {twice[0]!r}, which is the record's")
         return StructType(fields)
 
     def _payload_fields(self) -> list[StructField]:
@@ -187,12 +222,13 @@ class Rows:
 
         offset = 0
         while offset < len(batch):
-            opened = pa.record_batch(self._reader.open(batch, offset, max_bytes))
+            reader = self._reader if self._source is None else self._source.reader
+            opened = pa.record_batch(reader.open(batch, offset, max_bytes))
             for name in ("explicitHashKey", "encryptionType"):
                 if name in self.spark.names and name in (whole := pa.record_batch(batch)).schema.names:
                     opened = opened.append_column(name, whole.column(name).slice(offset, opened.num_rows))
             offset += opened.num_rows
-            if "_unparsed" not in self.spark.names:
+            if "_unparsed" not in self.spark.names and "_unparsed" in opened.schema.names:
                 kept = pc.coalesce(*(opened.column(name) for name in ("_corrupt", "_packed", "_unparsed")))
                 opened = opened.set_column(opened.schema.get_field_index("_corrupt"), "_corrupt", kept)
             yield opened

@@ -28,9 +28,9 @@ from fastkcl.kinesis.failures import Failure
 from fastkcl.kinesis.read.plan import CallError, Range, RangeReader, TimeRange, TimeRangeReader
 from fastkcl.kinesis.read.plan.calls import Answer, Described, DescribeStream, ListShards
 from fastkcl.kinesis.read.plan.driver import make_call, read_ahead, read_range
-from fastkcl.kinesis.read.plan.outage import Outage
 from fastkcl.kinesis.service import Service, ServiceError
 from fastkcl.kinesis.topology import Shard
+from fastkcl.outage import Outage
 from fastkcl.spark.source.options import SourceOptions
 from fastkcl.spark.source.schema import Rows
 

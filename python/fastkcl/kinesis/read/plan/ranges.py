@@ -38,7 +38,7 @@ from fastkcl.kinesis.read.plan.calls import GetRecords, GetShardIterator, Record
 from fastkcl.kinesis.read.plan.errors import CallError
 from fastkcl.kinesis.read.plan.losses import DAY, MARGIN, NEARLY, moment
 from fastkcl.kinesis.read.plan.offset import END, TRIM, Position
-from fastkcl.kinesis.read.plan.outage import Outage
+from fastkcl.outage import Outage
 
 __all__ = ["ALL_HASHES", "Range", "RangeReader", "TimeRange", "TimeRangeReader"]
 

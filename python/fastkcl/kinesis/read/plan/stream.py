@@ -40,10 +40,10 @@ from fastkcl.kinesis.read.plan.errors import CallError
 from fastkcl.kinesis.read.plan.look import Look
 from fastkcl.kinesis.read.plan.losses import DAY, Trimmed, moment
 from fastkcl.kinesis.read.plan.offset import END, Position, StreamOffset
-from fastkcl.kinesis.read.plan.outage import Outage
 from fastkcl.kinesis.read.plan.taken import Gone, LookRules
 from fastkcl.kinesis.read.trimmed import is_of_shard
 from fastkcl.kinesis.topology import Shard
+from fastkcl.outage import Outage
 
 __all__ = ["StreamPlan"]
 

@@ -1,0 +1,108 @@
+"""Processors of items with a schema: Avro and Protobuf, in the frames of schema registries.
+
+    async with Producer("clicks", processor=AvroProcessor("clicks.avsc", "glue", registry="glue", name="web/clicks")):
+
+Rules: the schema is registered, or its id found, before the first item. Items of other writers' schemas are not read
+here, one by one: `fastkcl.payloads.BatchOpener` opens whole batches, by all schemas of a registry.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from fastkcl.kinesis.exceptions import DeserializeError
+from fastkcl.kinesis.items.aggregators import SimpleAggregator
+from fastkcl.kinesis.items.processors import Processor
+from fastkcl.kinesis.items.serializers import Serializer
+from fastkcl.payloads.options import Framing, Registry
+from fastkcl.payloads.writing import AvroWriter, ProtobufWriter
+
+__all__ = ["AvroProcessor", "ProtobufProcessor"]
+
+
+class _SchemaSerializer(Serializer):
+    _writer: AvroWriter | ProtobufWriter
+
+    def serialize(self, item: Any) -> bytes:  # noqa: ANN401 - a dict, or a message
+        """The payload of an item.
+
+        Raises:
+            ValueError: it does not fit the schema.
+        """
+        return self._writer.write(item)
+
+    def deserialize(self, data: bytes) -> Any:  # noqa: ANN401
+        """The item of a payload of this processor's schema."""
+        try:
+            return self._writer.read(data)
+        except ValueError as error:
+            raise DeserializeError(str(error)) from error
+
+
+class AvroProcessor(Processor, SimpleAggregator, _SchemaSerializer):
+    """A dict a record, in Avro. Needs fastavro: ``pip install 'fastkcl[kinesis,avro]'``.
+
+    Args:
+        schema: a file (.avsc), its text, or ``"latest:<subject or registry/name>"`` of the registry.
+        framing: the header: ``"none"``, ``"glue"``, ``"confluent"`` or ``"single-object"``.
+        registry: ``"glue"``, ``"confluent"``, a URL or a registry of `fastkcl.payloads`.
+        name: ``registry/name`` or subject under which the schema is registered, if it is not yet.
+        schema_id: the id, where it is known; then no registry is asked.
+        compress: by zlib, in Glue's header.
+        max_bytes: of a record.
+
+    Raises:
+        ValueError: options that do not fit together.
+        ConfigurationError: fastavro is missing, the schema is none, or the registry does not take it.
+    """
+
+    def __init__(
+        self,
+        schema: str | os.PathLike[str],
+        framing: Framing = "none",
+        *,
+        registry: Registry | None = None,
+        name: str | None = None,
+        schema_id: str | None = None,
+        compress: bool = False,
+        max_bytes: int | None = None,
+    ) -> None:
+        super().__init__(max_bytes=max_bytes)
+        self._writer = AvroWriter(schema, framing, registry=registry, name=name, schema_id=schema_id, compress=compress)
+
+
+class ProtobufProcessor(Processor, SimpleAggregator, _SchemaSerializer):
+    """A Protobuf message a record. Needs protobuf: ``pip install 'fastkcl[kinesis,protobuf]'``.
+
+    Args:
+        schema: a .proto file or its text, a FileDescriptorSet or the file of one, or ``"latest:…"`` of the registry.
+        message: full name; not needed if the schema has one at its top.
+        framing: the header: ``"none"``, ``"glue"`` or ``"confluent"``.
+        registry: as of `AvroProcessor`.
+        name: as of `AvroProcessor`.
+        schema_id: as of `AvroProcessor`.
+        compress: as of `AvroProcessor`.
+        max_bytes: of a record.
+
+    Raises:
+        ValueError: options that do not fit together.
+        ConfigurationError: protobuf is missing, the schema is none, or the registry does not take it.
+    """
+
+    def __init__(
+        self,
+        schema: str | bytes | os.PathLike[str],
+        message: str | None = None,
+        framing: Framing = "none",
+        *,
+        registry: Registry | None = None,
+        name: str | None = None,
+        schema_id: str | None = None,
+        compress: bool = False,
+        max_bytes: int | None = None,
+    ) -> None:
+        super().__init__(max_bytes=max_bytes)
+        self._writer = ProtobufWriter(
+            schema, message, framing, registry=registry, name=name, schema_id=schema_id, compress=compress
+        )

@@ -1,0 +1,122 @@
+"""Avro and Protobuf payloads of the source: options, the schema that the driver has found, and readers in the tasks.
+
+    driver: schema=latest:… ─▶ bytes ──▶ travels with `Rows` ──▶ task: FramedReader by the same bytes
+
+Rules: what travels holds no secret: users, passwords and tokens of a registry are in the environment of driver and
+executors. Glue is called as the query calls Kinesis: by its role and its credentials.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from fastkcl.payloads.framed import FramedReader
+from fastkcl.payloads.options import AvroPayload, JsonPayload, ProtobufPayload
+from fastkcl.payloads.registries.glue import GlueClient
+from fastkcl.payloads.registries.options import GlueRegistry, registry_of
+from fastkcl.payloads.registries.registry import Registry
+from fastkcl.spark.source.options import OptionError, SourceOptions
+
+if TYPE_CHECKING:
+    from fastkcl.kinesis.access import Access
+
+__all__ = ["PayloadSource", "check_without_payload"]
+
+MAX_PAYLOAD_BYTES: Final = 32 << 20
+_NEEDS_PAYLOAD: Final = ("schema", "message", "registry", "registryEndpoint", "keepPayload")
+
+
+class PayloadSource:
+    """How payloads with a schema are opened in this query.
+
+    Args:
+        options: of the query; ``payload`` is avro, protobuf, or json with a framing.
+        columns: of JSON objects, as `SchemaReader` takes them.
+
+    Raises:
+        OptionError: options that do not fit together.
+        ConfigurationError: a schema that is none.
+        RegistryAwayError: the registry did not answer for ``maxOutage``.
+    """
+
+    def __init__(self, options: SourceOptions, columns: bytes | None = None) -> None:
+        self._access = options.access_of(options.streams[0])
+        self._endpoint = options["registryEndpoint"]
+        self._max_outage = options["maxOutage"] / 1000
+        try:
+            self._payload = _payload_of(options)
+        except (TypeError, ValueError) as error:
+            raise OptionError(str(error)) from error
+        self._schema = columns
+        self._reader: FramedReader | None = None
+        self._schema = self.reader.schema
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a task needs; it makes the rest."""
+        return {**self.__dict__, "_reader": None}
+
+    @property
+    def reader(self) -> FramedReader:
+        """The reader of this process."""
+        if self._reader is None:
+            registry = None
+            if self._payload.registry is not None:
+                options = registry_of(self._payload.registry)
+                if isinstance(options, GlueRegistry):
+                    registry = _glue(self._access, self._endpoint, self._max_outage)
+            self._reader = FramedReader(
+                self._payload, self._schema, max_payload_bytes=MAX_PAYLOAD_BYTES, registry=registry
+            )
+        return self._reader
+
+
+def check_without_payload(options: SourceOptions) -> None:
+    """Refuse options of payloads with a schema where there are none.
+
+    Raises:
+        OptionError: there is one.
+    """
+    given = [name for name in _NEEDS_PAYLOAD if options[name]]
+    if given or options["framing"] != "none":
+        raise OptionError(f"{(*given, 'framing')[0]} is for payload=avro or protobuf, or for json with a framing")
+
+
+def _payload_of(options: SourceOptions) -> AvroPayload | ProtobufPayload | JsonPayload:
+    known: dict[str, Any] = {
+        "framing": options["framing"],
+        "registry": options["registry"],
+        "compression": options["compression"],
+        "max_outage": options["maxOutage"] / 1000,
+    }
+    if options["payload"] == "json":
+        return JsonPayload("", **known)
+    if options["schema"] is None:
+        raise ValueError(f"payload={options['payload']} needs schema: a file, its text, or latest:NAME of the registry")
+    known |= {"schema": options["schema"], "keep_payload": options["keepPayload"]}
+    if options["payload"] == "protobuf":
+        return ProtobufPayload(message=options["message"], **known)
+    if options["message"] is not None:
+        raise ValueError("message is for payload=protobuf")
+    return AvroPayload(**known)
+
+
+_lock = threading.Lock()
+_registries: dict[tuple[int, Access, str | None, float], Registry] = {}
+
+
+def _glue(access: Access, endpoint: str | None, max_outage: float) -> Registry:
+    """Glue's registry as this process knows it, called as the query's access says."""
+    key = os.getpid(), access, endpoint, max_outage
+    with _lock:
+        for other in [other for other in _registries if other[0] != key[0]]:
+            del _registries[other]  # of the process that was forked
+        if key not in _registries:
+            own = access.credentials is not None or access.role_arn is not None
+            client = GlueClient(
+                GlueRegistry(region=access.region, endpoint_url=endpoint),
+                credentials=access.find_credentials() if own else None,
+            )
+            _registries[key] = Registry(client, max_outage)
+        return _registries[key]

@@ -1,0 +1,214 @@
+"""Payloads with a schema wherever payloads are read: commands, Spark, and the Spark source."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from fastkcl import ConfigurationError, _core
+from fastkcl.cli.inspect import inspect
+from fastkcl.cli.put import put
+from fastkcl.cli.replay import replay
+from fastkcl.local_aws import LocalAws
+from fastkcl.payloads import AvroPayload, BatchOpener, BinaryPayload, JsonPayload
+from fastkcl.payloads.writing import AvroWriter, frame
+from fastkcl.spark.payload import Payloads
+from fastkcl.spark.schema_payload import SchemaPayloads
+from fastkcl.spark.source.options import OptionError, SourceOptions
+from fastkcl.spark.source.schema import Rows
+from fastkcl.tables import Bounds
+from local_aws_helpers import SHARD_0, client, iterator, make_stream
+from spark_helpers import record_batch
+
+AT = {"type": "long", "logicalType": "timestamp-millis"}
+FIELDS = [{"name": "user", "type": "string"}, {"name": "at", "type": AT}]
+CLICK = json.dumps({"type": "record", "name": "Click", "fields": FIELDS})
+CLICKS = [{"user": "u", "at": 1_700_000_000_000}, {"user": "v", "at": 1_700_000_000_001}]
+WRITER = AvroWriter(CLICK, "confluent", schema_id="7")
+ALL = (0, 2**128 - 1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A registry that has the schema as 7, and its file."""
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "7.avsc").write_text(CLICK)
+    (tmp_path / "schemas" / "8.json").write_text("{}")
+    (tmp_path / "click.avsc").write_text(CLICK)
+    return tmp_path
+
+
+def arguments(folder: Path, *more: str) -> list[str]:
+    return ["--payload", "avro", "--schema", str(folder / "click.avsc"), "--framing", "confluent", *more]
+
+
+def capture(folder: Path, *payloads: bytes) -> Path:
+    """Lines of a daemon."""
+    count = len(payloads)
+    numbers = [str(number) for number in range(1, count + 1)]
+    line = _core.encode_process_records(
+        list(payloads), ["k"] * count, numbers, [0] * count, [0] * count, millis_behind_latest=0, dialect="modern"
+    )
+    path = folder / "capture.in.jsonl"
+    path.write_bytes(line)
+    return path
+
+
+@pytest.mark.parametrize("form", ["table", "jsonl", "parquet"])
+def test_inspect_opens_captured_payloads(folder: Path, form: str) -> None:
+    bad = b"\x00\x00\x00\x00\x07\xff"
+    captured = capture(folder, *(WRITER.write(click) for click in CLICKS), bad)
+    output = folder / "out"
+    options = arguments(folder, "--registry", str(folder / "schemas"), "--format", form, "--output", str(output))
+    done = CliRunner().invoke(inspect, [str(captured), *options])
+    assert done.exit_code == 0, done.output
+    if form == "table":
+        text = output.read_text()
+        assert '{"user": "v", "at": "2023-11-14T22:13:20.001000+00:00"}' in text
+        assert "corrupt: 6 B  00 00 00 00 07 ff" in text
+        return
+    rows = (
+        [json.loads(line) for line in output.read_text().splitlines()]
+        if form == "jsonl"
+        else pq.read_table(output).to_pylist()
+    )
+    kept = base64.b64encode(bad).decode() if form == "jsonl" else bad
+    assert [(row["user"], row["_corrupt"]) for row in rows] == [("u", None), ("v", None), (None, kept)]
+
+
+REFUSED = [
+    (["--schema", "x.avsc"], "are for --payload"),
+    (["--payload", "avro"], "needs --schema"),
+    (["--payload", "avro", "--schema", "x.avsc", "--message", "M"], "--message is for"),
+    (["--payload", "avro", "--schema", "x.avsc", "--framing", "glue"], "needs registry="),
+    (["--payload", "avro", "--schema", "x.avsc"], "x.avsc"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED)
+def test_options_that_do_not_fit_together(folder: Path, options: list[str], message: str) -> None:
+    done = CliRunner().invoke(inspect, [str(capture(folder, b"")), *options])
+    assert done.exit_code == 2
+    assert message in done.output
+
+
+def records(folder: Path) -> Path:
+    """A file of JSON objects."""
+    path = folder / "records.jsonl"
+    rows = [{"data": base64.b64encode(json.dumps(each).encode()).decode(), "partitionKey": "k"} for each in CLICKS]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def test_put_writes_frames(folder: Path, aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    stream = make_stream(aws)
+    options = ["--input", str(records(folder)), *arguments(folder, "--schema-id", "7"), stream]
+    done = CliRunner().invoke(put, options)
+    assert done.exit_code == 0, done.output
+    found = client(aws).get_records(ShardIterator=iterator(client(aws), stream))["Records"]
+    assert sorted(record["Data"] for record in found) == sorted(WRITER.write(click) for click in CLICKS)
+
+
+def test_replay_writes_frames_and_names_a_record_that_does_not_fit(folder: Path) -> None:
+    path = records(folder)
+    path.write_text(path.read_text() + '{"data": "e30=", "partitionKey": "k"}\n')
+    options = ["--input", str(path), *arguments(folder, "--schema-id", "7"), "--", "true"]
+    done = CliRunner().invoke(replay, options)
+    assert done.exit_code != 0
+    assert "record 2: the item does not fit the schema" in done.output + str(done.exception)
+
+
+def test_spark_gets_typed_columns(session: Any, folder: Path) -> None:
+    payload = AvroPayload(schema=folder / "click.avsc", framing="confluent", registry=folder / "schemas")
+    payloads = SchemaPayloads(payload, Bounds())
+    payloads.prepare(session)
+    data = [WRITER.write(CLICKS[0]), b"bad"]
+    opened = payloads.open([record_batch([1, 2], data=data)])
+    rows = (
+        opened.data_frame(session).selectExpr("user", "unix_millis(at) AS at", "_corrupt", "sequenceNumber").collect()
+    )
+    assert [tuple(row) for row in rows] == [("u", CLICKS[0]["at"], None, "1"), (None, None, b"bad", "2")]
+    assert opened.corrupt == 1
+
+
+def test_spark_reads_json_after_a_header_by_all_rules_of_from_json(session: Any, folder: Path) -> None:
+    payload = JsonPayload("id int, name string", framing="confluent", registry=folder / "schemas")
+    payloads = Payloads(payload, max_bytes=1 << 24, max_table_bytes=1 << 24)
+    payloads.prepare(session)
+    data = [frame("confluent", "8", text) for text in (b'{"id": 1}', b'{"id": "x", "name": 7}')]
+    rows = payloads.open([record_batch([1, 2], data=data)]).data_frame(session).collect()
+    assert [(row["id"], row["name"], row["_corrupt"]) for row in rows] == [(1, None, None), (None, "7", data[1])]
+
+
+def source_options(**given: str) -> SourceOptions:
+    return SourceOptions.parse({"streamName": "orders", **given})
+
+
+def test_the_source_makes_rows_in_another_process(folder: Path) -> None:
+    known = {"payload": "avro", "schema": str(folder / "click.avsc"), "framing": "confluent", "keepPayload": "true"}
+    rows = Rows(source_options(**known, registry=str(folder / "schemas")))
+    (folder / "click.avsc").unlink()  # a task has what the driver has found
+    there = pickle.loads(pickle.dumps(rows))
+    data = [WRITER.write(CLICKS[0]), b"bad"]
+    (made,) = there.of(record_batch([1, 2], data=data), "orders", SHARD_0, ALL)
+    assert made.schema.equals(rows.arrow)
+    assert rows.spark.names[:2] == ["user", "at"]
+    shown = [[row[name] for name in ("user", "data", "stream", "_corrupt")] for row in made.to_pylist()]
+    assert shown == [["u", data[0], "orders", None], [None, b"bad", "orders", b"bad"]]
+
+
+def test_the_source_reads_json_after_a_header(folder: Path, session: Any) -> None:
+    from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+
+    declared = StructType([StructField("id", IntegerType()), StructField("_corrupt", BinaryType())])
+    given = source_options(payload="json", framing="confluent", registry=str(folder / "schemas"))
+    rows = pickle.loads(pickle.dumps(Rows(given, None, declared)))
+    data = [frame("confluent", "8", b'{"id": 1}'), frame("confluent", "8", b'{"id": "x"}'), b'{"id": 1}']
+    (made,) = rows.of(record_batch([1, 2, 3], data=data), "orders", SHARD_0, ALL)
+    assert made.to_pylist() == [
+        {"id": 1, "_corrupt": None},
+        {"id": None, "_corrupt": data[1]},
+        {"id": None, "_corrupt": data[2]},
+    ]
+
+
+SOURCE_REFUSED: list[tuple[dict[str, str], type[Exception], str]] = [
+    ({"payload": "avro"}, OptionError, "payload=avro needs schema"),
+    ({"payload": "avro", "schema": "x.avsc", "framing": "glue"}, OptionError, "needs registry="),
+    ({"payload": "avro", "schema": "x.avsc"}, ConfigurationError, "x.avsc"),
+    ({"schema": "x.avsc"}, OptionError, "schema is for payload=avro"),
+    ({"registryPassword": "secret"}, OptionError, "FASTKCL_REGISTRY_USER"),
+    ({"payload": "avro", "schema": "x", "registry": "https://u:p@r"}, OptionError, "must hold no user"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "error", "message"), SOURCE_REFUSED, ids=[each[2] for each in SOURCE_REFUSED])
+def test_options_of_the_source_that_cannot_be(given: dict[str, str], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as raised:
+        Rows(source_options(**given))
+    assert "u:p" not in str(raised.value)
+
+
+def test_a_batch_is_opened_beside_the_event_loop(folder: Path) -> None:
+    opener = BatchOpener(AvroPayload(schema=CLICK, framing="confluent", registry=folder / "schemas"))
+    table = asyncio.run(opener.open_async(record_batch([1], data=[WRITER.write(CLICKS[0])])))
+    assert table["user"].to_pylist() == ["u"]
+    with pytest.raises(ValueError, match="nothing to open"):
+        BatchOpener(BinaryPayload())
+
+
+def test_an_arrow_schema_names_the_columns() -> None:
+    from fastkcl.payloads.framed import FramedReader
+
+    reader = FramedReader(AvroPayload(schema=CLICK), max_payload_bytes=1 << 20)
+    assert pa.schema(reader.columns).names[:2] == ["user", "at"]
