@@ -83,7 +83,19 @@ _FIGURES = {
         ("records_a_second", "records a second", 1.0),
         ("gap_seconds", "s from a kill until its shards are read again, failover 3 s", 1.0),
     ],
+    "payloads with a schema": [("seconds", "ms", 1e3), ("speed", "MB/s", 1e-6)],
     "typed payloads": [*_SECONDS, ("cpu_seconds_of_all", "CPU of all, ms", 1e3)],
+    "source, Parquet": [("cpu_per_gb", "CPU of all, s for each GB of payloads more", 1.0)],
+    "source, JSON": [("cpu_per_gb", "CPU of all, s for each GB of payloads more", 1.0)],
+    "source, batch": [("cpu_per_batch", "CPU of all, s a batch", 1.0)],
+    "source, latency": [("put_to_row_seconds", "s from a put to its row", 1.0)],
+    "source, idle": [("core_share", "% of one core", 1e2)],
+    "source, plan": [
+        ("first_plan_seconds", "s of the first", 1.0),
+        ("next_plan_seconds", "s of the next", 1.0),
+        ("first_calls_a_shard", "GetRecords a shard, the first", 1.0),
+        ("next_calls_a_shard", "GetRecords a shard, the next", 1.0),
+    ],
 }
 """What is shown of a suite whose name begins so: figure, title, scale."""
 _SPEEDS = [("speed", "MB/s", 1e-6), ("cpu", "the child's CPU, s/GB", 1.0)]

@@ -25,6 +25,13 @@ FIGURES = {
     "start_resident_bytes": "bytes",
     "idle_resident_bytes": "bytes",
     "core_share": "of a core",
+    "cpu_per_gb": "CPU s of all processes for a GB of payloads more",
+    "cpu_per_batch": "CPU s of all processes for a batch",
+    "put_to_row_seconds": "s from a put to its row",
+    "first_plan_seconds": "s",
+    "next_plan_seconds": "s",
+    "first_calls_a_shard": "calls of GetRecords",
+    "next_calls_a_shard": "calls of GetRecords",
 }
 """What can be asked of a row, with its unit."""
 

@@ -32,6 +32,8 @@ SUITES = {
     "kclpy": "the drop-in beside amazon_kclpy",
     "framing": "messages between markers, in Python",
     "payload": "typed payloads into Spark",
+    "source": "the Spark source beside other ways to read a stream",
+    "schema_payload": "Avro and Protobuf payloads to columns, beside their libraries",
     "spark": "eight shards into one Spark Connect server (the longest)",
 }
 

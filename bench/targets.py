@@ -105,7 +105,11 @@ _CONSUMER, _PRODUCER = "consumer, stub", "producer, stub"
 _CONSUMER_LOCAL = "consumer, local AWS"
 _PROCESSORS = ("StringProcessor", "JsonLineProcessor", "KPLStringProcessor")
 _LOOP = Side("payloads, one core", "fastkcl.kclpy")
+_SOURCE, _SOURCE_JSON = Side("source, Parquet", "fastkcl"), Side("source, JSON of 500 B", "payload=json")
+_SIZES = ("100 B", "500 B", "12.5 kB")
 _SIMDJSON, _SIMDJSON_ANY = "simdjson, fixed order", "simdjson, any order"
+
+_SCHEMA = "payloads with a schema"
 
 TARGETS = (
     Target(
@@ -234,6 +238,21 @@ TARGETS = (
         against=Side("framing in Python", "pure Python"),
     ),
     Target(
+        "Avro payloads to columns: time, of fastavro's, dictionaries and pyarrow",
+        Side(_SCHEMA, "fastkcl"), "seconds", {"avro": 1 / 15}, at_least=False,
+        against=Side(_SCHEMA, "fastavro, dictionaries, pyarrow"),
+    ),
+    Target(
+        "Protobuf payloads to columns: time, of protobuf's, dictionaries and pyarrow",
+        Side(_SCHEMA, "fastkcl"), "seconds", {"protobuf": 1 / 20}, at_least=False,
+        against=Side(_SCHEMA, "protobuf, dictionaries, pyarrow"),
+    ),
+    Target(
+        "payloads with a schema, half of all cut short: time, of none",
+        Side(_SCHEMA, "fastkcl, half of all cut short"), "seconds", {"avro": 3, "protobuf": 3}, at_least=False,
+        against=Side(_SCHEMA, "fastkcl"),
+    ),
+    Target(
         "consumer of GetRecords, calls answered at once: items a second, of async-kinesis'",
         Side(_CONSUMER, "fastkcl, items"), "speed", {"iot": 20}, against=Side(_CONSUMER, "async-kinesis"),
     ),
@@ -248,6 +267,62 @@ TARGETS = (
     Target(
         "producer, calls answered at once: items a second, of async-kinesis'",
         Side(_PRODUCER, "fastkcl"), "speed", dict.fromkeys(_PROCESSORS, 1.0), against=Side(_PRODUCER, "async-kinesis"),
+    ),
+    Target(
+        "Spark source to Parquet: CPU s of a GB more",
+        _SOURCE, "cpu_per_gb", dict(zip(_SIZES, (18, 6, 3), strict=True)), at_least=False,
+    ),
+    Target(
+        "the same, more than Spark given ready batches",
+        _SOURCE, "cpu_per_gb", dict(zip(_SIZES, (4, 1.5, 1.2), strict=True)), at_least=False,
+        against=Side("source, Parquet", "ready batches"), difference=True,
+    ),
+    Target(
+        "the same, of run_processors' and Connect's",
+        _SOURCE, "cpu_per_gb", dict.fromkeys(_SIZES, 1 / 3), at_least=False,
+        against=Side("source, Parquet", "run_processors and Connect"),
+    ),
+    Target(
+        "the same, of boto3's in mapInPandas",
+        _SOURCE, "cpu_per_gb", dict(zip(_SIZES, (1 / 5, 1 / 5, 1 / 4), strict=True)), at_least=False,
+        against=Side("source, Parquet", "boto3 in mapInPandas"),
+    ),
+    Target(
+        "the same, of awslabs' connector's in an earlier run (56, 17, 4.7): 2.5, 2 and 1.3 times better",
+        _SOURCE, "cpu_per_gb", dict(zip(_SIZES, (22.4, 8.5, 3.6), strict=True)), at_least=False,
+    ),
+    Target(
+        "Spark source, JSON to typed columns in noop: CPU, of from_json's",
+        _SOURCE_JSON, "cpu_per_gb", {"noop": 0.5}, at_least=False,
+        against=Side("source, JSON of 500 B", "from_json"),
+    ),
+    *(
+        Target(
+            f"Spark source, a small batch of 16 shards {way}: CPU, of the rate source's with two tasks",
+            Side("source, batch", way), "cpu_per_batch", {"16 shards": bound}, at_least=False,
+            against=Side("source, batch", "rate, 2 tasks"),
+        )
+        for way, bound in (("inline", 1.3), ("by range", 1.6))
+    ),
+    Target(
+        "Spark source: s from a put to its row",
+        Side("source, latency", "fastkcl"), "put_to_row_seconds", {"4 shards": 0.6}, at_least=False,
+    ),
+    Target(
+        "Spark source, idle: % of a core",
+        Side("source, idle", "fastkcl"), "core_share", {"8 shards": 4.0}, at_least=False, scale=1e2,
+    ),
+    *(
+        Target(
+            f"Spark source, the {which} plan: {what}",
+            Side("source, plan", "fastkcl"), figure, {"1000 shards": bound}, at_least=False,
+        )
+        for which, what, figure, bound in (
+            ("first", "s", "first_plan_seconds", 2.0),
+            ("next", "s", "next_plan_seconds", 1.0),
+            ("first", "GetRecords a shard", "first_calls_a_shard", 2.0),
+            ("next", "GetRecords a shard", "next_calls_a_shard", 2.0),
+        )
     ),
 )  # fmt: skip
 """All of them, in the order of the table."""

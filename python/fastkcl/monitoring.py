@@ -1,6 +1,7 @@
 """Counts a process's work, and reports the counts: a JSON line in the log, a text file for Prometheus.
 
     Counter, Gauge, Timestamp    one value each, with a name, a unit and a sentence of help
+    Info                         a text, e.g. which shard it is
     Metrics                      the values of one thing that has labels, e.g. of a shard
     Monitor                      reports a Metrics from its own thread, until it is stopped
 
@@ -31,7 +32,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final, TypeAlias, TypeVar
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from fastkcl.stdio import reports
@@ -41,6 +43,7 @@ __all__ = [
     "PREFIX",
     "Counter",
     "Gauge",
+    "Info",
     "Metrics",
     "Monitor",
     "Timestamp",
@@ -54,6 +57,20 @@ DEFAULT_REPORT_INTERVAL: Final = 60.0
 _FILE_INTERVAL: Final = 15.0  # Prometheus usually scrapes as often
 _JOIN_SECONDS: Final = 2.0  # for the last report, where nobody reads standard error or the disk hangs
 _MILLISECOND_DIGITS: Final = 3
+
+
+class Sample(NamedTuple):
+    """A value as Prometheus has it; one that is None is left out.
+
+    Attributes:
+        name: without the prefix.
+        value: in base units.
+        labels: beside those of the thing that it belongs to.
+    """
+
+    name: str
+    value: float | None
+    labels: Mapping[str, str] = MappingProxyType({})
 
 
 class Counter:
@@ -92,9 +109,9 @@ class Counter:
         """Name and value in the log."""
         return self.name, self._value
 
-    def for_prometheus(self) -> tuple[str, float]:
+    def for_prometheus(self) -> Sample:
         """Name, without the prefix, and value."""
-        return f"{self.name}_total", self._value
+        return Sample(f"{self.name}_total", self._value)
 
 
 class Gauge:
@@ -117,9 +134,37 @@ class Gauge:
         """Name and value in the log."""
         return self.name, self.read()
 
-    def for_prometheus(self) -> tuple[str, float | None]:
+    def for_prometheus(self) -> Sample:
         """Name, without the prefix, and value."""
-        return self.in_json()
+        return Sample(*self.in_json())
+
+
+class Info:
+    """A text, which Prometheus has as a label of the value 1.
+
+    Attributes:
+        name: e.g. ``slowest_shard``.
+        help: one sentence.
+        label: for Prometheus, e.g. ``shard``.
+        read: gives the text when it is reported, in the reporting thread; None where it is not known.
+    """
+
+    kind: Final = "gauge"
+
+    def __init__(self, name: str, help: str, label: str, read: Callable[[], str | None]) -> None:
+        self.name = name
+        self.help = help
+        self.label = label
+        self.read = read
+
+    def in_json(self) -> tuple[str, str | None]:
+        """Name and text in the log."""
+        return self.name, self.read()
+
+    def for_prometheus(self) -> Sample:
+        """``<name>_info``, 1 where the text is known, and the text as a label."""
+        text = self.read()
+        return Sample(f"{self.name}_info", None) if text is None else Sample(f"{self.name}_info", 1, {self.label: text})
 
 
 class Timestamp:
@@ -146,13 +191,13 @@ class Timestamp:
         at = self._at
         return f"{self.name}_age_seconds", None if at is None else max(0.0, time.time() - at)
 
-    def for_prometheus(self) -> tuple[str, float | None]:
+    def for_prometheus(self) -> Sample:
         """``<name>_timestamp_seconds`` and seconds since the epoch."""
-        return f"{self.name}_timestamp_seconds", self._at
+        return Sample(f"{self.name}_timestamp_seconds", self._at)
 
 
-Metric: TypeAlias = Counter | Gauge | Timestamp
-M = TypeVar("M", Counter, Gauge, Timestamp)
+Metric: TypeAlias = Counter | Gauge | Info | Timestamp
+M = TypeVar("M", Counter, Gauge, Info, Timestamp)
 
 
 class Metrics:
@@ -181,6 +226,14 @@ class Metrics:
             ValueError: there is a value of this name.
         """
         return self._new(Gauge(name, help, read))
+
+    def info(self, name: str, help: str, label: str, read: Callable[[], str | None]) -> Info:
+        """A new text.
+
+        Raises:
+            ValueError: there is a value of this name.
+        """
+        return self._new(Info(name, help, label, read))
 
     def timestamp(self, name: str, help: str) -> Timestamp:
         """A new timestamp.
@@ -211,14 +264,15 @@ def prometheus_text(things: Iterable[Metrics]) -> str:
     """Values in Prometheus' text format 0.0.4, each name once with the samples of all things."""
     families: dict[str, list[str]] = {}
     for thing in things:
-        pairs = ",".join(f'{name}="{_label_value(value)}"' for name, value in thing.labels.items())
         for metric in thing:
-            name, value = metric.for_prometheus()
-            if value is None:
+            sample = metric.for_prometheus()
+            if sample.value is None:
                 continue
-            name = f"{PREFIX}_{name}"
+            labels = {**thing.labels, **sample.labels}
+            pairs = ",".join(f'{label}="{_label_value(text)}"' for label, text in labels.items())
+            name = f"{PREFIX}_{sample.name}"
             head = [f"# HELP {name} {_escaped(metric.help)}", f"# TYPE {name} {metric.kind}"]
-            families.setdefault(name, head).append(f"{name}{{{pairs}}} {value!r}")
+            families.setdefault(name, head).append(f"{name}{{{pairs}}} {sample.value!r}")
     return "".join(f"{line}\n" for family in families.values() for line in family)
 
 

@@ -68,8 +68,8 @@ def readme_worker(block: Example) -> None:
     assert sum(counts) == RECORDS
 
 
-@example(README, "fastkcl.decode_line")
-def readme_arrow(block: Example) -> None:
+@example("docs/kcl.md", "fastkcl.decode_line")
+def kcl_captured_lines(block: Example) -> None:
     (block.folder / "captured.jsonl").write_bytes(LINE)
     assert block.around(after="print(table.num_rows, table.schema.names[0])").program() == b"2 data\n"
 
@@ -480,6 +480,15 @@ def source_class(block: Example) -> None:
     block.request.getfixturevalue("monkeypatch").setattr(block.spark.session.sparkContext, "pythonExec", sys.executable)
     rows = source_rows(block, block.inside(spark=block.spark.session)["records"])
     assert sorted(json.loads(row["data"])["id"] for row in rows) == [1, 2]
+
+
+@example("docs/spark-source.md", "SourceListener(")
+def source_listener(block: Example) -> None:
+    added: list[Any] = []
+    spark = SimpleNamespace(streams=SimpleNamespace(addListener=added.append))
+    block.put("/var/lib/node_exporter/textfile", block.folder).inside(spark=spark)
+    (listener,) = added
+    listener.close()
 
 
 @example("docs/spark-source.md", 'payload="json"')

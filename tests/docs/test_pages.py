@@ -83,11 +83,20 @@ def test_each_test_that_a_page_names_is_there(test: str) -> None:
         found = node.body
 
 
+def rows_without_a_test(text: str, head: str) -> tuple[int, list[str]]:
+    """How many rows a table has, and those whose last cell names no test."""
+    rows = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith(head)]
+    return len(rows), [row for row in rows if "`tests/" not in row.split("|")[-2]]
+
+
 def test_each_row_names_one() -> None:
-    rows = [
-        line
-        for line in GUARANTEES.read_text().splitlines()
-        if line.startswith("| ") and not line.startswith("| lost |")
-    ]
-    assert len(rows) > 15
-    assert [row for row in rows if "`tests/" not in row.split("|")[-2]] == []
+    count, without = rows_without_a_test(GUARANTEES.read_text(), "| lost |")
+    assert count > 15
+    assert without == []
+
+
+def test_each_bad_day_of_the_source_names_one() -> None:
+    text = (ROOT / "docs" / "spark-source.md").read_text().partition("## When something dies")[2].partition("\n## ")[0]
+    count, without = rows_without_a_test(text, "| event |")
+    assert count > 14
+    assert without == []

@@ -90,6 +90,18 @@ def test_values_in_both_forms() -> None:
     assert begun <= told["fastkcl_last_checkpoint_timestamp_seconds"][2] <= time.time()
 
 
+def test_a_text_is_a_label_for_prometheus() -> None:
+    metrics = Metrics({"query": "q"})
+    known: list[str | None] = [None]
+    metrics.info("slowest_shard", "Which one.", "shard", lambda: known[0])
+    assert (metrics.to_dict(), prometheus_text([metrics])) == ({"query": "q", "slowest_shard": None}, "")
+    known[0] = "orders/shardId-000000000001"
+    assert metrics.to_dict() == {"query": "q", "slowest_shard": known[0]}
+    assert samples(prometheus_text([metrics])) == {
+        "fastkcl_slowest_shard_info": ("gauge", {"query": "q", "shard": known[0]}, 1)
+    }
+
+
 def test_what_cannot_be_counted() -> None:
     metrics = Metrics()
     counter = metrics.counter("records", "Records.")

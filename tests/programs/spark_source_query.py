@@ -1,9 +1,12 @@
 """A query over a stream, with a Spark of its own: ``spark_source_query.py ENDPOINT STREAM FOLDER [OPTION=VALUE …]``.
 
-Each batch replaces FOLDER/table/batch=N, so a batch that comes again shows what it has then. FOLDER/begun appears when
-Spark is up. With FOLDER/last it reads what is there, and ends.
+Each batch replaces FOLDER/table/batch=N, so a batch that comes again shows what it has then. With FOLDER/last it reads
+what is there, and ends. QUERY_MASTER is the master, QUERY_SETTINGS are more settings of Spark, as JSON; with QUERY_SLOW
+each row of the first shard takes so many milliseconds.
 """
 
+import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,19 +17,24 @@ from pyspark.sql import SparkSession
 def main() -> None:
     endpoint, stream, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     options = dict(argument.split("=", 1) for argument in sys.argv[4:])
-    spark = (
-        SparkSession.builder.master("local[2]")
+    builder = (
+        SparkSession.builder.master(os.environ.get("QUERY_MASTER", "local[2]"))
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
     )
-    (folder / "begun").touch()
+    for name, value in json.loads(os.environ.get("QUERY_SETTINGS", "{}")).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    columns = ["cast(data as string) AS number", "partitionKey AS key", "sequenceNumber", "shardId"]
+    if "QUERY_SLOW" in os.environ:
+        pause = f"if(shardId LIKE '%0000', {os.environ['QUERY_SLOW']}L, 0L)"
+        columns.append(f"reflect('java.lang.Thread', 'sleep', {pause}) AS slept")
     records = (
         spark.readStream.format("kinesis")
         .options(streamName=stream, endpoint=endpoint, region="us-east-1", initialPosition="trim_horizon", **options)
         .load()
-        .selectExpr("cast(data as string) AS number", "partitionKey AS key", "sequenceNumber", "shardId")
+        .selectExpr(*columns)
     )
 
     def store(batch: Any, number: int) -> None:

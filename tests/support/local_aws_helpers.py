@@ -6,6 +6,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Mapping
+from random import Random
 from typing import Any
 
 import cbor2
@@ -64,6 +65,38 @@ def shards(kinesis: Any, stream: str, **filters: Any) -> list[dict[str, Any]]:
 
 def is_open(shard: dict[str, Any]) -> bool:
     return "EndingSequenceNumber" not in shard["SequenceNumberRange"]
+
+
+def open_shards(kinesis: Any, stream: str) -> list[dict[str, Any]]:
+    """In the order of their hash keys."""
+    return sorted(filter(is_open, shards(kinesis, stream)), key=lambda shard: hash_keys(shard)[0])
+
+
+def hash_keys(shard: dict[str, Any]) -> tuple[int, int]:
+    """The first and the last."""
+    return int(shard["HashKeyRange"]["StartingHashKey"]), int(shard["HashKeyRange"]["EndingHashKey"])
+
+
+def split_shard(kinesis: Any, stream: str, shard: dict[str, Any]) -> None:
+    """In its middle."""
+    low, high = hash_keys(shard)
+    middle = str((low + high) // 2 + 1)
+    kinesis.split_shard(StreamName=stream, ShardToSplit=shard["ShardId"], NewStartingHashKey=middle)
+
+
+def merge_shards(kinesis: Any, stream: str, one: dict[str, Any], other: dict[str, Any]) -> None:
+    """Two that are neighbours."""
+    kinesis.merge_shards(StreamName=stream, ShardToMerge=one["ShardId"], AdjacentShardToMerge=other["ShardId"])
+
+
+def reshard(kinesis: Any, stream: str, random: Random) -> None:
+    """A split of any open shard, or a merge where there are more than three."""
+    opened = open_shards(kinesis, stream)
+    at = random.randrange(len(opened))
+    if len(opened) > 3:
+        merge_shards(kinesis, stream, opened[at - 1 if at else 0], opened[at if at else 1])
+    else:
+        split_shard(kinesis, stream, opened[at])
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str], bytes]:

@@ -9,7 +9,9 @@ import os
 from pathlib import Path
 
 import pytest
+from delta_table_helpers import DELTA_TABLE
 from fastkcl.tables import delta as delta_module
+from fastkcl.tables import delta_checkpoint as checkpoint_module
 from power_cuts import problems, shows, sites
 from sink_helpers import DELTA, PARQUET
 from table_helpers import TABLE
@@ -17,7 +19,7 @@ from table_helpers import TABLE
 pytestmark = pytest.mark.timeout(7200)
 
 STATES = int(os.environ.get("FASTKCL_POWER_CUTS", "0"))
-KINDS = {"PARQUET": PARQUET, "DELTA": DELTA, "TABLE": TABLE}
+KINDS = {"PARQUET": PARQUET, "DELTA": DELTA, "TABLE": TABLE, "DELTA_TABLE": DELTA_TABLE}
 # Places that sync, and what sees that they do: a power cut, or, where another one syncs the same, nothing.
 SEEN = {
     "PARQUET": [
@@ -62,6 +64,7 @@ SEEN = {
         "PosixStore.settle: sync_file(path), name",
         "PosixStore.settle: sync_folder(path.parent), name",
     ],
+    "DELTA_TABLE": [],
 }
 TWICE = {
     "PARQUET": ["_identify: sync_folder(root), name"],  # `open` has made sure of the folders below right before
@@ -74,15 +77,17 @@ TWICE = {
         "PosixStore.create: make_folder(aside), name",  # nobody needs what lies aside after a cut
         "PosixStore.settle: make_folder(path.parent), name",  # `create` keeps folders before it makes a file in them
     ],
+    "DELTA_TABLE": [],
 }
 
 
 @pytest.fixture(autouse=True)
 def _early_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta_module, "_CHECKPOINT_INTERVAL", 2)
+    monkeypatch.setattr(checkpoint_module, "INTERVAL", 2)
 
 
-@pytest.mark.parametrize(("name", "states"), [("PARQUET", 120), ("DELTA", 50), ("TABLE", 120)])
+@pytest.mark.parametrize(("name", "states"), [("PARQUET", 120), ("DELTA", 50), ("TABLE", 120), ("DELTA_TABLE", 60)])
 def test_what_a_power_cut_leaves(tmp_path: Path, name: str, states: int) -> None:
     wrong = list(problems(KINDS[name], tmp_path, STATES or states))
     assert wrong == [], (len(wrong), wrong[:3])

@@ -17,10 +17,10 @@ from botocore import UNSIGNED
 from botocore.config import Config
 from fastkcl import _core
 from fastkcl.local_aws import Fault, LocalAws
-from local_aws_helpers import is_open, new_name, shards
+from local_aws_helpers import new_name, reshard
 from source_engine import Row, SourceEngine
 
-CRASHES = int(os.environ.get("SOURCE_CRASHES", "400"))
+CRASHES = int(os.environ.get("SOURCE_CRASHES", "1000"))
 KEYS = 12
 THROTTLED = Fault("GetRecords", "ProvisionedThroughputExceededException", times=1)
 WORLDS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
@@ -65,7 +65,8 @@ class Writer:
             self._put(f"k{self._random.randrange(KEYS)}")
         if self._random.random() < 0.1:
             with suppress(self._kinesis.exceptions.ResourceInUseException):
-                self._reshard()
+                reshard(self._kinesis, self._stream, self._random)
+                self.reshards += 1
         if self._random.random() < 0.03:
             self._aws.faults(THROTTLED)
 
@@ -81,23 +82,6 @@ class Writer:
         with suppress(self._kinesis.exceptions.ProvisionedThroughputExceededException):
             self._kinesis.put_record(StreamName=self._stream, PartitionKey=key, Data=data)
             self.counts[key] += many
-
-    def _reshard(self) -> None:
-        by_hash = lambda shard: int(shard["HashKeyRange"]["StartingHashKey"])  # noqa: E731
-        opened = sorted(filter(is_open, shards(self._kinesis, self._stream)), key=by_hash)
-        at = self._random.randrange(len(opened))
-        if len(opened) > 3:
-            left, right = opened[at - 1 if at else 0], opened[at if at else 1]
-            self._kinesis.merge_shards(
-                StreamName=self._stream, ShardToMerge=left["ShardId"], AdjacentShardToMerge=right["ShardId"]
-            )
-        else:
-            low, high = (int(opened[at]["HashKeyRange"][f"{side}HashKey"]) for side in ("Starting", "Ending"))
-            middle = str((low + high) // 2 + 1)
-            self._kinesis.split_shard(
-                StreamName=self._stream, ShardToSplit=opened[at]["ShardId"], NewStartingHashKey=middle
-            )
-        self.reshards += 1
 
 
 def check(engine: SourceEngine, counts: Counter[str]) -> None:

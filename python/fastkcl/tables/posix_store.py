@@ -11,7 +11,7 @@ import secrets
 import stat
 import time
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from fastkcl.tables import storage
 from fastkcl.tables.base import SinkError
@@ -37,6 +37,11 @@ class PosixStore:
     def url(self) -> str:
         """The folder."""
         return str(self._root)
+
+    @property
+    def folder(self) -> Path:
+        """The folder."""
+        return self._root
 
     def create(self, key: str, body: bytes | memoryview) -> bool:
         """See `Store.create`."""
@@ -81,6 +86,30 @@ class PosixStore:
         """See `Store.mark`."""
         self.create(key, b"")
 
+    def replace(self, key: str, body: bytes) -> None:
+        """See `Store.replace`."""
+        path = self._root / key
+        storage.make_folder(path.parent)
+        storage.replace(path, body)
+
+    def remove(self, key: str) -> None:
+        """See `Store.remove`."""
+        storage.unlink(self._root / key)
+
+    def read(self, key: str, most: int) -> bytes | None:
+        """See `Store.read`."""
+        return storage.read(self._root / key, most)
+
+    def open(self, key: str) -> BinaryIO | None:
+        """See `Store.open`."""
+        path = self._root / key
+        if storage.file_status(path) is None:
+            return None
+        try:
+            return path.open("rb")
+        except FileNotFoundError:
+            return None
+
     def tail(self, key: str, count: int) -> bytes | None:
         """See `Store.tail`."""
         path = self._root / key
@@ -94,11 +123,13 @@ class PosixStore:
         except FileNotFoundError:
             return None
 
-    def files(self, folder: str) -> list[Entry]:
+    def files(self, folder: str, after: str = "") -> list[Entry]:
         """See `Store.files`."""
         path = self._root / folder
         found = []
         for name in storage.names(path):
+            if name <= after:
+                continue
             status = storage.status(path / name)
             if status is not None and not stat.S_ISDIR(status.st_mode):
                 found.append(Entry(f"{folder}/{name}", status.st_size))
@@ -109,11 +140,12 @@ class PosixStore:
         path = self._root / folder
         return [name for name in storage.names(path) if (path / name).is_dir()]
 
-    def settle(self, key: str) -> None:
+    def settle(self, key: str, *others: str) -> None:
         """See `Store.settle`."""
         path = self._root / key
         storage.make_folder(path.parent)
-        storage.sync_file(path)
+        for each in (key, *others):
+            storage.sync_file(self._root / each)
         storage.sync_folder(path.parent)
 
     def prove(self) -> None:

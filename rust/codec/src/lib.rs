@@ -33,7 +33,7 @@
 //! | `columns`, [`batch`] | column builders, the finished batch |
 //! | [`Position`] | a place in a shard: its text and its order |
 //! | [`message_batch`] | a finished batch of messages without positions |
-//! | [`payload`] | payloads opened: gzip, JSON objects to typed columns |
+//! | [`payload`] | payloads opened: gzip, JSON objects, Avro and Protobuf (by features) to typed columns |
 //! | [`pool`] | where column buffers rest between batches |
 //! | [`ipc`] | Arrow IPC files, for dead letters |
 //! | [`cpu`] | which instruction set this process uses |

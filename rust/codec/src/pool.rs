@@ -2,7 +2,7 @@
 //!
 //! Writing to fresh memory costs more than reading and decoding a line together (a page fault each 4 KiB). So the
 //! buffers of a batch come back here when the last Arrow consumer lets go, and the next batch of the same decoder takes
-//! them. Memory is what is held, not what was reserved: a column that fills less than half of its buffer leaves as an
+//! them. Memory is what is held, not what was reserved: a column that fills less than half of its buffer leaves as a
 //! copy of its size (see `columns`), and `Pool::rest` frees everything before a child goes idle.
 //!
 //! Letting go can happen on any thread, in a forked child, or while the interpreter shuts down. So returning a buffer

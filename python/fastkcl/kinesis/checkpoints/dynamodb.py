@@ -127,6 +127,23 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
                 return
             self._gone.discard(shard_id)
 
+    async def _keep(self, shard_id: str) -> None:
+        """Let a finished shard's item stay, to which a member of an earlier version has given a `ttl`."""
+        try:
+            await self._update(
+                shard_id,
+                "REMOVE #ttl",
+                "attribute_exists(#ttl) AND (attribute_not_exists(#ref) OR attribute_type(#ref, :null))",
+                null=string("NULL"),
+            )
+        except Exception as error:
+            log.warning(
+                "%s in table %s is to expire, and the stream still lists it; the next look tries again: %s",
+                shard_id,
+                self._table.name,
+                error,
+            )
+
     async def _update(self, shard_id: str, expression: str, condition: str, **values: dict[str, Any]) -> Item | None:
         text = expression + condition
         names = {placeholder: name for placeholder, name in _NAMES.items() if placeholder in text}
@@ -163,6 +180,9 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
     async def _look(self, shard_ids: Collection[str]) -> list[Lease]:
         now = self._now()
         items = await self._table.read_all()
+        for item in items:
+            if "ttl" in item and "ended" in item and item["shard_id"]["S"] in self._listed:
+                await self._keep(item["shard_id"]["S"])
         return [dynamodb_leases.lease(item, now, self.session_timeout) for item in items]
 
     async def _seize(self, shard_id: str, take: Take) -> tuple[bool, str | None]:

@@ -1,17 +1,17 @@
-"""A stream's shards that are ours: takes them, reads them, gives them back.
+"""The shards of a stream that this consumer owns: takes them, reads them, gives them back.
 
     client ── list_shards ──▶ Topology ── startable ──▶ checkpointer.allocate ──▶ ShardReader ──▶ RecordQueue
                                  ▲                                                    │               │
                                  └──────────── children, at the end of a shard ◀──────┘               ▼
-                                 └──────────── end_shard: everything of it is handed over ◀──── the program
+                                 └──────────── end_shard, when all its records are handed over ◀──── the program
 
-One task looks for shards: at the start, every 60 s, at once when a shard ends, and every 2 s or more often for those
-that another consumer has, of which the checkpointer may give us our share. Each shard has a task that reads it. An
-error that stops a task reaches the program through the queue, after the records that were read before, and `resume`
-lets the task continue.
+One task looks for shards: at the start, every 60 s, and at once when a shard ends. While other consumers hold shards it
+asks the checkpointer every 2 s or more often, which may give this consumer its share of them. Each shard has a task
+that reads it. An error that stops a task reaches the program through the queue, after the records that were read
+before it; `resume` lets the task continue.
 
-Rules: a shard is read when it is allocated by the checkpointer, and no longer. It is given back when its last position
-is committed, and its children start then. `stop` leaves no task behind.
+Rules: a shard is read while the checkpointer allocates it to this consumer. It is given back when its last position is
+committed; then its children start. `stop` ends all tasks.
 """
 
 from __future__ import annotations
@@ -155,8 +155,8 @@ class StreamReader:
         checkpointer: CheckPointer,
         options: ReadOptions,
         *,
-        make_queue: Callable[[], RecordQueue],
-        on_failure: Callable[[Failed], None],
+        make_queue: Callable[[], RecordQueue[ShardReader]],
+        on_failure: Callable[[Failed[ShardReader]], None],
         on_reader: Callable[[ShardReader], None] = lambda reader: None,
         metrics: MetricsCollector,
     ) -> None:
@@ -229,7 +229,7 @@ class StreamReader:
         """
         await self._share.close()
 
-    def resume(self, failed: Failed) -> None:
+    def resume(self, failed: Failed[ShardReader]) -> None:
         """Resume stopped tasks; nothing happens to the others."""
         reader = failed.reader
         if not (reader in self._tasks and self._tasks[reader].done()):
@@ -322,6 +322,7 @@ class StreamReader:
             for shard in self.topology.startable:
                 if shard.shard_id not in self.readers and self._has_place_for(shard):
                     finished |= await self._take(shard)
+                    await asyncio.sleep(0)  # a first call takes a tenth of a millisecond: each in a turn of its own
 
     async def _look_at_group(self, checkpointer: SharesShards) -> None:
         """Let the checkpointer choose which shards it gives us; where another consumer has finished one, list anew."""
@@ -465,7 +466,7 @@ class StreamReader:
             self._list_is_old = True
             self._look_again()
 
-    def _failed(self, reader: ShardReader | None, error: Exception) -> Failed:
+    def _failed(self, reader: ShardReader | None, error: Exception) -> Failed[ShardReader]:
         self._failures[reader] = error
         self._changed.set()
         return Failed(reader, error)
@@ -545,14 +546,14 @@ class StreamReader:
         """Whether all shards that could be allocated know where to read."""
         return self._look_is_done and all(reader.has_iterator or reader.ended for reader in self.readers.values())
 
-    def is_quiet(self, seconds: float) -> bool:
-        """Whether nothing is wrong, and all shards have been at their tips for so many seconds.
+    @property
+    def is_settled(self) -> bool:
+        """Whether the shards that could be ours are. Not while all are other consumers': theirs may become ours."""
+        return self._look_is_done and bool(self.readers or not self.topology.startable)
 
-        Not while all shards are other consumers': theirs may become ours.
-        """
-        if not self._look_is_done or (not self.readers and self.topology.startable):
-            return False
-        return all(reader.is_quiet(seconds) for reader in self.readers.values())
+    def is_quiet(self, seconds: float) -> bool:
+        """Whether nothing is wrong, and all shards have been at their tips for so many seconds."""
+        return self.is_settled and all(reader.is_quiet(seconds) for reader in self.readers.values())
 
     async def wait_for_change(self) -> None:
         """Wait until `is_ready` may have changed."""

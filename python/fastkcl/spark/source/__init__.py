@@ -8,6 +8,7 @@
     batch     `spark.read`: the records of a time
     tasks     what a Python worker reads
     json      JSON objects as typed columns, by all of from_json's rules
+    listener  lag, throttling and calls for Prometheus
 
 Spark finds the names ``kinesis`` and ``aws-kinesis`` by the modules `pyspark_fastkcl_kinesis` and
 `pyspark_fastkcl_aws_kinesis`. Where another jar has them: ``spark.dataSource.register(FastkclKinesis)`` and
@@ -16,9 +17,14 @@ Spark finds the names ``kinesis`` and ``aws-kinesis`` by the modules `pyspark_fa
 Rules: a thin adapter. Which records a batch has is decided in `fastkcl.kinesis.read.plan`.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from pyspark_fastkcl_kinesis import DefaultSource
 
-__all__ = ["FastkclKinesis"]
+__all__ = ["FastkclKinesis", "SourceListener"]
+
+if TYPE_CHECKING:
+    from fastkcl.spark.source.listener import SourceListener
 
 
 class FastkclKinesis(DefaultSource):
@@ -28,3 +34,11 @@ class FastkclKinesis(DefaultSource):
     def name(cls) -> str:
         """For ``format``."""
         return "fastkcl-kinesis"
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - tasks import this module, and have no use for a listener
+    if name == "SourceListener":
+        from fastkcl.spark.source.listener import SourceListener
+
+        return SourceListener
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

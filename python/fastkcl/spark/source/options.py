@@ -211,7 +211,13 @@ def _function(value: str) -> str:
 OPTIONS: Final = (
     Option("streamName", _streams, None, "names of streams, with commas between them"),
     Option("streamARN", _arns, None, "ARNs of streams, in the place of names"),
-    Option("region", _text, None, "of the streams; that of the ARN, the environment or the profile by default"),
+    Option(
+        "region",
+        _text,
+        None,
+        "of the streams; that of the ARN, the environment or the profile by default",
+        ("kinesisRegion",),
+    ),
     Option("endpoint", _text, None, "URL of another service than AWS's", ("endpointUrl",)),
     Option(
         "initialPosition",
@@ -261,6 +267,7 @@ _KEYS = (
     "it would stand in plans and logs: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY on driver and executors, or use "
     "roleArn or credentials=module:function"
 )
+_PROXY = "set HTTPS_PROXY on driver and executors"
 REFUSED: Final = {
     "awsAccessKey": _KEYS,
     "awsAccessKeyId": _KEYS,
@@ -269,16 +276,23 @@ REFUSED: Final = {
     "sessionToken": _KEYS,
     "awsSessionToken": _KEYS,
     "credentialProviderClass": "it names a class of Java: use credentials=module:function",
+    "credentialProviderParam": "it is for a class of Java: use credentials=module:function",
     "serviceCredential": "it belongs to a platform: use roleArn or credentials=module:function",
+    "proxyAddress": _PROXY,
+    "proxyPort": _PROXY,
+    "proxyUsername": _PROXY,
+    "proxyPassword": _PROXY,
     "registeredConsumerName": "streams are read by polling: leave it out",
     "registerNewConsumer": "streams are read by polling: leave it out",
 }
 IGNORED: Final = (
     *("metadata*", "dynamodb.*", "client*Retr*", "minBatchesToRetain", "avoidEmptyBatches", "checkNewRecordThreads"),
     *("fetchBufferSize", "maxFetchDuration", "maxFetchRate", "maxFetchTimePerShardSec", "coalesce*"),
-    *("shardsPerTaskHint", "requireConsumerDeregistration"),
+    *("internal.*", "shardsPerTaskHint", "maxPartitions", "maxShardsPerDescribe", "subscribeToShard.*"),
+    *("consumerName", "consumerNamePrefix", "consumerRefreshInterval", "registeredConsumerId"),
+    *("registeredConsumerIdType", "requireConsumerDeregistration"),
 )
-"""Of other connectors, whose way needs them and ours does not."""
+"""Of other connectors, whose way needs them and ours does not. Those of fan-out mean nothing to who polls."""
 
 _BY_NAME: Final = {name.lower(): option for option in OPTIONS for name in (option.name, *option.aliases)}
 

@@ -8,12 +8,12 @@
 //! - Lines end at LF, CR LF or a lone CR; not at U+0085, U+2028, VT or FF.
 //! - A line that is `end` between white space (Unicode `White_Space`) is a terminator. JSON escapes line ends, so no
 //!   message can hold one.
-//! - A frame is what stands before its terminator, without the last line end. A byte order mark at the start of the
-//!   input belongs to none.
-//! - A CR ends a line at once: a writer of lone CRs would otherwise wait for ever. An LF that comes next is its other half.
+//! - A frame is the text before its terminator, without the last line end. A byte order mark at the start of the input
+//!   belongs to no frame.
+//! - A CR ends a line at once: a writer of lone CRs would otherwise wait for ever. An LF after it is part of the same end.
 //!
-//! The search is for the three letters, which are rare, and not for line ends: one pass of SIMD, and a look around each
-//! place where they stand. What lies before is looked at once, whatever the input is cut into.
+//! One pass of SIMD searches for the three letters, which are rarer than line ends, and each hit is checked for a line of
+//! its own. Bytes before a hit are scanned once, however the input is cut.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;

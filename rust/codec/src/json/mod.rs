@@ -367,7 +367,7 @@ pub(crate) struct Nesting {
 /// What [`Nesting::find`] found, by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Behind the closing bracket.
+    /// After the closing bracket.
     Object(usize),
     /// The LF that ends the line inside of the object.
     Line(usize),

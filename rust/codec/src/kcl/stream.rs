@@ -76,15 +76,15 @@ enum State {
     Element { first: bool },
     /// Inside of the `data` of a record that began as a daemon's.
     Data(Text),
-    /// Behind that `data`: looking for the record's end.
+    /// After that `data`: looking for the record's end.
     Members(Nesting),
     /// A record that began otherwise: looking for its end.
     Record(Nesting),
-    /// Behind a record: `,` or `]`.
+    /// After a record: `,` or `]`.
     After,
-    /// Behind the records: the rest of the line, up to the LF.
+    /// After the records: the rest of the line, up to the LF.
     Tail(LineEnd),
-    /// Behind an error: up to the LF, unlooked at.
+    /// After an error: the bytes up to the LF are not checked.
     Skip,
 }
 

@@ -4,8 +4,8 @@
 //! A daemon's record has a known shape, so there is no search for structure: the literal text between values is
 //! compared, the base64 kernel finds the end of `data` itself (a quote is no alphabet character), and keys are
 //! searched for their closing quote only. A record with the same members in another order, or with white space, is
-//! taken member by member. Anything else, in any place, is no error here: the scanner stops where it is, and the
-//! general record parser goes on from there with the same columns.
+//! taken member by member. Anything else is not judged here: the scanner stops, and the general record parser goes on
+//! from there with the same columns.
 
 use crate::base64::text::{Progress, canonical};
 use crate::columns::{Columns, Fixed, Variable};
@@ -20,9 +20,9 @@ pub(crate) enum Stop {
     Element(usize),
     /// Inside of `data`, whole units decoded.
     Data(usize),
-    /// Behind the closing quote of `data`; the rest of the record is not there, or not only of known members.
+    /// After the closing quote of `data`; the rest of the record is not there, or not only of known members.
     Members(usize),
-    /// Behind a record, where no comma is.
+    /// After a record that no comma follows.
     After(usize),
 }
 
