@@ -1,6 +1,6 @@
 """A test that needs a newer PySpark than docs/versions.md promises says so: ``@pytest.mark.needs_pyspark("4.2")``.
 
-A file of such tests has the line ``pytestmark = pytest.mark.needs_pyspark("4.2")``, and an older one does not import it.
+A file of such tests has the line ``pytestmark = pytest.mark.needs_pyspark("4.2")``, and older ones do not import it.
 `make test-oldest` leaves them out, and the summary counts them; everything else has to pass there. A pytest plugin,
 listed in conftest.
 """
