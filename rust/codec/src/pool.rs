@@ -189,7 +189,7 @@ impl Drop for Buf {
 
 /// Room for input: bytes that are all initialised, zero until something is written there.
 ///
-/// A large one costs the pages that input has reached, not its size: what the kernel maps is zero already. A `Vec`
+/// A large one costs the pages that input has reached, not its size: pages that the kernel maps are zero already. A `Vec`
 /// would write each zero.
 #[derive(Debug, Default)]
 pub(crate) struct Room(Buf);
@@ -231,8 +231,8 @@ impl DerefMut for Room {
 /// Memory of buffers: from the allocator, and large ones straight from the kernel.
 ///
 /// glibc raises the size from which it maps allocations to that of the largest one freed, up to 32 MiB, and then keeps
-/// what is freed below it. A child that has decoded a large line would hold its buffers' memory for good. What is mapped
-/// here is given back when it is freed, and grows without being copied.
+/// smaller blocks that are freed. A child that has decoded a large line would hold its buffers' memory for good. Mappings
+/// are given back when they are freed, and grow without being copied.
 pub(crate) mod memory {
     use std::alloc::{self, Layout};
     use std::ptr::{self, NonNull};
@@ -295,7 +295,7 @@ pub(crate) mod memory {
         }
     }
 
-    /// Asks the allocator to give back what it keeps of freed memory, its own and everybody else's in this process.
+    /// Asks the allocator to give freed memory back to the system, this crate's and everybody else's in this process.
     pub(crate) fn trim() {
         #[cfg(all(target_os = "linux", target_env = "gnu"))]
         // SAFETY: malloc_trim(3) may be called at any time, on any thread.
@@ -350,7 +350,7 @@ pub(crate) mod memory {
     unsafe fn unmap(_pointer: NonNull<u8>, _capacity: usize) {}
 }
 
-/// The columns' buffers, each with a lane of its own: what comes back is of the right size for the next batch.
+/// The columns' buffers, each with a lane of its own: a buffer that comes back has the right size for the next batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lane {
     Values(Column),
@@ -514,7 +514,7 @@ mod tests {
         assert_eq!(pool.take(KEYS).capacity(), 100);
     }
 
-    /// Buffers come back on one thread while another takes them, and closes the pool: what is counted is never below 0.
+    /// Buffers come back on one thread while another takes them, and closes the pool: the counts are never below 0.
     #[test]
     fn what_rests_is_counted_before_it_can_be_taken() {
         let pool = Arc::new(Pool::default());
