@@ -17,6 +17,7 @@ import zipfile
 from pathlib import Path
 
 from platforms import PLATFORMS, Platform, platform_of
+from wheel_contents import MOST_BYTES
 
 CHECK = """
 import sys
@@ -97,6 +98,8 @@ def main(arguments: list[str]) -> None:
         platform = platform_of(wheel.name)
         if platform is None:
             sys.exit(f"{wheel}: its name is none of cp311-abi3 for {', '.join(each.tag for each in PLATFORMS)}")
+        if (size := wheel.stat().st_size) > MOST_BYTES:
+            sys.exit(f"{wheel}: {size:,} bytes, more than {MOST_BYTES:,}")
         said = [] if only_import else [check_static(wheel, platform)]
         if is_this_machine(platform):
             try_import(wheel)

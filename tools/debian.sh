@@ -93,6 +93,8 @@ arm() {
     rm -rf "$root/packages"
 }
 
+# With musl's loader in /lib, the snappy of Spark's jars takes this system for one of musl, and Spark writes no Parquet:
+# remove the packages musl, musl-dev and musl-tools before Spark is used here again.
 musl() { has musl-gcc || install musl-tools; }
 
 for part in "${@:-neon java node systemd browser}"; do

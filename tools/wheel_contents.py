@@ -14,7 +14,7 @@ from pathlib import Path
 from platforms import ABI, Platform
 
 MOST_BYTES = 3_500_000
-"""A wheel's size; Avro, Protobuf and .proto texts take about a megabyte of it."""
+"""Bytes of a wheel. Avro, Protobuf and .proto texts take about a megabyte of them."""
 
 
 class ContentsError(Exception):

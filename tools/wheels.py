@@ -128,7 +128,6 @@ def environment(platform: Platform) -> dict[str, str]:
     roots |= dict.fromkeys(map(str, sorted(home.glob("registry/src/*"))), "/crates")
     flags = [f"--remap-path-prefix={there}={name}" for there, name in roots.items()]
     if "windows" in platform.target:
-        flags.append(f"-Lnative={_empty_libraries()}")
         result["CARGO"] = str(
             _cargo_with_exports(result.get("CARGO") or shutil.which("cargo", path=result["PATH"]) or "cargo")
         )
@@ -148,6 +147,8 @@ def build(platform: Platform) -> None:
     command: list[str | Path] = [BIN / "maturin", "build", "--release", "--locked", "--zig", "--out", "dist"]
     command += ["--target", platform.target, "--compatibility", platform.compatibility]
     command += ["--target-dir", "target/cross"]
+    if "windows" in platform.target:
+        command += ["--", f"-Lnative={_empty_libraries()}"]
     chosen = environment(platform)
     subprocess.run(command, cwd=ROOT, env=chosen, check=True)
     (wheel,) = (ROOT / "dist").glob(f"fastkcl-*-{ABI}-{platform.tag}*.whl")

@@ -27,6 +27,7 @@ def test_they_are_left_out_and_counted(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         f'import sys\nsys.path.append({str(SUPPORT)!r})\npytest_plugins = ["needed_versions"]\n'
     )
+    (tmp_path / "test_others.py").write_text('import not_there\npytestmark = pytest.mark.needs_pyspark("99.0")\n')
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     for workers in ("0", "2"):
         command = [sys.executable, "-m", "pytest", "-q", "-p", "xdist", "-n", workers, "-p", "no:cacheprovider"]

@@ -87,6 +87,7 @@ def numbers_of(rows: list[Any]) -> Counter[int]:
     return Counter(int(bytes(row.data)) for row in rows)
 
 
+@pytest.mark.needs_pyspark("4.2")
 @pytest.mark.parametrize("inline", ["8m", "0"])
 def test_each_record_is_in_the_table_once_over_restarts_and_a_split(
     query: Callable[..., Query], aws: LocalAws, inline: str
@@ -109,6 +110,7 @@ def test_each_record_is_in_the_table_once_over_restarts_and_a_split(
         assert [n for _, n in of_key] == sorted(n for _, n in of_key)
 
 
+@pytest.mark.needs_pyspark("4.2")
 def test_records_that_come_while_it_runs(query: Callable[..., Query], aws: LocalAws) -> None:
     stream = make_stream(aws)
     reading = query(aws, stream)
@@ -182,6 +184,7 @@ def failure_of(query: Query) -> str:
     return str(found[-1]) if found else str(error.value)
 
 
+@pytest.mark.needs_pyspark("4.2")
 def test_a_stream_that_was_made_again(query: Callable[..., Query], aws: LocalAws) -> None:
     stream = make_stream(aws)
     fill(aws, stream, range(10))
@@ -208,6 +211,7 @@ def made_again(aws: LocalAws, stream: str) -> bool:
     return True
 
 
+@pytest.mark.needs_pyspark("4.2")
 @pytest.mark.parametrize("operation", ["ListShards", "GetShardIterator", "GetRecords"])
 def test_a_permission_that_is_missing(query: Callable[..., Query], own_aws: LocalAws, operation: str) -> None:
     stream = make_stream(own_aws)
@@ -221,6 +225,7 @@ def test_a_permission_that_is_missing(query: Callable[..., Query], own_aws: Loca
     assert SECRET not in said
 
 
+@pytest.mark.needs_pyspark("4.2")
 def test_a_summary_that_may_not_be_asked_is_no_error(query: Callable[..., Query], own_aws: LocalAws) -> None:
     stream = make_stream(own_aws)
     fill(own_aws, stream, range(10))
@@ -230,6 +235,7 @@ def test_a_summary_that_may_not_be_asked_is_no_error(query: Callable[..., Query]
     assert numbers_of(reading.rows) == Counter(range(10))
 
 
+@pytest.mark.needs_pyspark("4.2")
 def test_faults_that_pass(query: Callable[..., Query], own_aws: LocalAws) -> None:
     stream = make_stream(own_aws, 2)
     fill(own_aws, stream, range(1000))
@@ -244,6 +250,7 @@ def test_faults_that_pass(query: Callable[..., Query], own_aws: LocalAws) -> Non
     assert numbers_of(reading.rows) == Counter(range(1000))
 
 
+@pytest.mark.needs_pyspark("4.2")
 @pytest.mark.parametrize(
     ("option", "said"),
     [("awsSecretKey", "is refused, it would stand in plans and logs"), ("streamNames", "did you mean streamName")],
@@ -295,6 +302,7 @@ def objects_of(rows: list[Any]) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.mark.needs_pyspark("4.2")
 @pytest.mark.parametrize("compression", ["none", "gzip", "auto"])
 def test_json_objects_are_columns(query: Callable[..., Query], aws: LocalAws, compression: str) -> None:
     stream = make_stream(aws)

@@ -27,6 +27,8 @@ from reshard_scenarios import SCENARIOS, Stage, check_rows
 from source_engine import SourceEngine
 from waiting import wait_until
 
+pytestmark = pytest.mark.needs_pyspark("4.2")
+
 SOON = 5.0
 """Seconds in which an error has to come that no waiting mends."""
 

@@ -155,6 +155,7 @@ def test_a_listener_that_would_report_nothing_is_refused(tmp_path: Path, monkeyp
     SourceListener().close()
 
 
+@pytest.mark.needs_pyspark("4.2")
 @pytest.mark.parametrize("way", ["connect"])
 def test_a_query_over_connect_is_reported_while_it_runs(
     session: Any, aws: LocalAws, tmp_path: Path, listener: SourceListener, connect_mode: None

@@ -1,17 +1,21 @@
 """A test that needs a newer PySpark than docs/versions.md promises says so: ``@pytest.mark.needs_pyspark("4.2")``.
 
-With an older one (`make test-oldest`) it is left out, and the summary counts it; everything else has to pass there. A
-pytest plugin, listed in conftest.
+A file of such tests has the line ``pytestmark = pytest.mark.needs_pyspark("4.2")``, and older ones do not import it.
+`make test-oldest` leaves them out, and the summary counts them; everything else has to pass there. A pytest plugin,
+listed in conftest.
 """
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 _left_out = pytest.StashKey[dict[str, int]]()
+_OF_A_FILE = re.compile(r'^pytestmark = pytest\.mark\.needs_pyspark\("([\d.]+)"\)$', re.MULTILINE)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -21,6 +25,14 @@ def _numbers(text: str) -> tuple[int, ...]:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs_pyspark(version): the oldest PySpark that has what the test is of")
     config.stash[_left_out] = {}
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Whether a file is left out; one that is may import what is not there."""
+    if not (collection_path.name.startswith("test_") and collection_path.suffix == ".py"):
+        return None
+    found = _OF_A_FILE.search(collection_path.read_text())
+    return True if found and _numbers(found[1]) > _numbers(version("pyspark")) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
 from fastkcl._core import CANONICAL_COLUMNS, PayloadReader, RecordBatch, deaggregate
@@ -98,7 +99,9 @@ class Rows:
         """The schema as Arrow has it."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        return to_arrow_schema(self.spark, timezone="UTC")
+        if "timezone" in signature(to_arrow_schema).parameters:
+            return to_arrow_schema(self.spark, timezone="UTC")
+        return to_arrow_schema(self.spark)  # PySpark 4.0, which takes UTC
 
     def of(
         self,

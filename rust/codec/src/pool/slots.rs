@@ -172,8 +172,7 @@ mod models {
                     let (slots, counts) = (Arc::clone(&slots), Plain::clone(&counts));
                     thread::spawn(move || {
                         slots.put(0, Thing::new(number, &counts));
-                        let mine = slots.take_each(0).next();
-                        mine
+                        slots.take_each(0).next()
                     })
                 })
                 .collect();
@@ -201,7 +200,9 @@ mod models {
                 })
                 .collect();
             slots.close();
-            others.into_iter().for_each(|other| other.join().unwrap());
+            for other in others {
+                other.join().unwrap();
+            }
             assert_eq!(counts_of(&counts), (0, 0), "(living, resting)");
         });
     }
