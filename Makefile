@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: docs-serve demo test test-rust test-python test-system test-long test-paths test-neon test-asan fuzz fuzz-quick fuzz-build bench bench-codec bench-quick docs lint format wheel wheel-built sdist clean
+.PHONY: public-names docs-serve demo test test-rust test-python test-system test-long test-paths test-neon test-asan fuzz fuzz-quick fuzz-build bench bench-codec bench-quick docs lint format wheel wheel-built sdist clean
 
 # The dependencies, and a first build of the extension.
 $(VENV)/.installed: pyproject.toml tests/plugin/pyproject.toml tests/plugin/fastkcl_cases.py
@@ -63,7 +63,7 @@ test-asan:
 
 # Fuzz targets of rust/fuzz, under AddressSanitizer, from the case files on: an hour each, or a minute. What one finds is
 # in target/fuzz/artifacts, and becomes a case.
-FUZZ_TARGETS := line base64 framing frames get_records kpl markers paths finish aggregates batches
+FUZZ_TARGETS := line base64 framing frames get_records kpl markers paths finish aggregates batches avro protobuf payload_framing
 FUZZ_SECONDS ?= 3600
 FUZZ_JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 fuzz-quick: FUZZ_SECONDS = 60
@@ -103,6 +103,7 @@ test-long: $(VENV)/.built
 	FASTKCL_CHAOS_RUNS=50 FASTKCL_GROUP_RUNS=20 CHAOS_SOURCE_KILLS=8 CHAOS_SOURCE_RUNS=8 SOURCE_CRASHES=2000 \
 	  $(PYTEST) -m 'system' tests/system
 	FASTKCL_LEASE_SEEDS=3000 $(PYTEST) tests/leases
+	FASTKCL_SCHEMA_RECORDS=100000 $(PYTEST) tests/codec/test_schema_payloads_avro.py tests/codec/test_schema_payloads_protobuf.py
 	FASTKCL_POWER_CUTS=2500 $(PYTEST) tests/system/test_power_cuts.py
 
 # All suites, about an hour; some of them: make bench BENCH="decode pipe". The figures into docs/ too:
@@ -127,6 +128,10 @@ docs: $(VENV)/.built
 
 docs-serve: docs
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory target/site 8000
+
+# Public names, and addresses of pages, that are gone since a commit or a tag: none without a reason (tools/public_moves.toml).
+public-names: $(VENV)/.installed
+	$(BIN)/python tools/public_names.py --pages $(or $(BASE),$(error make public-names BASE=v0.1.0))
 
 lint: $(VENV)/.built lint-workflows lint-images
 	cargo fmt --all --check

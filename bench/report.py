@@ -83,6 +83,7 @@ _FIGURES = {
         ("records_a_second", "records a second", 1.0),
         ("gap_seconds", "s from a kill until its shards are read again, failover 3 s", 1.0),
     ],
+    "payloads with a schema": [("seconds", "ms", 1e3), ("speed", "MB/s", 1e-6)],
     "typed payloads": [*_SECONDS, ("cpu_seconds_of_all", "CPU of all, ms", 1e3)],
     "source, Parquet": [("cpu_per_gb", "CPU of all, s for each GB of payloads more", 1.0)],
     "source, JSON": [("cpu_per_gb", "CPU of all, s for each GB of payloads more", 1.0)],

@@ -33,6 +33,7 @@ SUITES = {
     "framing": "messages between markers, in Python",
     "payload": "typed payloads into Spark",
     "source": "the Spark source beside other ways to read a stream",
+    "schema_payload": "Avro and Protobuf payloads to columns, beside their libraries",
     "spark": "eight shards into one Spark Connect server (the longest)",
 }
 

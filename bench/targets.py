@@ -109,6 +109,8 @@ _SOURCE, _SOURCE_JSON = Side("source, Parquet", "fastkcl"), Side("source, JSON o
 _SIZES = ("100 B", "500 B", "12.5 kB")
 _SIMDJSON, _SIMDJSON_ANY = "simdjson, fixed order", "simdjson, any order"
 
+_SCHEMA = "payloads with a schema"
+
 TARGETS = (
     Target(
         "line to pyarrow.RecordBatch: speed, of msgspec's",
@@ -234,6 +236,21 @@ TARGETS = (
         "DKB messages of 1 KiB to Arrow columns: speed, of a framer in pure Python",
         Side("framing in Python", "fastkcl, columns"), "speed", dict.fromkeys(_MARKERS, 50.0),
         against=Side("framing in Python", "pure Python"),
+    ),
+    Target(
+        "Avro payloads to columns: time, of fastavro's, dictionaries and pyarrow",
+        Side(_SCHEMA, "fastkcl"), "seconds", {"avro": 1 / 15}, at_least=False,
+        against=Side(_SCHEMA, "fastavro, dictionaries, pyarrow"),
+    ),
+    Target(
+        "Protobuf payloads to columns: time, of protobuf's, dictionaries and pyarrow",
+        Side(_SCHEMA, "fastkcl"), "seconds", {"protobuf": 1 / 20}, at_least=False,
+        against=Side(_SCHEMA, "protobuf, dictionaries, pyarrow"),
+    ),
+    Target(
+        "payloads with a schema, half of all cut short: time, of none",
+        Side(_SCHEMA, "fastkcl, half of all cut short"), "seconds", {"avro": 3, "protobuf": 3}, at_least=False,
+        against=Side(_SCHEMA, "fastkcl"),
     ),
     Target(
         "consumer of GetRecords, calls answered at once: items a second, of async-kinesis'",

@@ -1,4 +1,4 @@
-"""Installs a wheel into a clean environment and imports it there: no dependencies, nothing heavy loaded."""
+"""Installs a wheel into a clean environment and imports it there: small, no dependencies, nothing heavy loaded."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import tempfile
 import venv
 from pathlib import Path
 
+LARGEST = 3_500_000
+"""Bytes of a wheel. Avro, Protobuf and .proto texts take about a megabyte of them."""
 CHECK = """
 import sys
 import fastkcl
@@ -40,6 +42,8 @@ def main(wheels: list[str]) -> None:
     for wheel in wheels:
         if "abi3" not in wheel or "manylinux_2_17" not in wheel:
             sys.exit(f"{wheel}: not an abi3 wheel for manylinux2014")
+        if (size := Path(wheel).stat().st_size) > LARGEST:
+            sys.exit(f"{wheel}: {size:,} bytes, more than {LARGEST:,}")
         with tempfile.TemporaryDirectory() as folder:
             venv.create(folder, with_pip=True)
             python = Path(folder, "bin", "python")

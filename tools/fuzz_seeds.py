@@ -39,7 +39,7 @@ def main() -> None:
     prefixes |= dict.fromkeys(("base64", "kpl", "markers"), b"")
     texts["framing"] = texts["line"]
     # Their bytes choose what the input is: noise chooses a bit of everything.
-    for target in ("paths", "finish", "aggregates", "batches"):
+    for target in ("paths", "finish", "aggregates", "batches", "avro", "protobuf", "payload_framing"):
         noise = random.Random(target)  # noqa: S311 - the same seeds each time
         prefixes[target], texts[target] = b"", [noise.randbytes(400) for _ in range(200)]
     for target, prefix in prefixes.items():

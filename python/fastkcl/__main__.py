@@ -1,7 +1,8 @@
 """The command ``fastkcl``, also as ``python -m fastkcl``.
 
 A command that runs as a daemon's child must not wait for a command line library, so it is dispatched here, before
-the CLI is imported. Everything else is for people and needs the extra ``cli``.
+the CLI is imported. Everything else is for people. Without the extra ``cli`` there are the list of commands and the
+versions (`fastkcl.cli.base`).
 """
 
 import sys
@@ -17,9 +18,10 @@ def main() -> None:
     try:
         import click  # noqa: F401 - only to see whether the extra is there
         import rich  # noqa: F401
-    except ModuleNotFoundError as error:
-        sys.stderr.write(f"fastkcl: the command line needs {error.name}: pip install 'fastkcl[cli]'\n")
-        sys.exit(2)
+    except ModuleNotFoundError:
+        from fastkcl.cli import base
+
+        sys.exit(base.main(sys.argv[1:]))
     from fastkcl.cli.main import cli
     from fastkcl.cli.output import guard_standard_streams
 

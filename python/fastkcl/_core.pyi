@@ -40,12 +40,15 @@ __all__ = [
     "Reader",
     "Record",
     "RecordBatch",
+    "SchemaReader",
     "ShardEnded",
     "Shutdown",
     "ShutdownRequested",
     "StitchDecoder",
     "ToStitchMessage",
     "__version__",
+    "avro_fingerprint",
+    "compile_proto",
     "deaggregate",
     "decode_base64",
     "decode_get_records",
@@ -71,6 +74,7 @@ __all__ = [
 _KclpyRecord = TypeVar("_KclpyRecord", bound="KclpyRecordBase")
 
 Compression: TypeAlias = Literal["none", "gzip", "auto"]
+DaemonDialect: TypeAlias = Literal["legacy", "transitional", "modern"]
 Dialect: TypeAlias = Literal["legacy", "modern"]
 MarkerEventKind: TypeAlias = Literal["message", "collected", "end_of_process", "at_boundary", "truncated"]
 ShutdownReason: TypeAlias = Literal["TERMINATE", "ZOMBIE"]
@@ -484,7 +488,7 @@ def encode_process_records(
     timestamps_millis: Sequence[int | None] | None,
     *,
     millis_behind_latest: int | None = None,
-    dialect: Literal["legacy", "transitional", "modern"] = "modern",
+    dialect: DaemonDialect = "modern",
 ) -> bytes:
     """A processRecords line byte for byte as a daemon of that dialect writes it, LF at the end.
 
@@ -985,11 +989,117 @@ class PayloadReader:
         """
 
 @final
+class SchemaReader:
+    """Opens payloads that have a schema: Avro, Protobuf, or JSON after a registry's header. Safe in several threads.
+
+    The columns are those of the reader's schema, which is fixed. A record's header names the schema of its writer; the
+    reader has to be given each of them, by `add` or `reject`, before `open` takes a batch with such records. With
+    framing "none" there is no header, and records are written in the reader's schema. A reader of "single-object"
+    knows its own schema.
+
+    A payload that cannot be opened is in the column _corrupt as it came, and costs no other record: no such header, an
+    id that was rejected, bytes that are no value of the schema or more than one, a value that its column cannot hold.
+    Its other columns are null, but the canonical ones.
+
+    Args:
+        format: of the payloads.
+        framing: "none"; "glue" (03, compression 00 or 05, UUID, big-endian), "confluent" (00, id in 4 bytes,
+            big-endian); of Avro also "single-object" (C3 01, CRC-64-AVRO, little-endian). Before Protobuf follow
+            message indexes.
+        schema: the reader's: Avro as JSON text; Protobuf as FileDescriptorSet; of JSON the columns as an Arrow IPC
+            message (pyarrow.Schema.serialize()).
+        message: full name of the Protobuf message; None if the set's last file has one message at its top.
+        casts: by the path of a field without a Spark type ("order.items.price"; items of lists and values of maps are
+            named "element" and "value"), "string" makes it one, and "drop" leaves it out.
+        compression: outside of the framing, as of `PayloadReader`. What Glue's header says is always done.
+        max_payload_bytes: a payload that is larger when unpacked is corrupt.
+        keep_payload: whether the column data stays, the payloads as they came.
+
+    Raises:
+        ValueError: an argument without a meaning; a schema that is none; types without a Spark type: each with its
+            path, and the choices.
+    """
+
+    def __new__(
+        cls,
+        *,
+        format: Literal["avro", "protobuf", "json"],
+        framing: Literal["none", "glue", "confluent", "single-object"],
+        schema: bytes,
+        message: str | None = None,
+        casts: Mapping[str, Literal["string", "drop"]] | None = None,
+        compression: Compression = "none",
+        max_payload_bytes: int,
+        keep_payload: bool = False,
+    ) -> SchemaReader: ...
+    def unknown(self, batch: RecordBatch) -> list[str]:
+        """Ids in the headers of a batch that were neither added nor rejected, each once, in the records' order.
+
+        As text: of Glue a UUID (lower case, with hyphens), of Confluent a decimal number, of single objects the
+        fingerprint as 16 hexadecimal digits (the number, as `avro_fingerprint` writes it). Payloads without the header
+        have no id.
+        """
+    def add(self, id: str, definition: bytes) -> list[str]:
+        """Takes the schema of an id: records of it can be opened from now on. An id keeps the schema that it has.
+
+        Args:
+            id: as `unknown` writes it.
+            definition: Avro as JSON text, its references resolved (each named type is defined where it is used first);
+                Protobuf as a FileDescriptorSet whose last file is the registered one; of JSON anything.
+
+        Returns:
+            The paths of the writer's fields that the reader's schema does not have, and which are dropped.
+
+        Raises:
+            ValueError: no such id can be; a definition that is none, or that cannot be resolved against the reader's
+                schema. Nothing is added; `reject` it.
+        """
+    def reject(self, id: str, reason: str) -> None:
+        """Records of this id are corrupt from now on, until `add` takes it.
+
+        Raises:
+            ValueError: no such id can be, or it was added.
+        """
+    @property
+    def rejected(self) -> dict[str, str]:
+        """The reasons by id."""
+    def open(self, batch: RecordBatch, offset: int, max_bytes: int) -> OpenedPayloads:
+        """Open the payloads from row offset on: as many as make no more than max_bytes, and at least one.
+
+        Raises:
+            IndexError: offset is outside of the batch.
+            ValueError: max_bytes out of range; a record of an id that was neither added nor rejected.
+        """
+    def __arrow_c_schema__(self) -> object:
+        """The columns that it makes, as a struct.
+
+        The schema's; data, if it stays; partitionKey, sequenceNumber, subSequenceNumber, approximateArrivalTimestamp;
+        _corrupt; of JSON also _unparsed and _packed, as of `PayloadReader`. Columns that only the batch of a GetRecords
+        answer has come after the canonical ones, if the batch has them.
+        """
+
+def compile_proto(files: Mapping[str, str], main: str) -> bytes:
+    """A FileDescriptorSet of .proto texts by their names: `main` is its last file, after those that it imports.
+
+    Google's well-known types need no text. Nothing is read from a disk.
+
+    Raises:
+        ValueError: a text that does not compile, or imports what is not there; the message has file, line and column.
+    """
+
+def avro_fingerprint(schema: str) -> str:
+    """The CRC-64-AVRO of a schema's Parsing Canonical Form, as 16 lower-case hexadecimal digits.
+
+    Raises:
+        ValueError: it is no Avro schema.
+    """
+
+@final
 class OpenedPayloads:
     """Records whose payloads are opened, as Arrow columns. Immutable.
 
     Columns: data, or the schema's; partitionKey, sequenceNumber, subSequenceNumber, approximateArrivalTimestamp;
-    _corrupt, _unparsed, _packed.
+    _corrupt, _unparsed, _packed, the last two not of a `SchemaReader` for Avro or Protobuf.
     """
 
     @property

@@ -32,12 +32,74 @@ WRITERS = [("--help",), ("--version",), ("version",), ("version", "--json"), ("i
 writers = pytest.mark.parametrize("args", WRITERS, ids=lambda args: " ".join(args[:2]))
 
 
-@pytest.mark.parametrize("missing", ["click", "rich"])
-def test_without_the_extra_one_line_says_what_to_install(missing: str) -> None:
-    done = run(f"import sys\nsys.modules[{missing!r}] = None\nimport fastkcl.__main__ as m\nm.main()")
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr == f"fastkcl: the command line needs {missing}: pip install 'fastkcl[cli]'\n"
+NO_EXTRAS = (
+    "for name in ('click', 'rich', 'pyarrow', 'pyspark', 'aiobotocore', 'boto3', 'moto'): sys.modules[name] = None\n"
+)
+
+
+def on_the_base_install(*args: str, missing: str = NO_EXTRAS) -> subprocess.CompletedProcess[str]:
+    return run(f"import sys\n{missing}sys.argv = {['fastkcl', *args]}\nimport fastkcl.__main__ as m\nm.main()")
+
+
+@pytest.mark.parametrize("args", [(), ("-h",), ("--help",)])
+def test_the_base_install_lists_commands_with_the_extras_to_install(args: tuple[str, ...]) -> None:
+    done = on_the_base_install(*args)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    needs = dict(zip(lines, lines[1:], strict=False))
+    for name, entry in COMMANDS.items():
+        (row,) = [line for line in lines if line.split()[:1] == [name]]
+        assert row.endswith(entry.help)
+        expected = f"needs: pip install 'fastkcl[{','.join(entry.extras)}]'"
+        assert (needs.get(row, "").strip() == expected) == bool(entry.extras)
+
+
+@pytest.mark.parametrize("args", [("--version",), ("version", "--help")])
+def test_the_base_install_answers_as_the_whole_does(args: tuple[str, ...]) -> None:
+    done = on_the_base_install(*args)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split()[:2] == fastkcl(*args).stdout.split()[:2]
+
+
+def test_versions_of_the_base_install() -> None:
+    done = on_the_base_install("version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[0].split() == ["fastkcl", _core.__version__]
+    assert json.loads(on_the_base_install("version", "--json").stdout)["fastkcl"] == _core.__version__
+
+
+def test_run_on_the_base_install(tmp_path: Path) -> None:
+    done = on_the_base_install("run", "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith("Usage: fastkcl run")
+
+
+@pytest.mark.parametrize(
+    ("args", "missing", "expected"),
+    [
+        (("replay", "x"), NO_EXTRAS, "fastkcl: replay needs: pip install 'fastkcl[cli]'\n"),
+        (("put", "x"), NO_EXTRAS, "fastkcl: put needs: pip install 'fastkcl[cli,kinesis]'\n"),
+        (("put", "x"), "sys.modules['rich'] = None\n", "fastkcl: put needs: pip install 'fastkcl[cli]'\n"),
+        (("nope",), NO_EXTRAS, "fastkcl: no command or option 'nope': `fastkcl --help` lists them\n"),
+        (("version", "-x"), NO_EXTRAS, "fastkcl: no command or option 'version': `fastkcl --help` lists them\n"),
+    ],
+)
+def test_the_base_install_refuses_other_commands(args: tuple[str, ...], missing: str, expected: str) -> None:
+    done = on_the_base_install(*args, missing=missing)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
+
+
+def test_the_base_install_cannot_write() -> None:
+    code = f"import sys\n{NO_EXTRAS}sys.argv = ['fastkcl', '--help']\nimport fastkcl.__main__ as m\nm.main()"
+    command = [sys.executable, "-c", code]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60)
+    assert (done.returncode, done.stderr) == (2, b"Error: standard output: No space left on device\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=60)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_the_list_of_commands_imports_none_of_them() -> None:
@@ -47,7 +109,8 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
         "heavy = ('pyarrow', 'pyspark', 'fastkcl.replay')\n"
         "print([n for n in sys.modules if n.startswith('fastkcl.cli.') or n in heavy])"
     )
-    assert done.stdout.splitlines()[-1] == "['fastkcl.cli.main', 'fastkcl.cli.output']", done.stderr
+    expected = ["fastkcl.cli.commands", "fastkcl.cli.main", "fastkcl.cli.output"]
+    assert done.stdout.splitlines()[-1] == str(expected), done.stderr
     for name, entry in COMMANDS.items():
         assert name in done.stdout
         assert entry.help in done.stdout

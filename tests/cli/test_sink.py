@@ -451,11 +451,33 @@ def test_what_is_no_table(tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_what_cannot_be_read(tmp_path: Path) -> None:
+STRAYS: dict[str, Callable[[Path], object]] = {
+    "clicks/shardId-000000000000/.nfs0001": Path.touch,
+    ".DS_Store": Path.touch,
+    "file": Path.touch,
+    "clicks/.DS_Store": Path.touch,
+    "link": lambda path: path.symlink_to("nowhere"),
+    "clicks/@zz": lambda path: path.mkdir(),
+    "clicks/%ff": lambda path: path.mkdir(),
+    "@clicks/shardId-000000000000": lambda path: path.mkdir(parents=True),
+    "clicks/shardId-000000000000/after-4.0.bak": Path.touch,
+}
+
+
+@pytest.mark.parametrize("name", STRAYS)
+def test_what_does_not_belong_there_hides_no_shard(tmp_path: Path, name: str) -> None:
     table = write(tmp_path, (1, 4))
-    (table / "_commits" / "file").touch()
-    done = CliRunner().invoke(cli, ["sink", "inspect", str(table)])
-    assert (done.exit_code, done.stderr) == (2, f"Error: {table}/_commits/file: Not a directory\n")
+    write(table, (1, 2), shard=OTHER)
+    STRAYS[name](table / "_commits" / name)
+    code, report = inspect(table)
+    told = [*report["damage"], *(fault for shard in report["shards"] for fault in shard["damage"])]
+    assert report["shards"][-1] == {**SOUND, **facts(1, 2, 1, 2), "stream": OTHER.stream}
+    if name.endswith("/.nfs0001"):
+        assert (code, told) == (0, [])
+    else:
+        assert code == 1
+        (fault,) = told
+        assert str(table / "_commits" / name) in fault
 
 
 @pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])

@@ -57,6 +57,11 @@ def batch_in_a_shard() -> _core.RecordBatch:
     return message.batch
 
 
+def a_schema_reader() -> _core.SchemaReader:
+    schema = b'{"type":"record","name":"R","fields":[{"name":"x","type":"int"}]}'
+    return _core.SchemaReader(format="avro", framing="confluent", schema=schema, max_payload_bytes=1000)
+
+
 def a_payload_reader() -> _core.PayloadReader:
     return _core.PayloadReader(json=True, max_payload_bytes=1000)
 
@@ -148,6 +153,7 @@ SAMPLES = {
     "MarkerEvent": marker_events,
     "MarkerReader": lambda: [a_marker_reader()],
     "PayloadReader": lambda: [a_payload_reader()],
+    "SchemaReader": lambda: [a_schema_reader()],
     "OpenedPayloads": lambda: [a_payload_reader().open(decoded(FULL_LINE).batch, 0, 1000)],
     "KclpyRecordBase": lambda: [
         *_core.kclpy_records(decoded(FULL_LINE).batch, _core.KclpyRecordBase),

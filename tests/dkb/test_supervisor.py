@@ -435,6 +435,25 @@ class TestPipeline:
         assert out == EXPECTED
         assert [report.restarts for report in pipeline.reports()] == [0, 1, 0]
 
+    @pytest.mark.parametrize("signalled", [KeyboardInterrupt(), SystemExit(129)])
+    def test_a_signal_between_two_steps_of_join(self, monkeypatch: pytest.MonkeyPatch, signalled: Any) -> None:
+        def join(thread: threading.Thread, timeout: float | None = None) -> None:
+            if timeout is None:
+                return whole(thread)
+            try:
+                raise signalled
+            finally:
+                raise RuntimeError("release unlocked lock")
+
+        whole = threading.Thread.join
+        monkeypatch.setattr(threading.Thread, "join", join)
+        held = threading.Event()
+        stage = StageSpec("s", stage_command("echo"))
+        pipeline = Pipeline([stage], input=lambda: iter([b"a"]), emit=lambda result: held.wait())
+        monkeypatch.setattr(pipeline, "stop", held.set)
+        with pytest.raises(type(signalled)):
+            pipeline.run()
+
     @pytest.mark.parametrize("policy", ["once", "skip"])
     def test_results_of_a_worker_that_died_before_its_end_of_process_do_not_go_on(
         self, tmp_path: Path, policy: Any

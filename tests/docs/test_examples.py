@@ -68,8 +68,8 @@ def readme_worker(block: Example) -> None:
     assert sum(counts) == RECORDS
 
 
-@example(README, "fastkcl.decode_line")
-def readme_arrow(block: Example) -> None:
+@example("docs/kcl.md", "fastkcl.decode_line")
+def kcl_captured_lines(block: Example) -> None:
     (block.folder / "captured.jsonl").write_bytes(LINE)
     assert block.around(after="print(table.num_rows, table.schema.names[0])").program() == b"2 data\n"
 
@@ -442,6 +442,17 @@ def tables_on_s3(block: Example) -> None:
         sum(pq.read_metadata(path, filesystem=system).num_rows for path in files if path.endswith(".parquet"))
         == RECORDS
     )
+
+
+@example("docs/tables.md", "s3://delta/clicks")
+def a_delta_table_on_s3(block: Example) -> None:
+    block.aws.client("s3").create_bucket(Bucket="delta")
+    block.worker()
+    from deltalake import DeltaTable
+
+    options = {"AWS_ENDPOINT_URL": block.aws.url, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+    options |= {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
+    assert DeltaTable("s3://delta/clicks", storage_options=options).count() == RECORDS
 
 
 @example("docs/tables.md", "in_cents")

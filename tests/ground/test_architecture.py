@@ -15,10 +15,6 @@ PACKAGE = Path(fastkcl.__file__).parent
 CIRCLES_OF_TYPES = {
     # As amazon_kclpy has laid out its modules.
     frozenset(f"fastkcl.kclpy.{name}" for name in ("dispatch", "kcl", "messages", "v2.processor", "v3.processor")),
-    # To be undone.
-    frozenset({"fastkcl.kinesis.read.acknowledging", "fastkcl.kinesis.read.consumer"}),
-    frozenset({"fastkcl.kinesis.read.fetch", "fastkcl.kinesis.read.record_queue"}),
-    frozenset({"fastkcl.kinesis.write.producer", "fastkcl.kinesis.write.put_queue", "fastkcl.kinesis.write.sent"}),
 }
 """Circles that only imports under ``if TYPE_CHECKING`` close."""
 

@@ -24,7 +24,9 @@ NAMES = [
     "__version__",
 ]
 
-# Measured on one machine: 3 ms for the package, against 9 (typing), 13 (logging) and 16 (dataclasses).
+# A child that imports `typing` starts 10 ms later (medians of 40, in turns: 26.9 ms after 15.7) and takes 1.6 MB more;
+# with `dataclasses` it is 20 ms and 2.7 MB. Each shard pays them, and a start-up of 1.5 of amazon_kclpy's is the bound:
+# it is at 1.0 without them, would be at 1.4 and at 1.8.
 SLOW = {
     *("asyncio", "collections", "dataclasses", "datetime", "enum", "inspect", "json", "logging", "pathlib", "re"),
     *("threading", "traceback", "typing"),

@@ -210,6 +210,13 @@ QUESTIONS = {
     "\n  try: input()\n  except EOFError: raise RuntimeError('aborted')": "user code has asked for input",
     "\n  try: input()\n  except EOFError as e: raise ExceptionGroup('all', [e])": "user code has asked for input",
     "\n  try:\n    breakpoint()\n    x = 1\n  finally: 1 / 0": "a debugger has quit",
+    "import prompt_toolkit; prompt_toolkit.prompt('name? ')": "user code has asked for input",
+    "import prompt_toolkit, asyncio; asyncio.run(prompt_toolkit.PromptSession().prompt_async())": "asked for input",
+    "os.setsid(); import click; click.getchar()": "user code has asked for input",
+    "os.setsid(); open('/dev/tty').readline()": "user code has asked for input",
+    "import curses; curses.wrapper(len)": "user code has asked for input",
+    "import tty; tty.setraw(0)": "user code has asked for input",
+    "\n  try: import termios; termios.tcgetattr(sys.stdin)\n  finally: 1 / 0": "user code has asked for input",
 }
 
 
@@ -236,6 +243,10 @@ def test_who_asks_a_person_stops(question: str, on_error: str, tmp_path: Path) -
         "raise EOFError('of a file')",
         "open(os.devnull).readline()[0]",
         "\n  try: input()\n  except EOFError: pass\n  raise ValueError",
+        "import termios; termios.tcgetattr(os.pipe()[0] + 100)",
+        "open('/dev/ttynone')",
+        "import termios; raise termios.error('of mine')",
+        "os.get_terminal_size(0)",
     ],
 )
 def test_another_end_of_file_is_an_error_like_others(other: str, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from waiting import is_gone, wait_until, wait_until_idle
 PROGRAM = PROGRAMS / "kclpy" / "runs_again.py"
 DONE = status("processRecords")
 WAYS = pytest.mark.parametrize("way", ["same", "new"])
+ALL_WAYS = pytest.mark.parametrize("way", ["same", "new", "text", "new text"])
 
 
 def batch(*sources: str) -> bytes:
@@ -174,7 +175,7 @@ def test_what_is_started_between_two_runs_does_not_hold_the_pipe(start: str, log
             os.kill(worker, signal.SIGKILL)
 
 
-@WAYS
+@ALL_WAYS
 def test_a_broken_dialogue_stays_broken(way: str, log: Path) -> None:
     """Another run ends the process with a SystemExit, which those who pass over each Exception do not catch."""
     with Child(log, way) as child:
@@ -200,7 +201,7 @@ def test_a_daemon_that_does_not_read_is_gone_for_good(log: Path, tmp_path: Path)
     assert child.calls()[-1] == ["left", 1]
 
 
-@WAYS
+@ALL_WAYS
 def test_a_fork_that_runs_again_ends(way: str, log: Path) -> None:
     source = (
         "if os.fork() == 0: raise ValueError('in the fork')\nprint('fork', os.waitstatus_to_exitcode(os.wait()[1]))"
@@ -224,7 +225,7 @@ def test_text_files_simply_stay(original_python: Path, tmp_path: Path) -> None:
     assert ends[0] == ends[1]
 
 
-@WAYS
+@ALL_WAYS
 def test_what_was_stopped_stays_stopped(way: str, log: Path) -> None:
     with Child(log, way, FASTKCL_ON_ERROR="stop") as child:
         child.daemon.send(INITIALIZE + batch("1/0") + batch("1 + 1"))
@@ -238,7 +239,7 @@ def test_what_was_stopped_stays_stopped(way: str, log: Path) -> None:
 
 
 @pytest.mark.parametrize("last", ["1/0", "checkpointer.checkpoint()"])
-@WAYS
+@ALL_WAYS
 def test_a_loop_that_catches_everything_ends(last: str, way: str, log: Path) -> None:
     with Child(log, way, MOST_RUNS="1000000", FASTKCL_ON_ERROR="stop") as child:
         child.daemon.send(INITIALIZE + batch(last) + SHARD_ENDED)

@@ -14,13 +14,14 @@ from fastkcl.kinesis import (
     RedisCheckPointer,
     StringProcessor,
 )
+from fastkcl.kinesis.client import StreamClient
 from fastkcl.kinesis.read.pacing import Pace
 from fastkcl.local_aws import LocalAws
 from kinesis_helpers import QUICK
 from kinesis_helpers import environment as environment  # a fixture
 from kinesis_helpers import stream as stream  # a fixture
 from kinesis_programs import last_line, program, put_texts
-from local_aws_helpers import client, new_name
+from local_aws_helpers import client, make_stream, new_name
 from waiting import PATIENCE
 
 LONGEST_BLOCK = 0.020
@@ -155,3 +156,31 @@ def test_a_consumer_with_bodies_of_seconds(aws: LocalAws, stream: str) -> None:
         return items
 
     assert asyncio.run(main()) == ["a", "b", "c"]
+
+
+def test_the_first_call_of_each_shard_begins_in_a_turn_of_its_own(
+    aws: LocalAws, environment: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn, turns = 0, []
+    call = StreamClient.call
+
+    async def noted(self: StreamClient, operation: str, *arguments: Any, **options: Any) -> Any:
+        if operation == "get_shard_iterator":
+            turns.append(turn)
+        return await call(self, operation, *arguments, **options)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        def count() -> None:
+            nonlocal turn
+            turn += 1
+            loop.call_soon(count)
+
+        count()
+        async with Consumer(make_stream(aws, 12), **QUICK) as consumer:
+            await consumer.wait_ready()
+
+    monkeypatch.setattr(StreamClient, "call", noted)
+    asyncio.run(main())
+    assert len(turns) == len(set(turns)) == 12

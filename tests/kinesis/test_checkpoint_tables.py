@@ -177,6 +177,40 @@ class TestTimeToLive:
         assert item["sequence"].isdecimal()
         assert asyncio.run(consume(stream, DynamoDBCheckPointer(group))) == []
 
+    @pytest.mark.parametrize("balance", [True, False])
+    def test_an_end_that_an_earlier_version_lets_expire_stays(self, aws: LocalAws, balance: bool) -> None:
+        """During a rolling update it takes finished shards, too, and gives each a time to live when it lets go."""
+        stream, group = make_stream(aws), new_name()
+        table = DynamoDB(group, aws)
+        put(aws, stream, numbered(4, 5))
+        client(aws).split_shard(StreamName=stream, ShardToSplit=SHARD_0, NewStartingHashKey=str(1 << 127))
+        assert_each_once(asyncio.run(consume(stream, DynamoDBCheckPointer(group, balance=balance))), 4, 5)
+        table.set(SHARD_0, ttl={"N": str(int(time.time()) + 86400)})
+        assert asyncio.run(consume(stream, DynamoDBCheckPointer(group, balance=balance))) == []
+        assert "ttl" not in table.item(SHARD_0)
+
+    @awaited
+    async def test_an_end_that_cannot_be_kept_stops_nobody(
+        self, own_aws: LocalAws, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for name, value in own_aws.environment.items():
+            monkeypatch.setenv(name, value)
+        table = DynamoDB(new_name(), own_aws)
+        places = await table.make("a")
+        await places.allocate(A)
+        await places.shard_ended(A)  # type: ignore[attr-defined]
+        table.set(A, ttl={"N": "1"})
+        await places.share([A])  # type: ignore[attr-defined]
+        assert "ttl" in table.item(A)  # the stream does not list it
+        await places.shards_listed([shard(A)])  # type: ignore[attr-defined]
+        own_aws.faults(Fault("UpdateItem", "AccessDeniedException"))
+        await places.share([A])  # type: ignore[attr-defined]
+        assert f"{A} in table {table.table} is to expire" in caplog.text
+        own_aws.faults()
+        await places.share([A])  # type: ignore[attr-defined]
+        assert "ttl" not in table.item(A)
+        await places.close()
+
 
 # Where they are.
 

@@ -169,6 +169,25 @@ def test_through_a_split(aws: LocalAws, stream: str) -> None:
     assert not kept.get_all_checkpoints()[CHILD]  # Told checkpoints nothing else
 
 
+def test_it_ends_at_the_tips_although_more_comes_all_the_time(aws: LocalAws, stream: str) -> None:
+    """With the children of a split, which are there when their parent has ended."""
+    put(aws, stream, numbered(8, 2))
+    split(aws, stream, open_shards(aws, stream)[0])
+    put(aws, stream, numbered(8, 2, start=2))
+    log: list[Any] = []
+
+    def one_more(told: Told, batch: RecordBatch, checkpointer: Checkpointer) -> None:
+        del checkpointer
+        if told.shard != SHARD_0 and len(batch):
+            put(aws, stream, numbered(8, 1, start=len(log)))
+
+    run(stream, lambda: Told(log, one_more), idle_timeout=None, stop_at_tip=True)
+    assert names(log) == ["initialize", "batch", "ended", "over"]
+    for child in (CHILD, "shardId-000000000002"):
+        assert names(log, child)[:2] == ["initialize", "batch"]
+        assert names(log, child)[-2:] == ["shutdown", "over"]
+
+
 def test_it_goes_on_where_the_processor_has_checkpointed(aws: LocalAws, stream: str) -> None:
     texts(aws, stream, "1", "2", "3")
     log: list[Any] = []

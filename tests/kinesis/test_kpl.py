@@ -233,15 +233,30 @@ def test_a_batch_has_max_batch_bytes_at_most() -> None:
     data = aggregate_of(1000, b"k" * 256)
     batch = batch_of(b"plain", data, data, encryption="NONE")
     of_each = 36 + len("101") + len("NONE")
-    size = 2000 * (of_each + 256) + of_each + len("outer") + len(b"plain")
+    bits, last_offsets = 5 * 251, 5 * 4
+    size = 2000 * (of_each + 256) + of_each + len("outer") + len(b"plain") + bits + last_offsets
     result = _core.deaggregate(batch, max_batch_bytes=size)
     assert len(result.batch) == 2001
-    assert size <= result.batch.nbytes < size + 2000
+    assert size - bits <= result.batch.nbytes <= size
     for less in (size - 1, size // 2, 1):
         with pytest.raises(OverflowError, match=f"take fewer at once .max_batch_bytes: {less}"):
             _core.deaggregate(batch, max_batch_bytes=less)
     assert len(_core.deaggregate(batch.slice(1, 1), max_batch_bytes=size // 2 + 100).batch) == 1000
     assert len(_core.deaggregate(batch, (1, 1), max_batch_bytes=100).batch) == 1  # what is dropped takes nothing
+
+
+@pytest.mark.parametrize("encryption", [None, "NONE"])
+@pytest.mark.parametrize("users", [1, 3, 8, 9, 200])
+def test_no_batch_is_larger_than_what_just_fits(users: int, encryption: Any) -> None:
+    batch = batch_of(b"plain", aggregate_of(users, b"k"), b"x", encryption=encryption)
+    for most in range(1, 200 * 100):
+        try:
+            made = _core.deaggregate(batch, max_batch_bytes=most).batch
+        except OverflowError:
+            continue
+        assert made.nbytes <= most < made.nbytes + 40 + users
+        return
+    pytest.fail("it never fits")
 
 
 @pytest.mark.parametrize("most", [0, 2**31, -1])

@@ -363,6 +363,10 @@ async def test_each_heartbeat_of_many_shards_begins_in_a_turn_of_its_own() -> No
         async def _renew(self, shard_id: str) -> None:
             turns.append(turn)
 
+        async def _release(self, shard_id: str) -> None:
+            ends.append(turn)
+
+    ends: list[int] = []
     places = Noted(heartbeat_frequency=0.01)
     count()
     for number in range(10):
@@ -370,3 +374,4 @@ async def test_each_heartbeat_of_many_shards_begins_in_a_turn_of_its_own() -> No
     await until(lambda: len(turns) >= 10, "a heartbeat of each shard")
     await places.close()
     assert len(set(turns[:10])) == 10
+    assert len(ends) == len(set(ends)) == 10

@@ -1,8 +1,9 @@
-"""A child for the tests: it writes a ParquetTable itself, and dies where it is told.
+"""A child for the tests: it writes a ParquetTable or a DeltaTable itself, and dies where it is told.
 
 Not a test. Environment:
 
     TABLE_URL    the table; Place.environment has the rest for S3
+    TABLE_KIND   its class, ParquetTable without it
     OPTIONS      JSON for TableProcessor
     TROUBLE      a JSON list of what happens to the shard's first child, to its second and so on:
                  ["kill", "before", "create", 2]     SIGKILL right before the second creation; "after": when it is done
@@ -18,16 +19,19 @@ import signal
 import threading
 
 import fastkcl
-from fastkcl.tables import ParquetTable, Shard, TableProcessor
+from fastkcl import tables
+from fastkcl.tables import Shard, TableProcessor
 from fastkcl.tables.object_store import ObjectStore
 from fastkcl.tables.posix_store import PosixStore
 
 EARLY_CHECKPOINT = 77
 URL = os.environ["TABLE_URL"]
+TABLE = getattr(tables, os.environ.get("TABLE_KIND", "ParquetTable"))
 STORE = ObjectStore if URL.startswith("s3://") else PosixStore
 POINTS = {
     "create": (STORE, "create"),
     "claimed": (STORE, "claimed"),
+    "read": (STORE, "read"),
     "checkpoint": (fastkcl.Checkpointer, "checkpoint"),
 }
 
@@ -66,7 +70,7 @@ class Checked:
 
     def checkpoint(self, at=None, **options):
         asked = self.delivered if at is None else at
-        done = ParquetTable(URL).open(self.shard)
+        done = TABLE(URL).open(self.shard)
         if asked is not None and (done is None or done < asked):
             print(f"checkpoint {asked} is after the table's position, {done}", flush=True)
             os._exit(EARLY_CHECKPOINT)
@@ -95,4 +99,4 @@ class Processor(TableProcessor):
         super().shutdown_requested(Checked(checkpointer, self.shard, self.delivered))
 
 
-fastkcl.run(Processor(ParquetTable(URL), report_interval=None, **json.loads(os.environ["OPTIONS"])))
+fastkcl.run(Processor(TABLE(URL), report_interval=None, **json.loads(os.environ["OPTIONS"])))

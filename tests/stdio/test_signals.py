@@ -273,6 +273,25 @@ def test_handlers_come_back_after_the_run() -> None:
     assert (code, stderr) == (0, "True True -1\n")
 
 
+def test_user_code_finds_no_wake_up_descriptor_but_its_own() -> None:
+    """Trio warns where there is one, and asyncio leaves none when it ends."""
+    source = """
+import os, signal, fastkcl
+own = os.pipe()[1]
+os.set_blocking(own, False)
+class Processor(fastkcl.BatchProcessor):
+    def process_batch(self, batch, checkpointer):
+        print("found", signal.set_wakeup_fd(own) in (-1, own), flush=True)
+fastkcl.run(Processor())
+print("after", signal.set_wakeup_fd(-1) == own)
+"""
+    with Child("-c", source) as child:
+        child.daemon.start()
+        for number in (1, 2):
+            child.daemon.ask(process_records(number), DONE)
+        assert child.finish() == (0, "found True\nfound True\nafter True\n")
+
+
 def test_only_the_main_thread_can_run() -> None:
     source = """
 import threading, fastkcl

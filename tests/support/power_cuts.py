@@ -26,13 +26,12 @@ from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
 
-from deltalake import Schema
 from fastkcl import Position
 from fastkcl.spark.schema import SCHEMA
 from fastkcl.spark.sinks import SinkError
-from fastkcl.tables import delta as delta_module
 from fastkcl.tables import storage
-from sink_helpers import DELTA, SHARD, FakeSession, FakeWriter, Kind
+from fastkcl.tables.delta_actions import beginning, lines
+from sink_helpers import SHARD, FakeSession, FakeWriter, Kind
 
 SESSION: Any = FakeSession()
 CHANGES = ("write_new", "link", "rename", "unlink", "remove", "make")
@@ -253,7 +252,7 @@ class Stage:
     def under(self, kind: Kind) -> Iterator[None]:
         """Be under each call of a sink that changes a table."""
         owners: list[tuple[Any, str]] = [(storage, name) for name in (*CHANGES, *SYNCS)]
-        owners += [each for each in kind.places if each[0] is not storage and each[1] not in ("_open", "position")]
+        owners += [each for each in kind.places if each[0] is not storage and each[1] not in ("open", "move_on")]
         before = [(owner, name, getattr(owner, name)) for owner, name in owners]
         for owner, name, function in before:
             setattr(owner, name, self._sync if name in SYNCS else self._change(owner, function))
@@ -312,9 +311,18 @@ class Told:
     id: str | None = None
 
     def tell(self, sink: Any, position: Position | None) -> None:
-        self.id = sink._id or self.id
+        self.id = _id_of(sink) or self.id
         if position is not None:
             self.upto = max(self.upto, int(position.sequence_number))
+
+
+def _id_of(sink: Any) -> str | None:
+    """The id of the table that a sink has opened."""
+    head = getattr(sink, "_head", None)
+    if head is None:
+        found: str | None = sink._id
+        return found
+    return None if head.snapshot is None else str(head.snapshot.id)
 
 
 def live(stage: Stage, kind: Kind, folder: Path, runs: Sequence[tuple[int, int]], told: Told) -> None:
@@ -406,13 +414,13 @@ def make_elsewhere(table: Path) -> None:
     """A Delta table without rows, as another engine makes it."""
     fields = [*SCHEMA.jsonValue()["fields"]]
     fields += [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("stream", "shard")]
-    schema = Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
+    schema = json.dumps({"type": "struct", "fields": fields})
     options = {"delta.checkpointInterval": "1", "delta.logRetentionDuration": "interval 0 seconds"}
     log = table / "_delta_log"
     log.mkdir(parents=True)
-    begins = [json.loads(line) for line in delta_module._beginning(schema).splitlines()]
+    begins = [json.loads(line) for line in beginning(schema, ["stream", "shard"]).splitlines()]
     begins[-1]["metaData"]["configuration"] = options
-    (log / f"{0:020d}.json").write_bytes(delta_module._lines(begins))
+    (log / f"{0:020d}.json").write_bytes(lines(begins))
 
 
 def calls_of(kind: Kind, folder: Path) -> int:
@@ -435,7 +443,7 @@ def plots(kind: Kind, chance: random.Random, calls: int) -> Iterator[Plot]:
     while True:
         for call in chance.sample(range(calls), calls):
             failing = chance.randrange(1, calls // 2)
-            made = kind is DELTA and chance.random() < 0.5
+            made = kind.is_delta and chance.random() < 0.5
             yield Plot(call, opened=made, made=made)
             yield Plot(chance.randrange(calls), failing_sync=failing)
             yield Plot(0, call, opened=True, made=made)
@@ -464,8 +472,8 @@ def check(kind: Kind, folder: Path, told: Told, *, goes_on: bool = True) -> str 
         there = 0 if position is None else int(position.sequence_number)
         if there < told.upto:
             return f"lost: {told.upto} were told to be in the table, {there} are"
-        if told.id not in (None, sink._id):
-            return f"its id was {told.id}, and now is {sink._id}"
+        if told.id not in (None, now := _id_of(sink)):
+            return f"its id was {told.id}, and now is {now}"
         if (seen := _numbers(kind, folder)) != list(range(1, there + 1)):
             return f"the position is {there}, and readers see {seen}"
         if not goes_on:
@@ -567,7 +575,7 @@ def shows(kind: Kind, folder: Path, site: str) -> str | None:
 
     soon = [
         Plot(None, opened=made, made=made, cut_after=(number, calls))
-        for number, made, calls in product((1, 2), (False, True) if kind is DELTA else (False,), range(6))
+        for number, made, calls in product((1, 2), (False, True) if kind.is_delta else (False,), range(6))
     ]
     calls = calls_of(kind, folder / "calls")
     alone = map(Plot, range(calls))

@@ -28,6 +28,7 @@ from fastkcl.spark.sinks.rows import ShardRows
 from fastkcl.tables import delta as delta_module
 from fastkcl.tables import parquet as parquet_module
 from fastkcl.tables import storage
+from fastkcl.tables.delta_head import DeltaHead
 from fastkcl.tables.folders import shard_folders, unspelled
 from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.inspection import TableState
@@ -175,6 +176,8 @@ class Kind:
     records: Callable[[Path], Counter[Record]] = records_of
     """What a reader sees."""
     inspect: Callable[[Path], TableState] | None = inspect_table
+    is_delta: bool = False
+    """Its table is one that another engine can have made."""
 
     def opened(self, folder: Path) -> Sink:
         sink: Sink = self.sink(folder)
@@ -222,10 +225,11 @@ DELTA = Kind(
     (
         *STEPS,
         (FakeWriter, "parquet"),
-        (delta_module, "_open"),
-        (delta_module, "position"),
+        (DeltaHead, "open"),
+        (DeltaHead, "move_on"),
         (DeltaTable, "create_checkpoint"),
     ),
+    is_delta=True,
 )
 
 

@@ -1,4 +1,4 @@
-"""The documentation's site, as `make docs` builds it, in a folder of a test."""
+"""The documentation's site, as `make docs` builds it, in a folder of a test; and the tools in tools/, as modules."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ from types import ModuleType
 
 from paths import ROOT
 
-__all__ = ["build", "site_pages"]
+__all__ = ["build", "site_pages", "tool"]
 
 
-def site_pages() -> ModuleType:
-    """tools/site_pages.py."""
-    spec = importlib.util.spec_from_file_location("site_pages", ROOT / "tools" / "site_pages.py")
+def tool(name: str) -> ModuleType:
+    """A program of tools/, without running it."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def site_pages() -> ModuleType:
+    """tools/site_pages.py."""
+    return tool("site_pages")
 
 
 def build(folder: Path) -> Path:

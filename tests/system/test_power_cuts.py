@@ -9,7 +9,9 @@ import os
 from pathlib import Path
 
 import pytest
+from delta_table_helpers import DELTA_TABLE
 from fastkcl.tables import delta as delta_module
+from fastkcl.tables import delta_checkpoint as checkpoint_module
 from power_cuts import problems, shows, sites
 from sink_helpers import DELTA, PARQUET
 from table_helpers import TABLE
@@ -17,7 +19,7 @@ from table_helpers import TABLE
 pytestmark = pytest.mark.timeout(7200)
 
 STATES = int(os.environ.get("FASTKCL_POWER_CUTS", "0"))
-KINDS = {"PARQUET": PARQUET, "DELTA": DELTA, "TABLE": TABLE}
+KINDS = {"PARQUET": PARQUET, "DELTA": DELTA, "TABLE": TABLE, "DELTA_TABLE": DELTA_TABLE}
 # Places that sync, and what sees that they do: a power cut, or, where another one syncs the same, nothing.
 SEEN = {
     "PARQUET": [
@@ -35,21 +37,19 @@ SEEN = {
         "_identify: sync_file(root / _TABLE), content",
     ],
     "DELTA": [
-        "DeltaAppender._commit: create(entry), content",
-        "DeltaAppender._commit: create(entry), name",
+        "DeltaAppender._append: make_folder(folder), name",
         "DeltaAppender._files: sync_file(file), content",
         "DeltaAppender._files: sync_folder(staging), name",
         "DeltaAppender._files: sync_folder(staging.parent), name",
-        "DeltaAppender._keep: make_folder(log), name",
-        "DeltaAppender._keep: sync_file(log / name), content",
-        "DeltaAppender._keep: sync_file(path), content",
-        "DeltaAppender._keep: sync_folder(log), name",
-        "DeltaAppender._made: create(entry), content",
         "DeltaAppender._make_checkpoint: replace(log / LAST_CHECKPOINT), content",
         "DeltaAppender._make_checkpoint: replace(log / LAST_CHECKPOINT), name",
         "DeltaAppender._make_checkpoint: replace(target), content",
         "DeltaAppender._make_checkpoint: replace(target), name",
-        "DeltaAppender._append: make_folder(folder), name",
+        "PosixStore.create: create(path), content",
+        "PosixStore.create: create(path), name",
+        "PosixStore.settle: make_folder(path.parent), name",
+        "PosixStore.settle: sync_file(self._root / each), content",
+        "PosixStore.settle: sync_folder(path.parent), name",
     ],
     "TABLE": [
         "PosixStore.claim: make_folder(target.parent), name",
@@ -58,21 +58,35 @@ SEEN = {
         "PosixStore.create: create(path), content",
         "PosixStore.create: create(path), name",
         "PosixStore.create: make_folder(path.parent), name",
-        "PosixStore.settle: sync_file(path), content",
-        "PosixStore.settle: sync_file(path), name",
+        "PosixStore.settle: sync_file(self._root / each), content",
+        "PosixStore.settle: sync_file(self._root / each), name",
+        "PosixStore.settle: sync_folder(path.parent), name",
+    ],
+    "DELTA_TABLE": [
+        "PosixStore.create: create(path), content",
+        "PosixStore.create: create(path), name",
+        "PosixStore.create: make_folder(path.parent), name",
+        "PosixStore.replace: replace(path), content",
+        "PosixStore.replace: replace(path), name",
+        "PosixStore.settle: make_folder(path.parent), name",
+        "PosixStore.settle: sync_file(self._root / each), content",
         "PosixStore.settle: sync_folder(path.parent), name",
     ],
 }
 TWICE = {
     "PARQUET": ["_identify: sync_folder(root), name"],  # `open` has made sure of the folders below right before
     "DELTA": [
-        "DeltaAppender._made: create(entry), name",  # `_keep` comes before anybody relies on the table
-        "DeltaAppender._made: make_folder(log), name",
         "DeltaAppender._make_checkpoint: make_folder(target.parent), name",  # deltalake makes no folder in the log
+        "PosixStore.create: make_folder(aside), name",
+        "PosixStore.create: make_folder(path.parent), name",  # of the log, which `settle` keeps as well
     ],
     "TABLE": [
         "PosixStore.create: make_folder(aside), name",  # nobody needs what lies aside after a cut
         "PosixStore.settle: make_folder(path.parent), name",  # `create` keeps folders before it makes a file in them
+    ],
+    "DELTA_TABLE": [
+        "PosixStore.create: make_folder(aside), name",
+        "PosixStore.replace: make_folder(path.parent), name",  # the log's folder, which `settle` has kept
     ],
 }
 
@@ -80,9 +94,10 @@ TWICE = {
 @pytest.fixture(autouse=True)
 def _early_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta_module, "_CHECKPOINT_INTERVAL", 2)
+    monkeypatch.setattr(checkpoint_module, "INTERVAL", 2)
 
 
-@pytest.mark.parametrize(("name", "states"), [("PARQUET", 120), ("DELTA", 50), ("TABLE", 120)])
+@pytest.mark.parametrize(("name", "states"), [("PARQUET", 120), ("DELTA", 50), ("TABLE", 120), ("DELTA_TABLE", 60)])
 def test_what_a_power_cut_leaves(tmp_path: Path, name: str, states: int) -> None:
     wrong = list(problems(KINDS[name], tmp_path, STATES or states))
     assert wrong == [], (len(wrong), wrong[:3])

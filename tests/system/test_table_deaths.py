@@ -1,4 +1,4 @@
-"""Children that write a ParquetTable themselves, on a pipe, and die: each record is in the table once.
+"""Children that write a ParquetTable or a DeltaTable themselves, on a pipe, and die: each record is in the table once.
 
 What has to hold: no record lost, none doubled, payloads equal, no checkpoint of what the table does not have
 (programs/table_child.py ends with a code of its own then), and every shard checkpointed at its end.
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from delta_table_helpers import delta_posix, delta_s3
 from fastkcl.local_aws import LocalAws
 from fastkcl.replay import ReplayOptions, generate, parse_fault, replay
 from paths import PROGRAMS
@@ -21,6 +22,7 @@ from table_helpers import Place, posix_place, s3_place
 
 EARLY = 77
 POINTS = ("create", "claimed", "checkpoint")
+DELTA_POINTS = ("create", "read", "checkpoint")
 
 
 @pytest.fixture(params=["posix", "s3"])
@@ -29,6 +31,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         return posix_place(tmp_path)
     aws: LocalAws = request.getfixturevalue("aws")
     return s3_place(aws)
+
+
+@pytest.fixture
+def delta(aws: LocalAws) -> Place:
+    return delta_s3(aws)
 
 
 def play(place: Place, trouble: list[list[Any]], *faults: str, seed: int = 1, **settings: Any) -> list[int]:
@@ -76,3 +83,18 @@ def test_deaths_at_random_among_other_faults(place: Place) -> None:
 def test_a_shard_is_split_meanwhile(place: Place) -> None:
     codes = play(place, [["kill", "after", "create", 2], ["kill", "before", "checkpoint", 2]], split_at=6)
     assert codes.count(-9) >= 4
+
+
+def test_deaths_of_a_delta_table_at_every_named_point(delta: Place) -> None:
+    """A commit has two creations, two reads before the second, and one after it."""
+    trouble = [["kill", when, point, nth] for point in DELTA_POINTS for when in ("before", "after") for nth in (1, 2)]
+    codes = play(delta, trouble)
+    assert codes.count(-9) >= 22, "the points are not reached any more"
+
+
+def test_deaths_of_a_delta_table_at_random_among_other_faults(tmp_path: Path) -> None:
+    chance = random.Random("delta")
+    trouble = [["kill", "seconds", round(chance.uniform(0.3, 1.2), 2)] for _ in range(4)]
+    trouble += [["kill", chance.choice(("before", "after")), "create", chance.randrange(1, 8)] for _ in range(4)]
+    place = delta_posix(tmp_path)
+    play(place, trouble, "lease-lost@4", "stop@7=0.3", "checkpoint-error@9", "kill@15=half", seed=2, split_at=6)

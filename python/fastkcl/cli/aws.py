@@ -13,9 +13,9 @@ import click
 
 from fastkcl.cli.output import printable, without_users
 
-__all__ = ["aio_session", "explain", "kinesis_client"]
+__all__ = ["LOCAL", "aio_session", "check_listening", "explain", "is_loopback", "kinesis_client"]
 
-_LOCAL = ("local", "local")
+LOCAL = ("local", "local")
 """A local server takes any credentials."""
 _LOCAL_REGION = "us-east-1"
 """A local server has no region."""
@@ -39,16 +39,16 @@ def kinesis_client(endpoint_url: str | None, region: str | None, service: str = 
     known: dict[str, Any] = {}
     has_credentials = session.get_credentials() is not None
     with _endpoint_checked():
-        if _is_loopback(endpoint_url):
+        if is_loopback(endpoint_url):
             if not has_credentials:
-                known["aws_access_key_id"], known["aws_secret_access_key"] = _LOCAL
+                known["aws_access_key_id"], known["aws_secret_access_key"] = LOCAL
                 has_credentials = True
             if session.region_name is None:
                 known["region_name"] = _LOCAL_REGION
         retries = Config(retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, read_timeout=60)
         client = session.client(service, endpoint_url=endpoint_url, config=retries, **known)
         if has_credentials:  # without them each call says so
-            asyncio.run(_check_listening(client.meta.endpoint_url))
+            check_listening(client.meta.endpoint_url)
     return client
 
 
@@ -65,9 +65,9 @@ async def aio_session(endpoint_url: str | None, region: str | None) -> Any:  # n
     if region is not None:
         session.set_config_variable("region", region)
     with _endpoint_checked():
-        if _is_loopback(endpoint_url):
+        if is_loopback(endpoint_url):
             if await session.get_credentials() is None:
-                session.set_credentials(*_LOCAL)
+                session.set_credentials(*LOCAL)
             if session.get_config_variable("region") is None:
                 session.set_config_variable("region", _LOCAL_REGION)
         if await session.get_credentials() is None:
@@ -91,6 +91,15 @@ def _endpoint_checked() -> Iterator[None]:
         ) from None
 
 
+def check_listening(url: str) -> None:
+    """See that somebody listens at an address, within seconds.
+
+    Raises:
+        EndpointConnectionError: nobody does.
+    """
+    asyncio.run(_check_listening(url))
+
+
 async def _check_listening(url: str) -> None:
     from botocore.exceptions import EndpointConnectionError
     from botocore.utils import get_environ_proxies
@@ -107,7 +116,8 @@ async def _check_listening(url: str) -> None:
     writer.transport.abort()
 
 
-def _is_loopback(url: str | None) -> bool:
+def is_loopback(url: str | None) -> bool:
+    """Whether a URL is one of this machine, where any credentials will do."""
     host = urlsplit(url or "").hostname or ""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback

@@ -7,18 +7,20 @@ Here each piece of text is made `shown` before styles are put around it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from rich import console
 from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 
-from fastkcl.cli.output import shown
+from fastkcl.cli.output import printable, shown
 
 if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderableType
 
-__all__ = ["Console"]
+__all__ = ["Console", "show_columns"]
 
 
 class _Unescaped:
@@ -49,3 +51,25 @@ class Console(console.Console):
         """Segments of text that has no control characters."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(shown(segment.text), segment.style)
+
+
+def show_columns(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns on standard output, or nothing if there are none.
+
+    A terminal gets cells that fit its width; a file or a pipe gets a line for each row, however long.
+
+    Args:
+        names: of the columns.
+        rows: of text from anywhere; a cell for each column.
+    """
+    if not rows:
+        return
+    printed = [[printable(cell) for cell in row] for row in rows]
+    # A character takes two cells at most.
+    longest = sum(2 * max(map(len, column)) + 2 for column in zip(names, *printed, strict=True))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in names:
+        table.add_column(name, overflow="fold")
+    for row in printed:
+        table.add_row(*map(Text, row))
+    Console(width=None if sys.stdout.isatty() else longest).print(table)

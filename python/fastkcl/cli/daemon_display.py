@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from fastkcl.cli.rates import Rate
 from fastkcl.daemon.log_lines import Event, Kind, Shard, ShardState
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ _STYLES: Final = {
     ShardState.LOST: "dim",
     ShardState.ENDED: "dim",
 }
-_RATE_SECONDS: Final = 10.0
 _REFRESHES_PER_SECOND: Final = 2
 _BEHIND: Final = re.compile(r'^fastkcl_behind_latest_seconds\{.*?shard="([^"]+)".*?\} (\S+)$', re.MULTILINE)
 _TIME_DIGITS: Final = len("HH:MM:SS.m")
@@ -54,7 +53,7 @@ class Display:
     def __init__(self, console: Console, supervisor: Supervisor, metrics: Path) -> None:
         self._supervisor = supervisor
         self._metrics = metrics
-        self._history: dict[str, deque[tuple[float, int]]] = {}
+        self._rates: dict[str, Rate] = {}
         self._live = Live(
             console=console, get_renderable=self._table, refresh_per_second=_REFRESHES_PER_SECOND, transient=True
         )
@@ -92,13 +91,7 @@ class Display:
 
     def _rate(self, shard: Shard) -> float:
         """MB/s of the lines with records, over the last seconds."""
-        now = time.monotonic()
-        history = self._history.setdefault(shard.id, deque())
-        history.append((now, shard.bytes))
-        while len(history) > 1 and now - history[0][0] > _RATE_SECONDS:
-            history.popleft()
-        seconds = now - history[0][0]
-        return max(0, shard.bytes - history[0][1]) / seconds / 1e6 if seconds else 0.0
+        return self._rates.setdefault(shard.id, Rate()).at(time.monotonic(), shard.bytes) / 1e6
 
     def _behind(self) -> dict[str, float]:
         found: dict[str, float] = {}

@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from fastkcl.cli.aws import aio_session, explain, kinesis_client
+from fastkcl.cli.console import show_columns
 from fastkcl.cli.extras import without_extra
 from fastkcl.cli.kinesis_groups import groups
 from fastkcl.cli.kinesis_put import Putting
@@ -127,7 +128,7 @@ def list_streams(service: _Service, /, limit: int, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"streams": streams, "more": more}, indent=2))
         return
-    _show_columns(
+    show_columns(
         ("stream", "status", "mode", "since"),
         [(s["name"], s["status"] or "", s["mode"] or "", s["created"] or "") for s in streams],
     )
@@ -189,7 +190,7 @@ def describe(service: _Service, /, stream: str, as_json: bool) -> None:
         if value is not None:
             click.echo(f"{name.replace('_', ' '):<16}{value}")
     click.echo("")
-    _show_columns(
+    show_columns(
         ("shard", "state", "hash keys", "first sequence number", "parents"),
         [
             (
@@ -214,15 +215,6 @@ def _shard(shard: dict[str, Any]) -> dict[str, Any]:
         "last_sequence_number": last,
         "parents": [shard[key] for key in ("ParentShardId", "AdjacentParentShardId") if key in shard],
     }
-
-
-def _show_columns(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Nothing if there are no rows."""
-    if not rows:
-        return
-    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
-    for row in (names, *rows):
-        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 # Records.

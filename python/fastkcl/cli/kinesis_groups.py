@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from fastkcl.cli.aws import explain, kinesis_client
+from fastkcl.cli.console import show_columns
 from fastkcl.cli.extras import without_extra
 from fastkcl.cli.output import printable, without_users
 
@@ -107,7 +108,7 @@ def describe(service: _Service, /, group: str, stream: str, kind: str, table: st
         ]
         click.echo(json.dumps({"group": group, "stream": stream, "shards": described}, indent=2))
         return
-    _show(
+    show_columns(
         ("shard", "state", "owner", "behind", "position"),
         [
             (
@@ -220,7 +221,7 @@ def reset(
         ]
         click.echo(json.dumps({"group": group, "stream": stream, "executed": execute, "shards": shown}, indent=2))
     else:
-        _show(
+        show_columns(
             ("shard", "from", "to"),
             [(move.shard.shard_id, _position(move.row) or "-", move.position) for move in done],
         )
@@ -284,10 +285,3 @@ def _explained(service: _Service, stream: str | None) -> Iterator[None]:
         if type(error).__module__.partition(".")[0] != "redis":
             raise
         raise _GroupError(f"Redis: {without_users(printable(str(error)))}") from None
-
-
-def _show(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    printed = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(names, *printed, strict=True)]
-    for row in (names, *printed):
-        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())

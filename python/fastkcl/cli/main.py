@@ -1,40 +1,23 @@
-"""The command group: names, one line of help each, and the module of the command.
+"""The command group over the table of commands.
 
 A sub-command may need pyarrow, pyspark or the replayer; a person who asks for ``fastkcl version`` should not wait
-for them. So the table below has the text of the list of commands, and a module is imported with its command.
+for them. So the list of commands comes from the table, and a module is imported with its command.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import NamedTuple
 
 import click
+
+from fastkcl.cli.commands import COMMANDS, Entry, missing_extras
 
 __all__ = ["cli"]
 
 
-class _Entry(NamedTuple):
-    module: str
-    command: str
-    help: str
-
-
-COMMANDS = {
-    "demo": _Entry("fastkcl.cli.demo", "demo", "Generated shards through child processes into Spark, checked."),
-    "replay": _Entry("fastkcl.cli.replay", "replay", "Play the daemon for a child program, with faults on demand."),
-    "run": _Entry("fastkcl.cli.run", "run", "Run an unchanged amazon_kclpy program, decoded in Rust."),
-    "daemon": _Entry("fastkcl.cli.daemon", "daemon", "Start the Java daemon for a stream, and live with it."),
-    "inspect": _Entry("fastkcl.cli.inspect", "inspect", "Show or convert captured lines of the protocol."),
-    "bench": _Entry("fastkcl.cli.bench", "bench", "Measure it on your payloads, beside other ways to decode."),
-    "sink": _Entry("fastkcl.cli.sink", "sink", "Look into a table that a sink has written."),
-    "local-aws": _Entry("fastkcl.cli.local_aws", "local_aws", "Kinesis, DynamoDB and CloudWatch on one loopback port."),
-    "put": _Entry("fastkcl.cli.put", "put", "Fill a Kinesis stream, local or real, with records."),
-    "kinesis": _Entry("fastkcl.cli.kinesis", "kinesis", "Look at streams; tail them, and put lines into them."),
-    "spark": _Entry("fastkcl.cli.spark", "spark", "Streams as a source of Spark: see it work, deaths included."),
-    "dkb": _Entry("fastkcl.cli.dkb", "dkb", "Run pipelines of stages that speak the DKB stream protocol."),
-    "version": _Entry("fastkcl.cli.version", "version", "Versions of everything that matters, and the CPU backend."),
-}
+def _help(entry: Entry) -> str:
+    extras = missing_extras(entry)
+    return f"{entry.help} Needs: pip install 'fastkcl[{extras}]'" if extras else entry.help
 
 
 class LazyGroup(click.Group):
@@ -59,7 +42,7 @@ class LazyGroup(click.Group):
         """Write the list of commands without importing them."""
         del ctx
         with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+            formatter.write_dl([(name, _help(entry)) for name, entry in COMMANDS.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

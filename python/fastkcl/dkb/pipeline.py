@@ -226,8 +226,12 @@ class Pipeline:
             for thread in threads:
                 while thread.is_alive():
                     thread.join(_TURN)
-        except BaseException:
+        except BaseException as error:
             self.stop()
+            signalled = error.__context__
+            if isinstance(error, RuntimeError) and isinstance(signalled, KeyboardInterrupt | SystemExit):
+                # A signal between two steps of join hides in "release unlocked lock" (bpo-45274).
+                raise signalled from None
             raise
         finally:
             for thread in threads:
@@ -390,7 +394,7 @@ def read_pipeline(
             raise PipelineError('input = "-": standard input is closed')
         if name not in (None, "-") and not Path(name).exists():
             raise PipelineError(f"input {name}: no such file; paths are relative to the working directory")
-        out = _output(general.get("output"), stdout)  # the last: a file that is wrong leaves none behind
+        out = _output(general.get("output"), stdout)  # the last: after the others, so that a wrong file creates none
     except (PipelineError, StageError, ValueError) as error:
         raise PipelineError(f"{path}: {error}") from None
 

@@ -357,11 +357,16 @@ class ProcessorStage:
         batch: list[Message] = []
         answered = 0  # messages in the columns that the connection knows of
         while connection.state != "CLOSED" and not (self._stopping and connection.state == "IDLE"):
+            if signals is not None:
+                signals.watch()
             try:
                 event = reader.read_run(connection.room or _NO_LIMIT) if columns else reader.read()
             except TimeoutError:
                 assert signals is not None
                 signals.stop_after_grace(f"in state {connection.state}")
+            finally:
+                if signals is not None:
+                    signals.unwatch()
             if signals is not None:
                 signals.check()
             if columns:

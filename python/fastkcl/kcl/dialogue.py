@@ -62,7 +62,11 @@ class Dialogue:
         """
         self.check()
         try:
-            message = self._reader.read()
+            self.signals.watch()
+            try:
+                message = self._reader.read()
+            finally:
+                self.signals.unwatch()
         except DecodeError as error:
             near = f", near {reports.context(error.context)}" if error.context else ""
             what = f"{str(error).removeprefix(f'{error.kind}: ')}; line of message {self._messages + 1}{near}"

@@ -20,7 +20,7 @@ from fastkcl import _core
 from fastkcl.checks import check_choice
 from fastkcl.kclpy import dispatch, messages
 from fastkcl.kclpy.checkpoint_error import CheckpointError
-from fastkcl.kclpy.pipe import FORKED, GuardedOutput, Pipe, end_broken
+from fastkcl.kclpy.pipe import FORKED, GuardedOutput, Pipe, end_broken, leave_lines, refuse_broken_lines
 from fastkcl.kclpy.v2 import processor as v2processor
 from fastkcl.kclpy.v3 import processor as v3processor
 from fastkcl.kclpy.variables import DEAD_LETTER_VARIABLE, ON_ERROR_VARIABLE, VERBOSE_VARIABLE
@@ -371,6 +371,7 @@ class KCLProcess:
             end_broken(error)
         if self._stopped is not None:
             end_broken(self._stopped)
+        refuse_broken_lines(getattr(handler, "input_file", None))
         self._serving_pid = os.getpid()
         output = self._take()
         if output is not None:
@@ -389,6 +390,10 @@ class KCLProcess:
             if isinstance(output, Pipe):
                 output.leave(self._stopped or handler.failure)
                 output = None
+            else:
+                forked = RuntimeError(FORKED) if self._serving_pid != os.getpid() else None
+                if (broken := self._stopped or getattr(handler, "failure", None) or forked) is not None:
+                    leave_lines(getattr(handler, "input_file", None), broken)
             raise
         finally:
             if output is not None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 FORKED = "a forked child came back into the dialogue of its parent; end it with os._exit"
 _MOST_REFUSALS = 10
 _refusals = 0
+_broken_lines: BaseException | None = None
 
 
 class Pipe:
@@ -260,6 +261,23 @@ class GuardedOutput:
             close_if_still(self._fd, self._file)
 
 
+def leave_lines(input_file: Any, broken: BaseException) -> None:
+    """Note that nothing can go on where lines of standard input were read as text: `refuse_broken` ends the program."""
+    global _broken_lines
+    if _is_on_standard_input(input_file):
+        _broken_lines = broken
+
+
+def refuse_broken_lines(input_file: Any) -> None:
+    """End a program that goes on to read lines of standard input after `leave_lines`.
+
+    Raises:
+        SystemExit: so it is; the reason is on standard error.
+    """
+    if _broken_lines is not None and _is_on_standard_input(input_file):
+        end_broken(_broken_lines)
+
+
 def end_broken(error: BaseException) -> NoReturn:
     """End a program that calls `run` again where nothing can go on; an Exception might be caught for ever.
 
@@ -269,7 +287,7 @@ def end_broken(error: BaseException) -> NoReturn:
         SystemExit: always.
     """
     global _refusals
-    if Pipe._of_process is not None:
+    if Pipe._of_process is not None or _broken_lines is not None:
         _refusals += 1
         if _refusals > _MOST_REFUSALS:
             reports.line("the program calls run() again and again where nothing can go on; the process ends")
@@ -294,6 +312,14 @@ def _read_ahead(input_file: Any) -> bytes:
     except UnicodeDecodeError as error:  # the buffers end inside of a character, the rest of which is in the pipe
         cut = error.object[error.start :]
     return "".join(characters).encode(input_file.encoding, input_file.errors) + cut
+
+
+def _is_on_standard_input(file: Any) -> bool:
+    """Whether it reads fd 0 in any way; tests have text in memory."""
+    try:
+        return bool(file.fileno() == 0)
+    except (AttributeError, OSError, ValueError):
+        return False
 
 
 def _is_file_of(file: Any, fd: int) -> bool:

@@ -1,4 +1,7 @@
-"""Bounds of callers' arguments: counts that are whole numbers, and waits that end."""
+"""Bounds of callers' arguments: counts that are whole numbers, times above 0, and waits that end.
+
+The checks of `fastkcl.checks` raise ValueError; these raise the client's `ValidationError`, as async-kinesis does.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import TypeVar
 
 from fastkcl.kinesis.exceptions import ValidationError
 
-__all__ = ["check_count", "within"]
+__all__ = ["check_count", "check_seconds", "within"]
 
 T = TypeVar("T")
 
@@ -36,6 +39,23 @@ def check_count(name: str, value: object, least: int, most: int | None = None) -
         raise TypeError(f"{name} must be a whole number, {expected}, not {value!r}") from None
     if isinstance(value, bool) or count < least or (most is not None and count > most):
         raise ValidationError(f"{name} must be {expected}, not {value}")
+
+
+def check_seconds(name: str, value: float | None, *, optional: bool = False) -> None:
+    """Refuse a time that is 0, negative or NaN.
+
+    Args:
+        name: of the argument, for the message.
+        value: the given one.
+        optional: None is valid.
+
+    Raises:
+        ValidationError: it is.
+    """
+    if value is None and optional:
+        return
+    if value is None or not value > 0:
+        raise ValidationError(f"{name} must be above 0 s{', or None' if optional else ''}, not {value}")
 
 
 async def within(seconds: float, what: str, work: Awaitable[T]) -> T:

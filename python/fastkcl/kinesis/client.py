@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from fastkcl._core import GetRecordsAnswer, decode_get_records
 from fastkcl.backoff import Backoff
-from fastkcl.kinesis.bounds import check_count
+from fastkcl.kinesis.bounds import check_count, check_seconds
 from fastkcl.kinesis.exceptions import (
     StreamDoesNotExist,
     StreamExists,
@@ -107,8 +107,7 @@ class StreamClient:
         self._create_stream_shards = options.get("create_stream_shards", 1)
         check_count("create_stream_shards", self._create_stream_shards, 1)
         self._describe_timeout = options.get("describe_timeout", DEFAULT_DESCRIBE_TIMEOUT)
-        if not self._describe_timeout > 0:
-            raise ValidationError(f"describe_timeout must be above 0 s, not {self._describe_timeout}")
+        check_seconds("describe_timeout", self._describe_timeout)
         self._on_outage = on_outage
         self._resources = AsyncExitStack()
         self._client: Any = None

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from fastkcl.kinesis.bounds import check_count
-from fastkcl.kinesis.exceptions import ValidationError
+from fastkcl.kinesis.bounds import check_count, check_seconds
 
 __all__ = ["DEFAULT_EXPO_BACKOFF_LIMIT", "Failure", "ReconnectPolicy", "error_code", "failure_of", "failure_of_code"]
 
@@ -120,10 +119,9 @@ class ReconnectPolicy:
     ) -> None:
         if retry_limit is not None:
             check_count("retry_limit", retry_limit, 0)
-        if expo_backoff is not None and not expo_backoff > 0:
-            raise ValidationError(f"expo_backoff must be above 0 s, not {expo_backoff}")
-        if not expo_backoff_limit > 0:
-            raise ValidationError(f"expo_backoff_limit must be above 0 s, not {expo_backoff_limit}")
+        if expo_backoff is not None:
+            check_seconds("expo_backoff", expo_backoff)
+        check_seconds("expo_backoff_limit", expo_backoff_limit)
         self._limit = DEFAULT_RETRY_LIMIT if retry_limit is None else retry_limit
         self._expo_backoff = expo_backoff
         self._longest = expo_backoff_limit

@@ -28,7 +28,7 @@ from datetime import datetime
 from typing import Literal, TypeVar, Unpack
 
 from fastkcl._core import RecordBatch
-from fastkcl.kinesis.bounds import check_count, within
+from fastkcl.kinesis.bounds import check_count, check_seconds, within
 from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place, check_checkpointer
 from fastkcl.kinesis.client import StreamClient
 from fastkcl.kinesis.exceptions import ValidationError
@@ -64,6 +64,7 @@ async def run_processors(
     checkpointer: CheckPointer,
     stop: asyncio.Event | None = None,
     idle_timeout: float | None = None,
+    stop_at_tip: bool = False,
     max_queue_size: int = 10_000,
     max_queue_bytes: int = MAX_QUEUE_BYTES,
     max_shard_consumers: int | None = None,
@@ -92,6 +93,7 @@ async def run_processors(
         checkpointer: where positions are kept; it is closed at the end.
         stop: ends the run when it is set.
         idle_timeout: ends the run when nothing has come for so many seconds at the tips of all shards; None for never.
+        stop_at_tip: ends the run when each shard was read to its tip once, also where more records come all the time.
         max_queue_size: records of each shard that are fetched ahead.
         max_queue_bytes: see `Consumer`. A batch counts until process_batch has returned; a processor
             that keeps records bounds them itself.
@@ -137,8 +139,7 @@ async def run_processors(
     policy(Counters(None))  # refuses invalid options before anything is read
     stops_at_once = on_error == "stop" and not retries and dead_letter is None
     check_count("max_queue_size", max_queue_size, 1)
-    if idle_timeout is not None and not idle_timeout > 0:
-        raise ValidationError(f"idle_timeout must be above 0 s, or None, not {idle_timeout}")
+    check_seconds("idle_timeout", idle_timeout, optional=True)
     check_checkpointer(checkpointer)
     if getattr(checkpointer, "auto_checkpoint", True) is False:
         raise ValidationError("a checkpointer of auto_checkpoint=False writes no position that a processor checkpoints")
@@ -177,7 +178,7 @@ async def run_processors(
         await closing.enter_async_context(client)
         try:
             running.stream.start()
-            await running.run(stop or asyncio.Event(), idle_timeout)
+            await running.run(stop or asyncio.Event(), idle_timeout, stop_at_tip=stop_at_tip)
         finally:
             await running.shut_down()
         running.check()
@@ -203,10 +204,11 @@ class _Run:
         self._failed = asyncio.Event()
         self.active_at = time.monotonic()
 
-    async def run(self, stop: asyncio.Event, idle_timeout: float | None) -> None:
+    async def run(self, stop: asyncio.Event, idle_timeout: float | None, *, stop_at_tip: bool) -> None:
         """Wait until it is over."""
         waiting = [asyncio.create_task(event.wait()) for event in (stop, self._failed)]
-        pause = None if idle_timeout is None else min(idle_timeout, LOOK_SECONDS)
+        looks = stop_at_tip or idle_timeout is not None
+        pause = min(idle_timeout or LOOK_SECONDS, LOOK_SECONDS) if looks else None
         try:
             while not self._failed.is_set():
                 done, _ = await asyncio.wait(waiting, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
@@ -214,6 +216,8 @@ class _Run:
                     log.info("%s: the run ends: it was asked to stop", self.stream_name)
                 elif idle_timeout is not None and self._is_idle(idle_timeout):
                     log.info("%s: the run ends: nothing has come for %g s, at the tips", self.stream_name, idle_timeout)
+                elif stop_at_tip and self._has_met_tips():
+                    log.info("%s: the run ends: its shards were read to their tips", self.stream_name)
                 elif not done:
                     continue
                 break
@@ -225,6 +229,12 @@ class _Run:
     def _is_idle(self, seconds: float) -> bool:
         busy = any(shard.is_busy for shard in self._shards.values())
         return self.stream.is_quiet(seconds) and not busy and time.monotonic() - self.active_at >= seconds
+
+    def _has_met_tips(self) -> bool:
+        hosted = self._shards
+        return self.stream.is_settled and all(
+            reader in hosted and hosted[reader].met_tip for reader in self.stream.readers.values()
+        )
 
     def fail(self, error: Exception) -> None:
         """End the run; the first error counts."""
@@ -272,6 +282,9 @@ class _HostedShard:
     def __init__(self, reader: ShardReader, run: _Run) -> None:
         self.reader = reader
         self.is_busy = False
+        self.met_tip = False
+        """Whether two entries of the queue in a row were at the tip: one alone may say so by mistake."""
+        self._was_at_tip = False
         self._run = run
         self._host = ShardHost(reader, self._commit)
         place = reader.start.place
@@ -358,7 +371,7 @@ class _HostedShard:
                     await queue.wait_for_entries()
 
     async def _process(
-        self, fetched: Fetched, processor: BatchProcessor, checkpointer: Checkpointer, counters: Counters
+        self, fetched: Fetched[ShardReader], processor: BatchProcessor, checkpointer: Checkpointer, counters: Counters
     ) -> None:
         batch = fetched.batch.canonical()
         if fetched.place is not None:
@@ -370,6 +383,9 @@ class _HostedShard:
             "process_batch", lambda: processor.process_batch(batch, checkpointer), processor, batch
         )
         counters.processed(begun)
+        is_at_tip = batch.millis_behind_latest == 0
+        self.met_tip |= self._was_at_tip and is_at_tip
+        self._was_at_tip = is_at_tip
 
     async def _call_guarded(
         self, name: str, method: Callable[[], object], processor: BatchProcessor, batch: RecordBatch | None = None

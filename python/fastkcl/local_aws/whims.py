@@ -30,7 +30,7 @@ class WhimOptions:
 
     Attributes:
         empty_answers: the share of answers with records that come without them, 0 to 1.
-        false_zeros: the share of answers with more records behind them that say 0, 0 to 1.
+        false_zeros: the share of answers before the tip that say 0, 0 to 1.
         falling_seconds: up to which arrival times fall.
         clock_seconds: that the service's clock is ahead; negative for behind.
     """

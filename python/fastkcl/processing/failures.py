@@ -25,6 +25,7 @@ that are no Exception, and a failing `initialize`. Nor does it concern user code
 
 from __future__ import annotations
 
+import errno
 import sys
 
 from fastkcl.checks import check_choice, check_not_negative, check_whole_number
@@ -290,20 +291,34 @@ def _with_its_causes(error: BaseException) -> list[BaseException]:
 
 
 def _is_unanswered(error: BaseException) -> bool:
-    """Whether an error means that standard input is at its end; reading other files raises EOFError, too."""
-    if type(error) is not EOFError:
-        return False
-    frames = error.__traceback__
-    while frames is not None and frames.tb_next is not None:
-        frames = frames.tb_next
-    asker = None if frames is None else frames.tb_frame.f_globals.get("__name__")
-    # input() has no frame; nothing else in Python raises this text.
-    if error.args != ("EOF when reading a line",) and asker != "getpass":
+    """Whether user code has waited for a person's input; reading other files raises EOFError, too."""
+    if not (_is_end_of_input(error) or _is_no_terminal(error)):
         return False
     try:
         return sys.stdin.fileno() == 0
     except (AttributeError, OSError, ValueError):  # user code has put something else there
         return False
+
+
+def _is_end_of_input(error: BaseException) -> bool:
+    if type(error) is not EOFError:
+        return False
+    frames = error.__traceback__
+    while frames is not None and frames.tb_next is not None:
+        frames = frames.tb_next
+    asker = "" if frames is None else str(frames.tb_frame.f_globals.get("__name__"))
+    # input() has no frame; nothing else in Python raises this text.
+    return error.args == ("EOF when reading a line",) or asker.partition(".")[0] in ("getpass", "prompt_toolkit")
+
+
+def _is_no_terminal(error: BaseException) -> bool:
+    """Whether keys were to be read one by one, as menus do, or from the terminal itself."""
+    # Nobody has set a terminal without the modules; a program's own one of that name has no such class.
+    if type(error) is getattr(sys.modules.get("termios"), "error", None):
+        return error.args[:1] == (errno.ENOTTY,)
+    if type(error) is getattr(sys.modules.get("_curses"), "error", None):
+        return True
+    return type(error) is OSError and error.errno == errno.ENXIO and error.filename == "/dev/tty"
 
 
 def _with_records(batches: Sequence[RecordBatch]) -> list[RecordBatch]:

@@ -24,14 +24,17 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fastkcl import _core
 
+if TYPE_CHECKING:
+    from fastkcl._core import DaemonDialect
+
 __all__ = ["ChildLine", "ReplayDialect", "Verdict", "read_child_line"]
 
-ReplayDialect: TypeAlias = Literal["legacy", "transitional", "modern"]
-"""legacy: KCL up to 1.7.1; transitional: 1.7.2 to 1.15; modern: 2.x and 3.x."""
+ReplayDialect: TypeAlias = "DaemonDialect"
+"""One of `_core.DIALECTS`."""
 
 Verdict: TypeAlias = Literal["accept", "skip", "fatal"]
 

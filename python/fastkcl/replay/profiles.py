@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import cycle, islice
 from random import Random
-from typing import Literal
 
 from fastkcl import _core
+from fastkcl.replay.child_lines import ReplayDialect
 from fastkcl.shard import sequence_numbers
 
 __all__ = ["PROFILES", "Profile", "line", "timestamps"]
@@ -263,7 +263,7 @@ def line(
     profile: Profile | str,
     seed: int = 0,
     records: int | None = None,
-    dialect: Literal["legacy", "transitional", "modern"] = "modern",
+    dialect: ReplayDialect = "modern",
     first_sequence: int = 0,
 ) -> bytes:
     """One processRecords line of a profile, as a daemon writes it, LF at the end.

@@ -29,15 +29,26 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 from fastkcl import ConfigurationError, RecordBatch
-from fastkcl._core import CANONICAL_COLUMNS, PayloadReader
+from fastkcl._core import PayloadReader
+from fastkcl.payloads.opener import PayloadOpener
+from fastkcl.payloads.options import (
+    CORRUPT,
+    DEFAULT_MAX_PAYLOAD_BYTES,
+    OWN_COLUMNS,
+    PACKED,
+    UNPARSED,
+    BinaryPayload,
+    Compression,
+    JsonPayload,
+    check_names,
+    largest_payload,
+)
 from fastkcl.spark.frame import data_frame
 from fastkcl.spark.server.settings import without_frames
 from fastkcl.tables.bounds import Bounds
-from fastkcl.tables.opener import PayloadOpener
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,16 +73,9 @@ __all__ = [
 ]
 
 PayloadFormat: TypeAlias = Literal["binary", "json"]
-Compression: TypeAlias = Literal["none", "gzip", "auto"]
 
-DEFAULT_MAX_PAYLOAD_BYTES: Final = 32 * 1024 * 1024
-"""Of one unpacked payload. The service takes records of up to 10 MiB, packed."""
-
-_OWN_COLUMNS: Final = (*(name for name in CANONICAL_COLUMNS if name != "data"), "_corrupt")
-_UNPARSED: Final = "_unparsed"
-_PACKED: Final = "_packed"  # the unparsed payload, as it came, if it was unpacked
 _PARSED: Final = "_parsed"  # a struct, between from_json and the columns
-_RESERVED: Final = (*_OWN_COLUMNS, _UNPARSED, _PACKED, _PARSED)
+_RESERVED: Final = (*OWN_COLUMNS, _PARSED)
 
 # Types of Spark that the reader knows, by their simple names; arrays, structs and maps of them as well.
 _ARROW_TYPES: Final = {
@@ -85,28 +89,6 @@ _ARROW_TYPES: Final = {
     "date": "date32",
     "string": "string",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class BinaryPayload:
-    """Payloads as bytes in the column ``data``."""
-
-    compression: Compression = "none"
-    """``"gzip"`` or ``"auto"`` to unpack them; then there is a column ``_corrupt``."""
-    max_payload_bytes: int | None = None
-    """Larger ones are corrupt when unpacked; `DEFAULT_MAX_PAYLOAD_BYTES`, or `max_table_bytes` if that is less."""
-
-
-@dataclass(frozen=True, slots=True)
-class JsonPayload:
-    """Payloads as JSON objects, with typed columns in the place of ``data``, and ``_corrupt``."""
-
-    schema: str | StructType
-    """The columns, as a StructType or in Spark's DDL: ``"id string, at timestamp, tags array<string>"``."""
-    compression: Compression = "none"
-    """``"gzip"`` or ``"auto"`` to unpack them."""
-    max_payload_bytes: int | None = None
-    """Larger ones are corrupt when unpacked; `DEFAULT_MAX_PAYLOAD_BYTES`, or `max_table_bytes` if that is less."""
 
 
 class SinglePayload(TypedDict, total=False):
@@ -184,10 +166,7 @@ class Payloads:
             raise ValueError('schema= is for payload="json"; binary payloads have the column data')
         if not (schema is None or isinstance(schema, str) or hasattr(schema, "fields")):
             raise TypeError(f"schema must be a StructType or a text in Spark's DDL, not {schema!r}")
-        if max_payload_bytes is None:
-            max_payload_bytes = min(DEFAULT_MAX_PAYLOAD_BYTES, max_table_bytes)
-        if not 1 <= max_payload_bytes <= max_table_bytes:
-            raise ValueError(f"max_payload_bytes={max_payload_bytes}: must be 1 to max_table_bytes, {max_table_bytes}")
+        max_payload_bytes = largest_payload(max_payload_bytes, max_table_bytes)
         self._json = payload == "json"
         self._ddl = ""
         if schema is not None:
@@ -271,7 +250,7 @@ class OpenedRows:
     @property
     def corrupt(self) -> int:
         """Records with something in ``_corrupt`` already; ``from_json`` may find more."""
-        return self.num_rows - int(self._table["_corrupt"].null_count)
+        return self.num_rows - int(self._table[CORRUPT].null_count)
 
     @property
     def table(self) -> pa.Table:
@@ -302,8 +281,8 @@ class _Frames:
 
         data, *own = SCHEMA.fields
         columns = [data] if fields is None else fields.fields if typed else []
-        self._schema = StructType([*columns, *own, StructField("_corrupt", BinaryType())])
-        left = [StructField(name, BinaryType()) for name in (_UNPARSED, _PACKED)]
+        self._schema = StructType([*columns, *own, StructField(CORRUPT, BinaryType())])
+        left = [StructField(name, BinaryType()) for name in (UNPARSED, PACKED)]
         self._schema_with_unparsed = StructType([*self._schema.fields, *left])
         self.complete = fields is None or typed
         self._fields = fields
@@ -312,11 +291,11 @@ class _Frames:
 
     def opened(self, table: pa.Table, unparsed: bool) -> OpenedRows:
         if self.complete and not unparsed:
-            table = table.drop_columns([_UNPARSED, _PACKED])
+            table = table.drop_columns([UNPARSED, PACKED])
         return OpenedRows(table, self)
 
     def data_frame(self, table: pa.Table, session: SparkSession) -> DataFrame:
-        if _UNPARSED not in table.column_names:
+        if UNPARSED not in table.column_names:
             return data_frame(session, table, self._schema)
         df = data_frame(session, table, self._schema_with_unparsed)
         assert self._fields is not None
@@ -338,11 +317,11 @@ def parsed_frame(df: DataFrame, fields: StructType, own: Sequence[str], *, typed
     parsed = [f"{_PARSED}.{name}" for name in names]
     if typed:
         parsed = [f"coalesce({name}, {value})" for name, value in zip(names, parsed, strict=True)]
-    return df.selectExpr("*", f"{_from_json(_UNPARSED, f'{_ddl(fields)}, _corrupt STRING')} AS {_PARSED}").selectExpr(
+    return df.selectExpr("*", f"{_from_json(UNPARSED, f'{_ddl(fields)}, _corrupt STRING')} AS {_PARSED}").selectExpr(
         *(f"{value} AS {name}" for name, value in zip(names, parsed, strict=True)),
         *own,
-        f"CASE WHEN _corrupt IS NOT NULL OR {_UNPARSED} IS NULL THEN _corrupt"
-        f" WHEN {_PARSED} IS NULL OR {_PARSED}._corrupt IS NOT NULL THEN coalesce({_PACKED}, {_UNPARSED}) END"
+        f"CASE WHEN _corrupt IS NOT NULL OR {UNPARSED} IS NULL THEN _corrupt"
+        f" WHEN {_PARSED} IS NULL OR {_PARSED}._corrupt IS NOT NULL THEN coalesce({PACKED}, {UNPARSED}) END"
         " AS _corrupt",
     )
 
@@ -391,22 +370,13 @@ def _parse(ddl: str, session: SparkSession) -> StructType:
 
 
 def _check_names(schema: StructType) -> None:
-    """Spark does not distinguish names that differ in case only.
+    """Refuses names that are there twice or taken.
 
     Raises:
-        ValueError: there are no columns, or a name is there twice or taken.
+        ValueError: there are no columns, or such a name.
     """
-    if not schema.fields:
-        raise ValueError("schema has no columns: name those that the objects have, as in 'id string, at timestamp'")
-    taken = {name.casefold() for name in _RESERVED}
-    for field in schema.fields:
-        name = field.name.casefold()
-        if name in taken:
-            raise ValueError(
-                f"schema: a second column {field.name!r}. Columns of the records are {', '.join(_RESERVED)}. Take the"
-                " column as a part of another one, or rename it in the objects"
-            )
-        taken.add(name)
+    taken = f"Columns of the records are {', '.join(_RESERVED)}"
+    check_names((field.name for field in schema.fields), _RESERVED, taken)
 
 
 def _from_json(text: str, ddl: str) -> str:

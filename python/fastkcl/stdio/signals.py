@@ -1,17 +1,18 @@
 """SIGTERM, SIGINT and SIGHUP while a daemon is served: the first is noted, the second stops.
 
 A service manager or Ctrl-C signals the whole process group, the daemon and its children alike. The daemon then
-ends its shards in good order (shutdownRequested, leaseLost, end of input), for which it needs living children;
-one that dies of the first signal breaks that off for every shard of the host. So:
+ends its shards in good order (shutdownRequested, leaseLost, end of input), and needs living children for that.
+A child that dies of the first signal breaks this off for every shard of the host. So:
 
     first    noted; the child continues to answer, for at most `grace` seconds. A user method is not interrupted
     second   SystemExit(128 + n) out of the running code, so that `finally` and `with` clean up; no status
     third    the process ends at once
 
-A wait for input sees a signal through the wake-up descriptor (`signal.set_wakeup_fd`): there is no moment between
-the last check and the wait in which one could be missed. A signal that is ignored when the run begins (nohup)
-stays ignored. A forked child gets back the handlers from before the run: a pool has to be able to end its workers.
-Around the fork the signals are blocked, so that one sent to the child at once finds the handlers it is meant for.
+A wait for input sees a signal through the wake-up descriptor (`signal.set_wakeup_fd`), so none is missed between the
+last check and the wait. The descriptor is set during a wait only: user code finds its own, or none, as event loops
+expect it. A signal that is ignored when the run begins (nohup) stays ignored. A forked child gets back the handlers
+from before the run, so that a pool can end its workers. The signals are blocked during the fork: one that is sent to
+the child at once finds these handlers.
 """
 
 from __future__ import annotations
@@ -74,14 +75,15 @@ class SignalWatch:
         read_end, write_end = os.pipe()
         os.set_blocking(read_end, False)
         os.set_blocking(write_end, False)
+        self._wakeup = (read_end, write_end)
         try:
-            # A full pipe is harmless: one byte is enough to wake up.
-            self._wakeup_before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+            self.watch()
         except ValueError as error:
             os.close(read_end)
             os.close(write_end)
+            self._wakeup = None
             raise RuntimeError("a run has to be started in the main thread, where Python handles signals") from error
-        self._wakeup = (read_end, write_end)
+        self.unwatch()
         self._wakeup_file = file_of(read_end)  # both ends of a pipe are one file
         for number in _numbers():
             before = signal.getsignal(number)
@@ -107,6 +109,24 @@ class SignalWatch:
     def wakeup_fd(self) -> int | None:
         """Readable when a signal has arrived; None outside the context."""
         return self._wakeup[0] if self._wakeup is not None else None
+
+    def watch(self) -> None:
+        """From now on a signal makes `wakeup_fd` readable; `unwatch` is to follow, before user code runs."""
+        from _signal import set_wakeup_fd  # type: ignore[import-not-found]  # without the checks of signal's
+
+        if self._wakeup is not None:
+            # A full pipe is harmless: one byte is enough to wake up.
+            self._wakeup_before = set_wakeup_fd(self._wakeup[1], warn_on_full_buffer=False)
+
+    def unwatch(self) -> None:
+        """The program's own descriptor is set again, if it has one."""
+        from _signal import set_wakeup_fd
+
+        try:
+            set_wakeup_fd(self._wakeup_before)
+        except OSError:  # it is closed
+            set_wakeup_fd(-1)
+        self._wakeup_before = -1
 
     @property
     def signalled(self) -> bool:
@@ -208,10 +228,8 @@ class SignalWatch:
         for number, before in self._previous.items():
             # A handler that was not set from Python reads as None and cannot be put back.
             signal.signal(number, before if before is not None else signal.SIG_DFL)
-        try:
-            signal.set_wakeup_fd(self._wakeup_before)
-        except OSError:  # it is closed
-            signal.set_wakeup_fd(-1)
+        if (now := signal.set_wakeup_fd(-1)) not in (-1, self._wakeup[1]):
+            signal.set_wakeup_fd(now)
         for fd in self._wakeup:
             close_if_still(fd, self._wakeup_file)
         self._wakeup = None
@@ -246,6 +264,5 @@ def _unblock_signals() -> None:
 
 def _restore_in_forked_child() -> None:
     if _watching is not None:
-        _watching._wakeup_before = -1  # the parent watched that descriptor
         _watching._restore()
     _unblock_signals()

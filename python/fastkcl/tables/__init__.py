@@ -12,7 +12,6 @@ Tables that the worker process writes itself:
     chain            which file can follow which; no I/O
     store            the verbs of a storage; posix_store and object_store have them
     parquet_file     makes Parquet of Arrow
-    payload          gzip unpacked, JSON objects as typed columns; schema_text reads schemas
 
 Tables whose files Spark writes:
 
@@ -32,22 +31,24 @@ The loop of every processor that writes to a table, or through Spark:
     writer       one write from top to bottom; in the writer's thread
     shard_table  how far a table has the shard: what is dropped, what a failed write has stored all the same
     bounds       when batches are written, and how much is held
-    rows, opener a run's records, their payloads opened
+    rows         a run's records, their payloads opened by `fastkcl.payloads`
     progress     a line in the log and values for the monitor for each write
 
 Nothing here knows Spark. `fastkcl.spark.sinks` has the names that users import of the tables whose files it writes.
 """
 
+from fastkcl.payloads.options import BinaryPayload, JsonPayload
 from fastkcl.tables.base import Shard, SinkError, WriteCancelledError
 from fastkcl.tables.bounds import Bounds
+from fastkcl.tables.delta_table import DeltaTable
 from fastkcl.tables.object_store import S3Storage
 from fastkcl.tables.parquet_table import ParquetTable
-from fastkcl.tables.payload import BinaryPayload, JsonPayload
 from fastkcl.tables.table_processor import TableProcessor
 
 __all__ = [
     "BinaryPayload",
     "Bounds",
+    "DeltaTable",
     "JsonPayload",
     "ParquetTable",
     "S3Storage",

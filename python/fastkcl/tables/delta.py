@@ -8,8 +8,8 @@ A reader of a Delta table sees the files that its log names, and no others of it
 P being the position up to which the table has the shard:
 
     stage        Parquet files are written into a new folder of the shard and synced
-    commit       deltalake opens the log and reads P from it once more, at version V. The entry V + 1, with the files
-                 and the new position, is linked to its name when it is synced: an exclusive creation
+    commit       the entries that others have added to the log are read, up to version V: P once more. The entry V + 1,
+                 with the files and the new position, is linked to its name when it is synced: an exclusive creation
     checkpoint   each hundredth commit. deltalake makes it elsewhere, of links to the log; it is renamed to its name
                  when it is synced, and only then `_last_checkpoint` names it
 
@@ -17,11 +17,10 @@ A writer that commits after an entry, or relies on a position in it, syncs it fi
 died before that, or never sync. So each entry and checkpoint of a sink that a power cut leaves is whole, and those
 that others rely on stay.
 
-The position is in the table's application transactions, of which a commit can set several: a sequence number in pieces
-of 62 bits (a transaction's version is a signed 64-bit number), and the sub-sequence number. Nobody compares these
-versions. A second entry V + 1 fails, and that is the comparison: nobody else has continued from the P that was read.
-After a commit of another shard the next version is tried. Checkpoints and the clean-up of the log keep transactions,
-and drop old commits' metadata.
+The position is in the table's application transactions (`delta_actions`), whose versions nobody compares.
+A second entry V + 1 fails, and that is the comparison: nobody else has continued from the P that was read.
+After a commit of another shard the next version is tried. The log is opened once, and moved on (`delta_head`): a write
+costs the same at any version.
 
 A file that was staged and never committed is in nobody's way, and goes with the table's next VACUUM.
 
@@ -36,61 +35,46 @@ import random
 import re
 import secrets
 import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from fastkcl import Position
-from fastkcl._core import __version__
 from fastkcl.stdio.log import logger
 from fastkcl.tables import storage
 from fastkcl.tables.appender import Appender, R
 from fastkcl.tables.base import RECOVERY, Files, Rows, Shard, SinkError
+from fastkcl.tables.delta_actions import Json, about, beginning, information, position_by, transactions
+from fastkcl.tables.delta_head import DeltaHead
 from fastkcl.tables.delta_log import (
     ASIDE,
     LAST_CHECKPOINT,
     entry,
-    entry_damage,
     last_checkpoint,
     log_damage,
     log_folder,
     newest_checkpoint,
-    set_damage_aside,
-    versions,
 )
+from fastkcl.tables.delta_rules import checked_fields
+from fastkcl.tables.delta_snapshot import Snapshot
 from fastkcl.tables.folders import check_names, data_folder, local_folder, position_text, quoted, shard_folders
 from fastkcl.tables.given_up import give_up, given_up
+from fastkcl.tables.posix_store import PosixStore
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable, Schema
+    from deltalake import DeltaTable
 
 __all__ = ["DeltaAppender", "position", "shards"]
 
-_Json: TypeAlias = Any
-
-_PARTITIONS = ["stream", "shard"]
-_REPLACED = "the table was replaced. Restore it, or start the child again to continue with this one"
-# The protocol's, except variant, which is a separate feature.
-_TYPES = {
-    *("string", "long", "integer", "short", "byte", "float", "double", "decimal", "boolean", "binary"),
-    *("date", "timestamp", "timestamp_ntz"),
-}
-_BITS = 62
-_PIECES = 7  # of the 129 digits that a sequence number has at the most
-_ENGINE = f"fastkcl:{__version__}"
+_PARTITIONS: Final = ["stream", "shard"]
+_SINK: Final = "DeltaSink"
 # A commit that lost against one of another shard, or of another kind, is tried again after it.
 _ATTEMPTS = 100
 _PAUSE = 0.05  # seconds, at the most, before that
 _RANDOM = re.compile(r"[0-9a-f]{16}")  # names there
 _ASIDE_SECONDS = 3600  # after which a file there is of a process that has died
 _CHECKPOINT_INTERVAL = 100  # delta.checkpointInterval, where the table has none
-# Features of a table that an append of whole files keeps to by itself, or that are looked for one by one.
-_SAFE_FEATURES = {
-    *("appendOnly", "invariants", "checkConstraints", "generatedColumns", "identityColumns", "columnMapping"),
-    *("changeDataFeed", "deletionVectors", "domainMetadata", "timestampNtz", "v2Checkpoint"),
-}
 
 
 class DeltaAppender(Appender):
@@ -115,8 +99,8 @@ class DeltaAppender(Appender):
         super().__init__(local_folder(path, "DeltaSink"))
         if "%" in str(self._root):
             raise ValueError(f"{self._root}: deltalake would take the % for an escape: choose a path without")
-        self._id: str | None = None  # of the table
-        self._kept = -1  # version up to which the log is synced
+        self._store = PosixStore(self._root)
+        self._head = DeltaHead(self._store)
 
     def open(self, shard: Shard) -> Position | None:
         """Begin with a shard: see how far the table has it.
@@ -128,15 +112,16 @@ class DeltaAppender(Appender):
             OSError: its log cannot be synced.
             Exception: deltalake's error.
         """
-        check_names(shard, "DeltaSink")
+        check_names(shard, _SINK)
         if shard != self._shard:
-            self._shard = shard
-            self._id = self._position = None
-        self._kept = -1
-        table = self._opened()
-        if table is not None:
-            _check(table)
-        self._move_to(table)
+            self._shard, self._position = shard, None
+            self._head = DeltaHead(self._store)
+        if damage := log_damage(log_folder(self._root)):
+            raise SinkError(f"{damage[0]}. {RECOVERY}")
+        snapshot = self._head.open()
+        if snapshot is not None:
+            self._check(snapshot)
+        self._move_to(snapshot)
         return self._position
 
     def append_run(self, rows: R, files: Callable[[R], Files]) -> Position:
@@ -148,7 +133,7 @@ class DeltaAppender(Appender):
             Exception: what `files`, deltalake or the file system raised. Whether the rows are in the table shows at the
                 next write, which drops them then.
         """
-        self._move_to(self._opened())
+        self._move_to(self._head.move_on())
         return super().append_run(rows, files)
 
     def give_up(self, upto: Position) -> None:
@@ -164,30 +149,30 @@ class DeltaAppender(Appender):
     def _append(self, rows: Rows, files: Files) -> None:
         assert self._shard is not None
         after = self._position
-        schema = _schema(files.columns())
-        if (there := _open(self._root)) is not None:  # the table is made when there are files for it
-            _check(there, schema)
+        fields = checked_fields(files.columns(), _PARTITIONS)
+        if (there := self._head.snapshot) is not None:  # the table is made when there are files for it
+            self._check(there, fields)
         folder = self._root / data_folder(f"{quoted(self._shard.stream)}/{quoted(self._shard.shard_id)}")
         staging = folder / f"after-{position_text(after)}-{secrets.token_hex(8)}"
         storage.make_folder(folder)
         tried = False
         try:
             files.write(staging)
-            actions = self._files(staging)
+            adds = self._files(staging)
             for attempt in range(_ATTEMPTS):
                 if attempt:
                     time.sleep(random.uniform(0, _PAUSE))
-                table = self._made(schema)
-                self._move_to(table)
+                snapshot = self._moved_on(fields)
                 if self._position != after:
                     self._report_other(after)
                     if not tried:
                         storage.remove(staging)
                     return
-                _check(table, schema)
+                self._check(snapshot, fields)
                 rows.check_wanted()
                 tried = True
-                if self._commit(table, actions, rows) and self._confirm(rows.last_position, table.version() + 1):
+                if self._commit(adds, rows):
+                    self._made_checkpoint()
                     return
             raise SinkError(
                 f"{self._name}: {_ATTEMPTS} commits have met others: write less often, or from fewer shards"
@@ -197,62 +182,19 @@ class DeltaAppender(Appender):
                 storage.remove(staging)
             raise
 
-    def _opened(self) -> DeltaTable | None:
-        """A new handle of the table, whose log is looked through and synced up to there.
+    def _moved_on(self, fields: Sequence[Json]) -> Snapshot:
+        """The table with the entries that others have added; it is made if it is not there."""
+        snapshot = self._head.move_on()
+        if snapshot is None:
+            origin = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in _PARTITIONS]
+            schema = json.dumps({"type": "struct", "fields": [*fields, *origin]})
+            self._head.begin(beginning(schema, _PARTITIONS))  # or somebody else's is there
+            snapshot = self._head.open()
+            assert snapshot is not None
+        self._move_to(snapshot)
+        return snapshot
 
-        Raises:
-            SinkError: an entry is damaged, or a checkpoint that cannot be done without.
-        """
-        log = log_folder(self._root)
-        self._check_log(log)
-        try:
-            table = _open(self._root)
-        except Exception:
-            if not set_damage_aside(log):
-                raise
-            self._kept = -1
-            self._check_log(log)
-            table = _open(self._root)
-        if table is not None:
-            self._keep(log, table.version())
-        return table
-
-    def _keep(self, log: Path, version: int) -> None:
-        """Sync the log up to a version: who has made an entry may have died before that."""
-        if self._kept >= version:
-            return
-        before = self._kept
-        if before < 0:
-            storage.make_folder(log)
-            before, files = newest_checkpoint(log, storage.names(log))
-            for name in (*files, LAST_CHECKPOINT):
-                if storage.status(log / name) is not None:
-                    storage.sync_file(log / name)
-        for number in range(before + 1, version + 1):
-            if damage := entry_damage(log, number):
-                raise SinkError(f"{damage}. {RECOVERY}")
-            if storage.status(path := entry(log, number)) is not None:  # else a clean-up: a checkpoint has it
-                storage.sync_file(path)
-        storage.sync_folder(log)
-        self._kept = version
-
-    def _check_log(self, log: Path) -> None:
-        """See that a log that nothing was seen of yet is whole: deltalake takes a damaged log for none."""
-        if self._kept < 0 and (damage := log_damage(log)):
-            raise SinkError(f"{damage[0]}. {RECOVERY}")
-
-    def _made(self, schema: Schema) -> DeltaTable:
-        """A new handle of the table, which is made if it is not there."""
-        table = self._opened()
-        if table is None:
-            log = log_folder(self._root)
-            storage.make_folder(log)
-            storage.create(entry(log, 0), _beginning(schema))  # or somebody else's is there
-            table = self._opened()
-            assert table is not None
-        return table
-
-    def _files(self, staging: Path) -> list[_Json]:
+    def _files(self, staging: Path) -> list[Json]:
         """The Parquet files with records in a staging folder, synced; other files of Spark there are removed."""
         import pyarrow.parquet as pq
 
@@ -279,68 +221,38 @@ class DeltaAppender(Appender):
         storage.sync_folder(staging.parent)
         return actions
 
-    def _commit(self, table: DeltaTable, files: Sequence[_Json], rows: Rows) -> bool:
-        """Add files and set the position, if nobody has committed since this handle's version."""
-        assert self._shard is not None
-        about = {
-            "stream": self._shard.stream,
-            "shard": self._shard.shard_id,
-            "after": position_text(self._position),
-            "upto": position_text(rows.last_position),
-            "rows": rows.num_rows,
-        }
-        info = {
-            "timestamp": time.time_ns() // 1_000_000,
-            "operation": "WRITE",
-            "operationParameters": {"mode": "Append", "partitionBy": json.dumps(_PARTITIONS)},
-            "engineInfo": _ENGINE,
-            "isBlindAppend": True,
-            "fastkcl": about,
-        }
-        actions = [{"commitInfo": info}, *files, *_transactions(self._shard, rows.last_position)]
-        version = table.version() + 1
-        if not storage.create(entry(log_folder(self._root), version), _lines(actions)):
-            return False
-        self._kept = version
-        return True
+    def _commit(self, adds: Sequence[Json], rows: Rows) -> bool:
+        """Add files and set the position, if nobody has committed since the head's version."""
+        shard, upto = self._shard_opened, rows.last_position
+        told = about(shard, self._position, upto, rows.num_rows)
+        actions = [information(_PARTITIONS, told), *adds, *transactions(shard, upto)]
 
-    def _confirm(self, upto: Position, version: int) -> bool:
-        """See that the table has the commit, and make the checkpoint that is due.
+        def counts(found: Snapshot) -> bool:
+            there = found.position(shard, self._name)
+            return there is not None and there >= upto
 
-        Returns:
-            False if it has not: the log was cleaned up since the handle was opened, and begins after this commit.
-        """
-        log = log_folder(self._root)
-        table = self._opened()
-        found = None if table is None else position(table, self._shard_opened)
-        cleaned_up = storage.status(entry(log, version - 1)) is None  # as far as the handle's version at least
-        if cleaned_up and last_checkpoint(log) >= version and found != upto:
-            storage.unlink(entry(log, version))
-            self._move_to(table)
-            return found is not None and found >= upto
-        if table is None or found is None or found < upto:
-            raise SinkError(
-                f"{self._name}: committed up to {position_text(upto)}, but the table has {position_text(found)}: was it"
-                " removed, or its log cleaned up without a retention time?"
-            )
-        self._move_to(table)
+        return self._head.commit(actions, counts)
+
+    def _made_checkpoint(self) -> None:
+        """Take over the position of a commit, and make the checkpoint that is due."""
+        snapshot = self._head.snapshot
+        self._move_to(snapshot)
+        assert snapshot is not None
+        interval = int(snapshot.configuration.get("delta.checkpointInterval") or _CHECKPOINT_INTERVAL)
+        if snapshot.version % interval:
+            return
         try:
-            self._make_checkpoint(table, version)
+            self._make_checkpoint(snapshot)
         except Exception as error:
             logger().warning("%s: no checkpoint of its log was made; the log has everything: %s", self._name, error)
-        return True
 
-    def _make_checkpoint(self, table: DeltaTable, since: int) -> None:
-        """Make a checkpoint of the log if one has become due from a version on; whole before it has its name."""
+    def _make_checkpoint(self, snapshot: Snapshot) -> None:
+        """Make a checkpoint of the log up to a version; whole before it has its name."""
         from deltalake import DeltaTable
 
-        options = table.metadata().configuration
-        interval = int(options.get("delta.checkpointInterval") or _CHECKPOINT_INTERVAL)
-        if table.version() // interval == (since - 1) // interval:
-            return
         log = log_folder(self._root)
         before, files = newest_checkpoint(log, storage.names(log))
-        if not all(name.endswith(".checkpoint.parquet") for name in files):
+        if before >= snapshot.version or not all(name.endswith(".checkpoint.parquet") for name in files):
             return  # in parts or by another scheme: the engine that does so goes on with it
         aside = self._root / ASIDE
         if aside.is_symlink():
@@ -353,7 +265,7 @@ class DeltaAppender(Appender):
         links = log_folder(folder)
         links.mkdir(parents=True)
         try:
-            entries = [entry(log, number).name for number in range(before + 1, table.version() + 1)]
+            entries = [entry(log, number).name for number in range(before + 1, snapshot.version + 1)]
             for name in (*files, *entries):
                 (links / name).symlink_to(log / name)
             made = DeltaTable(folder)
@@ -367,27 +279,30 @@ class DeltaAppender(Appender):
                 storage.replace(log / LAST_CHECKPOINT, (links / LAST_CHECKPOINT).read_bytes())
         finally:
             storage.remove(folder)
-        if options.get("delta.enableExpiredLogCleanup") != "false":
+        if snapshot.configuration.get("delta.enableExpiredLogCleanup") != "false":
             DeltaTable(self._root).cleanup_metadata()
 
-    def _move_to(self, table: DeltaTable | None) -> None:
-        """Take over the position that a handle shows, which never goes back, and only in one table.
+    def _move_to(self, snapshot: Snapshot | None) -> None:
+        """Take over the position that a snapshot shows, which never goes back.
 
         Raises:
-            SinkError: it has gone back, or it is another table.
+            SinkError: it has gone back.
         """
-        found = None if table is None else position(table, self._shard_opened)
+        found = None if snapshot is None else snapshot.position(self._shard_opened, self._name)
         if self._position is not None and (found is None or found < self._position):
             raise SinkError(
                 f"{self._name}: its position was {position_text(self._position)}, and now is {position_text(found)}:"
-                f" {_REPLACED}"
+                f" commits are gone, or it was replaced by an older copy; {RECOVERY}"
             )
-        if table is not None:
-            metadata = table.metadata()
-            if self._id is not None and str(metadata.id) != self._id:
-                raise SinkError(f"{self._name}: its id was {self._id}, and now is {metadata.id}: {_REPLACED}")
-            self._id = str(metadata.id)
         self._position = found
+
+    def _check(self, snapshot: Snapshot, fields: Sequence[Json] = ()) -> None:
+        """See that Spark's files can be added to the table as they are; without columns, to its shape.
+
+        Raises:
+            SinkError: they cannot; it names the obstacle.
+        """
+        snapshot.rules(str(self._root), _SINK).check(_PARTITIONS, fields)
 
     def _report_other(self, after: Position | None) -> None:
         logger().warning(
@@ -413,168 +328,10 @@ def position(table: DeltaTable, shard: Shard) -> Position | None:
     Raises:
         SinkError: its transactions are no position.
     """
-    number = 0
-    pieces = 0
-    while (piece := table.transaction_version(_application_id(shard, f"sequence-number/{pieces}"))) is not None:
-        if not 0 <= piece < 2**_BITS or pieces == _PIECES:
-            raise SinkError(f"{table.table_uri}: the position of {shard.stream}, {shard.shard_id} is damaged: {piece}")
-        number |= piece << (_BITS * pieces)
-        pieces += 1
-    if pieces == 0:
-        return None
-    sub = table.transaction_version(_application_id(shard, "sub-sequence-number"))
-    return Position(str(number), None if sub is None or sub < 0 else sub)
+    return position_by(table.transaction_version, shard, str(table.table_uri))
 
 
 def shards(table: DeltaTable) -> list[Shard]:
     """The shards that a table has records of, in order."""
     found = {(partition["stream"], partition["shard"]) for partition in table.partitions()}
     return [Shard(stream, shard) for stream, shard in sorted(found)]
-
-
-def _transactions(shard: Shard, position: Position) -> list[_Json]:
-    """A position as application transactions, without a time: deltalake drops none of these, however old.
-
-    Sequence numbers only grow, so a piece that was set is set by each later commit. Nothing writes a legacy position's
-    absent sub-sequence number but -1.
-    """
-    number, sub = int(position.sequence_number), position.sub_sequence_number
-    pieces = max(1, -(-number.bit_length() // _BITS))
-    versions = {f"sequence-number/{index}": (number >> (_BITS * index)) % 2**_BITS for index in range(pieces)}
-    versions["sub-sequence-number"] = -1 if sub is None else sub
-    return [{"txn": {"appId": _application_id(shard, name), "version": version}} for name, version in versions.items()]
-
-
-def _lines(actions: Sequence[_Json]) -> bytes:
-    """Actions as an entry of the log has them."""
-    return b"".join(json.dumps(action).encode() + b"\n" for action in actions)
-
-
-def _beginning(schema: Schema) -> bytes:
-    """The first entry of a log."""
-    now = time.time_ns() // 1_000_000
-    text = schema.to_json()
-    protocol: _Json = {"minReaderVersion": 1, "minWriterVersion": 2}
-    if "timestamp_ntz" in {kind for field in json.loads(text)["fields"] for kind in _primitives(field["type"])}:
-        features = ["timestampNtz"]
-        protocol = {
-            "minReaderVersion": 3,
-            "minWriterVersion": 7,
-            "readerFeatures": features,
-            "writerFeatures": features,
-        }
-    metadata = {
-        "id": str(uuid.uuid4()),
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": text,
-        "partitionColumns": _PARTITIONS,
-        "configuration": {},
-        "createdTime": now,
-    }
-    info = {"timestamp": now, "operation": "CREATE TABLE", "operationParameters": {}, "engineInfo": _ENGINE}
-    return _lines([{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}])
-
-
-def _application_id(shard: Shard, name: str) -> str:
-    return f"fastkcl/{quote(shard.stream, safe='')}/{quote(shard.shard_id, safe='')}/{name}"
-
-
-def _open(root: Path) -> DeltaTable | None:
-    """A new handle; None if there is no table.
-
-    Raises:
-        OSError: nobody knows, as its log cannot be read.
-        Exception: deltalake's error.
-    """
-    from deltalake import DeltaTable
-
-    if DeltaTable.is_deltatable(str(root)):
-        return DeltaTable(root)
-    if not versions(storage.names(log_folder(root))):
-        return None
-    if DeltaTable.is_deltatable(str(root)):  # made by somebody else meanwhile
-        return DeltaTable(root)
-    raise OSError(f"{log_folder(root)}: deltalake finds no table there")  # an error is no absence
-
-
-def _schema(columns: Sequence[_Json]) -> Schema:
-    """Columns as the schema of the table.
-
-    Raises:
-        SinkError: it has a column that the table has already, or a type that Delta has not.
-    """
-    from deltalake import Schema
-
-    fields = [_nullable(field) for field in columns]
-    if taken := {field["name"] for field in fields if field["name"].lower() in _PARTITIONS}:
-        raise SinkError(f"column {taken.pop()}: the table has it already, with the record's origin: name it otherwise")
-    for field in fields:
-        if unknown := {kind for kind in _primitives(field["type"]) if kind.partition("(")[0] not in _TYPES}:
-            raise SinkError(
-                f"column {field['name']}: its type {unknown.pop()} is none of Delta's: cast it in transform"
-            )
-    fields += [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in _PARTITIONS]
-    return Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
-
-
-def _primitives(kind: _Json) -> Iterator[str]:
-    """The types that a type in a schema's JSON is made of."""
-    match kind:
-        case {"type": "struct", "fields": fields}:
-            for field in fields:
-                yield from _primitives(field["type"])
-        case {"type": "array", "elementType": element}:
-            yield from _primitives(element)
-        case {"type": "map", "keyType": key, "valueType": value}:
-            yield from _primitives(key)
-            yield from _primitives(value)
-        case {"type": other}:
-            yield other
-        case _:
-            yield kind
-
-
-def _nullable(part: _Json) -> _Json:
-    """A part of a schema's JSON as Spark writes it into files: each value may be null, and there is no metadata."""
-    if isinstance(part, list):
-        return [_nullable(item) for item in part]
-    if not isinstance(part, dict):
-        return part
-    nullable = {"nullable": True, "containsNull": True, "valueContainsNull": True, "metadata": {}}
-    return {name: nullable.get(name, _nullable(item)) for name, item in part.items()}
-
-
-def _check(table: DeltaTable, schema: Schema | None = None) -> None:
-    """See that Spark's files can be added to a table as they are; without a schema, to its shape.
-
-    Raises:
-        SinkError: they cannot; it names the obstacle.
-    """
-
-    def refuse(why: str) -> SinkError:
-        return SinkError(f"{table.table_uri}: DeltaSink cannot write to this table: {why}")
-
-    metadata, protocol = table.metadata(), table.protocol()
-    if metadata.partition_columns != _PARTITIONS:
-        raise refuse(f"it is partitioned by {metadata.partition_columns}, not by {_PARTITIONS}")
-    if unsafe := set(protocol.writer_features or ()) - _SAFE_FEATURES:
-        raise refuse(f"it has features that are unknown here: {', '.join(sorted(unsafe))}")
-    for key, value in metadata.configuration.items():
-        if key.startswith("delta.constraints."):
-            raise refuse(f"nobody would check its constraint {key.removeprefix('delta.constraints.')}")
-        if key == "delta.columnMapping.mode" and value != "none":
-            raise refuse("its columns have other names in its files (delta.columnMapping.mode)")
-        if key == "delta.setTransactionRetentionDuration":
-            raise refuse(f"{key} would make it forget the positions of its shards: unset it")
-    there = {field["name"]: field for field in json.loads(table.schema().to_json())["fields"]}
-    for name, field in there.items():
-        if not field["nullable"]:
-            raise refuse(f"its column {name} is NOT NULL, and nobody would check it")
-        if kinds := [key for key in field["metadata"] if key.startswith("delta.") and "columnMapping" not in key]:
-            raise refuse(f"nobody would keep to {kinds[0]} of its column {name}")
-    for field in json.loads(schema.to_json())["fields"] if schema is not None else ():
-        name = field["name"]
-        if name not in there:
-            raise refuse(f"it has no column {name}: add it to the table, or drop it in transform")
-        if _nullable(there[name]["type"]) != field["type"]:
-            raise refuse(f"its column {name} is {there[name]['type']}, and {field['type']} was to be written")

@@ -23,22 +23,30 @@ from fastkcl.tables.base import RECOVERY, SinkError, parse_json
 __all__ = [
     "ASIDE",
     "LAST_CHECKPOINT",
+    "LOG",
     "MOST_BYTES",
     "checkpoint_damage",
     "entry",
     "entry_damage",
+    "entry_key",
+    "fault",
     "last_checkpoint",
     "log_damage",
     "log_folder",
     "newest_checkpoint",
     "no_files",
     "set_damage_aside",
+    "version_named",
     "versions",
+    "whole_checkpoint",
 ]
 
 ASIDE = "_fastkcl_checkpoints"
 """Folder of a table, where checkpoints are made."""
 LAST_CHECKPOINT = "_last_checkpoint"
+LOG = "_delta_log"
+"""Folder of the log, in a table's."""
+_SIDECARS = "_sidecars"
 MOST_BYTES = 1 << 30
 """Of an entry: one that rewrites a table names all of its files."""
 # deltalake takes no other names for checkpoints, one that somebody has renamed for instance.
@@ -56,7 +64,12 @@ _COUNTS = {
 
 def log_folder(root: Path) -> Path:
     """Where a table's log is."""
-    return root / "_delta_log"
+    return root / LOG
+
+
+def entry_key(version: int) -> str:
+    """A version's entry, from the table's folder on."""
+    return f"{LOG}/{version:020d}.json"
 
 
 def entry(log: Path, version: int) -> Path:
@@ -75,13 +88,22 @@ def newest_checkpoint(log: Path, names: Sequence[str]) -> tuple[int, list[str]]:
     A file of 0 bytes does not count, as for deltalake, nor a checkpoint without all of its parts. Only regular files
     count.
     """
-    found: dict[int, list[str]] = {}
+    there = []
     for name in names:
-        if match := _CHECKPOINT.fullmatch(name):
+        if _CHECKPOINT.fullmatch(name):
             with suppress(SinkError):
                 status = storage.file_status(log / name)
                 if status is not None and status.st_size:
-                    found.setdefault(int(match[1]), []).append(name)
+                    there.append(name)
+    return whole_checkpoint(there)
+
+
+def whole_checkpoint(names: Sequence[str]) -> tuple[int, list[str]]:
+    """As `newest_checkpoint`, of the names of files that are not empty."""
+    found: dict[int, list[str]] = {}
+    for name in names:
+        if match := _CHECKPOINT.fullmatch(name):
+            found.setdefault(int(match[1]), []).append(name)
     newest = max((version for version, files in found.items() if _is_whole(files)), default=-1)
     return newest, found.get(newest, [])
 
@@ -97,8 +119,16 @@ def _is_whole(names: Sequence[str]) -> bool:
 def last_checkpoint(log: Path) -> int:
     """The version of the checkpoint that `_last_checkpoint` names; -1 if it names none."""
     try:
-        return int(parse_json(storage.read(log / LAST_CHECKPOINT) or b"")["version"])
-    except (SinkError, ValueError, KeyError, TypeError, OverflowError):
+        return version_named(storage.read(log / LAST_CHECKPOINT))
+    except SinkError:
+        return -1
+
+
+def version_named(text: bytes | None) -> int:
+    """The version of the checkpoint that the content of `_last_checkpoint` names; -1 if it names none."""
+    try:
+        return int(parse_json(text or b"")["version"])
+    except (ValueError, KeyError, TypeError, OverflowError):
         return -1
 
 
@@ -128,14 +158,18 @@ def entry_damage(log: Path, version: int) -> str | None:
     """
     path = entry(log, version)
     text = storage.read(path, MOST_BYTES)
-    if text is None:
-        return None
+    why = None if text is None else fault(text)
+    return None if why is None else f"{path}: {why}"
+
+
+def fault(text: bytes) -> str | None:
+    """The fault of an entry's content; None if there is none."""
     if not text:
-        return f"{path}: damaged, 0 bytes: its commit is lost"
+        return "damaged, 0 bytes: its commit is lost"
     if not text.startswith(b"{") or not text.rstrip().endswith(b"}") or b"\0" in text:
-        return f"{path}: damaged, its JSON is cut off or overwritten: its commit is lost"
+        return "damaged, its JSON is cut off or overwritten: its commit is lost"
     if why := _lack(text):
-        return f"{path}: damaged, cut off at the end of a line ({why}): its commit is lost"
+        return f"damaged, cut off at the end of a line ({why}): its commit is lost"
     return None
 
 
@@ -186,21 +220,13 @@ def checkpoint_damage(log: Path) -> list[tuple[Path, str]]:
 
     Of files only: `no_files` has the others.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     found = []
     others = no_files(log)
     for name in storage.names(log):
-        if log / name not in others and _CHECKPOINT.fullmatch(name) and name.endswith(".parquet"):
-            try:
-                with pq.ParquetFile(log / name) as file:
-                    for _ in file.iter_batches():
-                        pass
-            except FileNotFoundError:  # a clean-up
-                continue
-            except (pa.ArrowException, OSError, ValueError) as error:
-                found.append((log / name, str(error).partition("\n")[0]))
+        if log / name not in others and _CHECKPOINT.fullmatch(name):
+            why = _fault_of_json(log, name) if name.endswith(".json") else _fault_of_parquet(log / name)
+            if why is not None:
+                found.append((log / name, why))
     text = None if log / LAST_CHECKPOINT in others else storage.read(log / LAST_CHECKPOINT)
     if text is not None:
         damaged = {path.name for path, _ in found}
@@ -212,6 +238,44 @@ def checkpoint_damage(log: Path) -> list[tuple[Path, str]]:
         except (ValueError, KeyError, TypeError, OverflowError) as error:
             found.append((log / LAST_CHECKPOINT, repr(error)))
     return found
+
+
+def _fault_of_parquet(path: Path) -> str | None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            for _ in file.iter_batches():
+                pass
+    except FileNotFoundError:  # a clean-up
+        return None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        return str(error).partition("\n")[0]
+    return None
+
+
+def _fault_of_json(log: Path, name: str) -> str | None:
+    """The fault of a checkpoint of version 2 in JSON, or of a sidecar that it names."""
+    try:
+        text = storage.read(log / name, MOST_BYTES)
+        if text is None:  # a clean-up
+            return None
+        for line in text.splitlines():
+            match parse_json(line):
+                case {"sidecar": {"path": str(path)}} if path == Path(path).name:
+                    sidecar = log / _SIDECARS / path
+                    if storage.file_status(sidecar) is None:
+                        return f"its {_SIDECARS}/{path} is missing"
+                    if why := _fault_of_parquet(sidecar):
+                        return f"its {_SIDECARS}/{path}: {why}"
+                case dict():
+                    continue
+                case _:
+                    return "a line of it is no action"
+    except (ValueError, SinkError) as error:
+        return str(error)
+    return None if text else "0 bytes"
 
 
 def set_damage_aside(log: Path) -> bool:

@@ -15,9 +15,10 @@ from fastkcl import Position
 from fastkcl.tables import storage
 from fastkcl.tables.base import SinkError, parse_json
 
-__all__ = ["give_up", "given_up"]
+__all__ = ["NOTES", "give_up", "given_up", "note", "noted"]
 
-_FOLDER = "_given_up"
+NOTES = "_given_up"
+"""Folder of a table."""
 
 
 def give_up(root: Path, folders: str, upto: Position) -> None:
@@ -29,10 +30,9 @@ def give_up(root: Path, folders: str, upto: Position) -> None:
     """
     before = given_up(root, folders)
     if before is None or before < upto:
-        path = root / _FOLDER / folders
+        path = root / NOTES / folders
         storage.make_folder(path.parent)
-        content = {"upto": (upto.sequence_number, upto.sub_sequence_number)}
-        storage.replace(path, json.dumps(content).encode())
+        storage.replace(path, note(upto))
 
 
 def given_up(root: Path, folders: str) -> Position | None:
@@ -41,11 +41,23 @@ def given_up(root: Path, folders: str) -> Position | None:
     Raises:
         SinkError: the note is damaged, or no file.
     """
-    path = root / _FOLDER / folders
+    path = root / NOTES / folders
     text = storage.read(path)
-    if text is None:
-        return None
+    return None if text is None else noted(text, str(path))
+
+
+def note(upto: Position) -> bytes:
+    """A note's content."""
+    return json.dumps({"upto": (upto.sequence_number, upto.sub_sequence_number)}).encode()
+
+
+def noted(text: bytes, where: str) -> Position:
+    """The position in a note.
+
+    Raises:
+        SinkError: it is damaged.
+    """
     try:
         return Position(*parse_json(text)["upto"])
     except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise SinkError(f"{path}: a damaged note ({error!r}): remove it") from error
+        raise SinkError(f"{where}: a damaged note ({error!r}): remove it") from error

@@ -16,13 +16,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from io import BufferedReader, RawIOBase
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 from urllib.parse import urlsplit
 
 from fastkcl import ConfigurationError
 from fastkcl.tables.base import SinkError
-from fastkcl.tables.store import Entry, StoreError
+from fastkcl.tables.store import Entry, Found, StoreError, is_visible
 
 __all__ = ["ObjectStore", "S3Storage"]
 
@@ -31,6 +32,7 @@ _REQUEST_SECONDS: Final = 30
 _CONNECT_SECONDS: Final = 5
 _RETRY_SECONDS: Final = 60
 _CREDENTIAL_SECONDS: Final = 300
+_READ_BYTES: Final = 256 * 1024
 _KEY: Final = re.compile(r"[A-Za-z0-9!_.*'()=@/-]*", re.ASCII)  # what no reader decodes
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", re.ASCII)
 _REMEDIES: Final = {
@@ -134,6 +136,42 @@ class ObjectStore:
         """See `Store.mark`."""
         self._put(key, b"", {})
 
+    def replace(self, key: str, body: bytes) -> None:
+        """See `Store.replace`."""
+
+        def call(store: Any) -> None:  # noqa: ANN401 - of obstore
+            store.put(self._key(key), body, use_multipart=False)
+
+        self._call("PUT", key, call)
+
+    def remove(self, key: str) -> None:
+        """See `Store.remove`."""
+        self._call("DELETE", key, lambda store: store.delete(self._key(key)))
+
+    def read(self, key: str, most: int) -> bytes | None:
+        """See `Store.read`."""
+
+        def call(store: Any) -> bytes:  # noqa: ANN401 - of obstore
+            got = store.get(self._key(key))
+            if got.meta["size"] > most:
+                raise SinkError(f"{self._of(key)}: damaged, {got.meta['size']:,} bytes, and at most {most:,} are read")
+            return bytes(got.bytes())
+
+        return self._unless_absent("GET", key, call)
+
+    def open(self, key: str) -> BinaryIO | None:
+        """See `Store.open`."""
+        size = self._unless_absent("GET", key, lambda store: int(store.head(self._key(key))["size"]))
+        return None if size is None else BufferedReader(_Ranges(self, key, size), _READ_BYTES)
+
+    def part(self, key: str, begin: int, end: int) -> bytes | None:
+        """The bytes [begin, end) of a file, which has them; None if there is none."""
+
+        def call(store: Any) -> bytes:  # noqa: ANN401 - of obstore
+            return bytes(store.get_range(self._key(key), start=begin, end=end))
+
+        return self._unless_absent("GET", key, call) if end > begin else b""
+
     def tail(self, key: str, count: int) -> bytes | None:
         """See `Store.tail`."""
 
@@ -146,9 +184,9 @@ class ObjectStore:
 
         return self._unless_absent("GET", key, call)
 
-    def files(self, folder: str) -> list[Entry]:
+    def files(self, folder: str, after: str = "") -> list[Entry]:
         """See `Store.files`."""
-        objects = self._listed(folder)["objects"]
+        objects = self._listed_after(folder, after) if after else self._listed(folder)["objects"]
         cut = len(self._prefix) + 1
         return sorted(Entry(each["path"][cut:], each["size"]) for each in objects)
 
@@ -156,7 +194,18 @@ class ObjectStore:
         """See `Store.folders`."""
         return sorted(each.rstrip("/").rpartition("/")[2] for each in self._listed(folder)["common_prefixes"])
 
-    def settle(self, key: str) -> None:
+    def walk(self) -> list[Found]:
+        """See `Store.walk`."""
+        pages = self._call("LIST", "", lambda store: list(store.list(self._key(""))))
+        cut = len(self._prefix) + 1
+        found = (
+            Found(each["path"][cut:], each["size"], each["last_modified"].timestamp())
+            for page in pages
+            for each in page
+        )
+        return sorted(each for each in found if is_visible(each.key))
+
+    def settle(self, key: str, *others: str) -> None:
         """What is there is kept."""
 
     def prove(self) -> None:
@@ -174,6 +223,37 @@ class ObjectStore:
                 " there"
             )
         _PROVEN.add(place)
+
+    def library_options(self) -> dict[str, str]:
+        """How deltalake reaches the bucket, with the credentials of now."""
+        storage = self._storage
+        endpoint = self._endpoint()
+        options: dict[str, str | None] = {
+            "AWS_REGION": storage.region,
+            "AWS_ACCESS_KEY_ID": storage.access_key,
+            "AWS_SECRET_ACCESS_KEY": storage.secret_key,
+            "AWS_SESSION_TOKEN": storage.session_token,
+        }
+        if storage.access_key is None:
+            provider, region = _provider()
+            options["AWS_REGION"] = storage.region or region
+            if provider is not None:
+                found = provider()
+                options["AWS_ACCESS_KEY_ID"] = found["access_key_id"]
+                options["AWS_SECRET_ACCESS_KEY"] = found["secret_access_key"]
+                options["AWS_SESSION_TOKEN"] = found.get("token")
+        if endpoint is not None:
+            options["AWS_ENDPOINT_URL"] = endpoint
+            options["AWS_REGION"] = options["AWS_REGION"] or "us-east-1"
+            options["AWS_VIRTUAL_HOSTED_STYLE_REQUEST"] = "false"
+            if endpoint.startswith("http://"):
+                options["AWS_ALLOW_HTTP"] = "true"
+        return {name: value for name, value in options.items() if value is not None}
+
+    @property
+    def has_private_authority(self) -> bool:
+        """Whether the endpoint's certificate is known by a file alone, which deltalake cannot be given."""
+        return self._storage.ca is not None
 
     def _put(self, key: str, body: bytes | memoryview, attributes: dict[str, str]) -> bool:
         def call(store: Any) -> bool:  # noqa: ANN401 - of obstore
@@ -198,6 +278,16 @@ class ObjectStore:
 
         return self._call("LIST", folder, call)
 
+    def _listed_after(self, folder: str, after: str) -> list[Any]:
+        """Objects in a folder itself whose names come after one; the service begins there, whatever is before."""
+
+        def call(store: Any) -> list[Any]:  # noqa: ANN401 - of obstore
+            pages = store.list(self._key(folder), offset=self._key(f"{folder}/{after}"))
+            return [each for page in pages for each in page]
+
+        cut = len(self._key(folder)) + 1
+        return [each for each in self._call("LIST", folder, call) if "/" not in each["path"][cut:]]
+
     def _unless_absent(self, what: str, key: str, function: Callable[[Any], T]) -> T | None:
         try:
             return self._call(what, key, function)
@@ -215,7 +305,7 @@ class ObjectStore:
         """
         try:
             return function(self._store())
-        except (KeyboardInterrupt, SystemExit, GeneratorExit, ConfigurationError):
+        except (KeyboardInterrupt, SystemExit, GeneratorExit, ConfigurationError, SinkError):
             raise
         except FileNotFoundError as error:  # obstore's own for GET and HEAD
             if what == "GET":
@@ -255,6 +345,44 @@ class ObjectStore:
         if self._opened is None:
             self._opened = _open(self._bucket, self._endpoint(), self._storage)
         return self._opened
+
+
+class _Ranges(RawIOBase):
+    """An object, read in parts.
+
+    Args:
+        store: that has it.
+        key: its own.
+        size: bytes.
+    """
+
+    def __init__(self, store: ObjectStore, key: str, size: int) -> None:
+        self._store = store
+        self._key = key
+        self._size = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = max(0, offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence])
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - whatever has bytes
+        end = min(self._size, self._at + len(buffer))
+        part = self._store.part(self._key, self._at, end)
+        if part is None:
+            raise FileNotFoundError(f"{self._store.url}/{self._key}: it was there, and is gone")
+        buffer[: len(part)] = part
+        self._at += len(part)
+        return len(part)
 
 
 def _open(bucket: str, endpoint: str | None, storage: S3Storage) -> Any:  # noqa: ANN401 - of obstore

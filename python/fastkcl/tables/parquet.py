@@ -32,6 +32,7 @@ import json
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterable, Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -299,27 +300,49 @@ class ParquetAppender(Appender):
         return self._root / data_folder(self._folders)
 
 
-def shards(path: str | os.PathLike[str]) -> dict[Shard, str]:
-    """The shards that a table has commits of, in order, with their folders.
+def shards(path: str | os.PathLike[str]) -> tuple[dict[Shard, str], list[str]]:
+    """The shards that a table has commits of, in order, with their folders; and the faults of others' files there.
 
     Raises:
-        SinkError: `path` is no table of a ParquetSink, or has two chains of commits of one shard.
+        SinkError: `path` is no table of a ParquetSink.
     """
     root = Path(path, _COMMITS)
     if storage.status(root) is None:
         raise SinkError(f"{os.fspath(path)}: no table of a ParquetSink, it has no folder {_COMMITS}")
     found: dict[Shard, str] = {}
-    for stream in storage.names(root):
-        for shard_id in storage.names(root / stream):
-            folders = f"{stream}/{shard_id}"
-            try:
-                shard = Shard(unspelled(stream), unspelled(shard_id))
-            except ValueError as error:
-                raise SinkError(f"{root / folders}: no name of a shard's folder: {error}") from error
-            if shard in found:
-                raise _two_spellings(root.parent, shard, [found[shard], folders])
+    faults: list[str] = []
+    for folders in _two_levels(root, faults):
+        try:
+            shard = Shard(*map(unspelled, folders.split("/")))
+        except ValueError as error:
+            faults.append(f"{root / folders}: no name of a shard's folder: {error}")
+            continue
+        if shard in found:
+            faults.append(str(_two_spellings(root.parent, shard, [found[shard], folders])))
+        else:
             found[shard] = folders
-    return dict(sorted(found.items(), key=lambda item: (item[0].stream, item[0].shard_id)))
+    return dict(sorted(found.items(), key=lambda item: (item[0].stream, item[0].shard_id))), faults
+
+
+def _two_levels(root: Path, faults: list[str]) -> Iterator[str]:
+    """The folders in a folder's folders; other things are faults."""
+    for first in storage.names(root):
+        if not _is_folder(root / first, faults):
+            continue
+        for second in storage.names(root / first):
+            if _is_folder(root / first / second, faults):
+                yield f"{first}/{second}"
+
+
+def _is_folder(path: Path, faults: list[str]) -> bool:
+    found = storage.status(path)
+    if found is not None and stat.S_ISDIR(found.st_mode):
+        return True
+    if found is not None or path.is_symlink():  # else it is gone since it was listed
+        faults.append(
+            f"{path}: a file, or a link that leads nowhere, is in the place of a folder: move it away; {RECOVERY}"
+        )
+    return False
 
 
 def commits(path: str | os.PathLike[str], folders: str) -> list[Commit]:

@@ -26,7 +26,7 @@ _ENCODINGS: Final = {
     "sequenceNumber": ("string", "DELTA_BYTE_ARRAY"),
     "approximateArrivalTimestamp": ("timestamp[us, tz=UTC]", "DELTA_BINARY_PACKED"),
 }
-_DICTIONARY: Final = "subSequenceNumber"
+_DICTIONARIES: Final = ("subSequenceNumber", "stream", "shard")  # the last two of a Delta table's files, one value each
 
 
 def parquet_bytes(table: pa.Table, footer: bytes) -> memoryview:
@@ -43,7 +43,7 @@ def parquet_bytes(table: pa.Table, footer: bytes) -> memoryview:
     import pyarrow.parquet as pq
 
     kinds = {field.name: str(field.type) for field in table.schema}
-    known = [name for name in (*_ENCODINGS, _DICTIONARY) if name in kinds]
+    known = [name for name in (*_ENCODINGS, *_DICTIONARIES) if name in kinds]
     encodings = {name: encoding for name, (kind, encoding) in _ENCODINGS.items() if kinds.get(name) == kind}
     sink = pa.BufferOutputStream()
     pq.write_table(
@@ -51,7 +51,7 @@ def parquet_bytes(table: pa.Table, footer: bytes) -> memoryview:
         sink,
         compression="zstd",
         compression_level=1,
-        use_dictionary=[_DICTIONARY] if _DICTIONARY in kinds else False,
+        use_dictionary=[name for name in _DICTIONARIES if name in kinds] or False,
         column_encoding=encodings or None,
         write_statistics=known or False,
     )

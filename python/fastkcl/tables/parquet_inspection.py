@@ -24,13 +24,15 @@ def inspect_parquet(root: Path) -> TableState:
         read_id(root)
     except SinkError as error:
         damage.append(str(error))
+    found, faults = shards(root)
+    damage += faults
     # Before the commits, so that nothing is seen here whose commit is not seen below.
     visible: dict[str, set[str]] = {}
     for name in _visible_files(root):
         visible.setdefault("/".join(name.split("/")[:2]), set()).add(name)
     states = tuple(
         _inspect_shard(root, shard, folders, visible.pop(data_folder(folders), set()))
-        for shard, folders in shards(root).items()
+        for shard, folders in found.items()
     )
     return TableState(str(root), "ParquetSink", states, tuple(sorted(set().union(*visible.values()))), tuple(damage))
 

@@ -11,11 +11,11 @@ import secrets
 import stat
 import time
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from fastkcl.tables import storage
 from fastkcl.tables.base import SinkError
-from fastkcl.tables.store import Entry
+from fastkcl.tables.store import Entry, Found, is_visible
 
 __all__ = ["PosixStore"]
 
@@ -37,6 +37,11 @@ class PosixStore:
     def url(self) -> str:
         """The folder."""
         return str(self._root)
+
+    @property
+    def folder(self) -> Path:
+        """The folder."""
+        return self._root
 
     def create(self, key: str, body: bytes | memoryview) -> bool:
         """See `Store.create`."""
@@ -81,6 +86,30 @@ class PosixStore:
         """See `Store.mark`."""
         self.create(key, b"")
 
+    def replace(self, key: str, body: bytes) -> None:
+        """See `Store.replace`."""
+        path = self._root / key
+        storage.make_folder(path.parent)
+        storage.replace(path, body)
+
+    def remove(self, key: str) -> None:
+        """See `Store.remove`."""
+        storage.unlink(self._root / key)
+
+    def read(self, key: str, most: int) -> bytes | None:
+        """See `Store.read`."""
+        return storage.read(self._root / key, most)
+
+    def open(self, key: str) -> BinaryIO | None:
+        """See `Store.open`."""
+        path = self._root / key
+        if storage.file_status(path) is None:
+            return None
+        try:
+            return path.open("rb")
+        except FileNotFoundError:
+            return None
+
     def tail(self, key: str, count: int) -> bytes | None:
         """See `Store.tail`."""
         path = self._root / key
@@ -94,11 +123,13 @@ class PosixStore:
         except FileNotFoundError:
             return None
 
-    def files(self, folder: str) -> list[Entry]:
+    def files(self, folder: str, after: str = "") -> list[Entry]:
         """See `Store.files`."""
         path = self._root / folder
         found = []
         for name in storage.names(path):
+            if name <= after:
+                continue
             status = storage.status(path / name)
             if status is not None and not stat.S_ISDIR(status.st_mode):
                 found.append(Entry(f"{folder}/{name}", status.st_size))
@@ -109,11 +140,37 @@ class PosixStore:
         path = self._root / folder
         return [name for name in storage.names(path) if (path / name).is_dir()]
 
-    def settle(self, key: str) -> None:
+    def walk(self) -> list[Found]:
+        """See `Store.walk`."""
+        found = []
+
+        def fail(error: OSError) -> None:
+            raise error
+
+        for folder, folders, files in os.walk(self._root, onerror=fail):
+            folders[:] = [name for name in folders if name[0] not in "_."]
+            links = [name for name in folders if Path(folder, name).is_symlink()]
+            for name in (*files, *links):
+                path = Path(folder, name)
+                key = path.relative_to(self._root).as_posix()
+                if is_visible(key) and (status := storage.status(path)) is not None:
+                    found.append(Found(key, status.st_size, status.st_mtime))
+        return sorted(found)
+
+    def dead(self) -> list[Found]:
+        """What is left aside of files that were being made; some of it may still be under way."""
+        found = []
+        for name in storage.names(self._root / _ASIDE):
+            if (status := storage.status(self._root / _ASIDE / name)) is not None:
+                found.append(Found(f"{_ASIDE}/{name}", status.st_size, status.st_mtime))
+        return found
+
+    def settle(self, key: str, *others: str) -> None:
         """See `Store.settle`."""
         path = self._root / key
         storage.make_folder(path.parent)
-        storage.sync_file(path)
+        for each in (key, *others):
+            storage.sync_file(self._root / each)
         storage.sync_folder(path.parent)
 
     def prove(self) -> None:

@@ -55,6 +55,7 @@ class WriteProgress:
         self._corrupt = counter(
             "corrupt_payloads", "Payloads written to _corrupt, those that Spark finds not included."
         )
+        self._last = metrics.timestamp("last_write", "When the last write has stored records.")
         self._dropped = counter("dropped_records", "Records that came again and were in the sink's table already.")
         metrics.gauge("held_records", "Records taken over from the daemon and not written yet.", lambda: buffer.rows)
         metrics.gauge("held_bytes", "Memory that they keep allocated.", lambda: buffer.capacity_bytes)
@@ -92,6 +93,7 @@ class WriteProgress:
         if rows is None:
             return
         self._writes.add()
+        self._last.touch()
         self._records.add(rows.num_rows)
         self._bytes.add(rows.nbytes)
         self._corrupt.add(rows.corrupt_payloads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from fastkcl import Position, RecordBatch
 from fastkcl.tables.base import WriteCancelledError
@@ -12,33 +12,12 @@ from fastkcl.tables.base import WriteCancelledError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Opened", "ShardRows"]
+    from fastkcl.payloads.opened import Opened
+
+__all__ = ["ShardRows"]
 
 _FIRST_DAY: Final = date(1970, 1, 1)
 _MICROSECONDS_A_DAY: Final = 86_400_000_000
-
-
-class Opened(Protocol):
-    """Records whose payloads are opened."""
-
-    @property
-    def num_rows(self) -> int:
-        """Records."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the Arrow columns."""
-
-    @property
-    def corrupt(self) -> int:
-        """Payloads that could not be opened in this process."""
-
-    @property
-    def table(self) -> pa.Table:
-        """The columns of the payloads, those of the records, and ``_corrupt``."""
-
-    def slice(self, offset: int, length: int | None = None) -> Self:
-        """Rows [offset, offset + length) without a copy."""
 
 
 class ShardRows:

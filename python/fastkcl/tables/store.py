@@ -4,9 +4,14 @@
              another request for it is under way: look. An exception: nobody knows
     claim    exclusive, a text instead of a body; returns the text that is there afterwards
     mark     an empty file, whose name says all; there already is fine
+    replace  a file, whole, in the place of another if there is one
+    remove   absent is fine
+    read     a small file, or None if it is absent
+    open     a file to read parts of, or None if it is absent
     tail     the end of a file, or None if it is absent
     files    the files below a folder, in order, complete
     folders  the folders in a folder, in order, complete
+    walk     all files, but for those that no reader looks at
     settle   what was read does not go any more; on POSIX its maker may have died before it was kept
     prove    a store that ignores conditions is refused, before anything relies on them
 
@@ -16,9 +21,9 @@ within a minute or two, with a `StoreError` that says which call, of what, and w
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
-__all__ = ["Entry", "Store", "StoreError"]
+__all__ = ["Entry", "Found", "Store", "StoreError", "is_visible"]
 
 
 class StoreError(OSError):
@@ -32,6 +37,22 @@ class Entry(NamedTuple):
     """From the table on."""
     size: int
     """Bytes."""
+
+
+def is_visible(key: str) -> bool:
+    """Whether readers look at a file: no part of its key begins with ``_`` or ``.``."""
+    return not any(part[:1] in ("_", ".") for part in key.split("/"))
+
+
+class Found(NamedTuple):
+    """A file, and when it was made."""
+
+    key: str
+    """From the table on."""
+    size: int
+    """Bytes."""
+    modified: float
+    """Seconds since the epoch, by the storage's clock."""
 
 
 class Store(Protocol):
@@ -61,17 +82,44 @@ class Store(Protocol):
     def mark(self, key: str) -> None:
         """Make an empty file, if it is not there."""
 
+    def replace(self, key: str, body: bytes) -> None:
+        """Make a file, whole and kept, in the place of another if there is one."""
+
+    def remove(self, key: str) -> None:
+        """Remove a file, if there is one."""
+
+    def read(self, key: str, most: int) -> bytes | None:
+        """A file's content; None if there is none.
+
+        Raises:
+            SinkError: it has more bytes than `most`, or is no file.
+        """
+
+    def open(self, key: str) -> BinaryIO | None:
+        """A file, to read parts of; None if there is none. To be closed."""
+
     def tail(self, key: str, count: int) -> bytes | None:
         """The last bytes of a file, at most so many; None if there is none."""
 
-    def files(self, folder: str) -> list[Entry]:
-        """The files in a folder itself, by their keys in the order of their bytes; none if it is not there."""
+    def files(self, folder: str, after: str = "") -> list[Entry]:
+        """The files in a folder itself, by their keys in the order of their bytes; none if it is not there.
+
+        Args:
+            folder: from the table on.
+            after: only those whose names come after this one.
+        """
 
     def folders(self, folder: str) -> list[str]:
         """The names of the folders in a folder, in the order of their bytes; "" is the table's."""
 
-    def settle(self, key: str) -> None:
-        """Have a file or a claim that was seen be there for good, with its folders."""
+    def walk(self) -> list[Found]:
+        """All files but those whose name, or that of a folder above them, begins with ``_`` or ``.``; in order.
+
+        A link to a folder is a file here: readers follow it, and this does not.
+        """
+
+    def settle(self, key: str, *others: str) -> None:
+        """Have files or a claim that were seen be there for good, with their folder."""
 
     def prove(self) -> None:
         """See that exclusive creation is exclusive.

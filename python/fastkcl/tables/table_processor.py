@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, Unpack
 
 from fastkcl import ConfigurationError, Position, RecordBatch
 from fastkcl.monitoring import DEFAULT_REPORT_INTERVAL
+from fastkcl.payloads.options import CORRUPT, BinaryPayload, JsonPayload
+from fastkcl.payloads.table import opener_of
 from fastkcl.processing.function import DEFAULT_CHECKPOINT_INTERVAL
 from fastkcl.processing.processor import refuse_deferred, refuse_deferred_result
 from fastkcl.tables.base import KeepsPositions, Shard
 from fastkcl.tables.bounds import Bounds, SingleBounds, bounds_of
-from fastkcl.tables.payload import CORRUPT, BinaryPayload, JsonPayload, opener_of
 from fastkcl.tables.processor import DEFAULT_SHUTDOWN_GRACE, WriteBehindProcessor
 from fastkcl.tables.rows import ShardRows
 
@@ -110,7 +111,9 @@ class TableProcessor(WriteBehindProcessor[ShardRows]):
         bounds = bounds_of(bounds, single)
         self._to = table
         self._transform = transform
-        self._opener = None if payload is None else opener_of(payload, bounds)
+        self._opener = None
+        if payload is not None:
+            self._opener = opener_of(payload, max_bytes=bounds.max_bytes, max_table_bytes=bounds.max_table_bytes)
         super().__init__(
             bounds=bounds,
             stream=stream,

@@ -21,10 +21,10 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`framing`] | where a message ends: lines, markers, frames |
-//! | `kernel` | what each instruction set offers to the two rooms below; it uses their `alphabet` and `escape` |
+//! | `kernel` | routines of each instruction set for the two rooms below; they use their `alphabet` and `escape` |
 //! | [`base64`] | encoding; decoding by kernels; the exact slow path |
 //! | `json` | a cursor over strict RFC 8259, and nothing like a value tree |
-//! | [`kcl`] | messages, the incremental decoder, what a child and a daemon write |
+//! | [`kcl`] | messages, the incremental decoder, and writers for child and daemon |
 //! | [`processv1`] | frames and messages of CrossStitch ProcessV1 |
 //! | [`dkb`] | messages between markers, as they come or as columns |
 //! | [`kinesis`] | answers of the Kinesis service, KPL aggregates |
@@ -33,7 +33,7 @@
 //! | `columns`, [`batch`] | column builders, the finished batch |
 //! | [`Position`] | a place in a shard: its text and its order |
 //! | [`message_batch`] | a finished batch of messages without positions |
-//! | [`payload`] | payloads opened: gzip, JSON objects to typed columns |
+//! | [`payload`] | payloads opened: gzip, JSON objects, Avro and Protobuf (by features) to typed columns |
 //! | [`pool`] | where column buffers rest between batches |
 //! | [`ipc`] | Arrow IPC files, for dead letters |
 //! | [`cpu`] | which instruction set this process uses |

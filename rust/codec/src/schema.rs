@@ -146,6 +146,19 @@ impl RecordSchema {
         &SCHEMAS[self as usize]
     }
 
+    /// Bytes of the offsets that no row begins at: one in each column of values of any length.
+    pub(crate) const fn last_offsets(self) -> usize {
+        let (mut bytes, mut at) = (0, 0);
+        let columns = self.columns();
+        while at < columns.len() {
+            if columns[at].has_offsets() {
+                bytes += columns[at].row_bytes();
+            }
+            at += 1;
+        }
+        bytes
+    }
+
     /// Bytes of a row beside the values of any length.
     pub(crate) const fn row_bytes(self) -> usize {
         let (mut bytes, mut at) = (0, 0);

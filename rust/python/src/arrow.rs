@@ -7,13 +7,19 @@
 
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow_array::{Array, RecordBatch, StructArray};
+use arrow_schema::Schema;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 /// An `arrow_schema` capsule: a struct of the batch's columns.
 pub(crate) fn schema_capsule<'py>(py: Python<'py>, batch: &RecordBatch) -> PyResult<Bound<'py, PyCapsule>> {
-    let schema = FFI_ArrowSchema::try_from(batch.schema_ref().as_ref())
+    schema_capsule_of(py, batch.schema_ref())
+}
+
+/// An `arrow_schema` capsule: a struct of these fields.
+pub(crate) fn schema_capsule_of<'py>(py: Python<'py>, schema: &Schema) -> PyResult<Bound<'py, PyCapsule>> {
+    let schema = FFI_ArrowSchema::try_from(schema)
         .map_err(|error| PyRuntimeError::new_err(format!("schema export: {error}")))?;
     PyCapsule::new_with_value(py, schema, c"arrow_schema")
 }

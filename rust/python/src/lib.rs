@@ -14,6 +14,7 @@
 //! | `message_batch` | `MessageBatch`: messages without positions as columns |
 //! | `dkb` | `MarkerDecoder`, `MarkerReader`: messages between markers |
 //! | `payload` | `PayloadReader`: gzip unpacked, JSON in typed columns |
+//! | `schema_payload` | `SchemaReader`: Avro, Protobuf, and headers of registries |
 //! | `kinesis` | what the Kinesis client reads and writes |
 //! | `processv1` | messages, decoder and framer of CrossStitch ProcessV1 |
 //! | `kclpy` | the records of the amazon_kclpy drop-in |
@@ -22,7 +23,7 @@
 //! | `descriptor` | poll(2), read(2), write(2), fcntl(2) |
 //! | `errors` | `DecodeError`, `OSError` from errno |
 //!
-//! Rules: classes are frozen; inner state that changes is behind a lock that is only ever tried, never waited for,
+//! Rules: classes are frozen; a lock guards inner state that changes; it is only tried, never waited for,
 //! so nothing here can deadlock with the GIL. Work on more than [`bytes::DETACH_BYTES`] runs without the GIL.
 
 #![allow(clippy::doc_markdown, reason = "doc comments of Python's names are its docstrings: text, not Markdown")]
@@ -44,6 +45,7 @@ mod message_batch;
 mod payload;
 mod processv1;
 mod reader;
+mod schema_payload;
 mod source;
 mod write;
 
@@ -117,6 +119,8 @@ mod _core {
     use crate::processv1::{EndLineFramer, FromStitchMessage, StitchDecoder, ToStitchMessage, stitch_batch};
     #[pymodule_export]
     use crate::reader::Reader;
+    #[pymodule_export]
+    use crate::schema_payload::{SchemaReader, avro_fingerprint, compile_proto};
     #[pymodule_export]
     use crate::write::{
         decode_base64, encode_base64, encode_checkpoint, encode_process_records, encode_status, write_all,

@@ -10,11 +10,21 @@ use crate::batch::RecordBatch;
 use crate::bytes::detach_for;
 
 /// A number of bytes that Arrow's 32-bit offsets can stand.
-fn bound(name: &str, bytes: i64) -> PyResult<usize> {
+pub(crate) fn bound(name: &str, bytes: i64) -> PyResult<usize> {
     usize::try_from(bytes)
         .ok()
         .filter(|bytes| (1..=LARGEST_BYTES).contains(bytes))
         .ok_or_else(|| PyValueError::new_err(format!("{name} must be from 1 to {LARGEST_BYTES}, not {bytes}")))
+}
+
+/// A compression by its name.
+pub(crate) fn compression_named(name: &str) -> PyResult<Compression> {
+    match name {
+        "none" => Ok(Compression::None),
+        "gzip" => Ok(Compression::Gzip),
+        "auto" => Ok(Compression::Auto),
+        other => Err(PyValueError::new_err(format!("compression must be 'none', 'gzip' or 'auto', not {other:?}"))),
+    }
 }
 
 /// Opens the payloads of record batches: unpacks gzip, parses JSON objects into typed columns. Immutable.
@@ -32,16 +42,7 @@ impl PayloadReader {
     #[new]
     #[pyo3(signature = (*, json, schema=None, compression="none", max_payload_bytes))]
     fn new(json: bool, schema: Option<&[u8]>, compression: &str, max_payload_bytes: i64) -> PyResult<Self> {
-        let compression = match compression {
-            "none" => Compression::None,
-            "gzip" => Compression::Gzip,
-            "auto" => Compression::Auto,
-            other => {
-                return Err(PyValueError::new_err(format!(
-                    "compression must be 'none', 'gzip' or 'auto', not {other:?}"
-                )));
-            }
-        };
+        let compression = compression_named(compression)?;
         let fields = schema
             .map(payload::fields_of_ipc)
             .transpose()
@@ -79,9 +80,9 @@ impl PayloadReader {
 /// Records whose payloads are opened, as Arrow columns. Immutable.
 ///
 /// Columns: data, or the schema's; partitionKey, sequenceNumber, subSequenceNumber, approximateArrivalTimestamp;
-/// _corrupt, _unparsed, _packed.
+/// _corrupt, _unparsed, _packed, the last two not of a `SchemaReader` for Avro or Protobuf.
 #[pyclass(module = "fastkcl._core", frozen)]
-pub(crate) struct OpenedPayloads(payload::Opened);
+pub(crate) struct OpenedPayloads(pub(crate) payload::Opened);
 
 #[pymethods]
 impl OpenedPayloads {

@@ -1,7 +1,7 @@
-"""Does what its records say, and runs again whatever has left run(): ``runs_again.py LOG same|new|text [BETWEEN]``.
+"""Does what its records say, and runs again whatever has left run(): ``runs_again.py LOG WAY [BETWEEN]``.
 
 Records are Python, and so is BETWEEN, which is done between two runs. ``new`` makes another KCLProcess for each run,
-``text`` one of a class that handles lines by itself.
+``text`` one of a class that handles lines by itself, ``new text`` such a one for each run, ``same`` is one of ours.
 """
 
 import os
@@ -45,7 +45,8 @@ class OwnLines(kcl.KCLProcess):
 
 
 def main(way, between="pass"):
-    process = OwnLines(Processor()) if way == "text" else kcl.KCLProcess(Processor())
+    make = OwnLines if "text" in way else kcl.KCLProcess
+    process = make(Processor())
     for _ in range(MOST_RUNS):
         try:
             process.run()
@@ -56,8 +57,8 @@ def main(way, between="pass"):
         else:
             log("returned")
             return
-        if way == "new":
-            process = kcl.KCLProcess(Processor())
+        if "new" in way:
+            process = make(Processor())
 
 
 if __name__ == "__main__":

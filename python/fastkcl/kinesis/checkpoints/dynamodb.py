@@ -20,6 +20,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from fastkcl.kinesis.checkpoints.base import SHARD_END
 from fastkcl.kinesis.checkpoints.dynamodb_table import Item, Table, number, string
 from fastkcl.kinesis.checkpoints.leased import LeasedCheckPointer
 from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, ValidationError
@@ -127,6 +128,23 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
                 return
             self._gone.discard(shard_id)
 
+    async def _keep(self, shard_id: str) -> None:
+        """Let a finished shard's item stay, to which a member of an earlier version has given a `ttl`."""
+        try:
+            await self._update(
+                shard_id,
+                "REMOVE #ttl",
+                "attribute_exists(#ttl) AND (attribute_not_exists(#ref) OR attribute_type(#ref, :null))",
+                null=string("NULL"),
+            )
+        except Exception as error:
+            log.warning(
+                "%s in table %s is to expire, and the stream still lists it; the next look tries again: %s",
+                shard_id,
+                self._table.name,
+                error,
+            )
+
     async def _update(self, shard_id: str, expression: str, condition: str, **values: dict[str, Any]) -> Item | None:
         text = expression + condition
         names = {placeholder: name for placeholder, name in _NAMES.items() if placeholder in text}
@@ -136,7 +154,16 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
     async def position(self, shard_id: str) -> str | None:
         """The position of a shard, with any owner; None if it has none."""
         item = await self._table.read(shard_id)
-        return None if item is None else item.get("sequence", {}).get("S")
+        return None if item is None else _position(item)
+
+    async def positions(self, besides: Collection[str]) -> dict[str, str]:
+        """The positions of all shards but these, with any owner."""
+        items = {item["shard_id"]["S"]: item for item in await self._table.read_all()}
+        return {
+            shard_id: position
+            for shard_id, item in items.items()
+            if shard_id not in besides and (position := _position(item)) is not None
+        }
 
     async def _take(self, shard_id: str) -> tuple[bool, str | None]:
         now = int(self._now())
@@ -163,6 +190,9 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
     async def _look(self, shard_ids: Collection[str]) -> list[Lease]:
         now = self._now()
         items = await self._table.read_all()
+        for item in items:
+            if "ttl" in item and "ended" in item and item["shard_id"]["S"] in self._listed:
+                await self._keep(item["shard_id"]["S"])
         return [dynamodb_leases.lease(item, now, self.session_timeout) for item in items]
 
     async def _seize(self, shard_id: str, take: Take) -> tuple[bool, str | None]:
@@ -211,3 +241,11 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
 
     async def _disconnect(self) -> None:
         await self._table.close()
+
+
+def _position(item: Item) -> str | None:
+    """The position of an item that is not to be taken."""
+    if "ended" in item:
+        return SHARD_END
+    position: str | None = item.get("sequence", {}).get("S")
+    return position

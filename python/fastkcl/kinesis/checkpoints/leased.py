@@ -332,18 +332,25 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             log.warning("%s: positions without manual_checkpoint are dropped: %s", self.get_ref(), self._buffer)
             self._buffer.clear()
         leases = list(self._leases.items())
+        errors: list[Exception] = []
+
+        async def give_back(shard_id: str, lease: _Lease) -> None:
+            try:
+                await within(CLOSE_SECONDS, f"giving {shard_id} back", self._give_back(shard_id, lease))
+            except Exception as error:
+                errors.append(error)
+
         try:
-            done = await asyncio.gather(
-                *(within(CLOSE_SECONDS, f"giving {lease[0]} back", self._give_back(*lease)) for lease in leases),
-                return_exceptions=True,
-            )
+            async with asyncio.TaskGroup() as giving:
+                for lease in leases:
+                    giving.create_task(give_back(*lease))
+                    await asyncio.sleep(0)  # as heartbeats
         finally:
             for shard_id, _ in leases:
                 self._keeper.dropped(shard_id)
             self._leases.clear()
             self._shares = self._finished = None
             await within(CLOSE_SECONDS, f"{self!r}: closing connections", self._disconnect())
-        errors = [error for error in done if isinstance(error, Exception)]
         if errors:
             raise ExceptionGroup(f"{self.get_ref()} could not give all shards back", errors)
 

@@ -16,22 +16,24 @@ import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from fastkcl.kinesis.read.delivery import ConsumerRecord, Exhausted, ItemDelivery
+from fastkcl.kinesis.read.fetch import ShardReader
 from fastkcl.kinesis.read.positions import Handed
 
-if TYPE_CHECKING:
-    from fastkcl.kinesis.read.consumer import Consumer
-    from fastkcl.kinesis.read.fetch import ShardReader
-
 __all__ = ["AckDelivery", "AckRecord", "Acknowledgements", "Overdue"]
+
+
+class _Consumer(Protocol):
+    async def _done(self, record: AckRecord) -> None:
+        """Acknowledge a record, and write the position if that moves it."""
 
 
 class AckRecord(ConsumerRecord):
     """A record that the program acknowledges itself, with `done` or with the consumer's `ack`."""
 
-    consumer: Consumer
+    consumer: _Consumer
     delivery: AckDelivery
     row: int
     is_done: bool = False
@@ -78,7 +80,7 @@ class AckDelivery:
         clock: for the time at which each was handed out.
     """
 
-    def __init__(self, items: ItemDelivery, consumer: Consumer, clock: Callable[[], float]) -> None:
+    def __init__(self, items: ItemDelivery, consumer: _Consumer, clock: Callable[[], float]) -> None:
         self.fetched = items.fetched
         self._items = items
         self._consumer = consumer

@@ -27,7 +27,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self, Unpack
 
-from fastkcl.kinesis.bounds import check_count, within
+from fastkcl.kinesis.bounds import check_count, check_seconds, within
 from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place, check_checkpointer
 from fastkcl.kinesis.checkpoints.memory import MemoryCheckPointer
 from fastkcl.kinesis.client import StreamClient
@@ -150,11 +150,9 @@ class Consumer:
         if not isinstance(self._processor, BaseAggregator):
             raise TypeError(f"processor must be a processor like JsonProcessor(), not {self._processor!r}")
         check_count("max_queue_size", max_queue_size, 1)
-        if idle_timeout is not None and not idle_timeout > 0:
-            raise ValidationError(f"idle_timeout must be above 0 s, or None, not {idle_timeout}")
+        check_seconds("idle_timeout", idle_timeout, optional=True)
         if checkpoint_interval is not None:
-            if not checkpoint_interval > 0:
-                raise ValidationError(f"checkpoint_interval must be above 0 s, not {checkpoint_interval}")
+            check_seconds("checkpoint_interval", checkpoint_interval)
             if getattr(self._checkpointer, "auto_checkpoint", True) is False:
                 raise ValidationError(
                     "checkpoint_interval and a checkpointer of auto_checkpoint=False are mutually exclusive: the one "
@@ -166,8 +164,7 @@ class Consumer:
             raise ValidationError(f'acknowledge must be "next" or "explicit", not {acknowledge!r}')
         if acknowledge == "explicit" and output != "records":
             raise ValidationError(f'acknowledge="explicit" is for output="records", not {output!r}')
-        if not ack_timeout > 0:
-            raise ValidationError(f"ack_timeout must be above 0 s, not {ack_timeout}")
+        check_seconds("ack_timeout", ack_timeout)
         if on_record_error not in ("raise", "skip") and not callable(on_record_error):
             raise ValidationError(f'on_record_error must be "raise", "skip" or a function, not {on_record_error!r}')
         self._idle_timeout = idle_timeout
@@ -189,7 +186,7 @@ class Consumer:
         self._labels = {"stream_name": self._client.stream_name}
         if isinstance(self._checkpointer, BindsMetrics):
             self._checkpointer.bind_metrics(self._metrics, dict(self._labels))
-        self._queue = RecordQueue(max_queue_size)
+        self._queue = RecordQueue[ShardReader](max_queue_size)
         self._stream = StreamReader(
             self._client,
             self._checkpointer,
@@ -219,7 +216,7 @@ class Consumer:
         self._capped: dict[str, Place] = {}  # positions before held records, as they were written last
         self._committing = asyncio.Lock()
         self._ended: deque[ShardReader] = deque()
-        self._failed: list[Failed] = []
+        self._failed: list[Failed[ShardReader]] = []
         self._flusher: asyncio.Task[None] | None = None
         self._flush_failed = False  # and the program does not know yet
         self._is_started = self._is_closed = False
@@ -477,7 +474,7 @@ class Consumer:
     def _log_end(self, why: str) -> None:
         log.info("%s: the iteration ends: %s", self.stream_name, why)
 
-    def _deliver(self, fetched: Fetched) -> None:
+    def _deliver(self, fetched: Fetched[ShardReader]) -> None:
         self._metrics.gauge(MetricType.CONSUMER_QUEUE_SIZE, self._queue.rows, self._labels)
         self._show_lag(fetched.reader)
         self._delivered_at = time.perf_counter()

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 from fastkcl._core import Record, RecordBatch
 from fastkcl.kinesis.checkpoints.base import Place
 from fastkcl.kinesis.items.aggregators import BaseAggregator
+from fastkcl.kinesis.read.fetch import ShardReader
 from fastkcl.kinesis.read.positions import Handed
 from fastkcl.kinesis.read.record_queue import Fetched
 
@@ -83,7 +84,7 @@ class RecordError(Exception):
 class Delivery(Protocol):
     """The batch that is being handed out."""
 
-    fetched: Fetched
+    fetched: Fetched[ShardReader]
     before: Handed | None
     """Up to where its shard was handed out before it."""
 
@@ -119,7 +120,7 @@ class BatchDelivery:
         fetched: to hand out.
     """
 
-    def __init__(self, fetched: Fetched) -> None:
+    def __init__(self, fetched: Fetched[ShardReader]) -> None:
         self.fetched = fetched
         self.before: Handed | None = None
         self._given = not fetched.batch.num_rows
@@ -164,7 +165,12 @@ class ItemDelivery:
     """
 
     def __init__(
-        self, fetched: Fetched, processor: BaseAggregator, output: Literal["items", "records"], *, deaggregated: bool
+        self,
+        fetched: Fetched[ShardReader],
+        processor: BaseAggregator,
+        output: Literal["items", "records"],
+        *,
+        deaggregated: bool,
     ) -> None:
         self.fetched = fetched
         self.before: Handed | None = None

@@ -165,7 +165,7 @@ class ShardReader:
         shard: Shard,
         start: Start,
         client: StreamClient,
-        queue: RecordQueue,
+        queue: RecordQueue[ShardReader],
         options: FetchOptions,
         *,
         is_ours: Callable[[], bool],

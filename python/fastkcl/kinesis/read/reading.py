@@ -1,17 +1,17 @@
-"""A stream's shards that are ours: takes them, reads them, gives them back.
+"""The shards of a stream that this consumer owns: takes them, reads them, gives them back.
 
     client ── list_shards ──▶ Topology ── startable ──▶ checkpointer.allocate ──▶ ShardReader ──▶ RecordQueue
                                  ▲                                                    │               │
                                  └──────────── children, at the end of a shard ◀──────┘               ▼
-                                 └──────────── end_shard: everything of it is handed over ◀──── the program
+                                 └──────────── end_shard, when all its records are handed over ◀──── the program
 
-One task looks for shards: at the start, every 60 s, at once when a shard ends, and every 2 s or more often for those
-that another consumer has, of which the checkpointer may give us our share. Each shard has a task that reads it. An
-error that stops a task reaches the program through the queue, after the records that were read before, and `resume`
-lets the task continue.
+One task looks for shards: at the start, every 60 s, and at once when a shard ends. While other consumers hold shards it
+asks the checkpointer every 2 s or more often, which may give this consumer its share of them. Each shard has a task
+that reads it. An error that stops a task reaches the program through the queue, after the records that were read
+before it; `resume` lets the task continue.
 
-Rules: a shard is read when it is allocated by the checkpointer, and no longer. It is given back when its last position
-is committed, and its children start then. `stop` leaves no task behind.
+Rules: a shard is read while the checkpointer allocates it to this consumer. It is given back when its last position is
+committed; then its children start. `stop` ends all tasks.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ from fastkcl.kinesis.checkpoints.base import (
     CheckPointer,
     EndsShards,
     KeepsPositions,
+    ListsPositions,
     ListsShards,
     Place,
     SharesShards,
+    left_behind,
     was_read,
 )
 from fastkcl.kinesis.client import StreamClient
@@ -155,8 +157,8 @@ class StreamReader:
         checkpointer: CheckPointer,
         options: ReadOptions,
         *,
-        make_queue: Callable[[], RecordQueue],
-        on_failure: Callable[[Failed], None],
+        make_queue: Callable[[], RecordQueue[ShardReader]],
+        on_failure: Callable[[Failed[ShardReader]], None],
         on_reader: Callable[[ShardReader], None] = lambda reader: None,
         metrics: MetricsCollector,
     ) -> None:
@@ -181,6 +183,8 @@ class StreamReader:
         self._listed_at = 0.0  # on the clock of the event loop
         self._listing = asyncio.Lock()
         self._changed = asyncio.Event()
+        self._left_behind: dict[str, str] | None = None
+        self._lost_parents: set[str] = set()
         self._failures: dict[ShardReader | None, Exception] = {}
 
     # Life.
@@ -229,7 +233,7 @@ class StreamReader:
         """
         await self._share.close()
 
-    def resume(self, failed: Failed) -> None:
+    def resume(self, failed: Failed[ShardReader]) -> None:
         """Resume stopped tasks; nothing happens to the others."""
         reader = failed.reader
         if not (reader in self._tasks and self._tasks[reader].done()):
@@ -322,6 +326,7 @@ class StreamReader:
             for shard in self.topology.startable:
                 if shard.shard_id not in self.readers and self._has_place_for(shard):
                     finished |= await self._take(shard)
+                    await asyncio.sleep(0)  # a first call takes a tenth of a millisecond: each in a turn of its own
 
     async def _look_at_group(self, checkpointer: SharesShards) -> None:
         """Let the checkpointer choose which shards it gives us; where another consumer has finished one, list anew."""
@@ -405,6 +410,7 @@ class StreamReader:
                 continue
             position = await self._checkpointer.position(parent)
             if not was_read(position):
+                await self._follow_gone_ancestors(parent, shard)
                 continue
             log.warning(
                 "%s is no longer listed: %s, which follows it, is read from its first record", parent, shard.shard_id
@@ -412,6 +418,37 @@ class StreamReader:
             if position is not None and (place := Place.parse(position)) is not None:
                 await self._report_loss(parent, place)
             self.topology.finish_for_all(parent)
+
+    async def _follow_gone_ancestors(self, parent: str, shard: Shard) -> None:
+        """The same where nothing was read of the parent either: the stream was resharded again before it was begun.
+
+        Raises:
+            DataLossError: on_data_loss is "raise".
+        """
+        if not isinstance(self._checkpointer, ListsPositions):
+            return
+        listed = self.topology.shards
+        if self._left_behind is None:
+            positions = await self._checkpointer.positions({each.shard_id for each in listed})
+            self._left_behind = left_behind(positions, listed)
+        if parent in self._lost_parents or not self._left_behind:
+            return
+        places = {shard_id: Place.parse(position) for shard_id, position in self._left_behind.items()}
+        unfinished = {shard_id: place for shard_id, place in places.items() if place is not None}
+        log.log(
+            logging.WARNING if unfinished else logging.ERROR,
+            "%s/%s is no longer listed, and none of its records was read: those that it had are lost. %s, which "
+            "follows it, is read from its first record",
+            self._client.stream_name,
+            parent,
+            shard.shard_id,
+        )
+        for shard_id, place in unfinished.items():
+            if shard_id not in self._lost_parents:
+                await self._report_loss(shard_id, place)
+                self._lost_parents.add(shard_id)
+        self._lost_parents.add(parent)
+        self.topology.finish_for_all(parent)
 
     async def _report_loss(self, shard_id: str, place: Place) -> None:
         """Report that a shard is gone of which records were read, and its end was not."""
@@ -465,7 +502,7 @@ class StreamReader:
             self._list_is_old = True
             self._look_again()
 
-    def _failed(self, reader: ShardReader | None, error: Exception) -> Failed:
+    def _failed(self, reader: ShardReader | None, error: Exception) -> Failed[ShardReader]:
         self._failures[reader] = error
         self._changed.set()
         return Failed(reader, error)
@@ -545,14 +582,14 @@ class StreamReader:
         """Whether all shards that could be allocated know where to read."""
         return self._look_is_done and all(reader.has_iterator or reader.ended for reader in self.readers.values())
 
-    def is_quiet(self, seconds: float) -> bool:
-        """Whether nothing is wrong, and all shards have been at their tips for so many seconds.
+    @property
+    def is_settled(self) -> bool:
+        """Whether the shards that could be ours are. Not while all are other consumers': theirs may become ours."""
+        return self._look_is_done and bool(self.readers or not self.topology.startable)
 
-        Not while all shards are other consumers': theirs may become ours.
-        """
-        if not self._look_is_done or (not self.readers and self.topology.startable):
-            return False
-        return all(reader.is_quiet(seconds) for reader in self.readers.values())
+    def is_quiet(self, seconds: float) -> bool:
+        """Whether nothing is wrong, and all shards have been at their tips for so many seconds."""
+        return self.is_settled and all(reader.is_quiet(seconds) for reader in self.readers.values())
 
     async def wait_for_change(self) -> None:
         """Wait until `is_ready` may have changed."""

@@ -1,7 +1,8 @@
 """Records on their way from the shards to the program: bounded, in order.
 
-Rules: for one event loop. Room is counted in records here, and in bytes by `fastkcl.kinesis.read.budget`; an entry that
-finds room may be larger than it, so a queue that is empty takes any. An entry that is taken out makes room at once.
+Rules: for one event loop. An entry names the reader of its shard; the queue does not look at it. Room is counted in
+records here, and in bytes by `fastkcl.kinesis.read.budget`; an entry that finds room may be larger than it, so a queue
+that is empty takes any. An entry that is taken out makes room at once.
 """
 
 from __future__ import annotations
@@ -9,19 +10,18 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from fastkcl._core import RecordBatch
-
-if TYPE_CHECKING:
-    from fastkcl.kinesis.checkpoints.base import Place
-    from fastkcl.kinesis.read.budget import Reservation
-    from fastkcl.kinesis.read.fetch import ShardReader
+from fastkcl.kinesis.checkpoints.base import Place
+from fastkcl.kinesis.read.budget import Reservation
 
 __all__ = ["Entry", "Failed", "Fetched", "RecordQueue", "ShardEnded", "ShardLost"]
 
+Reader = TypeVar("Reader")
 
-class Fetched(NamedTuple):
+
+class Fetched(NamedTuple, Generic[Reader]):
     """Records of a shard.
 
     Attributes:
@@ -32,7 +32,7 @@ class Fetched(NamedTuple):
         held: the memory of the answer that they came in.
     """
 
-    reader: ShardReader
+    reader: Reader
     batch: RecordBatch
     place: Place | None
     rows: int
@@ -44,29 +44,29 @@ class Fetched(NamedTuple):
             self.held.release()
 
 
-class ShardEnded(NamedTuple):
+class ShardEnded(NamedTuple, Generic[Reader]):
     """The shard was read to its end, and everything of it was queued before."""
 
-    reader: ShardReader
+    reader: Reader
 
 
-class ShardLost(NamedTuple):
+class ShardLost(NamedTuple, Generic[Reader]):
     """The shard is another consumer's, and so are its queued records."""
 
-    reader: ShardReader
+    reader: Reader
 
 
-class Failed(NamedTuple):
+class Failed(NamedTuple, Generic[Reader]):
     """An error for the program: reading a shard has stopped; or, without one, looking for shards, or writing."""
 
-    reader: ShardReader | None
+    reader: Reader | None
     error: Exception
 
 
-Entry = Fetched | ShardEnded | ShardLost | Failed
+Entry = Fetched[Reader] | ShardEnded[Reader] | ShardLost[Reader] | Failed[Reader]
 
 
-class RecordQueue:
+class RecordQueue(Generic[Reader]):
     """A queue that is full from `max_rows` records on.
 
     Args:
@@ -78,7 +78,7 @@ class RecordQueue:
         self._max_rows = max_rows
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._entries: deque[Entry] = deque()
+        self._entries: deque[Entry[Reader]] = deque()
         self._rows = 0
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -101,14 +101,14 @@ class RecordQueue:
         """Records that still fit."""
         return max(0, self._max_rows - self._rows)
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: Entry[Reader]) -> None:
         """Add an entry, whether there is room or not."""
         self._entries.append(entry)
         self._has_entries.set()
         if isinstance(entry, Fetched):
             self._change(entry.batch.num_rows, entry.batch.nbytes)
 
-    def take(self) -> Entry | None:
+    def take(self) -> Entry[Reader] | None:
         """The first entry; None if there is none."""
         entry = self._entries.popleft() if self._entries else None
         if not self._entries and not self._is_closed:

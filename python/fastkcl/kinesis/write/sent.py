@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from fastkcl.kinesis.write.producer import Producer
+from typing import Any, NamedTuple, Protocol
 
 __all__ = ["PutResult", "Sent"]
 
@@ -31,6 +28,17 @@ class PutResult(NamedTuple):
     sequence_number: str
 
 
+class Putter(Protocol):
+    """Who puts items, and knows when one is in the stream."""
+
+    async def wait_for(self, sent: Sent) -> None:
+        """Wait until an item has its result.
+
+        Raises:
+            Exception: the error that keeps it from being put.
+        """
+
+
 class Sent:
     """An item on its way; await it for its `PutResult`.
 
@@ -38,10 +46,10 @@ class Sent:
         result: None until it is in the stream.
     """
 
-    __slots__ = ("_producer", "result")
+    __slots__ = ("_putter", "result")
 
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
+    def __init__(self, putter: Putter) -> None:
+        self._putter = putter
         self.result: PutResult | None = None
 
     def __await__(self) -> Generator[Any, None, PutResult]:
@@ -51,7 +59,7 @@ class Sent:
             Exception: the error that keeps the producer from putting it; see `Producer.flush`.
         """
         if self.result is None:
-            yield from self._producer.wait_for(self).__await__()
+            yield from self._putter.wait_for(self).__await__()
         assert self.result is not None
         return self.result
 

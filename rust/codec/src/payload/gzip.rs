@@ -23,6 +23,20 @@ pub(crate) fn unpack(packed: &[u8], out: &mut Vec<u8>, max_bytes: usize) -> bool
     members.read_to_end(out).is_ok() && out.len() <= max_bytes
 }
 
+/// The first bytes of what `packed` has, as many as there are and `out` takes; damage ends them.
+#[cfg(any(feature = "avro", feature = "protobuf"))]
+pub(crate) fn beginning<'a>(packed: &[u8], out: &'a mut [u8]) -> &'a [u8] {
+    let mut members = MultiGzDecoder::new(packed);
+    let mut filled = 0;
+    while let Some(rest) = out.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match members.read(rest) {
+            Ok(read @ 1..) => filled += read,
+            _ => break,
+        }
+    }
+    &out[..filled]
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;

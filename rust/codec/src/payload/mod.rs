@@ -18,11 +18,23 @@
 //!    integer, a key that comes twice) leaves its whole record to somebody who has such rules: `_unparsed`, unpacked.
 //!    Where that was packed, `_packed` has it as it came, in case that it turns out to be corrupt.
 //! 3. Memory is bounded by what is asked for, not by what a sender claims: see [`Payloads::open`].
+//!
+//! Payloads with a schema, Avro and Protobuf, and those with a registry's header have a reader of their own: `reader`.
 
+#[cfg(feature = "avro")]
+mod avro;
 mod columns;
+#[cfg(any(feature = "avro", feature = "protobuf"))]
+mod framing;
+#[cfg(any(feature = "avro", feature = "protobuf"))]
+mod groups;
 mod gzip;
 mod json;
 mod loss;
+#[cfg(feature = "protobuf")]
+mod protobuf;
+#[cfg(any(feature = "avro", feature = "protobuf"))]
+mod reader;
 
 use std::sync::Arc;
 
@@ -31,9 +43,17 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema};
 
 use crate::batch::RecordBatch;
 use crate::schema::{Column as RecordColumn, RecordSchema};
+#[cfg(feature = "avro")]
+pub use avro::fingerprint;
 use columns::Column;
+#[cfg(any(feature = "avro", feature = "protobuf"))]
+pub use framing::{Framing, SchemaId};
 use json::Outcome;
 use loss::Kind;
+#[cfg(feature = "protobuf")]
+pub use protobuf::compile as compile_proto;
+#[cfg(any(feature = "avro", feature = "protobuf"))]
+pub use reader::{Cast, SchemaFormat, SchemaReader};
 
 /// Bounds up to here keep every column's 32-bit offsets.
 pub const LARGEST_BYTES: usize = 1 << 30;
@@ -47,6 +67,17 @@ pub enum Compression {
     Gzip,
     /// Those that begin with gzip's magic number.
     Auto,
+}
+
+impl Compression {
+    /// Whether a payload is taken for packed.
+    fn packs(self, payload: &[u8]) -> bool {
+        match self {
+            Self::None => false,
+            Self::Gzip => true,
+            Self::Auto => payload.starts_with(&gzip::MAGIC),
+        }
+    }
 }
 
 /// What unpacked payloads become.
@@ -113,6 +144,11 @@ impl Payloads {
     /// `from` is outside of the batch, or `max_bytes` above [`LARGEST_BYTES`].
     #[must_use]
     pub fn open(&self, batch: &RecordBatch, from: usize, max_bytes: usize) -> Opened {
+        self.open_with(batch, from, max_bytes, Here)
+    }
+
+    /// As `open`, with payloads unpacked by `unpack`.
+    fn open_with(&self, batch: &RecordBatch, from: usize, max_bytes: usize, mut unpack: impl Unpack) -> Opened {
         assert!(max_bytes <= LARGEST_BYTES, "offsets are 32 bits wide");
         let mut columns = Columns::new(&self.format);
         let mut unpacked = Vec::new();
@@ -123,7 +159,7 @@ impl Payloads {
             if rows > 0 && i32::try_from(columns.nbytes() + largest).is_err() {
                 break;
             }
-            columns.push(self, batch.data(row), &mut unpacked);
+            columns.push(self, batch.data(row), &mut unpacked, &mut unpack);
             let more = own_bytes(batch, row);
             if rows > 0 && columns.nbytes() + own + more > max_bytes {
                 columns.truncate(rows);
@@ -134,18 +170,23 @@ impl Payloads {
         }
         columns.finish(&batch.as_arrow().slice(from, rows), own)
     }
+}
 
+/// How a payload becomes the bytes that are looked at.
+trait Unpack {
     /// The payload unpacked, if it has to be; None if it cannot be.
-    fn unpack<'a>(&self, payload: &'a [u8], unpacked: &'a mut Vec<u8>) -> Option<&'a [u8]> {
-        let packed = match self.compression {
-            Compression::None => false,
-            Compression::Gzip => true,
-            Compression::Auto => payload.starts_with(&gzip::MAGIC),
-        };
-        if !packed {
+    fn unpack<'a>(&mut self, how: &Payloads, payload: &'a [u8], unpacked: &'a mut Vec<u8>) -> Option<&'a [u8]>;
+}
+
+/// As the compression says.
+struct Here;
+
+impl Unpack for Here {
+    fn unpack<'a>(&mut self, how: &Payloads, payload: &'a [u8], unpacked: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+        if !how.compression.packs(payload) {
             return Some(payload);
         }
-        gzip::unpack(payload, unpacked, self.max_payload_bytes).then_some(unpacked)
+        gzip::unpack(payload, unpacked, how.max_payload_bytes).then_some(unpacked)
     }
 }
 
@@ -185,8 +226,8 @@ impl Columns {
     }
 
     /// Adds a row. A null payload is null in every column.
-    fn push(&mut self, how: &Payloads, payload: Option<&[u8]>, unpacked: &mut Vec<u8>) {
-        let bytes = payload.and_then(|payload| how.unpack(payload, unpacked));
+    fn push(&mut self, how: &Payloads, payload: Option<&[u8]>, unpacked: &mut Vec<u8>, unpack: &mut impl Unpack) {
+        let bytes = payload.and_then(|payload| unpack.unpack(how, payload, unpacked));
         let outcome = match (bytes, self.json) {
             (None, _) => Outcome::Corrupt,
             (Some(bytes), true) => json::push(self.opened.as_mut(), &how.kind, bytes, how.max_payload_bytes),

@@ -4,8 +4,8 @@
 //! A daemon's record has a known shape, so there is no search for structure: the literal text between values is
 //! compared, the base64 kernel finds the end of `data` itself (a quote is no alphabet character), and keys are
 //! searched for their closing quote only. A record with the same members in another order, or with white space, is
-//! taken member by member. Anything else, in any place, is no error here: the scanner stops where it is, and the
-//! general record parser goes on from there with the same columns.
+//! taken member by member. Anything else is not judged here: the scanner stops, and the general record parser goes on
+//! from there with the same columns.
 
 use crate::base64::text::{Progress, canonical};
 use crate::columns::{Columns, Fixed, Variable};
@@ -20,9 +20,9 @@ pub(crate) enum Stop {
     Element(usize),
     /// Inside of `data`, whole units decoded.
     Data(usize),
-    /// Behind the closing quote of `data`; the rest of the record is not there, or not only of known members.
+    /// After the closing quote of `data`; the rest of the record is not there, or not only of known members.
     Members(usize),
-    /// Behind a record, where no comma is.
+    /// After a record that no comma follows.
     After(usize),
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Records<'a, S> {
     pub(crate) columns: &'a mut Columns,
 }
 
-/// What was scanned.
+/// The result of a scan.
 pub(crate) struct Scanned {
     pub(crate) stop: Stop,
     /// Where the record begins in which, or after which, the scanner stopped, or white space before it.
@@ -60,7 +60,7 @@ impl<S: Shape> Routine for Records<'_, S> {
         loop {
             let window = self.input.until(self.input.end().min(record + WINDOW));
             let stop = scan(kernel, self.shape, window, &mut record, self.columns);
-            // What stands after the last record of a window may be the window's end only.
+            // Only the window's end may be after its last record.
             let cut = window.end() < self.input.end() && !matches!(stop, Stop::After(_));
             if !cut || window.end() - record > TAKEN_AGAIN {
                 return Scanned { stop, record };
@@ -117,7 +117,7 @@ fn scan<K: Kernel, S: Shape>(
     }
 }
 
-/// Takes and commits what is after `data`. If it returns none, nothing is left of it in the columns.
+/// Takes and commits the members after `data`. If it returns none, nothing of them is left in the columns.
 #[inline(always)]
 fn members<K: Kernel, S: Shape>(
     kernel: K,
@@ -174,7 +174,7 @@ impl<S: Shape> Routine for OtherRecord<'_, S> {
     }
 }
 
-/// Takes and commits what is after `data` where that is not as usual.
+/// Takes and commits the members after `data` where they are not the usual ones.
 struct OtherMembers<'a, S> {
     shape: S,
     input: Padded<'a>,
@@ -386,7 +386,7 @@ impl Digits {
     /// The number that the first `count` digits make.
     #[inline(always)]
     fn value(self, count: usize) -> u64 {
-        // Leading zeros come in at the low end, what is no digit goes out at the high end.
+        // Leading zeros come in at the low end, other bytes go out at the high end.
         let values = self.values.unbounded_shl(64 - 8 * u32::try_from(count).unwrap_or(8));
         // Neighbours are joined: digits, pairs of digits, fours.
         let pairs = (values.wrapping_mul(10) + (values >> 8)) & 0x00ff_00ff_00ff_00ff;

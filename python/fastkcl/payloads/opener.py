@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from fastkcl import RecordBatch
-from fastkcl.tables.rows import Opened
+from fastkcl.payloads.opened import Opened
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,0 +1,130 @@
+"""A shard in a Delta log: its position in application transactions, and the entries that set it. No I/O.
+
+A sequence number is there in pieces of 62 bits (a transaction's version is a signed 64-bit number), beside the
+sub-sequence number. Checkpoints and the clean-up of the log keep transactions, and drop old commits' metadata.
+DeltaSink and DeltaTable write the same, so both can write to one table.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
+from urllib.parse import quote
+
+from fastkcl import Position
+from fastkcl._core import __version__
+from fastkcl.tables.base import Shard, SinkError
+from fastkcl.tables.delta_rules import primitives
+from fastkcl.tables.folders import position_text
+
+__all__ = ["Json", "about", "application_id", "beginning", "information", "lines", "position_by", "transactions"]
+
+Json: TypeAlias = Any
+
+_BITS: Final = 62
+_PIECES: Final = 7  # of the 129 digits that a sequence number has at the most
+_ENGINE: Final = f"fastkcl:{__version__}"
+
+
+def application_id(shard: Shard, name: str) -> str:
+    """Of the transaction that has a part of a shard's position."""
+    return f"fastkcl/{quote(shard.stream, safe='')}/{quote(shard.shard_id, safe='')}/{name}"
+
+
+def position_by(version_of: Callable[[str], int | None], shard: Shard, where: str) -> Position | None:
+    """The position up to which a table has a shard's records; None if it has none.
+
+    Args:
+        version_of: the version of an application's transaction.
+        shard: whose position is wanted.
+        where: the table, for the error.
+
+    Raises:
+        SinkError: its transactions are no position.
+    """
+    number = 0
+    pieces = 0
+    while (piece := version_of(application_id(shard, f"sequence-number/{pieces}"))) is not None:
+        if not 0 <= piece < 2**_BITS or pieces == _PIECES:
+            raise SinkError(f"{where}: the position of {shard.stream}, {shard.shard_id} is damaged: {piece}")
+        number |= piece << (_BITS * pieces)
+        pieces += 1
+    if pieces == 0:
+        return None
+    sub = version_of(application_id(shard, "sub-sequence-number"))
+    return Position(str(number), None if sub is None or sub < 0 else sub)
+
+
+def transactions(shard: Shard, position: Position) -> list[Json]:
+    """A position as application transactions, without a time: deltalake drops none of these, however old.
+
+    Sequence numbers only grow, so a piece that was set is set by each later commit. Nothing writes a legacy position's
+    absent sub-sequence number but -1.
+    """
+    number, sub = int(position.sequence_number), position.sub_sequence_number
+    pieces = max(1, -(-number.bit_length() // _BITS))
+    versions = {f"sequence-number/{index}": (number >> (_BITS * index)) % 2**_BITS for index in range(pieces)}
+    versions["sub-sequence-number"] = -1 if sub is None else sub
+    return [{"txn": {"appId": application_id(shard, name), "version": version}} for name, version in versions.items()]
+
+
+def lines(actions: Sequence[Json]) -> bytes:
+    """Actions as an entry of the log has them."""
+    return b"".join(json.dumps(action).encode() + b"\n" for action in actions)
+
+
+def about(shard: Shard, after: Position | None, upto: Position, rows: int) -> Json:
+    """What a commit says of itself, for people and `sink inspect`; nobody relies on it."""
+    return {
+        "stream": shard.stream,
+        "shard": shard.shard_id,
+        "after": position_text(after),
+        "upto": position_text(upto),
+        "rows": rows,
+    }
+
+
+def information(partition_columns: Sequence[str], told: Json, *, blind: bool = True) -> Json:
+    """The first line of a commit's entry."""
+    return {
+        "commitInfo": {
+            "timestamp": time.time_ns() // 1_000_000,
+            "operation": "WRITE",
+            "operationParameters": {"mode": "Append", "partitionBy": json.dumps(list(partition_columns))},
+            "engineInfo": _ENGINE,
+            "isBlindAppend": blind,
+            "fastkcl": told,
+        }
+    }
+
+
+def beginning(schema: str, partition_columns: Sequence[str]) -> bytes:
+    """The first entry of a log.
+
+    Args:
+        schema: JSON.
+        partition_columns: some of its columns.
+    """
+    now = time.time_ns() // 1_000_000
+    protocol: Json = {"minReaderVersion": 1, "minWriterVersion": 2}
+    if "timestamp_ntz" in {kind for field in json.loads(schema)["fields"] for kind in primitives(field["type"])}:
+        features = ["timestampNtz"]
+        protocol = {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": features,
+            "writerFeatures": features,
+        }
+    metadata = {
+        "id": str(uuid.uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": schema,
+        "partitionColumns": list(partition_columns),
+        "configuration": {},
+        "createdTime": now,
+    }
+    info = {"timestamp": now, "operation": "CREATE TABLE", "operationParameters": {}, "engineInfo": _ENGINE}
+    return lines([{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}])

@@ -1,0 +1,322 @@
+"""The head of a Delta table's log: opened once, moved on by the new entries, and continued by exclusive creations.
+
+    open       the newest checkpoint's positions, metadata and protocol, then the entries after it
+    move_on    the head's own entry again: is it still that table? Then each entry after it
+    commit     the entry after the head's, created exclusively. False: somebody else's is there; move on, and compare
+    stands     the new entry counts: no clean-up of the log has passed it
+
+So a commit costs the same at any version. The entry that is created follows exactly the snapshot that the caller has
+compared: a head opened or moved on after the comparison would let a zombie's commit in.
+
+Rules: entries and checkpoints are read from the storage itself, on POSIX and on S3 alike, and synced (`Store.settle`)
+before anything in them is relied on: who has made an entry may have died before it was kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from fastkcl.stdio.log import logger
+from fastkcl.tables.base import RECOVERY, SinkError, parse_json
+from fastkcl.tables.delta_actions import Json, lines
+from fastkcl.tables.delta_log import (
+    LAST_CHECKPOINT,
+    LOG,
+    MOST_BYTES,
+    entry_key,
+    fault,
+    log_folder,
+    set_damage_aside,
+    version_named,
+    versions,
+    whole_checkpoint,
+)
+from fastkcl.tables.delta_snapshot import NOTHING, OURS, Snapshot, digest
+from fastkcl.tables.posix_store import PosixStore
+from fastkcl.tables.store import Store, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["DeltaHead"]
+
+_LAST: Final = f"{LOG}/{LAST_CHECKPOINT}"
+_SMALL: Final = 64 << 20  # bytes
+_LOOKS: Final = 5  # at a log that is cleaned up meanwhile
+
+
+class DeltaHead:
+    """The newest version of a table that a writer knows.
+
+    Args:
+        store: the table's.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._snapshot: Snapshot | None = None
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The table at that version; None if there was none."""
+        return self._snapshot
+
+    def open(self) -> Snapshot | None:
+        """Read the log from its newest checkpoint on.
+
+        Returns:
+            The table at its newest version; None if there is none.
+
+        Raises:
+            SinkError: the log is damaged; or it is not the one that was opened before.
+            OSError: it cannot be read.
+        """
+        found = self._read()
+        self._compare(found)
+        self._snapshot = found
+        return found
+
+    def begin(self, entry: bytes) -> None:
+        """Make the table, unless somebody else has; its first entry is created exclusively."""
+        self._store.create(entry_key(0), entry)
+
+    def move_on(self) -> Snapshot | None:
+        """Take in the entries that others have added.
+
+        Raises:
+            SinkError: it is another table now, its log has gone back, or an entry is damaged.
+            OSError: it cannot be read.
+        """
+        snapshot = self._snapshot
+        if snapshot is None:
+            return self.open()
+        text = self._entry(snapshot.version)
+        if text is None:
+            return self.open()  # the log was cleaned up, or the table was replaced
+        if snapshot.entry and digest(text) != snapshot.entry:
+            self.open()
+            raise SinkError(
+                f"{self._name(snapshot.version)}: is another entry than the one that this writer has seen: the log"
+                f" went back to an older state, and was continued from there; {RECOVERY}"
+            )
+        new = []
+        while (text := self._entry(snapshot.version + 1)) is not None:
+            snapshot = self._moved(snapshot, text)
+            new.append(entry_key(snapshot.version))
+        if new:
+            self._store.settle(*new)
+        self._compare(snapshot)
+        self._snapshot = snapshot
+        return snapshot
+
+    def commit(self, actions: Sequence[Json], counts: Callable[[Snapshot], bool]) -> bool:
+        """Add the entry after the head's.
+
+        Args:
+            actions: of the entry.
+            counts: whether a snapshot has what the entry says, by this or by another one.
+
+        Returns:
+            False if that is not in the log now; move on, and look.
+
+        Raises:
+            OSError: nobody knows whether it is there.
+        """
+        before = self._snapshot
+        assert before is not None
+        text = lines(actions)
+        version = before.version + 1
+        if not self._store.create(entry_key(version), text):
+            if self._entry(version) != text:
+                return False
+            logger().info("%s: its answer was lost; the entry is there", self._name(version))
+            self._store.settle(entry_key(version))
+        if version_named(self._store.read(_LAST, _SMALL)) < version:
+            self._snapshot = self._moved(before, text)
+            return True
+        return self._stands(version, counts)
+
+    def _stands(self, version: int, counts: Callable[[Snapshot], bool]) -> bool:
+        """Look whether an entry that was made is one of the log: there is a checkpoint of its version, or a later one.
+
+        A clean-up removes entries that a checkpoint has. A writer that has slept over one finds the next version's name
+        free, before all that readers look at.
+        """
+        found = self._read()
+        self._compare(found)
+        self._snapshot = found
+        if self._entry(version - 1) is None:  # it is one of those that nobody reads any more
+            self._store.remove(entry_key(version))
+        return found is not None and counts(found)
+
+    def _moved(self, snapshot: Snapshot, text: bytes) -> Snapshot:
+        name = self._name(snapshot.version + 1)
+        if why := fault(text):
+            raise SinkError(f"{name}: {why}. {RECOVERY}")
+        return snapshot.moved(text, name)
+
+    def _compare(self, found: Snapshot | None) -> None:
+        """See that what is there follows what was there.
+
+        Raises:
+            SinkError: it does not.
+        """
+        before = self._snapshot
+        if before is None:
+            return
+        if found is None:
+            raise SinkError(f"{self._store.url}: the table was removed: restore it, or start again to make a new one")
+        if found.id != before.id:
+            raise SinkError(
+                f"{self._store.url}: is another table now (id {found.id}, was {before.id}): start again to go on with"
+                " this one"
+            )
+        if found.version < before.version:
+            raise SinkError(
+                f"{self._store.url}: its log had the version {before.version}, and ends at {found.version} now: entries"
+                f" are gone, or it was replaced by an older copy; {RECOVERY}"
+            )
+
+    # ---- reading a log ------------------------------------------------------------------------------------------
+
+    def _read(self) -> Snapshot | None:
+        for _ in range(_LOOKS):
+            found = self._read_once()
+            if found is not NOTHING and self._is_open_to_readers(found):
+                return found
+        raise StoreError(f"{self._store.url}/{LOG}: its files go while they are read: is it cleaned up? Try again")
+
+    def _read_once(self) -> Snapshot | None:
+        """The table at its newest version; None if there is none; `NOTHING` if files have gone meanwhile."""
+        hint = version_named(self._store.read(_LAST, _SMALL))
+        names = self._names(f"{hint:020d}" if hint > 0 else "")
+        checkpoint, files = whole_checkpoint(names)
+        if hint > 0 and checkpoint < hint:
+            names = self._names("")
+            checkpoint, files = whole_checkpoint(names)
+        there = [version for version in versions(names) if version > checkpoint]
+        if not there and checkpoint < 0:
+            return None
+        if missing := sorted(set(range(checkpoint + 1, (there or [checkpoint])[-1] + 1)) - set(there)):
+            raise SinkError(f"{self._name(missing[0])}: missing, and there are later ones. {RECOVERY}")
+        snapshot = NOTHING if checkpoint < 0 else self._checkpointed(checkpoint, files)
+        if snapshot is None:
+            return NOTHING
+        for version in there:
+            text = self._entry(version)
+            if text is None:
+                return NOTHING
+            snapshot = self._moved(snapshot, text)
+        if not snapshot.metadata or not snapshot.protocol:
+            raise SinkError(f"{self._store.url}/{LOG}: it names no schema, or no protocol; {RECOVERY}")
+        settled = [f"{LOG}/{name}" for name in files] + [entry_key(version) for version in there]
+        if files and LAST_CHECKPOINT in names:
+            settled.append(_LAST)
+        self._store.settle(*settled)
+        return snapshot
+
+    def _is_open_to_readers(self, snapshot: Snapshot | None) -> bool:
+        """See on POSIX that deltalake opens the log: a power cut can have damaged the checkpoint that it wants.
+
+        Returns:
+            False if that was set aside, and the log is to be read again.
+
+        Raises:
+            SinkError: the log does not go back to a checkpoint that is whole.
+            Exception: deltalake's error.
+        """
+        if snapshot is None or not isinstance(self._store, PosixStore):
+            return True
+        if not any("checkpoint" in each.key for each in self._store.files(LOG)):
+            return True
+        from deltalake import DeltaTable
+
+        try:
+            DeltaTable(self._store.folder)
+        except Exception:
+            if not set_damage_aside(log_folder(self._store.folder)):
+                raise
+            return False
+        return True
+
+    def _names(self, after: str) -> list[str]:
+        """Of the files in the log that have content, or are entries."""
+        files = [(each.key.rpartition("/")[2], each.size) for each in self._store.files(LOG, after)]
+        return [name for name, size in files if size or versions([name])]
+
+    def _checkpointed(self, version: int, files: Sequence[str]) -> Snapshot | None:
+        """What a checkpoint has; None if it goes while it is read.
+
+        Raises:
+            SinkError: it is damaged.
+        """
+        metadata: Json = {}
+        protocol: Json = {}
+        transactions: dict[str, int] = {}
+        for name in files:
+            try:
+                for action in _actions(self._store, f"{LOG}/{name}"):
+                    if (found := action.get("txn")) and found["appId"].startswith(OURS):
+                        transactions[found["appId"]] = int(found["version"])
+                    metadata = action.get("metaData") or metadata
+                    protocol = action.get("protocol") or protocol
+            except FileNotFoundError:
+                return None
+            except (ValueError, KeyError, TypeError) as error:
+                folder = self._store.folder if isinstance(self._store, PosixStore) else None
+                if folder is not None and set_damage_aside(log_folder(folder)):
+                    return None
+                raise SinkError(
+                    f"{self._store.url}/{LOG}/{name}: a damaged checkpoint ({error}): restore it from a copy, or remove"
+                    f" it with {LAST_CHECKPOINT} if the log goes back to an older one; {RECOVERY}"
+                ) from error
+        metadata, protocol = (_without_none(each) for each in (metadata, protocol))
+        text = self._entry(version)
+        return Snapshot(version, b"" if text is None else digest(text), metadata, protocol, transactions)
+
+    def _entry(self, version: int) -> bytes | None:
+        return self._store.read(entry_key(version), MOST_BYTES)
+
+    def _name(self, version: int) -> str:
+        return f"{self._store.url}/{entry_key(version)}"
+
+
+def _actions(store: Store, key: str) -> Iterator[dict[str, Any]]:
+    """Our transactions, the metadata and the protocol in a file of a checkpoint.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        ValueError: it is damaged.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if key.endswith(".json"):
+        text = store.read(key, MOST_BYTES)
+        if text is None:
+            raise FileNotFoundError(key)
+        yield from map(parse_json, text.splitlines())
+        return
+    file = store.open(key)
+    if file is None:
+        raise FileNotFoundError(key)
+    with file:
+        try:
+            with pq.ParquetFile(file) as parquet:
+                columns = [name for name in ("txn", "metaData", "protocol") if name in parquet.schema_arrow.names]
+                for batch in parquet.iter_batches(columns=columns):
+                    yield from _rows(batch)
+        except pa.ArrowException as error:
+            raise ValueError(str(error).partition("\n")[0]) from error
+
+
+def _without_none(action: Json) -> Json:
+    """As an entry has an action: fields that it does not have are not there."""
+    return {name: value for name, value in action.items() if value is not None}
+
+
+def _rows(batch: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - of pyarrow
+    for name in batch.schema.names:
+        for value in batch.column(name).drop_null().to_pylist(maps_as_pydicts="strict"):
+            yield {name: value}

@@ -1,0 +1,138 @@
+"""A Delta table at a version of its log, as far as a writer of whole files has to know it. No I/O.
+
+    Snapshot ──▶ moved(the next version's entry) ──▶ Snapshot
+
+An entry can set positions (application transactions), and change the table's metadata and its protocol. A commit of the
+next version goes with exactly one snapshot: what was compared is what it follows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from fastkcl import Position
+from fastkcl.tables.base import Shard, SinkError, parse_json
+from fastkcl.tables.delta_actions import position_by
+from fastkcl.tables.delta_rules import Rules, fields_of
+
+__all__ = ["NOTHING", "OURS", "Snapshot", "digest"]
+
+_Json: TypeAlias = Any
+
+OURS: Final = "fastkcl/"
+"""Application ids of positions begin so."""
+_KEYS: Final = (b'"txn"', b'"metaData"', b'"protocol"', b'"RESTORE"')
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a table is at a version."""
+
+    version: int
+    entry: bytes
+    """The digest of the version's entry; empty if only a checkpoint has it."""
+    metadata: Mapping[str, _Json]
+    """The action `metaData`."""
+    protocol: Mapping[str, _Json]
+    """The action `protocol`."""
+    transactions: Mapping[str, int]
+    """Versions of our application transactions."""
+    restored: int | None = None
+    """The newest version that has set the table back to an older one (RESTORE), of those that were looked at."""
+
+    @property
+    def id(self) -> str:
+        """The table's."""
+        return str(self.metadata["id"])
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """The table's."""
+        return list(self.metadata.get("partitionColumns") or ())
+
+    @property
+    def configuration(self) -> dict[str, str]:
+        """The table's properties."""
+        return dict(self.metadata.get("configuration") or {})
+
+    def position(self, shard: Shard, where: str) -> Position | None:
+        """Up to where the table has a shard's records; None if it has none.
+
+        Raises:
+            SinkError: its transactions are no position.
+        """
+        return position_by(self.transactions.get, shard, where)
+
+    def rules(self, table: str, writer: str) -> Rules:
+        """What the table asks of a writer; `table` and `writer` are for errors."""
+        protocol = self.protocol
+        return Rules(
+            table=table,
+            writer=writer,
+            partition_columns=self.partition_columns,
+            configuration=self.configuration,
+            fields=fields_of(self.metadata["schemaString"]),
+            features=frozenset(protocol.get("writerFeatures") or ()),
+            reader_version=int(protocol["minReaderVersion"]),
+            writer_version=int(protocol["minWriterVersion"]),
+        )
+
+    def moved(self, text: bytes, where: str) -> Snapshot:
+        """The table at the next version.
+
+        Args:
+            text: the entry of that version.
+            where: its name, for the error.
+
+        Raises:
+            SinkError: it is no entry of a Delta log.
+        """
+        return _with(self, self.version + 1, text, where)
+
+
+NOTHING: Final = Snapshot(-1, b"", {}, {}, {})
+"""Before the first entry."""
+
+
+def digest(text: bytes) -> bytes:
+    """Tells one entry from another."""
+    return hashlib.sha256(text).digest()
+
+
+def _with(before: Snapshot, version: int, text: bytes, where: str) -> Snapshot:
+    metadata, protocol, restored = before.metadata, before.protocol, before.restored
+    transactions = dict(before.transactions)
+    try:
+        for line in text.splitlines():
+            if not any(key in line for key in _KEYS):
+                continue
+            action = parse_json(line)
+            if (transaction := action.get("txn")) is not None and transaction["appId"].startswith(OURS):
+                transactions[transaction["appId"]] = int(transaction["version"])
+            elif (found := action.get("metaData")) is not None:
+                metadata = _metadata(found)
+            elif (found := action.get("protocol")) is not None:
+                protocol = {**found, "minReaderVersion": int(found["minReaderVersion"])}
+            elif (action.get("commitInfo") or {}).get("operation") == "RESTORE":
+                restored = version
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SinkError(f"{where}: no entry of a Delta log: {error!r}") from error
+    return Snapshot(version, digest(text), metadata, protocol, transactions, restored)
+
+
+def _metadata(found: _Json) -> _Json:
+    """Metadata that can be relied on.
+
+    Raises:
+        ValueError, KeyError, TypeError: it cannot.
+    """
+    names = found["partitionColumns"]
+    if not isinstance(found["id"], str) or not isinstance(names, list):
+        raise TypeError("metaData without an id, or partitionColumns")
+    for field in json.loads(found["schemaString"])["fields"]:
+        _ = field["name"], field["type"], field["nullable"], field["metadata"]
+    return found

@@ -1,0 +1,463 @@
+"""A Delta table that a worker writes itself, each record exactly once; on POSIX and on S3.
+
+    table/
+      _delta_log/00000000000000000007.json                  one commit: files, and the position that they reach
+      date=2026-11-22/after-4959….0-<random>.parquet
+
+    append(rows)
+      1. behind     rows that the table has are dropped
+      2. stage      a Parquet file for each day, under a name with 96 random bits; no reader sees it
+      3. move on    the entries that others have added meanwhile: is it still that table, and at that position?
+      4. commit     the next entry of the log is created exclusively: files, and the new position in application
+                    transactions. False: somebody else's is there; 3 again
+      5. checkpoint each hundredth version
+
+A commit is five requests at any version: a PUT of the file, a GET of the head's entry and one of the next, which is not
+there, a PUT of the entry, and a GET of `_last_checkpoint`. `delta_head` has 3 and 4, `delta_actions` the position.
+
+A zombie continues from an old position: the entries that it takes in say so, and its file is left for the table's next
+VACUUM. DeltaSink writes the same positions, so that both can write to one table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from urllib.parse import quote
+
+from fastkcl import ConfigurationError, Position
+from fastkcl.stdio.log import logger
+from fastkcl.tables.base import RECOVERY, Shard, SinkError
+from fastkcl.tables.delta_actions import about, beginning, information, transactions
+from fastkcl.tables.delta_checkpoint import is_due, make_checkpoint
+from fastkcl.tables.delta_file import ORIGIN, origin_fields, partition_values, storable, with_origin
+from fastkcl.tables.delta_head import DeltaHead
+from fastkcl.tables.delta_rules import Rules
+from fastkcl.tables.delta_snapshot import Snapshot
+from fastkcl.tables.folders import check_names, local_folder, position_text, shard_folders, spelled
+from fastkcl.tables.given_up import NOTES, note, noted
+from fastkcl.tables.object_store import ObjectStore, S3Storage
+from fastkcl.tables.parquet_file import parquet_bytes
+from fastkcl.tables.posix_store import PosixStore
+from fastkcl.tables.rows import ShardRows
+from fastkcl.tables.store import Store, StoreError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["DeltaTable", "Evolve", "PartitionColumn"]
+
+PartitionColumn: TypeAlias = Literal["stream", "shard", "date"]
+Evolve: TypeAlias = Literal["refuse", "add"]
+
+_NEW: Final = ("date",)
+_UNSAFE: Final = "AWS_S3_ALLOW_UNSAFE_RENAME"
+_CLAIM: Final = "_fastkcl/table"
+_TRIES: Final = 100  # of a commit that meets others
+_REFUSALS: Final = 30  # of an entry that is refused although there is nothing
+_PUTS: Final = 3
+_PAUSE: Final = 0.02  # seconds, at the most, before the second try
+_MOST_PAUSE: Final = 2.0
+_MOST_NOTE: Final = 1 << 20  # bytes
+_OLD: Final = 23 * 3600.0  # seconds; VACUUM may take what is staged for longer than a day
+
+
+@dataclass
+class _Staged:
+    """Files that no entry names yet."""
+
+    rows: ShardRows
+    after: Position | None
+    upto: Position
+    partition_columns: list[str]
+    at: float
+    """When the first of them was put, or before that."""
+    fields: list[Any] = field(default_factory=list)
+    """Columns of all of them, as the JSON of a schema has them."""
+    adds: list[Any] = field(default_factory=list)
+    """Actions."""
+
+    def take_fields(self, fields: Sequence[Any], where: str) -> None:
+        """Take in the columns of one more file.
+
+        Raises:
+            SinkError: one has another type than in an earlier file.
+        """
+        there = {each["name"]: each["type"] for each in self.fields}
+        for each in fields:
+            if (kind := there.get(each["name"])) is None:
+                self.fields.append(each)
+            elif kind != each["type"]:
+                raise SinkError(
+                    f"{where}: transform made column {each['name']} {kind} for one day, and {each['type']} for another"
+                )
+
+
+class DeltaTable:
+    """A Delta table in a folder, or below a prefix of a bucket: each record exactly once, a zombie is fenced off.
+
+    The table has the columns of what is written, and ``stream`` and ``shard``, and ``date`` (day of arrival, UTC) if it
+    is partitioned by that. It is made at the first write, unless it is there. Needs ``pip install 'fastkcl[delta]'``.
+
+    Args:
+        url: a path on a POSIX file system, or ``s3://bucket/table``, which needs ``pip install 'fastkcl[delta,s3]'``.
+        partition_by: of a new table: any of ``"stream"``, ``"shard"`` and ``"date"``; ``("date",)`` if None. A table
+            that is there goes on with its own, a DeltaSink's by stream and shard too; if another is given, it is
+            refused.
+        evolve: for a column that the table does not have: ``"refuse"`` raises SinkError, ``"add"`` adds it.
+        storage: how S3 is reached.
+
+    Raises:
+        ValueError: `url` is something else, or an option; or AWS_S3_ALLOW_UNSAFE_RENAME is set.
+        TypeError: `storage` beside a path.
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        *,
+        partition_by: Sequence[PartitionColumn] | None = None,
+        evolve: Evolve = "refuse",
+        storage: S3Storage | None = None,
+    ) -> None:
+        if partition_by is not None and (
+            isinstance(partition_by, str)
+            or not set(partition_by) <= set(ORIGIN)
+            or len(set(partition_by)) != len(partition_by)
+        ):
+            raise ValueError(f"partition_by={partition_by!r}: must be some of {', '.join(ORIGIN)}, each once")
+        if evolve not in ("refuse", "add"):
+            raise ValueError(f"evolve={evolve!r}: must be 'refuse' or 'add'")
+        self._partition_by: list[str] | None = None if partition_by is None else list(partition_by)
+        self._evolve = evolve
+        self._store = _store_of(url, storage)
+        self._head = DeltaHead(self._store)
+        self._shard: Shard | None = None
+        self._position: Position | None = None
+        self._restored = -1  # version that has set the table back, as far as it was accepted
+        self._pause: Callable[[float], None] = time.sleep
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return self._store.url
+
+    def open(self, shard: Shard) -> Position | None:
+        """Begin with a shard, or look again.
+
+        Returns:
+            The position up to which the table has the shard's records, None if it has none.
+
+        Raises:
+            SinkError: it is not a table that files can be added to, its log is damaged, it is another table than
+                before or has gone back, or its store ignores conditions.
+            OSError: it cannot be read.
+            ConfigurationError: deltalake or obstore is missing, or there are no credentials.
+        """
+        try:
+            import deltalake  # noqa: F401 - before any work
+        except ImportError as error:
+            raise ConfigurationError("deltalake is not installed: pip install 'fastkcl[delta]'") from error
+        check_names(shard, "DeltaTable")
+        if shard != self._shard:
+            self._shard, self._position, self._restored = shard, None, -1
+            self._head = DeltaHead(self._store)
+        self._store.prove()
+        first = self._head.snapshot is None
+        snapshot = self._head.open()
+        if snapshot is None:
+            self._refuse_others()
+        else:
+            self._rules(snapshot).check(self._partition_by)
+            if first and snapshot.restored is not None:
+                self._restored = snapshot.restored
+            self._move_to(snapshot)
+        return self._position
+
+    def append(self, rows: ShardRows, make: Callable[[ShardRows], pa.Table]) -> Position:
+        """Make rows durable and visible. Rows that the table has already are dropped.
+
+        Args:
+            rows: the next run of the shard.
+            make: makes the table of rows that is written; called for the rows of each day, and again when it is cut
+                otherwise.
+
+        Returns:
+            The position up to which the table has the shard's records now, at least the last one's of `rows`.
+
+        Raises:
+            SinkError: the table is damaged, another one, or not one that these rows can be added to.
+            WriteCancelledError: the rows are not wanted any more. They are not in the table.
+            OSError: the store refuses, or does not answer: look again.
+        """
+        remaining = rows
+        staged: _Staged | None = None
+        met = refused = 0
+        while met < _TRIES and refused < _REFUSALS:
+            if self._position is not None:
+                left = remaining.behind(self._position)
+                if left is None:
+                    return self._position
+                remaining = left
+            if staged is None or not self._fits(staged):
+                staged = self._stage(remaining, make)
+            snapshot = self._moved_on(staged.fields)
+            if not self._fits(staged):
+                self._report_other(staged)
+                continue
+            if self._commit(staged, snapshot):
+                self._make_checkpoint()
+                continue
+            now = self._moved_on(staged.fields)
+            met, refused = (met + 1, 0) if now.version != snapshot.version else (met, refused + 1)
+            self._pause(random.uniform(0, min(_MOST_PAUSE, _PAUSE * 2 ** min(met + refused, 8))))
+        if refused:
+            raise StoreError(
+                f"{self.url}: the store refuses to create an entry of the log {refused} times, and there is nothing:"
+                " try again later, or ask who else writes there"
+            )
+        raise StoreError(f"{self.url}: {met} commits have met others: write less often, or from fewer shards")
+
+    def give_up(self, upto: Position) -> None:
+        """Note that records up to a position have been given up: a checkpoint there is no sign of a loss."""
+        before = self.given_up()
+        if before is None or before < upto:
+            self._store.replace(self._note, note(upto))
+
+    def given_up(self) -> Position | None:
+        """Up to where records have been given up; None if none have."""
+        text = self._store.read(self._note, _MOST_NOTE)
+        return None if text is None else noted(text, f"{self.url}/{self._note}")
+
+    # ---- one commit ---------------------------------------------------------------------------------------------
+
+    def _stage(self, rows: ShardRows, make: Callable[[ShardRows], pa.Table]) -> _Staged:
+        """Put files that no entry names yet: one for each day, or one."""
+        snapshot = self._head.snapshot
+        staged = _Staged(
+            upto=rows.last_position,
+            rows=rows,
+            after=self._position,
+            partition_columns=self._columns(snapshot),
+            at=_seconds(),
+        )
+        for day, part in _days(rows) if "date" in staged.partition_columns else [(None, rows)]:
+            table, fields = storable(make(part))
+            staged.take_fields(fields, self.url)
+            if snapshot is not None:
+                self._evolved(snapshot, staged.fields)  # refused before anything is put
+            if table.num_rows:
+                staged.adds.append(self._put(table, staged, day))
+        return staged
+
+    def _put(self, table: pa.Table, staged: _Staged, day: date | None) -> Any:  # noqa: ANN401 - an action
+        """Put a file; the action that adds it."""
+        shard = self._shard_opened
+        columns = staged.partition_columns
+        values = partition_values(shard, day, columns)
+        folder = "".join(f"{name}={_spelled(name, value)}/" for name, value in values.items())
+        told = about(shard, staged.after, staged.upto, staged.rows.num_rows)
+        body = parquet_bytes(with_origin(table, shard, columns), json.dumps(told).encode())
+        for _ in range(_PUTS):
+            key = f"{folder}after-{position_text(staged.after)}-{secrets.token_hex(12)}.parquet"
+            if self._store.create(key, body) or self._store.tail(key, 8) is not None:  # its answer was lost
+                break
+        else:
+            raise StoreError(f"{self.url}/{key}: the store refuses to create it, and there is nothing: try again later")
+        return {
+            "add": {
+                "path": quote(key, safe="/=@"),
+                "partitionValues": values,
+                "size": len(body),
+                "modificationTime": time.time_ns() // 1_000_000,
+                "dataChange": True,
+                "stats": json.dumps({"numRecords": table.num_rows}),
+            }
+        }
+
+    def _fits(self, staged: _Staged) -> bool:
+        """Whether files can still be committed: they follow the position, and VACUUM has not taken them."""
+        return (
+            staged.after == self._position
+            and staged.partition_columns == self._columns(self._head.snapshot)
+            and _seconds() - staged.at < _OLD
+        )
+
+    def _moved_on(self, fields: Sequence[Any]) -> Snapshot:
+        """The table with the entries that others have added; it is made if it is not there."""
+        snapshot = self._head.move_on()
+        if snapshot is None:
+            columns = self._columns(None)
+            schema = {"type": "struct", "fields": [*fields, *origin_fields(columns)]}
+            self._head.begin(beginning(json.dumps(schema), columns))
+            snapshot = self._head.open()
+            if snapshot is None:
+                raise StoreError(f"{self.url}: the store refuses to create the table, and there is none: try again")
+        self._move_to(snapshot)
+        return snapshot
+
+    def _commit(self, staged: _Staged, snapshot: Snapshot) -> bool:
+        """Add the entry that follows a snapshot, whose position was compared."""
+        shard = self._shard_opened
+        metadata = self._evolved(snapshot, staged.fields)
+        told = about(shard, staged.after, staged.upto, staged.rows.num_rows)
+        actions = [
+            information(staged.partition_columns, told, blind=metadata is None),
+            *([] if metadata is None else [{"metaData": metadata}]),
+            *staged.adds,
+            *transactions(shard, staged.upto),
+        ]
+        staged.rows.check_wanted()
+
+        def counts(found: Snapshot) -> bool:
+            position = found.position(shard, self.url)
+            return position is not None and position >= staged.upto
+
+        done = self._head.commit(actions, counts)
+        if (now := self._head.snapshot) is not None:
+            self._move_to(now)
+        return done
+
+    def _evolved(self, snapshot: Snapshot, fields: Sequence[Any]) -> Any:  # noqa: ANN401 - an action
+        """The table's metadata with the columns that it lacks; None if it lacks none.
+
+        Raises:
+            SinkError: it lacks some, and must not get them; or files of these columns cannot be added to it.
+        """
+        rules = self._rules(snapshot)
+        columns = snapshot.partition_columns
+        wanted = [*fields, *origin_fields(columns)]
+        new = rules.new(wanted) if self._evolve == "add" else []
+        rules = replace(rules, fields=[*rules.fields, *new])
+        if not set(columns) <= set(ORIGIN):
+            raise rules.refused(f"it is partitioned by {columns}, and not only by {', '.join(ORIGIN)}")
+        rules.check(self._partition_by, wanted)
+        if not new:
+            return None
+        logger().info("%s: adding columns: %s", self.url, ", ".join(each["name"] for each in new))
+        schema = {"type": "struct", "fields": rules.fields}
+        return {**snapshot.metadata, "schemaString": json.dumps(schema)}
+
+    def _make_checkpoint(self) -> None:
+        snapshot = self._head.snapshot
+        assert snapshot is not None
+        if not is_due(snapshot.version, snapshot.configuration):
+            return
+        try:
+            make_checkpoint(self._store, snapshot.version, snapshot.configuration)
+        except Exception as error:
+            logger().warning("%s: no checkpoint of its log was made; the log has everything: %s", self.url, error)
+
+    # ---- what the table is --------------------------------------------------------------------------------------
+
+    def _move_to(self, snapshot: Snapshot) -> None:
+        """Take over the position at a snapshot, which never goes back.
+
+        Raises:
+            SinkError: it has gone back, or the table was restored to an older version.
+        """
+        before, found = self._position, snapshot.position(self._shard_opened, self.url)
+        if before is not None and (found is None or found < before):
+            raise SinkError(
+                f"{self._name}: its position was {position_text(before)}, and now is {position_text(found)}: commits"
+                f" are gone, or it was replaced by an older copy; {RECOVERY}"
+            )
+        if snapshot.restored is not None and snapshot.restored > self._restored:
+            raise SinkError(
+                f"{self._name}: version {snapshot.restored} has set the table back to an older one (RESTORE); records"
+                " that were written after that are gone, and are not delivered again: start again to go on after"
+                f" {position_text(found)}, or have them read again"
+            )
+        self._position = found
+
+    def _report_other(self, staged: _Staged) -> None:
+        if self._position != staged.after:
+            logger().warning(
+                "%s: another writer has continued from %s up to %s; dropping the records that it has written",
+                self._name,
+                position_text(staged.after),
+                position_text(self._position),
+            )
+
+    def _rules(self, snapshot: Snapshot) -> Rules:
+        return replace(snapshot.rules(self.url, "DeltaTable"), remedy='evolve="add"')
+
+    def _columns(self, snapshot: Snapshot | None) -> list[str]:
+        """Those that the table is partitioned by, or that a new one will be."""
+        if snapshot is not None:
+            return snapshot.partition_columns
+        return list(_NEW if self._partition_by is None else self._partition_by)
+
+    def _refuse_others(self) -> None:
+        what = "a ParquetSink" if "_commits" in self._store.folders("") else None
+        if what is None and self._store.claimed(_CLAIM) is not None:
+            what = "a ParquetTable"
+        if what is not None:
+            raise SinkError(f"{self.url}: is {what}'s: give DeltaTable another folder")
+
+    @property
+    def _note(self) -> str:
+        return f"{NOTES}/{shard_folders(self._shard_opened)}"
+
+    @property
+    def _shard_opened(self) -> Shard:
+        assert self._shard is not None
+        return self._shard
+
+    @property
+    def _name(self) -> str:
+        return f"{self.url} ({self._shard_opened.stream}, {self._shard_opened.shard_id})"
+
+
+def _days(rows: ShardRows) -> Iterator[tuple[date | None, ShardRows]]:
+    """Rows by the day (UTC) of their arrival; one that arrived late, or without a time, lies in the newer day.
+
+    None for the day of rows of which none has a time.
+    """
+    found = rows.newer_than(date.min)
+    day = None if found is None else found[1]
+    rest: ShardRows | None = rows
+    while rest is not None:
+        newer = None if day is None else rest.newer_than(day)
+        if newer is None:
+            yield day, rest
+            return
+        at, later = newer
+        if at:
+            part = rest.first(at)
+            yield day, part
+            rest = rest.behind(part.last_position)
+        day = later
+
+
+def _spelled(name: str, value: str | None) -> str:
+    """The value of a partition, in a folder's name; readers take it from the log."""
+    if value is None:
+        return "__HIVE_DEFAULT_PARTITION__"
+    return value if name == "date" else spelled(value)
+
+
+def _seconds() -> float:
+    """Also while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _store_of(url: str | os.PathLike[str], storage: S3Storage | None) -> Store:
+    text = os.fspath(url)
+    if text.startswith("s3://"):
+        if os.environ.get(_UNSAFE):
+            raise ValueError(f"{_UNSAFE} is set: two writers of a Delta table would both succeed. Unset it")
+        return ObjectStore(text, storage or S3Storage())
+    if storage is not None:
+        raise TypeError(f"storage= is for s3:// URLs, and {text} is none")
+    root = local_folder(url, "DeltaTable")
+    if "%" in str(root):
+        raise ValueError(f"{root}: deltalake would take the % for an escape: choose a path without")
+    return PosixStore(root)

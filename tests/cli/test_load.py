@@ -1,0 +1,189 @@
+"""`fastkcl load`: a stream into a table, as a user sees it: rows, exit codes, errors, metrics, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import fastkcl.tables
+import pytest
+from click.testing import CliRunner
+from fastkcl.cli import table_formats
+from fastkcl.cli.main import cli
+from fastkcl.local_aws import LocalAws
+from local_aws_helpers import make_stream, new_name
+from table_helpers import Place, posix_place, s3_place
+from waiting import wait_until
+
+COMMAND = [sys.executable, "-m", "fastkcl", "load"]
+KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "s3cret", "AWS_DEFAULT_REGION": "us-east-1"}
+EVENTS = [json.dumps({"user": f"u{n}", "price": n / 4}) for n in range(40)]
+
+
+def environment() -> dict[str, str]:
+    """Without anything of AWS, and with a width of lines that does not cut them."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    nowhere = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+    return {**kept, **nowhere, "AWS_EC2_METADATA_DISABLED": "true", "COLUMNS": "300"}
+
+
+def load(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**environment(), **variables},
+        check=False,
+    )
+
+
+@contextmanager
+def loading(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that is ended in any case."""
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def stream(aws: LocalAws) -> str:
+    """A stream of two shards with the events."""
+    name = make_stream(aws, 2)
+    put(aws, name)
+    return name
+
+
+def put(aws: LocalAws, stream: str) -> None:
+    records = [{"Data": event.encode(), "PartitionKey": str(number)} for number, event in enumerate(EVENTS)]
+    assert aws.client("kinesis").put_records(StreamName=stream, Records=records)["FailedRecordCount"] == 0
+
+
+@pytest.fixture(params=["posix", "s3"])
+def place(request: pytest.FixtureRequest, aws: LocalAws, tmp_path: Path) -> Place:
+    return posix_place(tmp_path) if request.param == "posix" else s3_place(aws)
+
+
+def test_a_stream_into_a_table_twice(aws: LocalAws, stream: str, place: Place) -> None:
+    """The second run goes on where the first one has ended."""
+    arguments = [stream, place.url, "--endpoint-url", aws.url, "--stop-at-tip", "--json"]
+    done = load(*arguments)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["rows"], found["commits"], found["error"]) == (40, 2, None)
+    assert sum(found["shards"].values()) == 40
+    assert sorted(place.read()["data"].to_pylist()) == sorted(event.encode() for event in EVENTS)
+    put(aws, stream)
+    again = load(*arguments)
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["rows"] == 40
+    assert len(set(place.numbers())) == len(place.numbers()) == 80
+
+
+def test_typed_columns_of_a_schema_in_a_file(aws: LocalAws, stream: str, tmp_path: Path) -> None:
+    schema = tmp_path / "events.txt"
+    schema.write_text("user string,\n  price double\n")
+    place = posix_place(tmp_path)
+    done = load(
+        *(stream, place.url, "--endpoint-url", aws.url, "--idle-timeout", "0.5"),
+        *("--payload", "json", "--schema", str(schema)),
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(rf"{stream}: 40 rows \(0\.0 MB\) of 2 shards in 2 commits and [0-9.]+ s\n", done.stdout)
+    assert f"fastkcl load: {stream} into {place.url}, application load-{stream}-" in done.stderr
+    assert sorted(place.read()["price"].to_pylist()) == [n / 4 for n in range(40)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_after_a_last_commit(aws: LocalAws, stream: str, tmp_path: Path, number: int) -> None:
+    place = posix_place(tmp_path)
+    with loading(stream, place.url, "--endpoint-url", aws.url, "--prometheus", "0") as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        url = re.search(r"metrics at (http://127\.0\.0\.1:\d+/metrics)", said)
+        assert url is not None, said
+
+        def metrics() -> str:
+            with urllib.request.urlopen(url[1], timeout=60) as answer:
+                return str(answer.read().decode())
+
+        def held() -> float:
+            return sum(map(float, re.findall(r"^fastkcl_held_records\{.*\} (\S+)$", metrics(), re.MULTILINE)))
+
+        wait_until(lambda: held() == 40, "all records are held", seen=metrics)
+        text = metrics()
+        assert f'stream="{stream}"' in text
+        assert re.search(r'application="load-[^"]+"', text)
+        assert re.search(r"^async_kinesis_consumer_records_received_total\{", text, re.MULTILINE)
+        assert place.numbers() == []
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert f"{signal.Signals(number).name}: ends after a last commit" in err
+    assert out.startswith(f"{stream}: 40 rows")
+    assert len(place.numbers()) == 40
+
+
+def test_what_cannot_begin_says_so_within_seconds(aws: LocalAws, stream: str, tmp_path: Path) -> None:
+    folder = str(tmp_path / "table")
+    absent = new_name("absent")
+    dead = "http://127.0.0.1:9"
+    for arguments, said in {
+        (new_name(), folder, "--endpoint-url", aws.url): "there is no stream ",
+        (stream, folder, "--endpoint-url", dead): f'Could not connect to the endpoint URL: "{dead}"',
+        (stream, f"s3://{absent}/t", "--endpoint-url", aws.url): f"there is no bucket {absent} at ",
+        (stream, f"s3://{absent}/t", "--endpoint-url", aws.url, "--s3-endpoint-url", dead): "is the table's storage",
+        (stream, "/proc/table", "--endpoint-url", aws.url): "/proc/table",
+        (stream, "gs://lake/t", "--endpoint-url", aws.url): "gs://lake/t",
+        (stream, folder, "--endpoint-url", aws.url, "--payload", "json"): "--payload json needs --schema FILE",
+        (stream, folder, "--endpoint-url", aws.url, "--application", "a b"): "--application 'a b'",
+        (stream, folder, "--endpoint-url", aws.url, "--prometheus", "x:y"): "a port, or an address and a port",
+        (stream, folder, "--endpoint-url", "nonsense"): "is no URL such as",
+    }.items():
+        begun = time.monotonic()
+        done = CliRunner().invoke(cli, ["load", *arguments], env=KEYS)
+        assert (done.exit_code, done.stdout) == (2, ""), (arguments, done.output, done.exception)
+        assert said in done.stderr, (arguments, done.stderr)
+        assert "s3cret" not in done.stderr
+        assert time.monotonic() - begun < 30
+    assert not (tmp_path / "table").exists() or not list((tmp_path / "table").rglob("*.parquet"))
+
+
+def test_an_error_on_the_way_ends_it_with_1(aws: LocalAws, stream: str, tmp_path: Path) -> None:
+    """The lease table has positions, and the table is a new one: records would be missing in it."""
+    arguments = [stream, "--endpoint-url", aws.url, "--stop-at-tip", "--application", new_name("app")]
+    assert load(*arguments, str(tmp_path / "first")).returncode == 0
+    done = load(*arguments, str(tmp_path / "second"))
+    assert done.returncode == 1
+    assert "lies after the table's position" in done.stderr
+    assert "Traceback" not in done.stderr
+    put(aws, stream)
+    done = load(*arguments, str(tmp_path / "second"), "--accept-gap")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{stream}: 40 rows")
+
+
+def test_formats_are_those_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    classes = [each.name for each in table_formats.FORMATS.values()]
+    assert table_formats.offered() == [
+        name for name, each in table_formats.FORMATS.items() if each.name in vars(fastkcl.tables)
+    ]
+    monkeypatch.setattr(fastkcl.tables, "DeltaTable", object, raising=False)
+    assert table_formats.offered() == list(table_formats.FORMATS)
+    assert classes[0] == "ParquetTable"
+    monkeypatch.delattr(fastkcl.tables, "DeltaTable")
+    assert table_formats.offered() == ["parquet"]

@@ -1,0 +1,146 @@
+"""A table whose storage is away for a while: what is made again, what is not, and when it ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from fastkcl import Position
+from fastkcl.tables import Shard, SinkError, WriteCancelledError
+from fastkcl.tables.patient import PatientTable
+from fastkcl.tables.rows import ShardRows
+from fastkcl.tables.store import StoreError
+from sink_helpers import SHARD
+from table_helpers import arrived, as_they_are
+
+
+class Away:
+    """A table whose next calls fail, before they do something or after.
+
+    Args:
+        failures: of the next calls of `append` and `open`; None for a call that succeeds.
+        stores: whether an append that fails has stored its rows all the same.
+    """
+
+    url = "s3://lake/clicks"
+
+    def __init__(self, *failures: Exception | None, stores: bool = False) -> None:
+        self.failures = list(failures)
+        self.stores = stores
+        self.position: Position | None = None
+        self.appended: list[tuple[str, str]] = []
+
+    def open(self, shard: Shard) -> Position | None:
+        self._fail()
+        return self.position
+
+    def append(self, rows: ShardRows, make: Callable[[ShardRows], pa.Table]) -> Position:
+        if not self.failures or self.failures[0] is None or self.stores:
+            self.appended.append((rows.first_position.sequence_number, rows.last_position.sequence_number))
+            self.position = rows.last_position
+        self._fail()
+        return rows.last_position
+
+    def give_up(self, upto: Position) -> None:
+        self.position = upto
+
+    def given_up(self) -> Position | None:
+        return self.position
+
+    def _fail(self) -> None:
+        if self.failures and (failure := self.failures.pop(0)) is not None:
+            raise failure
+
+
+class Clock:
+    """Sleeping takes no time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def patient(
+    table: Away, clock: Clock, patience: float = 3600.0, stopping: threading.Event | None = None
+) -> PatientTable:
+    return PatientTable(
+        table, stopping=stopping or threading.Event(), patience=patience, clock=lambda: clock.now, sleep=clock.sleep
+    )
+
+
+AWAY = StoreError("PUT s3://lake/clicks/a: is the store reachable?")
+
+
+def test_an_outage_is_waited_out(caplog: pytest.LogCaptureFixture) -> None:
+    clock, table = Clock(), Away(AWAY, AWAY, None, AWAY, AWAY, AWAY, None)
+    waiting = patient(table, clock)
+    assert waiting.open(SHARD) is None
+    assert waiting.append(arrived([1, 2]), as_they_are) == Position("2", 0)
+    assert table.appended == [("1", "2")]
+    assert clock.now == pytest.approx(1 + 2 + 1 + 2 + 4)
+    assert "shardId-000000000000: a write to s3://lake/clicks failed, again in 4 s: StoreError" in caplog.text
+
+
+def test_what_a_lost_answer_has_stored_is_not_written_again() -> None:
+    table = Away(None, AWAY, stores=True)
+    waiting = patient(table, Clock())
+    waiting.open(SHARD)
+    assert waiting.append(arrived([1, 2]), as_they_are) == Position("2", 0)
+    assert table.appended == [("1", "2")]
+
+
+def test_another_writer_has_stored_a_part_meanwhile() -> None:
+    table = Away(None, AWAY)
+    waiting = patient(table, Clock())
+    waiting.open(SHARD)
+    table.position = Position("1", 0)
+    assert waiting.append(arrived([1, 2]), as_they_are) == Position("2", 0)
+    assert table.appended == [("2", "2")]
+
+
+@pytest.mark.parametrize("error", [SinkError("is another table now"), TypeError("a mistake")])
+def test_other_errors_are_raised_at_once(error: Exception) -> None:
+    clock, table = Clock(), Away(None, error)
+    waiting = patient(table, clock)
+    waiting.open(SHARD)
+    with pytest.raises(type(error)):
+        waiting.append(arrived([1]), as_they_are)
+    assert clock.now == 0
+
+
+def test_its_patience_has_an_end() -> None:
+    clock, table = Clock(), Away(*[AWAY] * 1000)
+    with pytest.raises(StoreError):
+        patient(table, clock, patience=100.0).open(SHARD)
+    assert clock.now == pytest.approx(100.0)
+    with pytest.raises(StoreError):
+        patient(table, clock, patience=0.0).open(SHARD)
+    assert clock.now == pytest.approx(100.0)
+
+
+def test_rows_that_are_not_wanted_any_more_are_left() -> None:
+    clock, table = Clock(), Away(None, *[AWAY] * 1000)
+    waiting = patient(table, clock)
+    waiting.open(SHARD)
+    rows = ShardRows(arrived([1]).batches, legacy=False, cancelled=lambda: clock.now > 50)
+    with pytest.raises(WriteCancelledError):
+        waiting.append(rows, as_they_are)
+    assert clock.now < 52
+
+
+def test_a_worker_that_is_to_stop_opens_nothing_more() -> None:
+    clock, stopping = Clock(), threading.Event()
+    stopping.set()
+    with pytest.raises(StoreError):
+        patient(Away(AWAY), clock, stopping=stopping).open(SHARD)
+    assert clock.now == 0
+
+
+def test_notes_go_to_the_table() -> None:
+    table = Away()
+    patient(table, Clock()).give_up(Position("3", 0))
+    assert patient(table, Clock()).given_up() == Position("3", 0)
