@@ -86,7 +86,9 @@ def master_with_workers(folder: Path, aws: LocalAws, home: Path) -> Iterator[tup
         yield found[1], workers
 
 
-@pytest.mark.parametrize("cluster", ["local-cluster[2,1,1024]", pytest.param("two workers", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("cluster", ["local-cluster[2,1,1024]", "two workers"])
 def test_an_executor_that_dies_in_a_batch_changes_no_row(own_aws: LocalAws, tmp_path: Path, cluster: str) -> None:
     stream = make_stream(own_aws, 2)
     (tmp_path / "events").mkdir()

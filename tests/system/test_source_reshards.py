@@ -12,15 +12,10 @@ from fastkcl.local_aws import LocalAws
 from reshard_scenarios import SCENARIOS, Stage, check_rows
 from spark_fixtures import SharedSpark
 
-QUICK = ("while_the_query_is_down", "after_a_record_of_no_bytes")
-"""Of `make test-system`; all of them in `make test-long`."""
 
-
+@pytest.mark.long
 @pytest.mark.parametrize("inline", ["8m", "0"])
-@pytest.mark.parametrize(
-    "scenario",
-    [pytest.param(one, id=one.__name__, marks=[] if one.__name__ in QUICK else pytest.mark.long) for one in SCENARIOS],
-)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_shards_that_change(
     spark: SharedSpark, own_aws: LocalAws, tmp_path: Path, scenario: Callable[[Stage], None], inline: str
 ) -> None:
