@@ -116,8 +116,10 @@ def streams(aws: LocalAws, request: pytest.FixtureRequest) -> Streams:
 
 def child(aws: LocalAws, what: str, folder: Path, **options: Any) -> dict[str, float]:
     """The figures of one run, in a Spark of its own, whose folder is gone afterwards."""
+    begun = time.monotonic()
     with running(aws, what, folder, **options) as process:
-        return figures_of(process)
+        figures = figures_of(process)
+    return {"seconds": time.monotonic() - begun, **figures}
 
 
 class running:  # noqa: N801 - a context
@@ -252,8 +254,10 @@ def test_latency(benchmark: Any, aws: LocalAws, tmp_path: Path) -> None:
         with running(aws, "latency", folder, stream=stream, records=60 if benchmark.enabled else 3) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
+            begun = time.monotonic()
             with writing(aws, stream, rows=1, pause=PAUSE):
-                return figures_of(process)
+                figures = figures_of(process)
+        return {"seconds": time.monotonic() - begun, **figures}
 
     take_turns(benchmark, "source, latency", "4 shards", {"fastkcl": run}, max(1, ROUNDS - 1), warm_up=False)
 
@@ -318,6 +322,7 @@ def test_plan(benchmark: Any, aws: LocalAws, shards: int, monkeypatch: pytest.Mo
             assert kinesis.put_records(StreamName=stream, Records=records)["FailedRecordCount"] == 0
 
     def run() -> dict[str, float]:
+        started = time.perf_counter()
         put()
         service = service_of(Access(endpoint_url=aws.url, region="us-east-1"))
         driver = PlanDriver(
@@ -337,6 +342,7 @@ def test_plan(benchmark: Any, aws: LocalAws, shards: int, monkeypatch: pytest.Mo
             before, begun, cpu = driver.calls["GetRecords"], time.perf_counter(), time.process_time()
             driver.latest(offset)
             return {
+                "seconds": time.perf_counter() - started,
                 "first_plan_seconds": first,
                 "first_plan_cpu_seconds": first_cpu,
                 "first_calls_a_shard": calls / shards,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -11,39 +12,36 @@ from fastkcl.local_aws import LocalAws
 from reshard_scenarios import SCENARIOS, Stage, check_rows
 from spark_fixtures import SharedSpark
 
-QUICK = ("while_the_query_is_down", "after_a_record_of_no_bytes")
-"""Of `make test-system`; all of them in `make test-long`."""
 
-
+@pytest.mark.long
 @pytest.mark.parametrize("inline", ["8m", "0"])
-@pytest.mark.parametrize(
-    "scenario",
-    [pytest.param(one, id=one.__name__, marks=[] if one.__name__ in QUICK else pytest.mark.long) for one in SCENARIOS],
-)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_shards_that_change(
     spark: SharedSpark, own_aws: LocalAws, tmp_path: Path, scenario: Callable[[Stage], None], inline: str
 ) -> None:
     stage = Stage(own_aws)
-    runs = 0
+    table = tmp_path / "table"
 
     def read() -> None:
-        """Into a folder of its own for each run, so that the batches of runs can be told apart."""
-        nonlocal runs
         reader = spark.session.readStream.format("kinesis").options(
             streamName=stage.stream, endpoint=own_aws.url, region="us-east-1", initialPosition="trim_horizon"
         )
         writer = reader.option("inlineBytes", inline).load().writeStream.format("parquet")
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-        query = writer.start(str(tmp_path / f"run-{runs}"))
-        assert query.awaitTermination(120), query.lastProgress
-        runs += 1
+        query = writer.start(str(table))
+        assert query.awaitTermination(240), query.lastProgress
 
     stage.read = read
     scenario(stage)
-    batches = []
-    for number in range(runs):
-        rows = []
-        for file in sorted((tmp_path / f"run-{number}").glob("*.parquet")):
-            rows += pq.ParquetFile(file).read().to_pylist()
-        batches.append([(int(row["sequenceNumber"]), row["partitionKey"], row["data"]) for row in rows])
-    check_rows(batches, stage.counts)
+    check_rows(list(batches_of(table)), stage.counts)
+
+
+def batches_of(table: Path) -> Iterator[list[tuple[int, str, bytes]]]:
+    """The rows of each batch, as Spark's log of the table has them."""
+    seen: set[str] = set()
+    logs = (table / "_spark_metadata").glob("[0-9]*")
+    for log in sorted(logs, key=lambda path: int(path.name.partition(".")[0])):
+        names = {json.loads(line)["path"].rpartition("/")[2] for line in log.read_text().splitlines()[1:]}
+        rows = [row for name in sorted(names - seen) for row in pq.ParquetFile(table / name).read().to_pylist()]
+        seen |= names  # a compacted log has those of all batches before it
+        yield [(int(row["sequenceNumber"]), row["partitionKey"], row["data"]) for row in rows]
