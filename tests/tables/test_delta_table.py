@@ -24,6 +24,7 @@ from fastkcl.tables import delta_table as module
 from fastkcl.tables.delta_actions import information, lines, transactions
 from fastkcl.tables.delta_log import entry_key
 from fastkcl.tables.delta_snapshot import Snapshot
+from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.store import StoreError
 from sink_helpers import SHARD, FakeSession
 from sink_helpers import rows as sink_rows
@@ -346,6 +347,7 @@ def test_a_delta_sink_and_a_delta_table_write_one_table(tmp_path: Path) -> None:
     assert place.numbers() == list(range(1, 11))
     table.give_up(Position("20", 0))
     assert sink.given_up() == Position("20", 0)
+    assert inspect_table(place.url).ok
 
 
 def test_others_work_on_the_table(place: DeltaPlace) -> None:
