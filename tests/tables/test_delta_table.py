@@ -398,6 +398,18 @@ def test_a_checkpoint_that_fails_does_not_matter(
     assert place.numbers() == [1, 2]
 
 
+@pytest.mark.parametrize("interval", ["0", "x", "2"])
+def test_an_interval_of_checkpoints_that_is_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, interval: str
+) -> None:
+    place = delta_posix(tmp_path)
+    deltalake.DeltaTable.create(place.url, schema(), partition_by=["date"])
+    edited(Path(place.url), "metaData", {"configuration": {"delta.checkpointInterval": interval}})
+    written(place, (1, 2), (3, 4))
+    assert place.numbers() == [1, 2, 3, 4]
+    assert ("no checkpoint" in caplog.text) is (interval == "x")
+
+
 def test_the_log_is_cleaned_up(place: DeltaPlace) -> None:
     """Entries that a checkpoint has are gone: the head is read again. A name that is free there counts for nothing."""
     table, sleeper = written(place, (1, 3)), written(place, (1, 3))
