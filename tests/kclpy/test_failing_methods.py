@@ -212,6 +212,9 @@ QUESTIONS = {
     "\n  try:\n    breakpoint()\n    x = 1\n  finally: 1 / 0": "a debugger has quit",
     "import prompt_toolkit; prompt_toolkit.prompt('name? ')": "user code has asked for input",
     "import prompt_toolkit, asyncio; asyncio.run(prompt_toolkit.PromptSession().prompt_async())": "asked for input",
+    "os.setsid(); import click; click.getchar()": "user code has asked for input",
+    "os.setsid(); open('/dev/tty').readline()": "user code has asked for input",
+    "import curses; curses.wrapper(len)": "user code has asked for input",
     "import tty; tty.setraw(0)": "user code has asked for input",
     "\n  try: import termios; termios.tcgetattr(sys.stdin)\n  finally: 1 / 0": "user code has asked for input",
 }
@@ -241,6 +244,7 @@ def test_who_asks_a_person_stops(question: str, on_error: str, tmp_path: Path) -
         "open(os.devnull).readline()[0]",
         "\n  try: input()\n  except EOFError: pass\n  raise ValueError",
         "import termios; termios.tcgetattr(os.pipe()[0] + 100)",
+        "open('/dev/ttynone')",
         "import termios; raise termios.error('of mine')",
         "os.get_terminal_size(0)",
     ],

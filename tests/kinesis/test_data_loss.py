@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from checkpoint_helpers import DynamoDB
 from fastkcl import BatchProcessor, Checkpointer, RecordBatch
 from fastkcl.kinesis import (
     AnotherStream,
@@ -21,7 +22,7 @@ from fastkcl.kinesis import (
 from fastkcl.kinesis.client import StreamClient
 from fastkcl.kinesis.read import fetch_policy, trimmed
 from fastkcl.kinesis.read.trimmed import TrimWatch, arrival_of, is_of_shard
-from fastkcl.kinesis.topology import Shard
+from fastkcl.kinesis.topology import Shard, Topology
 from fastkcl.local_aws import Fault, LocalAws
 from kinesis_helpers import QUICK, assert_each_once, numbered, put, take, take_all
 from local_aws_helpers import SHARD_0, client, make_stream, new_name
@@ -346,6 +347,156 @@ def test_children_of_a_shard_that_is_gone_are_read_from_their_first_record(
     monkeypatch.setattr(StreamClient, "list_shards", without_the_parent)
     assert sorted(item["key"] for item in asyncio.run(after())) == [0, 1, 2, 3]
     assert any(f"{SHARD_0} is no longer listed" in record.getMessage() for record in caplog.records)
+
+
+def list_without(monkeypatch: pytest.MonkeyPatch, *gone: str) -> None:
+    """The service does not list these shards any more."""
+    listed = StreamClient.list_shards
+
+    async def without(self: StreamClient) -> list[Shard]:
+        return [shard for shard in await listed(self) if shard.shard_id not in gone]
+
+    monkeypatch.setattr(StreamClient, "list_shards", without)
+
+
+def split(aws: LocalAws, stream: str, number: int) -> None:
+    """Split one of the shards, and wait for both of its children."""
+    kinesis = client(aws)
+    before = kinesis.list_shards(StreamName=stream)["Shards"]
+    shard = next(shard for shard in before if shard["ShardId"] == SHARDS[number])
+    low, high = (int(shard["HashKeyRange"][f"{end}HashKey"]) for end in ("Starting", "Ending"))
+    kinesis.split_shard(StreamName=stream, ShardToSplit=SHARDS[number], NewStartingHashKey=str((low + high) // 2))
+    wait_until(lambda: len(kinesis.list_shards(StreamName=stream)["Shards"]) == len(before) + 2, "two children")
+
+
+SHARDS = [f"shardId-{number:012}" for number in range(7)]
+
+
+@pytest.mark.parametrize("kind", ["memory", "redis", "dynamodb", "kcl"])
+def test_a_stream_that_was_resharded_twice_while_its_group_was_stopped(
+    own_aws: LocalAws,
+    redis: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    """The shard with the position and the ones after it are gone: nobody can tell whom the listed ones follow."""
+    for name, value in {**own_aws.environment, **redis}.items():
+        monkeypatch.setenv(name, value)
+    stream, group, memory, metrics = make_stream(own_aws), new_name(), MemoryCheckPointer(), InMemoryMetricsCollector()
+    kinds: dict[str, Callable[[], Any]] = {
+        "memory": lambda: memory,
+        "redis": lambda: RedisCheckPointer(group),
+        "dynamodb": lambda: DynamoDBCheckPointer(group),
+        "kcl": lambda: KCLCheckPointer(group, initial_position="LATEST"),
+    }
+
+    async def read(count: int, **options: Any) -> list[Any]:
+        options = {**QUICK, "iterator_type": "LATEST", "checkpointer": kinds[kind](), **options}
+        async with Consumer(stream, **options) as consumer:
+            await consumer.wait_ready()
+            if count == 8:
+                await asyncio.to_thread(put, own_aws, stream, numbered(4, 2))
+            return await take(consumer, count)
+
+    asyncio.run(read(8))
+    for number in (0, 1, 2):
+        split(own_aws, stream, number)
+    put(own_aws, stream, numbered(60, 1, start=2))
+    list_without(monkeypatch, *SHARDS[:3])
+    for _ in range(2):
+        with pytest.raises(DataLossError, match=f"{SHARD_0}: record .* was the last one read"):
+            asyncio.run(read(4, on_data_loss="raise"))
+    caplog.clear()
+    assert sorted(item["key"] for item in asyncio.run(read(60, metrics_collector=metrics))) == list(range(60))
+    assert len(errors(caplog)) == len(losses(metrics)) == 1
+    caplog.clear()
+    asyncio.run(read(0))
+    assert errors(caplog) == []
+
+
+def test_shards_that_were_never_begun_and_are_gone(
+    own_aws: LocalAws, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group has finished the shard before them."""
+    for name, value in own_aws.environment.items():
+        monkeypatch.setenv(name, value)
+    stream, group = make_stream(own_aws), new_name()
+    put(own_aws, stream, numbered(4, 2))
+
+    def read(**options: Any) -> list[Any]:
+        async def main() -> list[Any]:
+            async with Consumer(stream, **QUICK, checkpointer=DynamoDBCheckPointer(group), **options) as consumer:
+                return await take_all(consumer)
+
+        return asyncio.run(main())
+
+    client(own_aws).split_shard(StreamName=stream, ShardToSplit=SHARD_0, NewStartingHashKey=str(1 << 127))
+    with monkeypatch.context() as patched:
+        list_without(patched, *SHARDS[1:])
+        patched.setattr(Topology, "add_children", lambda self, children: None)
+        assert len(read()) == 8
+    for number in (1, 2):
+        split(own_aws, stream, number)
+    put(own_aws, stream, numbered(4, 1, start=2))
+    list_without(monkeypatch, *SHARDS[:3])
+    assert len(read(iterator_type="LATEST")) == 4
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    for shard, line in zip(SHARDS[1:3], said, strict=True):
+        assert f"{stream}/{shard} is no longer listed, and none of its records was read" in line
+
+
+def test_a_group_that_is_new_has_lost_nothing(
+    own_aws: LocalAws, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in own_aws.environment.items():
+        monkeypatch.setenv(name, value)
+    stream = make_stream(own_aws)
+    for number in (0, 1, 2):
+        split(own_aws, stream, number)
+    put(own_aws, stream, numbered(4, 2))
+    list_without(monkeypatch, *SHARDS[:3])
+
+    async def main(checkpointer: Any) -> list[Any]:
+        async with Consumer(stream, **QUICK, checkpointer=checkpointer, on_data_loss="raise") as consumer:
+            return await take_all(consumer)
+
+    group = new_name()
+    assert_each_once(asyncio.run(main(DynamoDBCheckPointer(group))), 4, 2)
+    DynamoDB(group, own_aws).remove(SHARDS[3])
+    assert len(asyncio.run(main(DynamoDBCheckPointer(group)))) < 8
+    assert errors(caplog) == []
+
+
+@pytest.mark.parametrize("kind", ["redis", "dynamodb", "kcl", "memory"])
+def test_a_parent_that_was_finished_is_no_loss(
+    own_aws: LocalAws,
+    redis: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    """Its child has had no record yet, so it has no position, and the parent has left the list meanwhile."""
+    for name, value in {**own_aws.environment, **redis}.items():
+        monkeypatch.setenv(name, value)
+    stream, group, memory = make_stream(own_aws), new_name(), MemoryCheckPointer()
+    kinds: dict[str, Callable[[], Any]] = {
+        "memory": lambda: memory,
+        "redis": lambda: RedisCheckPointer(group),
+        "dynamodb": lambda: DynamoDBCheckPointer(group),
+        "kcl": lambda: KCLCheckPointer(group),
+    }
+
+    async def main() -> list[Any]:
+        async with Consumer(stream, **QUICK, checkpointer=kinds[kind](), on_data_loss="raise") as consumer:
+            return await take_all(consumer)
+
+    put(own_aws, stream, numbered(4, 2))
+    split(own_aws, stream, 0)
+    assert_each_once(asyncio.run(main()), 4, 2)
+    list_without(monkeypatch, SHARD_0)
+    assert asyncio.run(main()) == []
+    assert errors(caplog) == []
 
 
 def test_a_stream_that_was_made_again_is_another_one(own_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:

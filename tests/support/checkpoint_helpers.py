@@ -124,6 +124,10 @@ class _OfDynamoDB(Backend):
         answer = self.client.get_item(TableName=self.table, Key={self.key: {"S": shard_id}}, ConsistentRead=True)
         return {name: next(iter(value.values())) for name, value in answer["Item"].items()}
 
+    def remove(self, *shard_ids: str) -> None:
+        for shard_id in shard_ids:
+            self.client.delete_item(TableName=self.table, Key={self.key: {"S": shard_id}})
+
     def set(self, shard_id: str, **values: dict[str, Any]) -> None:
         self.client.update_item(
             TableName=self.table,

@@ -312,10 +312,13 @@ def _is_end_of_input(error: BaseException) -> bool:
 
 
 def _is_no_terminal(error: BaseException) -> bool:
-    """Whether keys were to be read one by one, as menus do."""
-    # Nobody has set a terminal without the module; a program's own one of that name has no such class.
-    kind = getattr(sys.modules.get("termios"), "error", None)
-    return type(error) is kind and error.args[:1] == (errno.ENOTTY,)
+    """Whether keys were to be read one by one, as menus do, or from the terminal itself."""
+    # Nobody has set a terminal without the modules; a program's own one of that name has no such class.
+    if type(error) is getattr(sys.modules.get("termios"), "error", None):
+        return error.args[:1] == (errno.ENOTTY,)
+    if type(error) is getattr(sys.modules.get("_curses"), "error", None):
+        return True
+    return type(error) is OSError and error.errno == errno.ENXIO and error.filename == "/dev/tty"
 
 
 def _with_records(batches: Sequence[RecordBatch]) -> list[RecordBatch]:

@@ -186,7 +186,7 @@ impl Drop for Buf {
 
 /// Room for input: bytes that are all initialised, zero until something is written there.
 ///
-/// A large one costs the pages that input has reached, not its size: what the kernel maps is zero already. A `Vec`
+/// A large one costs the pages that input has reached, not its size: pages that the kernel maps are zero already. A `Vec`
 /// would write each zero.
 #[derive(Debug, Default)]
 pub(crate) struct Room(Buf);
@@ -228,8 +228,8 @@ impl DerefMut for Room {
 /// Memory of buffers: from the allocator, and large ones straight from the kernel.
 ///
 /// glibc raises the size from which it maps allocations to that of the largest one freed, up to 32 MiB, and then keeps
-/// what is freed below it. A child that has decoded a large line would hold its buffers' memory for good. What is mapped
-/// here is given back when it is freed, and grows without being copied.
+/// smaller blocks that are freed. A child that has decoded a large line would hold its buffers' memory for good. Mappings
+/// are given back when they are freed, and grow without being copied.
 pub(crate) mod memory {
     use std::alloc::{self, Layout};
     use std::ptr::{self, NonNull};
@@ -292,7 +292,7 @@ pub(crate) mod memory {
         }
     }
 
-    /// Asks the allocator to give back what it keeps of freed memory, its own and everybody else's in this process.
+    /// Asks the allocator to give freed memory back to the system, this crate's and everybody else's in this process.
     pub(crate) fn trim() {
         #[cfg(all(target_os = "linux", target_env = "gnu"))]
         // SAFETY: malloc_trim(3) may be called at any time, on any thread.
@@ -347,7 +347,7 @@ pub(crate) mod memory {
     unsafe fn unmap(_pointer: NonNull<u8>, _capacity: usize) {}
 }
 
-/// The columns' buffers, each with a lane of its own: what comes back is of the right size for the next batch.
+/// The columns' buffers, each with a lane of its own: a buffer that comes back has the right size for the next batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lane {
     Values(Column),
@@ -391,7 +391,7 @@ pub fn stats() -> Stats {
 ///
 /// A buffer that comes back while the pool is being closed is freed by one of both sides: who returns it writes a slot
 /// and then reads `closed`, who closes writes `closed` and then reads the slots. Of these four only a total order
-/// (`SeqCst`) says that one of them sees what the other has written; with acquire and release each could read before
+/// (`SeqCst`) says that one of them sees the other's write; with acquire and release each could read before
 /// its own write is seen, and the buffer would stay.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
@@ -552,7 +552,7 @@ mod tests {
         assert_eq!(pool.take(KEYS).capacity(), 100);
     }
 
-    /// Buffers come back on one thread while another takes them, and closes the pool: what is counted is never below 0.
+    /// Buffers come back on one thread while another takes them, and closes the pool: the counts are never below 0.
     #[test]
     fn what_rests_is_counted_before_it_can_be_taken() {
         let pool = Arc::new(Pool::default());

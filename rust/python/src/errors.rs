@@ -15,7 +15,7 @@ use pyo3::types::{PyBytes, PyDict, PyType};
 
 /// The class `fastkcl._core.DecodeError`.
 ///
-/// Its class attributes are what an error has that says nothing about the field, record and so on.
+/// Its class attributes are the values of an error without a field, a record and so on.
 pub(crate) fn decode_error_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let class = CLASS.get_or_try_init(py, || {

@@ -71,7 +71,7 @@ impl Reader {
 
     /// Wait for the next message; None at end of input.
     ///
-    /// Signal handlers run while waiting; what they raise comes out, and nothing of the input is lost by it.
+    /// Signal handlers run while waiting; their exceptions come out, and no input is lost.
     ///
     /// Raises:
     ///     DecodeError: an invalid line; also input that ended inside a message.
@@ -83,7 +83,7 @@ impl Reader {
 
     /// From now, until when read may wait; None for no limit.
     ///
-    /// May be called from a signal handler during read. What has arrived by then is still handed out.
+    /// May be called from a signal handler during read. Messages that have arrived by then are still handed out.
     ///
     /// Raises:
     ///     ValueError: seconds is not a number.

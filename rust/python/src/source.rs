@@ -67,19 +67,19 @@ impl Deadline {
         self.nanos.store(nanos, Ordering::Relaxed);
     }
 
-    /// What is left; None without a deadline.
+    /// The time that is left; None without a deadline.
     fn remaining(&self) -> Option<Duration> {
         let nanos = self.nanos.load(Ordering::Relaxed);
         (nanos != u64::MAX).then(|| Duration::from_nanos(nanos).saturating_sub(self.start.elapsed()))
     }
 }
 
-/// What bytes are read into, and what they make: a decoder of one protocol.
+/// A decoder of one protocol: bytes are read into it, and make items.
 pub(crate) trait Input: Send {
-    /// What it makes: a message or an event, or what was wrong.
+    /// An item: a message, an event or an error.
     type Item: Send;
 
-    /// The next item of what has arrived; None when more is needed.
+    /// The next item of the bytes that have arrived; None when more is needed.
     fn next_item(&mut self) -> Option<Self::Item>;
 
     /// Room to read into.

@@ -1,4 +1,4 @@
-//! What a child and a daemon write: lines, base64, and all of a line to a descriptor.
+//! Lines of a child and of a daemon, base64, and a whole line to a descriptor.
 
 use std::io::{Error, ErrorKind};
 use std::os::fd::RawFd;
@@ -169,7 +169,7 @@ impl Pause {
 
 /// Write all of data in pieces of write_size bytes, GIL released; pause seconds before each.
 ///
-/// Signal handlers run between pieces; what they raise comes out, and the rest is not written.
+/// Signal handlers run between pieces; their exceptions come out, and the rest is not written.
 ///
 /// Raises:
 ///     OSError: write failed, BrokenPipeError included.

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from fastkcl._core import Position
@@ -43,10 +43,12 @@ __all__ = [
     "CheckPointer",
     "EndsShards",
     "KeepsPositions",
+    "ListsPositions",
     "ListsShards",
     "Place",
     "SharesShards",
     "check_checkpointer",
+    "left_behind",
     "was_read",
 ]
 
@@ -98,6 +100,17 @@ class Place(NamedTuple):
 def was_read(position: str | None) -> bool:
     """Whether a position means that records of its shard were processed."""
     return position is not None and (position == SHARD_END or Place.parse(position) is not None)
+
+
+def left_behind(positions: Mapping[str, str], listed: Iterable[Shard]) -> dict[str, str]:
+    """Of the positions of shards that are no longer listed, those after which the group lost its way.
+
+    Their shards were read, and no listed shard follows them: their children are gone, too.
+    """
+    parents = {parent for shard in listed for parent in shard.parents}
+    return {
+        shard_id: position for shard_id, position in positions.items() if was_read(position) and shard_id not in parents
+    }
 
 
 def _is_decimal(text: str) -> bool:
@@ -184,6 +197,14 @@ class KeepsPositions(Protocol):
 
     async def position(self, shard_id: str) -> str | None:
         """The position of a shard, with any owner; None if it has none."""
+
+
+@runtime_checkable
+class ListsPositions(KeepsPositions, Protocol):
+    """A checkpointer that knows which shards it has positions of."""
+
+    async def positions(self, besides: Collection[str]) -> dict[str, str]:
+        """The positions of all shards but these, which the stream lists; with any owner."""
 
 
 @runtime_checkable

@@ -20,6 +20,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from fastkcl.kinesis.checkpoints.base import SHARD_END
 from fastkcl.kinesis.checkpoints.dynamodb_table import Item, Table, number, string
 from fastkcl.kinesis.checkpoints.leased import LeasedCheckPointer
 from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, ValidationError
@@ -153,7 +154,16 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
     async def position(self, shard_id: str) -> str | None:
         """The position of a shard, with any owner; None if it has none."""
         item = await self._table.read(shard_id)
-        return None if item is None else item.get("sequence", {}).get("S")
+        return None if item is None else _position(item)
+
+    async def positions(self, besides: Collection[str]) -> dict[str, str]:
+        """The positions of all shards but these, with any owner."""
+        items = {item["shard_id"]["S"]: item for item in await self._table.read_all()}
+        return {
+            shard_id: position
+            for shard_id, item in items.items()
+            if shard_id not in besides and (position := _position(item)) is not None
+        }
 
     async def _take(self, shard_id: str) -> tuple[bool, str | None]:
         now = int(self._now())
@@ -231,3 +241,11 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
 
     async def _disconnect(self) -> None:
         await self._table.close()
+
+
+def _position(item: Item) -> str | None:
+    """The position of an item that is not to be taken."""
+    if "ended" in item:
+        return SHARD_END
+    position: str | None = item.get("sequence", {}).get("S")
+    return position

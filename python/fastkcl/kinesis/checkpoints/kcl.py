@@ -35,7 +35,7 @@ import copy
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fastkcl.kinesis.checkpoints.base import SHARD_END, Place, was_read
+from fastkcl.kinesis.checkpoints.base import SHARD_END, Place, left_behind, was_read
 from fastkcl.kinesis.checkpoints.dynamodb_table import Item, Table, number, string
 from fastkcl.kinesis.checkpoints.leased import LeasedCheckPointer
 from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, ValidationError
@@ -166,6 +166,12 @@ class KCLCheckPointer(LeasedCheckPointer):
         lease = await self._table.read(shard_id)
         return None if lease is None else _position(lease)
 
+    async def positions(self, besides: Collection[str]) -> dict[str, str]:
+        """The positions of all shards but these, with any owner of their leases."""
+        leases = [lease for lease in await self._table.read_all() if kcl_leases.is_of_shard(lease)]
+        found = {str(lease["leaseKey"]["S"]): _position(lease) for lease in leases}
+        return {shard_id: position for shard_id, position in found.items() if shard_id not in besides}
+
     async def _take(self, shard_id: str) -> tuple[bool, str | None]:
         lease = await self._table.read(shard_id)
         if lease is None:
@@ -219,6 +225,8 @@ class KCLCheckPointer(LeasedCheckPointer):
         is_child = any(parent in self._shards for parent in shard.parents)
         for parent in () if is_child else shard.parents:  # no longer listed, but perhaps read
             is_child |= was_read(await self.position(parent))
+        if not is_child and shard.parents:
+            is_child = bool(left_behind(await self.positions(self._shards), self._shards.values()))
         low, high = shard.hash_range
         lease: dict[str, Mapping[str, Any]] = {
             "leaseCounter": number(0),

@@ -17,6 +17,7 @@ import asyncio
 import copy
 import json
 import os
+import re
 from collections.abc import Awaitable, Collection, Sequence
 from typing import Any, ClassVar, cast
 
@@ -134,8 +135,21 @@ class RedisCheckPointer(LeasedCheckPointer):
     async def position(self, shard_id: str) -> str | None:
         """The position of a shard, with any owner; None if it has none."""
         text = await cast(Awaitable[Any], self._client.get(self._key(shard_id)))
-        sequence: str | None = None if text is None else json.loads(text).get("sequence")
+        value = {} if text is None else json.loads(text)
+        sequence: str | None = SHARD_END if value.get("ended") else value.get("sequence")
         return sequence
+
+    async def positions(self, besides: Collection[str]) -> dict[str, str]:
+        """The positions of all shards but these, with any owner."""
+        begin = self._key("")
+        literal = re.sub(r"[*?\[\]\\^]", r"\\\g<0>", begin)
+        keys = [_text(key) async for key in self._client.scan_iter(match=f"{literal}shardId-*", count=1000)]
+        found = {}
+        for shard_id in sorted({key.removeprefix(begin) for key in keys} - set(besides)):
+            position = await self.position(shard_id)
+            if position is not None:
+                found[shard_id] = position
+        return found
 
     async def _take(self, shard_id: str) -> tuple[bool, str | None]:
         taken, position = await self._run(_TAKE, shard_id, str(self.session_timeout), self._stream or "")

@@ -32,9 +32,11 @@ from fastkcl.kinesis.checkpoints.base import (
     CheckPointer,
     EndsShards,
     KeepsPositions,
+    ListsPositions,
     ListsShards,
     Place,
     SharesShards,
+    left_behind,
     was_read,
 )
 from fastkcl.kinesis.client import StreamClient
@@ -181,6 +183,8 @@ class StreamReader:
         self._listed_at = 0.0  # on the clock of the event loop
         self._listing = asyncio.Lock()
         self._changed = asyncio.Event()
+        self._left_behind: dict[str, str] | None = None
+        self._lost_parents: set[str] = set()
         self._failures: dict[ShardReader | None, Exception] = {}
 
     # Life.
@@ -406,6 +410,7 @@ class StreamReader:
                 continue
             position = await self._checkpointer.position(parent)
             if not was_read(position):
+                await self._follow_gone_ancestors(parent, shard)
                 continue
             log.warning(
                 "%s is no longer listed: %s, which follows it, is read from its first record", parent, shard.shard_id
@@ -413,6 +418,37 @@ class StreamReader:
             if position is not None and (place := Place.parse(position)) is not None:
                 await self._report_loss(parent, place)
             self.topology.finish_for_all(parent)
+
+    async def _follow_gone_ancestors(self, parent: str, shard: Shard) -> None:
+        """The same where nothing was read of the parent either: the stream was resharded again before it was begun.
+
+        Raises:
+            DataLossError: on_data_loss is "raise".
+        """
+        if not isinstance(self._checkpointer, ListsPositions):
+            return
+        listed = self.topology.shards
+        if self._left_behind is None:
+            positions = await self._checkpointer.positions({each.shard_id for each in listed})
+            self._left_behind = left_behind(positions, listed)
+        if parent in self._lost_parents or not self._left_behind:
+            return
+        places = {shard_id: Place.parse(position) for shard_id, position in self._left_behind.items()}
+        unfinished = {shard_id: place for shard_id, place in places.items() if place is not None}
+        log.log(
+            logging.WARNING if unfinished else logging.ERROR,
+            "%s/%s is no longer listed, and none of its records was read: those that it had are lost. %s, which "
+            "follows it, is read from its first record",
+            self._client.stream_name,
+            parent,
+            shard.shard_id,
+        )
+        for shard_id, place in unfinished.items():
+            if shard_id not in self._lost_parents:
+                await self._report_loss(shard_id, place)
+                self._lost_parents.add(shard_id)
+        self._lost_parents.add(parent)
+        self.topology.finish_for_all(parent)
 
     async def _report_loss(self, shard_id: str, place: Place) -> None:
         """Report that a shard is gone of which records were read, and its end was not."""
