@@ -39,6 +39,11 @@
 //! | [`cpu`] | which instruction set this process uses |
 //! | [`Error`] | everything that can be wrong with a line or an answer |
 
+/// The examples of README.md, which are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;
+
 pub mod base64;
 pub mod batch;
 mod columns;

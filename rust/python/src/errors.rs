@@ -60,6 +60,11 @@ pub(crate) fn decode_error(py: Python<'_>, error: &Error) -> PyErr {
 /// `error` as the subclass of `OSError` that its errno calls for, with `filename` where one is known.
 #[cold]
 pub(crate) fn os_error(py: Python<'_>, error: &io::Error, filename: Option<&OsStr>) -> PyErr {
+    if cfg!(windows) {
+        // The number is Windows' own, not an errno; the kind chooses the subclass.
+        let text = filename.map_or_else(|| error.to_string(), |name| format!("{error}: {}", name.display()));
+        return io::Error::new(error.kind(), text).into();
+    }
     let Some(errno) = error.raw_os_error() else {
         return PyOSError::new_err(error.to_string());
     };

@@ -1,12 +1,11 @@
 //! `Reader`: a KCL daemon's messages from a file descriptor; how it waits is told in `source`.
 
-use std::os::fd::RawFd;
-
 use fastkcl_codec::{Error, kcl};
 use pyo3::prelude::*;
 
 use crate::bytes::Bytes;
 use crate::decoder::{MaxLineBytes, message_or_error};
+use crate::descriptor::RawFd;
 use crate::source::{IDLE_AFTER, Input, Source};
 
 impl Input for kcl::Decoder {

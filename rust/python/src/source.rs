@@ -23,7 +23,6 @@
 //! - The deadline is an atomic outside of the lock: a signal handler may move it while its own thread is in `read`.
 
 use std::io::ErrorKind;
-use std::os::fd::RawFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -32,7 +31,7 @@ use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::decoder::try_lock;
-use crate::descriptor;
+use crate::descriptor::{self, RawFd};
 use crate::errors::os_error;
 
 /// Room for 32 of a daemon's 8 KiB writes. With the usual 64 KiB a reader gets half as much through; 1 MiB gains

@@ -1,7 +1,6 @@
 //! Lines of a child and of a daemon, base64, and a whole line to a descriptor.
 
 use std::io::{Error, ErrorKind};
-use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use fastkcl_codec::base64;
@@ -13,7 +12,7 @@ use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyBytes;
 
 use crate::bytes::{Bytes, detach_for};
-use crate::descriptor;
+use crate::descriptor::{self, RawFd};
 use crate::dialect::dialect_named;
 use crate::errors::{decode_error, os_error};
 
