@@ -17,6 +17,7 @@ from pathlib import Path
 import fastkcl.tables
 import pytest
 from click.testing import CliRunner
+from delta_table_helpers import delta_s3
 from fastkcl.cli import table_formats
 from fastkcl.cli.main import cli
 from fastkcl.local_aws import LocalAws
@@ -93,6 +94,16 @@ def test_a_stream_into_a_table_twice(aws: LocalAws, stream: str, place: Place) -
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["rows"] == 40
     assert len(set(place.numbers())) == len(place.numbers()) == 80
+
+
+def test_a_stream_into_a_delta_table_on_s3(aws: LocalAws, stream: str) -> None:
+    """Its two shards write to one log."""
+    place = delta_s3(aws)
+    done = load(stream, place.url, "--endpoint-url", aws.url, "--stop-at-tip", "--json", "--format", "delta")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rows"] == 40
+    assert sorted(place.read()["data"].to_pylist()) == sorted(event.encode() for event in EVENTS)
+    assert len(place.numbers()) == 40
 
 
 def test_typed_columns_of_a_schema_in_a_file(aws: LocalAws, stream: str, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from fastkcl.tables import delta_table as module
 from fastkcl.tables.delta_actions import information, lines, transactions
 from fastkcl.tables.delta_log import entry_key
 from fastkcl.tables.delta_snapshot import Snapshot
+from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.store import StoreError
 from sink_helpers import SHARD, FakeSession
 from sink_helpers import rows as sink_rows
@@ -346,6 +347,7 @@ def test_a_delta_sink_and_a_delta_table_write_one_table(tmp_path: Path) -> None:
     assert place.numbers() == list(range(1, 11))
     table.give_up(Position("20", 0))
     assert sink.given_up() == Position("20", 0)
+    assert inspect_table(place.url).ok
 
 
 def test_others_work_on_the_table(place: DeltaPlace) -> None:
@@ -394,6 +396,18 @@ def test_a_checkpoint_that_fails_does_not_matter(
     table.append(arrived([2]), as_they_are)
     assert "no checkpoint of its log was made" in caplog.text
     assert place.numbers() == [1, 2]
+
+
+@pytest.mark.parametrize("interval", ["0", "x", "2"])
+def test_an_interval_of_checkpoints_that_is_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, interval: str
+) -> None:
+    place = delta_posix(tmp_path)
+    deltalake.DeltaTable.create(place.url, schema(), partition_by=["date"])
+    edited(Path(place.url), "metaData", {"configuration": {"delta.checkpointInterval": interval}})
+    written(place, (1, 2), (3, 4))
+    assert place.numbers() == [1, 2, 3, 4]
+    assert ("no checkpoint" in caplog.text) is (interval == "x")
 
 
 def test_the_log_is_cleaned_up(place: DeltaPlace) -> None:

@@ -12,6 +12,9 @@ Tables that the worker process writes itself:
     chain            which file can follow which; no I/O
     store            the verbs of a storage; posix_store and object_store have them
     parquet_file     makes Parquet of Arrow
+    delta_table      a Delta table; delta_file has Arrow in Delta's types
+    delta_head       the head of its log: opened once, moved on, continued; delta_checkpoint makes checkpoints
+    delta_snapshot   a table at a version, delta_actions a shard in its log, delta_rules what it asks of writers; no I/O
 
 Tables whose files Spark writes:
 

@@ -238,11 +238,10 @@ class DeltaAppender(Appender):
         snapshot = self._head.snapshot
         self._move_to(snapshot)
         assert snapshot is not None
-        interval = int(snapshot.configuration.get("delta.checkpointInterval") or _CHECKPOINT_INTERVAL)
-        if snapshot.version % interval:
-            return
         try:
-            self._make_checkpoint(snapshot)
+            interval = int(snapshot.configuration.get("delta.checkpointInterval") or _CHECKPOINT_INTERVAL)
+            if snapshot.version % interval == 0:
+                self._make_checkpoint(snapshot)
         except Exception as error:
             logger().warning("%s: no checkpoint of its log was made; the log has everything: %s", self._name, error)
 

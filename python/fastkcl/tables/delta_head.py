@@ -32,7 +32,7 @@ from fastkcl.tables.delta_log import (
     versions,
     whole_checkpoint,
 )
-from fastkcl.tables.delta_snapshot import NOTHING, OURS, Snapshot, digest
+from fastkcl.tables.delta_snapshot import NOTHING, OURS, Snapshot, checked_metadata, checked_protocol, digest
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store, StoreError
 
@@ -259,11 +259,13 @@ class DeltaHead:
                 for action in _actions(self._store, f"{LOG}/{name}"):
                     if (found := action.get("txn")) and found["appId"].startswith(OURS):
                         transactions[found["appId"]] = int(found["version"])
-                    metadata = action.get("metaData") or metadata
-                    protocol = action.get("protocol") or protocol
+                    if found := action.get("metaData"):
+                        metadata = checked_metadata(_without_none(found))
+                    if found := action.get("protocol"):
+                        protocol = checked_protocol(_without_none(found))
             except FileNotFoundError:
                 return None
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 folder = self._store.folder if isinstance(self._store, PosixStore) else None
                 if folder is not None and set_damage_aside(log_folder(folder)):
                     return None
@@ -271,7 +273,6 @@ class DeltaHead:
                     f"{self._store.url}/{LOG}/{name}: a damaged checkpoint ({error}): restore it from a copy, or remove"
                     f" it with {LAST_CHECKPOINT} if the log goes back to an older one; {RECOVERY}"
                 ) from error
-        metadata, protocol = (_without_none(each) for each in (metadata, protocol))
         text = self._entry(version)
         return Snapshot(version, b"" if text is None else digest(text), metadata, protocol, transactions)
 

@@ -59,8 +59,8 @@ def _inspect_log(root: Path, shown: Path, damage: list[str]) -> TableState:
         table = DeltaTable(shown)
         if table.metadata().partition_columns != ["stream", "shard"]:
             raise SinkError(
-                f"{root}: a Delta table, but none of a DeltaSink: it is not partitioned by stream and shard;"
-                f" {NO_POSITIONS}"
+                f"{root}: a Delta table, but none of a DeltaSink: it is not partitioned by stream and shard, and this"
+                f" version looks into no others; {NO_POSITIONS}"
             )
         actions = pa.table(table.get_add_actions(flatten=True))
         deletes = "deletionVectors" in (table.protocol().reader_features or ())

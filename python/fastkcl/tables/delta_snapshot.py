@@ -19,7 +19,7 @@ from fastkcl.tables.base import Shard, SinkError, parse_json
 from fastkcl.tables.delta_actions import position_by
 from fastkcl.tables.delta_rules import Rules, fields_of
 
-__all__ = ["NOTHING", "OURS", "Snapshot", "digest"]
+__all__ = ["NOTHING", "OURS", "Snapshot", "checked_metadata", "checked_protocol", "digest"]
 
 _Json: TypeAlias = Any
 
@@ -114,9 +114,9 @@ def _with(before: Snapshot, version: int, text: bytes, where: str) -> Snapshot:
             if (transaction := action.get("txn")) is not None and transaction["appId"].startswith(OURS):
                 transactions[transaction["appId"]] = int(transaction["version"])
             elif (found := action.get("metaData")) is not None:
-                metadata = _metadata(found)
+                metadata = checked_metadata(found)
             elif (found := action.get("protocol")) is not None:
-                protocol = {**found, "minReaderVersion": int(found["minReaderVersion"])}
+                protocol = checked_protocol(found)
             elif (action.get("commitInfo") or {}).get("operation") == "RESTORE":
                 restored = version
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -124,11 +124,20 @@ def _with(before: Snapshot, version: int, text: bytes, where: str) -> Snapshot:
     return Snapshot(version, digest(text), metadata, protocol, transactions, restored)
 
 
-def _metadata(found: _Json) -> _Json:
+def checked_protocol(found: _Json) -> _Json:
+    """A protocol that can be relied on.
+
+    Raises:
+        ValueError: it cannot; or KeyError, or TypeError.
+    """
+    return {**found, **{name: int(found[name]) for name in ("minReaderVersion", "minWriterVersion")}}
+
+
+def checked_metadata(found: _Json) -> _Json:
     """Metadata that can be relied on.
 
     Raises:
-        ValueError, KeyError, TypeError: it cannot.
+        ValueError: it cannot; or KeyError, or TypeError.
     """
     names = found["partitionColumns"]
     if not isinstance(found["id"], str) or not isinstance(names, list):

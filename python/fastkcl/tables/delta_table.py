@@ -348,10 +348,9 @@ class DeltaTable:
     def _make_checkpoint(self) -> None:
         snapshot = self._head.snapshot
         assert snapshot is not None
-        if not is_due(snapshot.version, snapshot.configuration):
-            return
         try:
-            make_checkpoint(self._store, snapshot.version, snapshot.configuration)
+            if is_due(snapshot.version, snapshot.configuration):
+                make_checkpoint(self._store, snapshot.version, snapshot.configuration)
         except Exception as error:
             logger().warning("%s: no checkpoint of its log was made; the log has everything: %s", self.url, error)
 

@@ -42,7 +42,7 @@ _PARTITIONS: Final = ("stream", "shard", "date")
 
 
 class Table(KeepsPositions, Protocol):
-    """A table that rows of Arrow are appended to, each exactly once; `ParquetTable`."""
+    """A table that rows of Arrow are appended to, each exactly once; `ParquetTable`, `DeltaTable`."""
 
     @property
     def url(self) -> str:
@@ -59,7 +59,7 @@ class TableProcessor(WriteBehindProcessor[ShardRows]):
     """Writes a shard's records into a table, each exactly once; for `fastkcl.run` and `run_processors`.
 
     Args:
-        table: a `ParquetTable`.
+        table: a `ParquetTable` or a `DeltaTable`.
         transform: makes the table that is written of one in the canonical schema, or of one with opened payloads. It
             may drop rows and columns and add some, but for ``stream``, ``shard`` and ``date``, which folders give.
         payload: a `JsonPayload`, `AvroPayload` or `ProtobufPayload` for typed columns in the place of ``data``; a
