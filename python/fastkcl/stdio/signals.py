@@ -118,12 +118,13 @@ class SignalWatch:
         """
         from _signal import set_wakeup_fd  # type: ignore[import-not-found]  # without the checks of signal's
 
-        if self._wakeup is not None:
-            try:
-                # A full pipe is harmless: one byte is enough to wake up.
-                self._wakeup_before = set_wakeup_fd(self._wakeup[1], warn_on_full_buffer=False)
-            except ValueError:
-                pass  # this is another thread
+        if self._wakeup is None:
+            return
+        try:
+            # A full pipe is harmless: one byte is enough to wake up.
+            self._wakeup_before = set_wakeup_fd(self._wakeup[1], warn_on_full_buffer=False)
+        except ValueError:  # another thread
+            return
 
     def unwatch(self) -> None:
         """The program's own descriptor is set again, if it has one."""
