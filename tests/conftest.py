@@ -17,6 +17,7 @@ pytest_plugins = [
     "run_folder",
     "time_limits",
     "no_skips",
+    "needed_versions",
     "services",
     "java_helpers",
     "original_async_kinesis",

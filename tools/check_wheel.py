@@ -1,15 +1,23 @@
-"""Installs a wheel into a clean environment and imports it there: small, no dependencies, nothing heavy loaded."""
+"""Checks wheels, and imports those of this machine's kind in a clean environment.
+
+    tools/check_wheel.py WHEEL...           what is in them, what they ask of their system, then the import
+    tools/check_wheel.py --import WHEEL...  the import alone
+
+A wheel for another system is checked as far as it can be, and the table says that it was not imported.
+"""
 
 from __future__ import annotations
 
+import platform as machine
 import subprocess
 import sys
 import tempfile
 import venv
+import zipfile
 from pathlib import Path
 
-LARGEST = 3_500_000
-"""Bytes of a wheel. Avro, Protobuf and .proto texts take about a megabyte of them."""
+from platforms import PLATFORMS, Platform, platform_of
+
 CHECK = """
 import sys
 import fastkcl
@@ -31,25 +39,74 @@ print(f"fastkcl {fastkcl.__version__} from a clean environment, {_core.isa()}")
 """
 
 
-def main(wheels: list[str]) -> None:
+def is_this_machine(platform: Platform) -> bool:
+    """Whether wheels for a platform run on this machine."""
+    names = {"arm64": "aarch64", "AMD64": "x86_64"}
+    system = {"linux": "linux-gnu" if machine.libc_ver()[0] else "linux-musl", "darwin": "darwin", "win32": "windows"}
+    processor = names.get(machine.machine(), machine.machine())
+    return platform.target.startswith(processor) and system.get(sys.platform, "?") in platform.target
+
+
+def check_static(wheel: Path, platform: Platform) -> str:
+    """What is in a wheel, and what it asks of its system, in a line.
+
+    Raises:
+        SystemExit: it must not be published.
+    """
+    # Of tools/wheels.txt; who only imports a wheel needs none of them.
+    from wheel_contents import ContentsError, check_contents, check_stable_abi, extension_of
+    from wheel_symbols import SymbolError
+    from wheel_symbols import check as check_symbols
+
+    try:
+        contents = check_contents(wheel, platform)
+        check_stable_abi(wheel)
+        with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
+            extension = archive.extract(extension_of(archive), folder)
+            return f"{contents}, {check_symbols(Path(extension), platform)}"
+    except (ContentsError, SymbolError) as error:
+        sys.exit(f"{wheel.name}: {error}")
+
+
+def try_import(wheel: Path) -> None:
+    """Install a wheel alone into a clean environment, and import it there: nothing heavy is loaded.
+
+    Raises:
+        subprocess.CalledProcessError: it failed, and has said why.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        venv.create(folder, with_pip=True)
+        python = Path(folder, *(("Scripts", "python.exe") if sys.platform == "win32" else ("bin", "python")))
+        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
+        subprocess.run([*pip, wheel.resolve()], check=True)
+        subprocess.run([python, "-I", "-c", CHECK], check=True, cwd=folder)
+
+
+def main(arguments: list[str]) -> None:
     """Check each wheel.
 
     Raises:
-        SystemExit: no wheel was named, a tag is wrong, or the import failed.
+        SystemExit: no wheel was named, a name is wrong, or a check failed.
     """
+    only_import = arguments[:1] == ["--import"]
+    wheels = [Path(each) for each in arguments[only_import:]]
     if not wheels:
-        sys.exit("usage: check_wheel.py WHEEL…")
+        sys.exit("usage: check_wheel.py [--import] WHEEL…")
+    imported = 0
     for wheel in wheels:
-        if "abi3" not in wheel or "manylinux_2_17" not in wheel:
-            sys.exit(f"{wheel}: not an abi3 wheel for manylinux2014")
-        if (size := Path(wheel).stat().st_size) > LARGEST:
-            sys.exit(f"{wheel}: {size:,} bytes, more than {LARGEST:,}")
-        with tempfile.TemporaryDirectory() as folder:
-            venv.create(folder, with_pip=True)
-            python = Path(folder, "bin", "python")
-            pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
-            subprocess.run([*pip, Path(wheel).resolve()], check=True)
-            subprocess.run([python, "-I", "-c", CHECK], check=True, cwd=folder)
+        platform = platform_of(wheel.name)
+        if platform is None:
+            sys.exit(f"{wheel}: its name is none of cp311-abi3 for {', '.join(each.tag for each in PLATFORMS)}")
+        said = [] if only_import else [check_static(wheel, platform)]
+        if is_this_machine(platform):
+            try_import(wheel)
+            said.append(f"imported by Python {machine.python_version()}")
+            imported += 1
+        else:
+            said.append("not imported: another system")
+        print(f"{wheel.name}: {', '.join(said)}", flush=True)
+    if only_import and not imported:
+        sys.exit("check_wheel.py: no wheel is for this machine, so nothing was tried")
 
 
 if __name__ == "__main__":

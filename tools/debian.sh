@@ -1,12 +1,18 @@
 #!/usr/bin/env bash
 # Installs what tests and CI need beyond README's prerequisites (Python, Rust, a C compiler), from Debian's packages.
-# Call it as root, or where sudo asks for nothing; without arguments it installs everything:
+# Call it as root, or where sudo asks for nothing; without arguments it installs what .ci/run needs:
 #
 #   tools/debian.sh neon    qemu-user, a linker and Rust's standard library for 64-bit Arm   (make test-neon)
 #   tools/debian.sh java    Maven and a JDK, which fetch the jars of KCL 1                    (make test-system)
 #   tools/debian.sh node    Node.js, for the example in processv1                             (make test)
 #   tools/debian.sh systemd systemd-analyze, for the unit in docs/deployment.md               (make test)
 #   tools/debian.sh browser Chromium and its driver, for the documentation's site             (make test-system)
+#
+# and, only where it is named, because a release alone needs them:
+#
+#   tools/debian.sh wheels  Rust's standard library for each platform, LLVM's and MinGW's tools (make wheels)
+#   tools/debian.sh arm     a Python for 64-bit Arm in target/arm-root, and its emulator       (make test-wheels)
+#   tools/debian.sh musl    a compiler for musl, and Debian's list of sources                   (make test-wheels)
 #
 # What is there already, from wherever, is left alone. Repeating it costs nothing.
 set -euo pipefail
@@ -51,12 +57,50 @@ systemd() { has systemd-analyze || install systemd; }
 
 browser() { { has chromium && has chromedriver; } || install chromium chromium-driver; }
 
+# Debian's sources of it, which tools/wheels.py builds. Where no package has them (Ubuntu) rustup brings it built.
+wheels() {
+    if ! [ -d /usr/lib/rustlib/src/rust/library/std ]; then
+        [ -n "$updated" ] || $SUDO apt-get update -q
+        updated=yes
+        if apt-cache show rust-web-src >/dev/null 2>&1; then
+            install rustc-web cargo-web rust-web-src
+        else
+            sed -n 's/^    Platform("\([a-z0-9_-]*\)".*/\1/p' "$(dirname "$0")/platforms.py" | xargs rustup target add
+        fi
+    fi
+    has llvm-objcopy || install llvm
+    has x86_64-w64-mingw32-dlltool || install binutils-mingw-w64-x86-64
+}
+
+# Its packages unpacked in a folder: beside this machine's Python there is no place for another one.
+arm() {
+    has qemu-aarch64 || install qemu-user
+    root="$(dirname "$0")/../target/arm-root"
+    [ -x "$root/usr/bin/python3.11" ] && return
+    if ! dpkg --print-foreign-architectures | grep -qx arm64; then
+        $SUDO dpkg --add-architecture arm64
+        updated=""
+    fi
+    [ -n "$updated" ] || $SUDO apt-get update -q
+    updated=yes
+    mkdir -p "$root/packages"
+    (
+        cd "$root/packages"
+        apt-get download -q {python3.11-minimal,libpython3.11-minimal,libpython3.11-stdlib,libc6,libgcc-s1,libstdc++6}:arm64 \
+            {zlib1g,libexpat1,libffi8,libssl3,libbz2-1.0,liblzma5,libuuid1,libsqlite3-0}:arm64
+    )
+    for package in "$root"/packages/*.deb; do dpkg --extract "$package" "$root"; done
+    rm -rf "$root/packages"
+}
+
+musl() { has musl-gcc || install musl-tools; }
+
 for part in "${@:-neon java node systemd browser}"; do
     for name in $part; do
         case "$name" in
-            neon | java | node | systemd | browser) "$name" ;;
+            neon | java | node | systemd | browser | wheels | arm | musl) "$name" ;;
             *)
-                echo "$0: unknown part '$name'; there are: neon java node systemd browser" >&2
+                echo "$0: unknown part '$name'; there are: neon java node systemd browser wheels arm musl" >&2
                 exit 2
                 ;;
         esac

@@ -18,17 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from platforms import PLATFORMS
+
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "LICENSE-THIRD-PARTY.txt"
-TARGETS = (
-    "x86_64-unknown-linux-gnu",
-    "aarch64-unknown-linux-gnu",
-    "x86_64-unknown-linux-musl",
-    "aarch64-unknown-linux-musl",
-    "x86_64-apple-darwin",
-    "aarch64-apple-darwin",
-    "x86_64-pc-windows-gnu",
-)
+TARGETS = tuple(platform.target for platform in PLATFORMS)
 ACCEPTED = {"Apache-2.0", "MIT", "Zlib", "BSD-2-Clause", "Unicode-3.0", "CC0-1.0", "Unlicense", "BSL-1.0"}
 _FILE = re.compile(r"(LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|UNLICENSE)([-._].*)?", re.IGNORECASE)
 _MIT = "Permission is hereby granted, free of charge"

@@ -1,6 +1,68 @@
 # What a release needs, and what its workflows check. The Makefile includes this file; it has PYTHON, VENV and BIN.
 
-.PHONY: lint-workflows lint-images images test-images test-oldest test-newest licences check-release github-release dist-clean check-wheels
+.PHONY: wheels wheel-system check-wheels test-wheels test-wheel-native test-wheel-arm test-wheel-musl test-reproducible test-free-threaded
+.PHONY: lint-crate lint-workflows lint-images images test-images test-oldest test-newest licences check-release github-release dist-clean
+
+# What builds wheels and looks into them; it needs no more of .venv than pip.
+WHEEL_TOOLS := $(VENV)/.wheel-tools
+$(WHEEL_TOOLS): tools/wheels.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement tools/wheels.txt
+	touch $@
+
+# Once on a machine, as root: what the wheels for other systems are made with.
+wheel-system:
+	tools/debian.sh wheels
+
+# Wheels for Linux (glibc from 2.17 on, musl), macOS and Windows, all from one Linux machine. Each is checked as far as it can be,
+# and imported if it is for this machine. WHEEL_TARGETS names some of them, as Rust does.
+WHEEL_TARGETS ?=
+wheels: $(WHEEL_TOOLS) licences
+	rm -rf dist/*.whl
+	BIN="$(abspath $(BIN))" $(BIN)/python tools/wheels.py $(WHEEL_TARGETS)
+	$(BIN)/python tools/check_wheel.py dist/*.whl
+
+# Each wheel in dist/ that is for this machine, in a clean environment of PYTHON.
+check-wheels:
+	$(PYTHON) tools/check_wheel.py --import dist/*.whl
+
+# The wheels in dist/ in the place of the checkout's package: the quick suite (or ROOM) on this machine's, the conformance cases on
+# those for 64-bit Arm, under qemu, and for musl, in a CPython that is built for it.
+test-wheels: test-wheel-native test-wheel-arm test-wheel-musl
+
+test-wheel-native: $(VENV)/.installed
+	BIN="$(abspath $(BIN))" $(BIN)/python tools/try_wheel.py native --numprocesses=$(WORKERS) --dist=worksteal \
+		$(if $(ROOM),$(addprefix tests/,$(ROOM)),tests)
+
+test-wheel-arm: $(VENV)/.installed
+	tools/debian.sh arm
+	$(BIN)/python tools/try_wheel.py arm
+
+test-wheel-musl: $(VENV)/.installed
+	tools/debian.sh musl
+	tools/musl_python.sh target/musl-python
+	$(BIN)/python tools/try_wheel.py musl
+
+# A second build of the commit that dist/ is of, in another folder and with nothing of the first: equal byte by byte.
+HOST := $(shell uname -m)-unknown-linux-gnu
+test-reproducible: $(WHEEL_TOOLS)
+	test -z "$$(git status --porcelain)" || { echo "commit first: the second build is of HEAD"; exit 1; }
+	rm -rf target/again
+	git clone --quiet . target/again
+	cd target/again && $(PYTHON) tools/licences.py && BIN="$(abspath $(BIN))" "$(abspath $(BIN))/python" tools/wheels.py $(HOST)
+	for wheel in target/again/dist/*.whl; do cmp "$$wheel" "dist/$${wheel##*/}"; done
+
+# A CPython without a GIL has no stable ABI before 3.15: its wheel is of its own, built here and tried by many threads.
+# PYTHON names it, e.g. python3.14t.
+test-free-threaded:
+	$(PYTHON) -c 'import sys, sysconfig; sys.exit(None if sysconfig.get_config_var("Py_GIL_DISABLED") else "PYTHON is no free-threaded CPython; name one, e.g. make test-free-threaded PYTHON=python3.14t")'
+	$(PYTHON) -m venv .venv-free-threaded
+	.venv-free-threaded/bin/python -m pip install --quiet --disable-pip-version-check pytest pytest-timeout psutil hypothesis typing_extensions pyarrow . ./tests/plugin
+	PYTHON_GIL=0 .venv-free-threaded/bin/python -m pytest tests/codec tests/kcl tests/kclpy/test_memory.py
+
+# What would be published as a crate. The build of it is `cargo publish`'s own, at a release; MSRV is clippy's to check.
+lint-crate:
+	cargo publish --dry-run --locked --allow-dirty --no-verify --quiet --package fastkcl-codec
 
 # Exact versions, here and in tools/linters.txt: a new rule of a linter is a change of ours, at a time of our choice.
 ACTIONLINT := v1.7.12
@@ -63,7 +125,3 @@ github-release: check-release
 
 dist-clean:
 	rm -rf dist
-
-# Each wheel in dist/, in a clean environment of this machine.
-check-wheels:
-	$(PYTHON) tools/check_wheel.py dist/*.whl

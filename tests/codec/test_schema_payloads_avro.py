@@ -182,9 +182,8 @@ def test_single_objects_and_fingerprints() -> None:
     for seed in range(50):
         schema = Schemas(seed).record()
         expected = fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO")
-        assert _core.avro_fingerprint(json.dumps(schema)) == bytes.fromhex(expected)[::-1].hex() or (
-            _core.avro_fingerprint(json.dumps(schema)) == expected
-        )
+        # fastavro writes the bytes as a single object has them.
+        assert _core.avro_fingerprint(json.dumps(schema)) == bytes.fromhex(expected)[::-1].hex()
     # The fingerprint of "int" in the specification's own test data.
     assert _core.avro_fingerprint('"int"') == "7275d51a3f395c8f"
     own = _core.avro_fingerprint(json.dumps(USER))

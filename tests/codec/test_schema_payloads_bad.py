@@ -119,6 +119,7 @@ def test_protobuf() -> None:
         b"\x5b\x64",
         b"\x5b" * 1_000_000,
     ]  # deep groups, and one that ends as another
+    bad += [b"\x08\x05", b"\x15\0\0\0\0", b"\x1d\0\0\0\0", b"\x1a\x02\x08\x01"]  # fields of another type
     bad += [b"\x1a\x03\x12\x05\0", b"\x12\x01\x80", b"\x22\x02\x0a\x05", b"\xf8\xff\xff\xff\xff\x01\x00"]
     check(proto_reader(compiled(PROTO), message="M"), good, bad)
 

@@ -444,6 +444,17 @@ def tables_on_s3(block: Example) -> None:
     )
 
 
+@example("docs/tables.md", "s3://delta/clicks")
+def a_delta_table_on_s3(block: Example) -> None:
+    block.aws.client("s3").create_bucket(Bucket="delta")
+    block.worker()
+    from deltalake import DeltaTable
+
+    options = {"AWS_ENDPOINT_URL": block.aws.url, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+    options |= {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
+    assert DeltaTable("s3://delta/clicks", storage_options=options).count() == RECORDS
+
+
 @example("docs/tables.md", "in_cents")
 def tables_with_typed_columns(block: Example) -> None:
     block.put("/data/clicks", str(block.folder / "table"))

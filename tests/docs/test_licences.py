@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from paths import ROOT
 
+sys.path.insert(0, str(ROOT / "tools"))
 
-def loaded() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("licences", ROOT / "tools" / "licences.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-licences = loaded()
+import licences
 
 
 @pytest.mark.parametrize(

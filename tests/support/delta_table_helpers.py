@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import deltalake
 import pyarrow as pa
@@ -15,6 +20,7 @@ from fastkcl.tables import DeltaTable, Shard
 from fastkcl.tables.object_store import ObjectStore
 from fastkcl.tables.rows import ShardRows
 from fastkcl.tables.store import Store
+from http_servers import server
 from sink_helpers import SHARD, STEPS, Kind, Record
 from table_helpers import DAY, NOON, Place, arrived, as_they_are, posix_place, s3_place
 
@@ -97,6 +103,39 @@ def calls_of(store: Store, monkeypatch: Any) -> list[str]:
     return calls
 
 
+@contextmanager
+def counted(url: str) -> Iterator[tuple[str, list[str]]]:
+    """A proxy before a server of HTTP/1.1: its address, and the requests that have come by (``GET /bucket/key``)."""
+    requests: list[str] = []
+    there = urlsplit(url)
+
+    def talk(link: socket.socket, _number: int) -> None:
+        with socket.create_connection((str(there.hostname), int(there.port or 80))) as upstream:
+            back = threading.Thread(target=_pump, args=(upstream, link))
+            back.start()
+            with link.makefile("rb") as stream:
+                while line := stream.readline():
+                    requests.append(line.decode().rpartition(" ")[0])
+                    head = line
+                    length = 0
+                    while (line := stream.readline()) not in (b"\r\n", b""):
+                        head += line
+                        if line.lower().startswith(b"content-length:"):
+                            length = int(line.partition(b":")[2])
+                    upstream.sendall(head + b"\r\n" + stream.read(length))
+            upstream.shutdown(socket.SHUT_WR)
+            back.join()
+
+    with server(talk) as address:
+        yield f"http://{address}", requests
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+
+
 class DeltaTableSink:
     """A DeltaTable, called as sinks are.
 
@@ -106,14 +145,13 @@ class DeltaTableSink:
 
     def __init__(self, folder: Path) -> None:
         self.table = DeltaTable(folder)
-
-    @property
-    def _id(self) -> str | None:
-        snapshot = self.table._head.snapshot
-        return None if snapshot is None else snapshot.id
+        self._head = self.table._head
 
     def open(self, shard: Shard) -> Position | None:
-        return self.table.open(shard)
+        try:
+            return self.table.open(shard)
+        finally:
+            self._head = self.table._head
 
     def write(self, rows: ShardRows, _: object) -> Position:
         return self.table.append(rows, as_they_are)

@@ -311,9 +311,18 @@ class Told:
     id: str | None = None
 
     def tell(self, sink: Any, position: Position | None) -> None:
-        self.id = sink._id or self.id
+        self.id = _id_of(sink) or self.id
         if position is not None:
             self.upto = max(self.upto, int(position.sequence_number))
+
+
+def _id_of(sink: Any) -> str | None:
+    """The id of the table that a sink has opened."""
+    head = getattr(sink, "_head", None)
+    if head is None:
+        found: str | None = sink._id
+        return found
+    return None if head.snapshot is None else str(head.snapshot.id)
 
 
 def live(stage: Stage, kind: Kind, folder: Path, runs: Sequence[tuple[int, int]], told: Told) -> None:
@@ -463,8 +472,8 @@ def check(kind: Kind, folder: Path, told: Told, *, goes_on: bool = True) -> str 
         there = 0 if position is None else int(position.sequence_number)
         if there < told.upto:
             return f"lost: {told.upto} were told to be in the table, {there} are"
-        if told.id not in (None, sink._id):
-            return f"its id was {told.id}, and now is {sink._id}"
+        if told.id not in (None, now := _id_of(sink)):
+            return f"its id was {told.id}, and now is {now}"
         if (seen := _numbers(kind, folder)) != list(range(1, there + 1)):
             return f"the position is {there}, and readers see {seen}"
         if not goes_on:

@@ -20,7 +20,7 @@ from local_aws_helpers import client, reshard
 from run_folder import spark_options
 
 KEYS = 24
-START = 120.0
+START = 240.0
 """Seconds for a JVM and its first rows, on a machine that has other work."""
 
 

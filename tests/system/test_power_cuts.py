@@ -37,21 +37,19 @@ SEEN = {
         "_identify: sync_file(root / _TABLE), content",
     ],
     "DELTA": [
-        "DeltaAppender._commit: create(entry), content",
-        "DeltaAppender._commit: create(entry), name",
+        "DeltaAppender._append: make_folder(folder), name",
         "DeltaAppender._files: sync_file(file), content",
         "DeltaAppender._files: sync_folder(staging), name",
         "DeltaAppender._files: sync_folder(staging.parent), name",
-        "DeltaAppender._keep: make_folder(log), name",
-        "DeltaAppender._keep: sync_file(log / name), content",
-        "DeltaAppender._keep: sync_file(path), content",
-        "DeltaAppender._keep: sync_folder(log), name",
-        "DeltaAppender._made: create(entry), content",
         "DeltaAppender._make_checkpoint: replace(log / LAST_CHECKPOINT), content",
         "DeltaAppender._make_checkpoint: replace(log / LAST_CHECKPOINT), name",
         "DeltaAppender._make_checkpoint: replace(target), content",
         "DeltaAppender._make_checkpoint: replace(target), name",
-        "DeltaAppender._append: make_folder(folder), name",
+        "PosixStore.create: create(path), content",
+        "PosixStore.create: create(path), name",
+        "PosixStore.settle: make_folder(path.parent), name",
+        "PosixStore.settle: sync_file(self._root / each), content",
+        "PosixStore.settle: sync_folder(path.parent), name",
     ],
     "TABLE": [
         "PosixStore.claim: make_folder(target.parent), name",
@@ -60,24 +58,36 @@ SEEN = {
         "PosixStore.create: create(path), content",
         "PosixStore.create: create(path), name",
         "PosixStore.create: make_folder(path.parent), name",
-        "PosixStore.settle: sync_file(path), content",
-        "PosixStore.settle: sync_file(path), name",
+        "PosixStore.settle: sync_file(self._root / each), content",
+        "PosixStore.settle: sync_file(self._root / each), name",
         "PosixStore.settle: sync_folder(path.parent), name",
     ],
-    "DELTA_TABLE": [],
+    "DELTA_TABLE": [
+        "PosixStore.create: create(path), content",
+        "PosixStore.create: create(path), name",
+        "PosixStore.create: make_folder(path.parent), name",
+        "PosixStore.replace: replace(path), content",
+        "PosixStore.replace: replace(path), name",
+        "PosixStore.settle: make_folder(path.parent), name",
+        "PosixStore.settle: sync_file(self._root / each), content",
+        "PosixStore.settle: sync_folder(path.parent), name",
+    ],
 }
 TWICE = {
     "PARQUET": ["_identify: sync_folder(root), name"],  # `open` has made sure of the folders below right before
     "DELTA": [
-        "DeltaAppender._made: create(entry), name",  # `_keep` comes before anybody relies on the table
-        "DeltaAppender._made: make_folder(log), name",
         "DeltaAppender._make_checkpoint: make_folder(target.parent), name",  # deltalake makes no folder in the log
+        "PosixStore.create: make_folder(aside), name",
+        "PosixStore.create: make_folder(path.parent), name",  # of the log, which `settle` keeps as well
     ],
     "TABLE": [
         "PosixStore.create: make_folder(aside), name",  # nobody needs what lies aside after a cut
         "PosixStore.settle: make_folder(path.parent), name",  # `create` keeps folders before it makes a file in them
     ],
-    "DELTA_TABLE": [],
+    "DELTA_TABLE": [
+        "PosixStore.create: make_folder(aside), name",
+        "PosixStore.replace: make_folder(path.parent), name",  # the log's folder, which `settle` has kept
+    ],
 }
 
 

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyspark
@@ -26,14 +27,15 @@ from waiting import wait_until
 
 RECORDS = 600
 KILLS = 2
-SPECULATION = {
+SETTINGS = {
     "spark.speculation": "true",
     "spark.speculation.interval": "50ms",
     "spark.speculation.multiplier": "1.1",
     "spark.speculation.quantile": "0.5",
     "spark.speculation.minTaskRuntime": "100ms",
     "spark.speculation.task.duration.threshold": "300ms",  # where a batch has one task
-    "spark.log.level": "INFO",
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.compress": "false",
     "spark.deploy.maxExecutorRetries": "-1",
 }
 
@@ -82,6 +84,7 @@ def test_an_executor_that_dies_in_a_batch_changes_no_row(own_aws: LocalAws, tmp_
     while count < RECORDS:
         count = put_numbers(client(own_aws), stream, count, 200)
     (tmp_path / "last").touch()
+    (tmp_path / "events").mkdir()
     home = spark_home(tmp_path)
     with ExitStack() as stack:
         master, hosts = cluster, []
@@ -94,7 +97,13 @@ def test_an_executor_that_dies_in_a_batch_changes_no_row(own_aws: LocalAws, tmp_
             "SPARK_HOME": str(home),
             "QUERY_MASTER": master,
             "QUERY_SLOW": "15",
-            "QUERY_SETTINGS": json.dumps({**SPECULATION, "spark.executor.extraJavaOptions": temporary}),
+            "QUERY_SETTINGS": json.dumps(
+                {
+                    **SETTINGS,
+                    "spark.executor.extraJavaOptions": temporary,
+                    "spark.eventLog.dir": (tmp_path / "events").as_uri(),
+                }
+            ),
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         }
         query = stack.enter_context(spark_process(program, tmp_path, own_aws, environment))
@@ -121,9 +130,19 @@ def test_an_executor_that_dies_in_a_batch_changes_no_row(own_aws: LocalAws, tmp_
     batches = batches_of(tmp_path)
     check_numbers(batches, RECORDS)
     assert len(batches) >= RECORDS // 100 - 1
-    log = (tmp_path / "log").read_text("utf-8", "replace")
-    assert re.search(r"(?i)speculat.*task|task.*speculat", log), "no task was speculated"
-    assert len(re.findall(r"Lost executor", log)) >= KILLS
+    events = events_of(tmp_path / "events")
+    assert any(event["Event"] == "SparkListenerTaskStart" and event["Task Info"]["Speculative"] for event in events)
+    assert sum(event["Event"] == "SparkListenerExecutorRemoved" for event in events) >= KILLS
+
+
+def events_of(folder: Path) -> list[dict[str, Any]]:
+    """Of Spark's event log."""
+    files = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name.startswith(("events", "app", "local"))
+    ]
+    return [json.loads(line) for path in files for line in path.read_text().splitlines() if line.startswith("{")]
 
 
 def is_in_a_batch(folder: Path) -> bool:

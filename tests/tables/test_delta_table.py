@@ -13,13 +13,16 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
-from delta_table_helpers import DeltaPlace, calls_of, delta_posix, delta_s3, written
+from delta_table_helpers import DeltaPlace, calls_of, counted, delta_posix, delta_s3, written
 from deltalake.schema import PrimitiveType
 from fastkcl import Position
+from fastkcl.local_aws import LocalAws
 from fastkcl.spark.sinks import DeltaSink
 from fastkcl.tables import DeltaTable, ParquetTable, S3Storage, Shard, SinkError, WriteCancelledError
 from fastkcl.tables import delta_checkpoint as checkpoint_module
 from fastkcl.tables import delta_table as module
+from fastkcl.tables.delta_actions import information, lines, transactions
+from fastkcl.tables.delta_log import entry_key
 from fastkcl.tables.delta_snapshot import Snapshot
 from fastkcl.tables.store import StoreError
 from sink_helpers import SHARD, FakeSession
@@ -144,6 +147,27 @@ def test_requests_a_commit(place: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -
         calls.clear()
         table.append(arrived([number]), as_they_are)
         assert calls == ["create", "read", "read", "create", "read"]
+
+
+def test_requests_a_commit_at_version_90(aws: LocalAws) -> None:
+    """On the wire, with a commit of another shard between each two."""
+    place = delta_s3(aws)
+    written(place, (1, 1))
+    filling = transactions(Shard("orders", "shardId-0"), Position("1", 0))
+    for version in range(2, 88):
+        place.store.create(entry_key(version), lines([information(["date"], None), *filling]))
+    with counted(aws.url) as (url, requests):
+        table = DeltaTable(place.url, storage=S3Storage(endpoint=url, access_key="local", secret_key="local"))
+        assert table.open(SHARD) == Position("1", 0)
+        other = written(place, shard=OTHER)
+        each = []
+        for number in range(2, 8):
+            requests.clear()
+            table.append(arrived([number]), as_they_are)
+            each.append(len(requests))
+            other.append(arrived([number]), as_they_are)
+    assert each == [5, 6, 6, 6, 6, 6]
+    assert place.handle().version() == 99
 
 
 # ---- several writers --------------------------------------------------------------------------------------------

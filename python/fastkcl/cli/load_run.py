@@ -20,21 +20,21 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import click
 
 from fastkcl import ConfigurationError
-from fastkcl.cli.aws import LOCAL, aio_session, check_listening, explain, is_loopback, kinesis_client
+from fastkcl.cli.aws import aio_session, check_listening, explain, kinesis_client
 from fastkcl.cli.load_state import ShardMonitor, Shards
 from fastkcl.cli.output import printable, without_users
+from fastkcl.cli.storage import endpoint_of, is_s3, storage_of
 
 if TYPE_CHECKING:
     from fastkcl.cli.load_display import Display
     from fastkcl.cli.prometheus import Address
     from fastkcl.cli.table_formats import WritableFormat
     from fastkcl.kinesis import MetricsCollector
-    from fastkcl.tables import BinaryPayload, JsonPayload, S3Storage, TableProcessor
+    from fastkcl.tables import BinaryPayload, JsonPayload, TableProcessor
     from fastkcl.tables.table_processor import Table
 
 __all__ = ["Loading", "Plan", "Prepared", "explained", "prepare"]
 
-_OF_S3, _OF_ALL = ("FASTKCL_S3_ENDPOINT", "AWS_ENDPOINT_URL_S3"), "AWS_ENDPOINT_URL"
 _LONGEST_PAUSE: Final = 30.0  # seconds between two calls of a service that is away
 _ONE_SIGNAL: Final = 1.0  # seconds; a terminal that is closed sends more than one
 
@@ -69,7 +69,8 @@ class Plan:
         Raises:
             ValueError: the URL, or the endpoint.
         """
-        return self.form.table(self.url, self._storage() if self.is_s3 else None, add_columns=self.add_columns)
+        storage = storage_of(self.url, self.s3_endpoint, self.s3_region or self.region)
+        return self.form.table(self.url, storage, add_columns=self.add_columns)
 
     def processor(self, table: Table) -> TableProcessor:
         """A shard's.
@@ -90,29 +91,9 @@ class Plan:
         )
 
     @property
-    def is_s3(self) -> bool:
-        """Whether the table is on S3."""
-        return self.url.startswith("s3://")
-
-    @property
     def s3_endpoint(self) -> str | None:
-        """Of the table; None for AWS. A variable for S3 alone is more than an option for all services."""
-        found = (self.s3_endpoint_url, *map(os.environ.get, _OF_S3), self.endpoint_url, os.environ.get(_OF_ALL))
-        return next(filter(None, found), None)
-
-    def _storage(self) -> S3Storage:
-        from fastkcl.tables import S3Storage
-
-        keys: dict[str, str] = {}
-        if is_loopback(self.s3_endpoint) and _has_no_credentials():
-            keys = dict(zip(("access_key", "secret_key"), LOCAL, strict=True))
-        return S3Storage(endpoint=self.s3_endpoint, region=self.s3_region or self.region, **keys)
-
-
-def _has_no_credentials() -> bool:
-    import boto3
-
-    return boto3.session.Session().get_credentials() is None
+        """Of the table; None for AWS."""
+        return endpoint_of(self.s3_endpoint_url, self.endpoint_url)
 
 
 class Prepared(NamedTuple):
@@ -144,7 +125,7 @@ def prepare(plan: Plan) -> Prepared:
     address = {"StreamARN" if plan.stream.startswith("arn:") else "StreamName": plan.stream}
     stream = client.describe_stream(**address, Limit=1)["StreamDescription"]
     kinesis_client(plan.endpoint_url, plan.region, "dynamodb")
-    if plan.is_s3 and plan.s3_endpoint is not None:
+    if is_s3(plan.url) and plan.s3_endpoint is not None:
         try:
             check_listening(plan.s3_endpoint)
         except EndpointConnectionError as error:

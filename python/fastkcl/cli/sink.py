@@ -4,76 +4,68 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fastkcl.cli.output import printable
+from fastkcl.cli.sink_care import compact, existing, orphans, storage_options, table_errors
 
 if TYPE_CHECKING:
     from fastkcl import Position
+    from fastkcl.tables import S3Storage
     from fastkcl.tables.inspection import ShardState, TableState
 
 __all__ = ["sink"]
 
-_EXTRAS = {"pyarrow": "arrow", "deltalake": "delta"}
 _MOST_LINES = 10  # of one kind and shard; JSON has all
-
-
-class _TableError(click.ClickException):
-    """Something about the path; 1 is kept for tables that are not as they should be."""
-
-    exit_code = 2
 
 
 @click.group()
 def sink() -> None:
-    """Look into a table that a sink has written.
-
-    \b
-    Example:
-      fastkcl sink inspect /data/events
-    """  # noqa: D301 - \b is click's mark for a block that keeps its lines
-
-
-@sink.command()
-@click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, with everything in full.")
-@click.pass_context
-def inspect(ctx: click.Context, /, path: Path, as_json: bool) -> None:
-    """Show, for each stream and shard of the table in the folder PATH, whether each record is there once.
-
-    It shows commits, records, the first and the last position, the position that the next writer continues from, and
-    faults: gaps (a commit that continues from where no other ends), files that are missing, files that no commit names,
-    and doubles (rows whose stream, shard, sequence number and sub-sequence number are there already). A commit that is
-    not published yet is no fault: the next writer publishes it first.
-
-    The table is one of a ParquetSink or of a DeltaSink; of a Delta table only the commits in its log are known. A table
-    of a TableSink has no positions and cannot be inspected. Reads the files' key columns, not their payloads, changes
-    nothing, and needs no Spark. The table may be in use.
+    """Look into a table that a worker has written, and care for it.
 
     \b
     Examples:
       fastkcl sink inspect /data/events
-      fastkcl sink inspect /data/events --json | jq '.shards[] | select(.ok | not)'
-
-    Exits with 0 if all is well, 1 if not, 2 if PATH is no table of a sink or cannot be read.
+      fastkcl sink inspect s3://lake/clicks
+      fastkcl sink orphans /data/events --delete
+      fastkcl sink compact /data/events
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
-    from fastkcl.tables.base import SinkError
+
+
+sink.add_command(orphans)
+sink.add_command(compact)
+
+
+@sink.command()
+@click.argument("url")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, with everything in full.")
+@storage_options
+@click.pass_context
+def inspect(ctx: click.Context, /, url: str, as_json: bool, storage: S3Storage | None) -> None:
+    """Show, for each stream and shard of the table at URL, whether each record is there once.
+
+    URL is a folder, or s3://bucket/table. It shows commits, records, the first and the last position, the position that
+    the next writer continues from, and faults: gaps (a commit that continues from where no other ends), files that are
+    missing, files that no commit names, and doubles (rows whose stream, shard, sequence number and sub-sequence number
+    are there already). A commit that is not published yet is no fault: the next writer publishes it first.
+
+    The table is one of a ParquetTable, a ParquetSink or a DeltaSink; of a Delta table only the commits in its log are
+    known. A table of a TableSink has no positions and cannot be inspected. Reads the files' key columns, not their
+    payloads, changes nothing, and needs no Spark. The table may be in use.
+
+    \b
+    Examples:
+      fastkcl sink inspect /data/events
+      fastkcl sink inspect s3://lake/clicks --json | jq '.shards[] | select(.ok | not)'
+
+    Exits with 0 if all is well, 1 if not, 2 if URL is no table of a sink or cannot be read.
+    """  # noqa: D301 - \b is click's mark for a block that keeps its lines
     from fastkcl.tables.formats import inspect_table
 
-    try:
-        table = inspect_table(path)
-    except SinkError as error:
-        raise _TableError(printable(str(error))) from None
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in _EXTRAS:
-            raise
-        raise _TableError(f"it cannot be read without {package}: pip install 'fastkcl[{_EXTRAS[package]}]'") from None
-    except OSError as error:
-        raise _TableError(printable(f"{error.filename or path}: {error.strerror or error}")) from None
+    with table_errors(url):
+        table = inspect_table(existing(url), storage)
     if as_json:
         click.echo(json.dumps(_as_json(table), indent=2))
     else:

@@ -34,7 +34,7 @@ LOST = (
 
 
 class DescriptorsError(Exception):
-    """Standard input or output are no pipes of a daemon."""
+    """Standard input or output are no pipes of a daemon, or cannot be used as such."""
 
 
 class Descriptors:
@@ -63,13 +63,18 @@ class Descriptors:
         """Move fd 0 and fd 1 away, and put /dev/null and standard error in their place.
 
         Raises:
-            DescriptorsError: they are closed, or standard input is a terminal.
+            DescriptorsError: they are closed, standard input is a terminal, or the system is not POSIX.
             RuntimeError: they have been taken before.
         """
         global _taken
         if _taken:
             raise RuntimeError(
                 "an earlier run of this process took standard input and output; one process serves one daemon, once"
+            )
+        if os.name != "posix":
+            raise DescriptorsError(
+                f"a daemon's pipes need a POSIX system, and this one is {sys.platform}; run the program on Linux or"
+                " macOS. Decoding, Arrow and fastkcl.kinesis work here"
             )
         for fd, name in ((0, "input"), (1, "output")):
             try:

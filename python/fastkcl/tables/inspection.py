@@ -16,11 +16,11 @@ Rules: no Spark here, and pyarrow and deltalake only when a table is inspected.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeAlias
 
 from fastkcl import Position
 from fastkcl.tables import storage
@@ -148,7 +148,11 @@ class _Unit(NamedTuple):
     doubles: Doubles
 
 
-def check_rows(root: Path, units: Sequence[tuple[int, list[str]]], state: ShardState) -> None:
+Opens: TypeAlias = "Callable[[str], BinaryIO]"
+"""Opens a file of a table by its name, to read parts of it."""
+
+
+def check_rows(root: Path | Opens, units: Sequence[tuple[int, list[str]]], state: ShardState) -> None:
     """Look through units: each with a number of its commit, which only files that were rewritten have in common."""
     found = []
     for commit, files in units:
@@ -186,7 +190,14 @@ def _overlapping(units: Sequence[_Unit]) -> Iterator[list[_Unit]]:
     yield cluster
 
 
-def _read_keys(root: Path, files: Sequence[str], state: ShardState) -> pa.Table | None:
+def _opened(root: Path | Opens, name: str) -> AbstractContextManager[Path | BinaryIO]:
+    if not isinstance(root, Path):
+        return root(name)
+    storage.file_status(root / name)  # to open a FIFO would never end
+    return nullcontext(root / name)
+
+
+def _read_keys(root: Path | Opens, files: Sequence[str], state: ShardState) -> pa.Table | None:
     """The keys of a unit; None if it has none. Rows and troubles are put into the state."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -196,8 +207,7 @@ def _read_keys(root: Path, files: Sequence[str], state: ShardState) -> pa.Table 
     batches: list[pa.RecordBatch] = []
     for name in files:
         try:
-            storage.file_status(root / name)  # to open a FIFO would never end
-            with pq.ParquetFile(root / name) as file:
+            with _opened(root, name) as found, pq.ParquetFile(found) as file:
                 state.rows += file.metadata.num_rows
                 why = _unkeyed(file.schema_arrow)
                 if why is not None:

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from fastkcl import ConfigurationError
 from fastkcl.tables.base import SinkError
-from fastkcl.tables.store import Entry, StoreError
+from fastkcl.tables.store import Entry, Found, StoreError, is_visible
 
 __all__ = ["ObjectStore", "S3Storage"]
 
@@ -193,6 +193,17 @@ class ObjectStore:
     def folders(self, folder: str) -> list[str]:
         """See `Store.folders`."""
         return sorted(each.rstrip("/").rpartition("/")[2] for each in self._listed(folder)["common_prefixes"])
+
+    def walk(self) -> list[Found]:
+        """See `Store.walk`."""
+        pages = self._call("LIST", "", lambda store: list(store.list(self._key(""))))
+        cut = len(self._prefix) + 1
+        found = (
+            Found(each["path"][cut:], each["size"], each["last_modified"].timestamp())
+            for page in pages
+            for each in page
+        )
+        return sorted(each for each in found if is_visible(each.key))
 
     def settle(self, key: str, *others: str) -> None:
         """What is there is kept."""

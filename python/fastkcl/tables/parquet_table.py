@@ -40,11 +40,20 @@ from fastkcl.tables.store import Store, StoreError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ParquetTable", "Partition"]
+__all__ = [
+    "CLAIM",
+    "ParquetTable",
+    "Partition",
+    "check_footer",
+    "parse_claim",
+    "read_footer",
+    "read_notes",
+    "store_of",
+]
 
 Partition: TypeAlias = Literal["date", "none"]
 
-_TABLE: Final = "_fastkcl/table"
+CLAIM: Final = "_fastkcl/table"
 _GIVEN_UP: Final = "_fastkcl/given_up"
 _FORMAT: Final = 1
 _TRIES: Final = 30  # of a creation that is refused although there is nothing
@@ -72,7 +81,7 @@ class ParquetTable:
         if partition not in ("date", "none"):
             raise ValueError(f"partition={partition!r}: must be 'date' or 'none'")
         self._partition: Partition = partition
-        self._store = _store_of(url, storage)
+        self._store = store_of(url, storage)
         self._shard: Shard | None = None
         self._folder = ""
         self._id: str | None = None
@@ -161,13 +170,7 @@ class ParquetTable:
 
     def given_up(self) -> Position | None:
         """Up to where records have been given up; None if none have."""
-        notes = self._store.files(self._notes)
-        if not notes:
-            return None
-        try:
-            return position_in(f"{_name_in(notes[-1].key)}.parquet")
-        except ValueError as error:
-            raise SinkError(f"{self.url}/{notes[-1].key}: no note of this table's writers: remove it") from error
+        return read_notes(self._store, self._folder)
 
     def _create(self, state: State, rows: ShardRows, make: Callable[[ShardRows], pa.Table]) -> bool:
         """Create the file that follows a state, for the first of these rows; false if it is refused."""
@@ -233,30 +236,19 @@ class ParquetTable:
         Raises:
             SinkError: it is damaged, or not of this shard's chain.
         """
-        count = TAIL_BYTES
-        while True:
-            tail = self._store.tail(key, count)
-            if tail is None:
+        try:
+            footer = read_footer(self._store, key)
+            if footer is None:
                 return None
-            try:
-                text = footer_of(tail)
-                if isinstance(text, int):
-                    if len(tail) < count:
-                        raise ValueError("it is cut off")
-                    count = text
-                    continue
-                footer = Footer.parse(text)
-                after = position_in(_name_in(key))
-                if (footer.table, footer.shard, footer.after) != (self._id, self._shard, after):
-                    raise ValueError(f"it says of itself {text.decode('utf-8', 'replace')}")
-                if (footer.next_day is None) != (self._partition == "none"):
-                    raise ValueError("it has another partition than the table")
-            except ValueError as error:
-                raise SinkError(
-                    f"{self.url}/{key}: not written by this table's writers, or damaged ({error}): restore the file"
-                    f" from a copy, or take it away if it is another table's; {RECOVERY}"
-                ) from error
-            return footer
+            assert self._id is not None
+            assert self._shard is not None
+            check_footer(footer, key, self._id, self._shard, self._partition)
+        except ValueError as error:
+            raise SinkError(
+                f"{self.url}/{key}: not written by this table's writers, or damaged ({error}): restore the file from a"
+                f" copy, or take it away if it is another table's; {RECOVERY}"
+            ) from error
+        return footer
 
     def _identify(self) -> str:
         """The table's id; it is made here if there is none.
@@ -264,34 +256,23 @@ class ParquetTable:
         Raises:
             SinkError: it is another format's table, another partition's, or its store ignores conditions.
         """
-        text = self._store.claimed(_TABLE)
+        text = self._store.claimed(CLAIM)
         if text is None:
             self._refuse_others()
             self._store.prove()
             claim = {"format": _FORMAT, "id": secrets.token_hex(16), "partition": self._partition}
-            text = self._store.claim(_TABLE, json.dumps(claim, separators=(",", ":")))
+            text = self._store.claim(CLAIM, json.dumps(claim, separators=(",", ":")))
         else:
             self._refuse_others()
             self._store.prove()
-            self._store.settle(_TABLE)
-        value = self._parse_claim(text)
+            self._store.settle(CLAIM)
+        value = parse_claim(text, self.url)
         if value.get("partition") != self._partition:
             raise SinkError(
                 f"{self.url}: this table has partition={value.get('partition')!r}, and is opened with"
                 f" {self._partition!r}: give ParquetTable(partition={value.get('partition')!r})"
             )
         return str(value["id"])
-
-    def _parse_claim(self, text: str) -> dict[str, Any]:
-        try:
-            value = parse_json(text)
-            if value["format"] == _FORMAT and isinstance(value["id"], str):
-                return dict(value)
-        except (ValueError, KeyError, TypeError):
-            pass
-        raise SinkError(
-            f"{self.url}/{_TABLE}: says {text[:200]!r}, which is not of this version: of a newer one, or damaged"
-        )
 
     def _refuse_others(self) -> None:
         for name in self._store.folders(""):
@@ -306,8 +287,8 @@ class ParquetTable:
         Raises:
             SinkError: it is another one.
         """
-        text = self._store.claimed(_TABLE)
-        found = None if text is None else self._parse_claim(text)["id"]
+        text = self._store.claimed(CLAIM)
+        found = None if text is None else parse_claim(text, self.url)["id"]
         if found != self._id:
             raise SinkError(
                 f"{self.url}: is another table now (id {found or 'gone'}, was {self._id}): start again to go on with"
@@ -316,7 +297,7 @@ class ParquetTable:
 
     @property
     def _notes(self) -> str:
-        return f"{_GIVEN_UP}/{self._folder}"
+        return notes_folder(self._folder)
 
     @property
     def _name(self) -> str:
@@ -327,7 +308,79 @@ class ParquetTable:
         return f"{self.url}/{self._folder}/{state.key}"
 
 
-def _store_of(url: str | os.PathLike[str], storage: S3Storage | None) -> Store:
+def read_footer(store: Store, key: str) -> Footer | None:
+    """What a data file says of itself; None if it is not there.
+
+    Raises:
+        ValueError: it is damaged, or no file of a ParquetTable.
+        OSError: it cannot be read.
+    """
+    count = TAIL_BYTES
+    while (tail := store.tail(key, count)) is not None:
+        text = footer_of(tail)
+        if not isinstance(text, int):
+            return Footer.parse(text)
+        if len(tail) < count:
+            raise ValueError("it is cut off")
+        count = text
+    return None
+
+
+def check_footer(footer: Footer, key: str, table: str, shard: Shard, partition: str) -> None:
+    """See that a file is one of this table and shard, with the name that its position gives it.
+
+    Raises:
+        ValueError: it is not.
+    """
+    after = position_in(_name_in(key))
+    if (footer.table, footer.shard, footer.after) != (table, shard, after):
+        raise ValueError(f"it says of itself {footer.text().decode('utf-8', 'replace')}")
+    if (footer.next_day is None) != (partition == "none"):
+        raise ValueError("it has another partition than the table")
+
+
+def parse_claim(text: str, url: str) -> dict[str, Any]:
+    """The claim of a table: its id, and its partition.
+
+    Raises:
+        SinkError: it is none of this version.
+    """
+    try:
+        value = parse_json(text)
+        if value["format"] == _FORMAT and isinstance(value["id"], str):
+            return dict(value)
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise SinkError(f"{url}/{CLAIM}: says {text[:200]!r}, which is not of this version: of a newer one, or damaged")
+
+
+def notes_folder(folder: str) -> str:
+    """Where the notes of a shard's records that were given up are."""
+    return f"{_GIVEN_UP}/{folder}"
+
+
+def read_notes(store: Store, folder: str) -> Position | None:
+    """Up to where records of the shard with this folder have been given up; None if none have.
+
+    Raises:
+        SinkError: a note is damaged.
+    """
+    notes = store.files(notes_folder(folder))
+    if not notes:
+        return None
+    try:
+        return position_in(f"{_name_in(notes[-1].key)}.parquet")
+    except ValueError as error:
+        raise SinkError(f"{store.url}/{notes[-1].key}: no note of this table's writers: remove it") from error
+
+
+def store_of(url: str | os.PathLike[str], storage: S3Storage | None) -> Store:
+    """The files of a table.
+
+    Raises:
+        ValueError: the URL is none of a table.
+        TypeError: `storage` beside a path.
+    """
     text = os.fspath(url)
     if text.startswith("s3://"):
         return ObjectStore(text, storage or S3Storage())

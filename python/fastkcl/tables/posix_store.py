@@ -15,7 +15,7 @@ from typing import BinaryIO, Final
 
 from fastkcl.tables import storage
 from fastkcl.tables.base import SinkError
-from fastkcl.tables.store import Entry
+from fastkcl.tables.store import Entry, Found, is_visible
 
 __all__ = ["PosixStore"]
 
@@ -139,6 +139,31 @@ class PosixStore:
         """See `Store.folders`."""
         path = self._root / folder
         return [name for name in storage.names(path) if (path / name).is_dir()]
+
+    def walk(self) -> list[Found]:
+        """See `Store.walk`."""
+        found = []
+
+        def fail(error: OSError) -> None:
+            raise error
+
+        for folder, folders, files in os.walk(self._root, onerror=fail):
+            folders[:] = [name for name in folders if name[0] not in "_."]
+            links = [name for name in folders if Path(folder, name).is_symlink()]
+            for name in (*files, *links):
+                path = Path(folder, name)
+                key = path.relative_to(self._root).as_posix()
+                if is_visible(key) and (status := storage.status(path)) is not None:
+                    found.append(Found(key, status.st_size, status.st_mtime))
+        return sorted(found)
+
+    def dead(self) -> list[Found]:
+        """What is left aside of files that were being made; some of it may still be under way."""
+        found = []
+        for name in storage.names(self._root / _ASIDE):
+            if (status := storage.status(self._root / _ASIDE / name)) is not None:
+                found.append(Found(f"{_ASIDE}/{name}", status.st_size, status.st_mtime))
+        return found
 
     def settle(self, key: str, *others: str) -> None:
         """See `Store.settle`."""

@@ -11,6 +11,7 @@
     tail     the end of a file, or None if it is absent
     files    the files below a folder, in order, complete
     folders  the folders in a folder, in order, complete
+    walk     all files, but for those that no reader looks at
     settle   what was read does not go any more; on POSIX its maker may have died before it was kept
     prove    a store that ignores conditions is refused, before anything relies on them
 
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 from typing import BinaryIO, NamedTuple, Protocol
 
-__all__ = ["Entry", "Store", "StoreError"]
+__all__ = ["Entry", "Found", "Store", "StoreError", "is_visible"]
 
 
 class StoreError(OSError):
@@ -36,6 +37,22 @@ class Entry(NamedTuple):
     """From the table on."""
     size: int
     """Bytes."""
+
+
+def is_visible(key: str) -> bool:
+    """Whether readers look at a file: no part of its key begins with ``_`` or ``.``."""
+    return not any(part[:1] in ("_", ".") for part in key.split("/"))
+
+
+class Found(NamedTuple):
+    """A file, and when it was made."""
+
+    key: str
+    """From the table on."""
+    size: int
+    """Bytes."""
+    modified: float
+    """Seconds since the epoch, by the storage's clock."""
 
 
 class Store(Protocol):
@@ -94,6 +111,12 @@ class Store(Protocol):
 
     def folders(self, folder: str) -> list[str]:
         """The names of the folders in a folder, in the order of their bytes; "" is the table's."""
+
+    def walk(self) -> list[Found]:
+        """All files but those whose name, or that of a folder above them, begins with ``_`` or ``.``; in order.
+
+        A link to a folder is a file here: readers follow it, and this does not.
+        """
 
     def settle(self, key: str, *others: str) -> None:
         """Have files or a claim that were seen be there for good, with their folder."""

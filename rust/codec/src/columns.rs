@@ -44,7 +44,7 @@ impl Variable {
         self.committed = 0;
     }
 
-    /// Cuts off what was written for the open record.
+    /// Discards everything written for the open record.
     #[inline]
     pub(crate) fn reopen(&mut self) {
         self.values.truncate(self.committed);
@@ -226,13 +226,13 @@ impl Columns {
         (self.rows, self.room) = (0, 0);
     }
 
-    /// Cuts off what was written for a record that is not committed.
+    /// Discards everything written for a record that is not committed.
     pub(crate) fn reopen(&mut self) {
         self.data.reopen();
         self.reopen_texts();
     }
 
-    /// Cuts off what was written of it but its data.
+    /// Discards everything written for the open record except its data.
     pub(crate) fn reopen_texts(&mut self) {
         self.keys.reopen();
         self.sequences.reopen();
@@ -292,7 +292,7 @@ impl Columns {
         self.room = self.rows + more;
     }
 
-    /// Makes the buffers of what is written by row as long as the committed rows.
+    /// Makes the buffers that are written by row as long as the committed rows.
     fn settle(&mut self) {
         for column in [&mut self.data, &mut self.keys, &mut self.sequences] {
             column.settle(self.rows);
@@ -352,7 +352,7 @@ impl Columns {
         Finished { schema, columns, capacity }
     }
 
-    /// Gives all memory back, also what comes back later, until the next batch.
+    /// Gives all memory back, also buffers that come back later, until the next batch.
     pub(crate) fn rest(&mut self) {
         self.pool.rest();
         let pool = Arc::clone(&self.pool);

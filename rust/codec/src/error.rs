@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// What is wrong. The names are those of the protocols' pages.
+/// The kind of an error. The names are those of the protocols' pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The line is longer than `max_line_bytes`.
@@ -15,7 +15,7 @@ pub enum ErrorKind {
     MessageTooLong,
     /// The frame is longer than `max_frame_bytes`.
     FrameTooLong,
-    /// The input ended inside a frame, and what is there is no message.
+    /// The input ended inside a frame, and its part is no message.
     TruncatedFrame,
     /// Bytes that are no UTF-8.
     Utf8,
@@ -189,7 +189,7 @@ impl Error {
         self
     }
 
-    /// What is wrong.
+    /// The error in words.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind

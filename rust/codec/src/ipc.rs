@@ -14,7 +14,7 @@ use crate::schema::RecordSchema;
 pub use arrow_schema::ArrowError as IpcError;
 
 /// Writes one IPC file (the random access format) with `metadata` in its schema. The schema is that of the batch with the
-/// most columns, or the canonical one; what other batches do not have is null.
+/// most columns, or the canonical one; columns that other batches do not have are null.
 ///
 /// # Errors
 /// `out` failed.

@@ -21,10 +21,10 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`framing`] | where a message ends: lines, markers, frames |
-//! | `kernel` | what each instruction set offers to the two rooms below; it uses their `alphabet` and `escape` |
+//! | `kernel` | routines of each instruction set for the two rooms below; they use their `alphabet` and `escape` |
 //! | [`base64`] | encoding; decoding by kernels; the exact slow path |
 //! | `json` | a cursor over strict RFC 8259, and nothing like a value tree |
-//! | [`kcl`] | messages, the incremental decoder, what a child and a daemon write |
+//! | [`kcl`] | messages, the incremental decoder, and writers for child and daemon |
 //! | [`processv1`] | frames and messages of CrossStitch ProcessV1 |
 //! | [`dkb`] | messages between markers, as they come or as columns |
 //! | [`kinesis`] | answers of the Kinesis service, KPL aggregates |
@@ -38,6 +38,11 @@
 //! | [`ipc`] | Arrow IPC files, for dead letters |
 //! | [`cpu`] | which instruction set this process uses |
 //! | [`Error`] | everything that can be wrong with a line or an answer |
+
+/// The examples of README.md, which are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;
 
 pub mod base64;
 pub mod batch;

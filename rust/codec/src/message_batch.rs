@@ -1,6 +1,6 @@
 //! A run of messages as Arrow columns, whatever protocol they came by.
 //!
-//! Messages of these protocols have no positions: what a batch knows of its rows is in its columns.
+//! Messages of these protocols have no positions: a batch knows only the columns of its rows.
 
 use arrow_array::{Array, RecordBatch as ArrowBatch};
 

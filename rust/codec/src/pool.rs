@@ -9,16 +9,19 @@
 //! takes no lock and calls nothing but the allocator: a lane is a few atomic slots, a buffer moves in and out by one
 //! exchange, and a buffer that finds no empty slot is freed.
 
+mod slots;
+
 use std::mem::{self, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_buffer::Buffer;
 
 use crate::input::{Padded, SLACK};
 use crate::schema::Column;
+use slots::{Rests, Slots};
 
 /// Alignment of every buffer: a cache line, and what Arrow recommends.
 const ALIGNMENT: usize = 64;
@@ -186,7 +189,7 @@ impl Drop for Buf {
 
 /// Room for input: bytes that are all initialised, zero until something is written there.
 ///
-/// A large one costs the pages that input has reached, not its size: what the kernel maps is zero already. A `Vec`
+/// A large one costs the pages that input has reached, not its size: pages that the kernel maps are zero already. A `Vec`
 /// would write each zero.
 #[derive(Debug, Default)]
 pub(crate) struct Room(Buf);
@@ -228,8 +231,8 @@ impl DerefMut for Room {
 /// Memory of buffers: from the allocator, and large ones straight from the kernel.
 ///
 /// glibc raises the size from which it maps allocations to that of the largest one freed, up to 32 MiB, and then keeps
-/// what is freed below it. A child that has decoded a large line would hold its buffers' memory for good. What is mapped
-/// here is given back when it is freed, and grows without being copied.
+/// smaller blocks that are freed. A child that has decoded a large line would hold its buffers' memory for good. Mappings
+/// are given back when they are freed, and grow without being copied.
 pub(crate) mod memory {
     use std::alloc::{self, Layout};
     use std::ptr::{self, NonNull};
@@ -292,7 +295,7 @@ pub(crate) mod memory {
         }
     }
 
-    /// Asks the allocator to give back what it keeps of freed memory, its own and everybody else's in this process.
+    /// Asks the allocator to give freed memory back to the system, this crate's and everybody else's in this process.
     pub(crate) fn trim() {
         #[cfg(all(target_os = "linux", target_env = "gnu"))]
         // SAFETY: malloc_trim(3) may be called at any time, on any thread.
@@ -347,7 +350,7 @@ pub(crate) mod memory {
     unsafe fn unmap(_pointer: NonNull<u8>, _capacity: usize) {}
 }
 
-/// The columns' buffers, each with a lane of its own: what comes back is of the right size for the next batch.
+/// The columns' buffers, each with a lane of its own: a buffer that comes back has the right size for the next batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lane {
     Values(Column),
@@ -387,23 +390,26 @@ pub fn stats() -> Stats {
     Stats { buffers: RESTING_BUFFERS.load(Ordering::Relaxed), bytes: RESTING_BYTES.load(Ordering::Relaxed) }
 }
 
-/// Buffers at rest: a decoder's own, or those of all answers.
-///
-/// A buffer that comes back while the pool is being closed is freed by one of both sides: who returns it writes a slot
-/// and then reads `closed`, who closes writes `closed` and then reads the slots. Of these four only a total order
-/// (`SeqCst`) says that one of them sees what the other has written; with acquire and release each could read before
-/// its own write is seen, and the buffer would stay.
-#[derive(Debug, Default)]
-pub(crate) struct Pool {
-    /// Each slot is null or owns a boxed `Buf`. Whoever swaps a pointer out owns it.
-    slots: [[AtomicPtr<Buf>; SLOTS]; Lane::COUNT],
-    closed: AtomicBool,
+impl Rests for Buf {
+    fn begins(&self) {
+        RESTING_BUFFERS.fetch_add(1, Ordering::Relaxed);
+        RESTING_BYTES.fetch_add(self.capacity, Ordering::Relaxed);
+    }
+
+    fn ends(&self) {
+        RESTING_BUFFERS.fetch_sub(1, Ordering::Relaxed);
+        RESTING_BYTES.fetch_sub(self.capacity, Ordering::Relaxed);
+    }
 }
+
+/// Buffers at rest: a decoder's own, or those of all answers.
+#[derive(Debug, Default)]
+pub(crate) struct Pool(Slots<Buf, { Lane::COUNT }, SLOTS>);
 
 impl Pool {
     /// A buffer that has rested here, emptied, or a new one without memory.
     pub(crate) fn take(&self, lane: Lane) -> Buf {
-        let mut buf = self.slots[lane.index()].iter().find_map(Self::take_slot).unwrap_or_else(Buf::new);
+        let mut buf = self.0.take_each(lane.index()).next().unwrap_or_default();
         buf.truncate(0);
         buf
     }
@@ -413,14 +419,12 @@ impl Pool {
     pub(crate) fn take_fitting(&self, lane: Lane, len: usize) -> Buf {
         let mut fitting = Buf::new();
         let mut others: [Option<Buf>; SLOTS] = Default::default();
-        for (slot, other) in self.slots[lane.index()].iter().zip(&mut others) {
-            match Self::take_slot(slot) {
-                Some(buf) if buf.capacity() <= 2 * len => {
-                    fitting = buf;
-                    break;
-                }
-                rejected => *other = rejected,
+        for (buf, other) in self.0.take_each(lane.index()).zip(&mut others) {
+            if buf.capacity() <= 2 * len {
+                fitting = buf;
+                break;
             }
+            *other = Some(buf);
         }
         for other in others.into_iter().flatten() {
             self.put(lane, other);
@@ -432,64 +436,21 @@ impl Pool {
         fitting
     }
 
-    fn take_slot(slot: &AtomicPtr<Buf>) -> Option<Buf> {
-        let boxed = slot.swap(ptr::null_mut(), Ordering::SeqCst);
-        if boxed.is_null() {
-            return None;
-        }
-        // SAFETY: a non-null slot holds a pointer from `Box::into_raw`; the swap made us its only owner.
-        let buf = *unsafe { Box::from_raw(boxed) };
-        RESTING_BUFFERS.fetch_sub(1, Ordering::Relaxed);
-        RESTING_BYTES.fetch_sub(buf.capacity(), Ordering::Relaxed);
-        Some(buf)
-    }
-
     /// Puts a buffer to rest; frees it if the pool is closed or the lane is full.
     pub(crate) fn put(&self, lane: Lane, buf: Buf) {
-        if buf.capacity() == 0 || self.closed.load(Ordering::Relaxed) {
-            return;
-        }
-        let bytes = buf.capacity();
-        let boxed = Box::into_raw(Box::new(buf));
-        // Before anybody can take it out, and count it so.
-        RESTING_BUFFERS.fetch_add(1, Ordering::Relaxed);
-        RESTING_BYTES.fetch_add(bytes, Ordering::Relaxed);
-        for slot in &self.slots[lane.index()] {
-            if slot.compare_exchange(ptr::null_mut(), boxed, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
-                if self.closed.load(Ordering::SeqCst) {
-                    // `rest` may have looked at this slot before the buffer was in it.
-                    self.empty();
-                }
-                return;
-            }
-        }
-        RESTING_BUFFERS.fetch_sub(1, Ordering::Relaxed);
-        RESTING_BYTES.fetch_sub(bytes, Ordering::Relaxed);
-        // SAFETY: no slot took the pointer, so it is still ours alone.
-        drop(unsafe { Box::from_raw(boxed) });
-    }
-
-    fn empty(&self) {
-        for slot in self.slots.iter().flatten() {
-            drop(Self::take_slot(slot));
+        if buf.capacity() > 0 {
+            self.0.put(lane.index(), buf);
         }
     }
 
     /// Frees all buffers at rest, and from now on each that comes back, until [`Pool::wake`].
     pub(crate) fn rest(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-        self.empty();
+        self.0.close();
     }
 
     /// Buffers that come back are kept again.
     pub(crate) fn wake(&self) {
-        self.closed.store(false, Ordering::SeqCst);
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        self.empty();
+        self.0.open();
     }
 }
 
@@ -517,9 +478,10 @@ pub(crate) fn lend(buf: Buf, lane: Lane, pool: &Arc<Pool>) -> Buffer {
 
 #[cfg(test)]
 mod tests {
-    use super::{AtomicBool, Buf, Lane, Ordering, Pool, Room, lend};
+    use super::{Buf, Lane, Ordering, Pool, Room, lend};
     use crate::schema::Column;
     use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
 
     const DATA: Lane = Lane::Values(Column::Data);
     const KEYS: Lane = Lane::Values(Column::PartitionKey);
@@ -552,7 +514,7 @@ mod tests {
         assert_eq!(pool.take(KEYS).capacity(), 100);
     }
 
-    /// Buffers come back on one thread while another takes them, and closes the pool: what is counted is never below 0.
+    /// Buffers come back on one thread while another takes them, and closes the pool: the counts are never below 0.
     #[test]
     fn what_rests_is_counted_before_it_can_be_taken() {
         let pool = Arc::new(Pool::default());

@@ -96,7 +96,7 @@ pub(crate) fn decode_line(
 
 struct State {
     decoder: kcl::Decoder,
-    /// Bytes fed since the last time nothing was left to hand out: what a call may have to look at.
+    /// Bytes fed since the last time that nothing was left to hand out; a call may have to look at all of them.
     waiting: usize,
 }
 

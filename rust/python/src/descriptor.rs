@@ -5,7 +5,8 @@
 //! behaviour. So the functions here are safe.
 
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::BorrowedFd;
+pub(crate) use std::os::fd::RawFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

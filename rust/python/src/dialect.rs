@@ -1,4 +1,4 @@
-//! The dialects of KCL's protocol by name, and what each of them has.
+//! The dialects of KCL's protocol by name, and their capabilities.
 
 use fastkcl_codec::kcl;
 use fastkcl_codec::kcl::Dialect;
@@ -15,7 +15,7 @@ pub(crate) fn dialect_named(name: &str, dialects: &[Dialect]) -> PyResult<Dialec
     })
 }
 
-/// What a dialect has.
+/// The capabilities of a dialect.
 #[pyclass(module = "fastkcl._core", frozen)]
 pub(crate) struct Capabilities(kcl::Capabilities);
 
@@ -44,7 +44,7 @@ impl Capabilities {
     }
 }
 
-/// What each dialect has, by its name, the oldest first.
+/// The capabilities of each dialect, by its name, the oldest first.
 pub(crate) fn dialects(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let all = PyDict::new(py);
     for dialect in Dialect::ALL {

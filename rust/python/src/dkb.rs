@@ -1,6 +1,5 @@
 //! `MarkerDecoder` and `MarkerReader`: the DKB stream from bytes or from a descriptor, as events or as columns.
 
-use std::os::fd::RawFd;
 use std::sync::Mutex;
 
 use fastkcl_codec::Error;
@@ -12,6 +11,7 @@ use pyo3::types::PyBytes;
 
 use crate::bytes::{Bytes, detach_for};
 use crate::decoder::try_lock;
+use crate::descriptor::RawFd;
 use crate::errors::decode_error;
 use crate::message_batch::MessageBatch;
 use crate::source::{IDLE_AFTER, Input, Source};

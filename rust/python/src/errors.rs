@@ -15,7 +15,7 @@ use pyo3::types::{PyBytes, PyDict, PyType};
 
 /// The class `fastkcl._core.DecodeError`.
 ///
-/// Its class attributes are what an error has that says nothing about the field, record and so on.
+/// Its class attributes are the values of an error without a field, a record and so on.
 pub(crate) fn decode_error_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let class = CLASS.get_or_try_init(py, || {
@@ -60,6 +60,11 @@ pub(crate) fn decode_error(py: Python<'_>, error: &Error) -> PyErr {
 /// `error` as the subclass of `OSError` that its errno calls for, with `filename` where one is known.
 #[cold]
 pub(crate) fn os_error(py: Python<'_>, error: &io::Error, filename: Option<&OsStr>) -> PyErr {
+    if cfg!(windows) {
+        // The number is Windows' own, not an errno; the kind chooses the subclass.
+        let text = filename.map_or_else(|| error.to_string(), |name| format!("{error}: {}", name.display()));
+        return io::Error::new(error.kind(), text).into();
+    }
     let Some(errno) = error.raw_os_error() else {
         return PyOSError::new_err(error.to_string());
     };

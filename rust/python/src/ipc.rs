@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fastkcl_codec as codec;
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
-use rustix::io::Errno;
 
 use crate::batch::RecordBatch;
 use crate::errors::os_error;
@@ -57,7 +56,7 @@ fn io_error(error: codec::ipc::IpcError) -> io::Error {
 }
 
 fn write_file(path: &Path, batches: &[codec::RecordBatch], metadata: &[(String, String)]) -> io::Result<()> {
-    let name = path.file_name().ok_or_else(|| io::Error::from(Errno::ISDIR))?;
+    let name = path.file_name().ok_or_else(is_a_folder)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let temporary = Temporary::beside(folder, name)?;
     let mut out = BufWriter::new(&temporary.file);
@@ -67,7 +66,28 @@ fn write_file(path: &Path, batches: &[codec::RecordBatch], metadata: &[(String, 
     temporary.file.sync_all()?;
     fs::hard_link(&temporary.path, path)?;
     drop(temporary);
+    sync_folder(folder)
+}
+
+#[cfg(unix)]
+fn is_a_folder() -> io::Error {
+    rustix::io::Errno::ISDIR.into()
+}
+
+#[cfg(not(unix))]
+fn is_a_folder() -> io::Error {
+    io::ErrorKind::IsADirectory.into()
+}
+
+#[cfg(unix)]
+fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
+}
+
+/// A folder can't be opened as a file here; NTFS writes its names to a journal by itself.
+#[cfg(not(unix))]
+fn sync_folder(_folder: &Path) -> io::Result<()> {
+    Ok(())
 }
 
 /// Write an Arrow IPC file with schema metadata, synced to disk with its folder, under path exclusively.

@@ -351,15 +351,14 @@ pub(crate) fn kclpy_detach(records: &Bound<'_, PyTuple>) -> PyResult<usize> {
         }
         held += 1;
         let record = record.cast::<RecordBase>()?;
-        // SAFETY: the second call is for a whole object of a class with garbage collection that is not tracked.
-        unsafe {
-            if is_collected(&record.get_type()) && ffi::PyObject_GC_IsTracked(record.as_ptr()) == 0 {
-                ffi::PyObject_GC_Track(record.as_ptr().cast());
-            }
-        }
-        // SAFETY: copies bytes; the batch, whose end may call somebody who waits for it, is let go of outside.
+        let collected = is_collected(&record.get_type());
+        // SAFETY: tracks a whole object of a class with garbage collection that is not tracked, which the section lets one
+        // thread do; copies bytes; the batch, whose end may call somebody who waits for it, is let go of outside.
         let before = unsafe {
             RecordBase::with(&record, |values| {
+                if collected && ffi::PyObject_GC_IsTracked(record.as_ptr()) == 0 {
+                    ffi::PyObject_GC_Track(record.as_ptr().cast());
+                }
                 let Values::Row(batch, row) = values else { return None };
                 let own = Values::Own(Box::new(Own::of(&batch.get().0, *row)));
                 Some(mem::replace(values, own))

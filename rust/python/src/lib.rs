@@ -20,7 +20,7 @@
 //! | `kclpy` | the records of the amazon_kclpy drop-in |
 //! | `write` | what a child and a daemon write; `write_all` |
 //! | `ipc` | Arrow IPC files that are whole or absent |
-//! | `descriptor` | poll(2), read(2), write(2), fcntl(2) |
+//! | `descriptor` | poll(2), read(2), write(2), fcntl(2); `no_descriptor` in its place where there is no POSIX |
 //! | `errors` | `DecodeError`, `OSError` from errno |
 //!
 //! Rules: classes are frozen; a lock guards inner state that changes; it is only tried, never waited for,
@@ -33,6 +33,7 @@ mod arrow;
 mod batch;
 mod bytes;
 mod decoder;
+#[cfg_attr(not(unix), path = "no_descriptor.rs")]
 mod descriptor;
 mod dialect;
 mod dkb;

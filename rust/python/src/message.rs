@@ -28,7 +28,7 @@ pub(crate) fn to_python(py: Python<'_>, message: kcl::Message) -> PyResult<Bound
     })
 }
 
-/// `Class(name=value, …)` from what the class names in `__match_args__`.
+/// `Class(name=value, …)` from the names in the class's `__match_args__`.
 pub(crate) fn keyword_repr(message: &Bound<'_, PyAny>) -> PyResult<String> {
     let class = message.get_type();
     let names = class.getattr("__match_args__")?.cast_into::<PyTuple>()?;

@@ -1,12 +1,11 @@
 //! `Reader`: a KCL daemon's messages from a file descriptor; how it waits is told in `source`.
 
-use std::os::fd::RawFd;
-
 use fastkcl_codec::{Error, kcl};
 use pyo3::prelude::*;
 
 use crate::bytes::Bytes;
 use crate::decoder::{MaxLineBytes, message_or_error};
+use crate::descriptor::RawFd;
 use crate::source::{IDLE_AFTER, Input, Source};
 
 impl Input for kcl::Decoder {
@@ -71,7 +70,7 @@ impl Reader {
 
     /// Wait for the next message; None at end of input.
     ///
-    /// Signal handlers run while waiting; what they raise comes out, and nothing of the input is lost by it.
+    /// Signal handlers run while waiting; their exceptions come out, and no input is lost.
     ///
     /// Raises:
     ///     DecodeError: an invalid line; also input that ended inside a message.
@@ -83,7 +82,7 @@ impl Reader {
 
     /// From now, until when read may wait; None for no limit.
     ///
-    /// May be called from a signal handler during read. What has arrived by then is still handed out.
+    /// May be called from a signal handler during read. Messages that have arrived by then are still handed out.
     ///
     /// Raises:
     ///     ValueError: seconds is not a number.

@@ -23,7 +23,6 @@
 //! - The deadline is an atomic outside of the lock: a signal handler may move it while its own thread is in `read`.
 
 use std::io::ErrorKind;
-use std::os::fd::RawFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -32,7 +31,7 @@ use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::decoder::try_lock;
-use crate::descriptor;
+use crate::descriptor::{self, RawFd};
 use crate::errors::os_error;
 
 /// Room for 32 of a daemon's 8 KiB writes. With the usual 64 KiB a reader gets half as much through; 1 MiB gains
@@ -67,19 +66,19 @@ impl Deadline {
         self.nanos.store(nanos, Ordering::Relaxed);
     }
 
-    /// What is left; None without a deadline.
+    /// The time that is left; None without a deadline.
     fn remaining(&self) -> Option<Duration> {
         let nanos = self.nanos.load(Ordering::Relaxed);
         (nanos != u64::MAX).then(|| Duration::from_nanos(nanos).saturating_sub(self.start.elapsed()))
     }
 }
 
-/// What bytes are read into, and what they make: a decoder of one protocol.
+/// A decoder of one protocol: bytes are read into it, and make items.
 pub(crate) trait Input: Send {
-    /// What it makes: a message or an event, or what was wrong.
+    /// An item: a message, an event or an error.
     type Item: Send;
 
-    /// The next item of what has arrived; None when more is needed.
+    /// The next item of the bytes that have arrived; None when more is needed.
     fn next_item(&mut self) -> Option<Self::Item>;
 
     /// Room to read into.

@@ -1,7 +1,6 @@
-//! What a child and a daemon write: lines, base64, and all of a line to a descriptor.
+//! Lines of a child and of a daemon, base64, and a whole line to a descriptor.
 
 use std::io::{Error, ErrorKind};
-use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use fastkcl_codec::base64;
@@ -13,7 +12,7 @@ use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyBytes;
 
 use crate::bytes::{Bytes, detach_for};
-use crate::descriptor;
+use crate::descriptor::{self, RawFd};
 use crate::dialect::dialect_named;
 use crate::errors::{decode_error, os_error};
 
@@ -169,7 +168,7 @@ impl Pause {
 
 /// Write all of data in pieces of write_size bytes, GIL released; pause seconds before each.
 ///
-/// Signal handlers run between pieces; what they raise comes out, and the rest is not written.
+/// Signal handlers run between pieces; their exceptions come out, and the rest is not written.
 ///
 /// Raises:
 ///     OSError: write failed, BrokenPipeError included.

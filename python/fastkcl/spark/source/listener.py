@@ -66,12 +66,7 @@ class SourceListener(StreamingQueryListener):
             raise ValueError(
                 f"nothing would be reported: give metrics_dir, or set {METRICS_VARIABLE}, or give report_interval"
             )
-        given = dict(labels or {})
-
-        def monitor() -> Monitor:
-            return Monitor(metrics_dir=metrics_dir, report_interval=report_interval, labels=given)
-
-        self._monitor: Callable[[], Monitor] = monitor
+        self._folder, self._interval, self._labels = metrics_dir, report_interval, dict(labels or {})
         self._monitor()  # refuses at once what cannot be
         self._sources: dict[tuple[str, int], _Source] = {}
 
@@ -106,6 +101,9 @@ class SourceListener(StreamingQueryListener):
     def close(self) -> None:
         """End all reports, and remove the files: for a program that ends before its queries do."""
         self._end(lambda _: True)
+
+    def _monitor(self) -> Monitor:
+        return Monitor(metrics_dir=self._folder, report_interval=self._interval, labels=self._labels)
 
     def _end(self, is_over: Callable[[str], bool]) -> None:
         for key in [key for key in list(self._sources) if is_over(key[0])]:

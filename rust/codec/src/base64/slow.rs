@@ -36,7 +36,7 @@ impl Slow {
             if character != u32::from(b'=') {
                 return Err(Base64Reason::BadPadding);
             }
-            #[expect(clippy::cast_possible_truncation, reason = "the low byte is what is wanted")]
+            #[expect(clippy::cast_possible_truncation, reason = "only the low byte is wanted")]
             out.extend_from_slice(&[(self.bits >> 4) as u8]);
             *self = Self::default();
             return Ok(());

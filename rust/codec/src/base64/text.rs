@@ -30,7 +30,7 @@ pub(crate) enum Progress {
 }
 
 /// Takes a value from `from`, a unit's edge, on as far as the kernel can: up to `to`, or the end of a canonical one.
-/// What is open may be anything but a whole unit.
+/// The open rest is never a whole unit.
 #[inline(always)]
 pub(crate) fn canonical<K: Kernel>(kernel: K, input: Padded<'_>, from: usize, to: usize, out: &mut Buf) -> Progress {
     /// What ends a run, by its length modulo 4: padding and the quote. No canonical value has a run of 4 n + 1.
@@ -162,7 +162,7 @@ mod tests {
     use crate::kernel::{Kernels, cpu};
     use crate::pool::Buf;
 
-    /// What a daemon writes is decoded by the kernels alone, on each level.
+    /// Canonical values, as daemons write them, are decoded by the kernels alone, on each instruction set.
     #[test]
     fn canonical_cases_take_the_fast_path() {
         let folder = std::env::var("FASTKCL_CASES")

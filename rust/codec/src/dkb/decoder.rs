@@ -6,7 +6,7 @@ use crate::framing::markers::{self, MarkerFramer, Markers, MarkersError};
 use crate::framing::{Buffer, READ_BYTES};
 use crate::message_batch::MessageBatch;
 
-/// What has come, with its bytes.
+/// An event, with its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A message, and whether EOM ended it.
@@ -17,7 +17,7 @@ pub enum Event {
     EndOfProcess,
     /// EOB for a worker, BNC for a supervisor.
     AtBoundary,
-    /// What was left at the end of input; never a message.
+    /// The rest at the end of input; never a message.
     Truncated(Vec<u8>),
 }
 
@@ -71,7 +71,7 @@ impl Decoder {
         self.buffer.commit(count);
     }
 
-    /// No more input comes; what is left is told by [`Decoder::next_event`].
+    /// No more input comes; the rest is reported by [`Decoder::next_event`].
     pub fn finish(&mut self) {
         self.at_end = true;
     }
@@ -82,7 +82,7 @@ impl Decoder {
         self.buffer.is_empty()
     }
 
-    /// Bytes that have arrived and are part of no event yet: what a call may have to look at.
+    /// Bytes that have arrived and are part of no event yet: a call may have to look at all of them.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.buffer.open().len()
@@ -132,7 +132,7 @@ impl Decoder {
             return Some(Ok(match event {
                 markers::Event::Message { length, terminated } => {
                     let message = &taken[..length];
-                    // What does not fit, more than 2 GiB in a run, comes alone; the caller takes the batch before it.
+                    // A message that does not fit (more than 2 GiB in a run) comes alone; the caller takes the batch before it.
                     if self.collecting == 0 || self.run.is_full_for(length) {
                         Event::Message(message.to_vec(), terminated)
                     } else {

@@ -5,7 +5,7 @@
 //! | `decoder` | [`Decoder`]: input of any cut, events |
 //! | `columns` | the Arrow batch of a run of messages |
 //!
-//! What the bytes of a message are is the application's; where it ends is `framing::markers`.
+//! The bytes of a message are the application's; its end is found by `framing::markers`.
 
 mod columns;
 mod decoder;

@@ -1,7 +1,7 @@
 //! Input on its way to a framer: read into at the end, taken from the front.
 //!
-//! What is not taken, seldom more than one open message, is moved to the front when the room after it runs out; the
-//! buffer then doubles, so that the copies of a message that arrives in pieces stay linear.
+//! Bytes that are not taken, seldom more than one open message, are moved to the front when the room after them runs out.
+//! The buffer then doubles, so that the copies of a message that arrives in pieces stay linear.
 //!
 //! ```text
 //!  ▏taken ▏open: not yet taken ▏room for the next read ▏
@@ -19,7 +19,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// What has arrived and is not taken.
+    /// Bytes that have arrived and are not taken.
     #[must_use]
     pub fn open(&self) -> &[u8] {
         &self.bytes[self.start..self.end]

@@ -199,7 +199,7 @@ pub enum Frame<'a> {
     Text {
         /// See [`joined_lines`].
         raw: &'a [u8],
-        /// False for what stands at the end of input without a terminator.
+        /// False for a frame at the end of input without a terminator.
         terminated: bool,
     },
     /// It is longer than the limit; its bytes are dropped.
@@ -210,7 +210,7 @@ pub enum Frame<'a> {
 #[derive(Debug)]
 pub struct Framer {
     max_frame_bytes: usize,
-    /// The open frame, or what must be kept of one that is too long.
+    /// The open frame, or the kept part of one that is too long.
     buffer: Buffer,
     search: EndLine,
     /// No byte of the input has been taken; a byte order mark may stand here.
@@ -257,7 +257,7 @@ impl Framer {
         self.bound(&mut take);
     }
 
-    /// The end of input: what is open, unless it is blank, is a frame.
+    /// The end of input: open text, unless it is blank, is a frame.
     pub fn finish(&mut self, mut take: impl FnMut(Frame<'_>)) {
         let buffer = std::mem::take(&mut self.buffer);
         let open = buffer.open();
@@ -277,7 +277,7 @@ impl Framer {
         self.buffer.is_empty() && !self.skipping
     }
 
-    /// Hands the complete frames of `bytes` over; how many bytes they, and what belongs to none, have.
+    /// Hands the complete frames of `bytes` over; how many bytes they have, with those between frames.
     fn frames(&mut self, bytes: &[u8], take: &mut impl FnMut(Frame<'_>)) -> usize {
         let mut start = 0;
         if self.at_start {
@@ -307,7 +307,7 @@ impl Framer {
         start
     }
 
-    /// Reports an open frame that is too long, and keeps of it what may be its terminator only.
+    /// Reports an open frame that is too long, and keeps only the part that may be its terminator.
     fn bound(&mut self, take: &mut impl FnMut(Frame<'_>)) {
         let most = if self.skipping { 0 } else { self.max_frame_bytes.saturating_add(TERMINATOR_BYTES) };
         if self.buffer.open().len() <= most || self.at_start {

@@ -1,4 +1,4 @@
-//! Lines: where one ends, and what a blank line is.
+//! Lines: their ends, and blank ones.
 //!
 //! Lines end at LF only. A CR before it is JSON white space, so it needs no rule of its own; U+2028, U+0085, VT and FF
 //! are ordinary characters inside JSON strings. [`LineEnd`] remembers how far it has looked, so that a line fed one byte

@@ -11,9 +11,9 @@
 //! Rules:
 //! - A boundary is the start of input and the place after a message or marker. A marker there is an event as soon as
 //!   its last byte is in; while the input is a proper prefix of it, more is needed; inside a message it is data.
-//! - Of EOM and EOP the one that begins first is taken, and input cut anywhere gives what it gives in one piece. So
+//! - Of EOM and EOP the one that begins first is taken; cuts of the input do not change the result. So
 //!   where one of them stands inside the other ("b" in "abc"), it waits until that other one is ruled out.
-//! - Text before an EOP is a message that is not terminated; what is left at the end of input is truncated, no message.
+//! - Text before an EOP is a message that is not terminated; text left at the end of input is truncated, no message.
 //! - EOP equal to EOM: each end of a message is also an end of process.
 //! - Framing is on bytes: NUL, CR and bytes that are no UTF-8 are data.
 //!
@@ -49,7 +49,7 @@ impl fmt::Display for MarkersError {
 
 impl std::error::Error for MarkersError {}
 
-/// What the input holds next, as a part of it.
+/// The next part of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A message: the first `length` bytes of the input; terminated by EOM, or by an EOP that follows.
@@ -235,7 +235,7 @@ impl MarkerFramer {
         }))
     }
 
-    /// How long the open message is at least: what follows may be the beginning of its end.
+    /// How long the open message is at least: the bytes after that may be the beginning of its end.
     fn least_length(&self) -> usize {
         let process = self.end_of_process.as_ref().map_or(usize::MAX, |search| search.searched);
         self.end_of_message.searched.min(process)

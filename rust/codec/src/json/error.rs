@@ -7,7 +7,7 @@ pub(crate) const RAW_CONTROL: &str = "raw control character in a string";
 /// Why bytes are no UTF-8 sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadUtf8 {
-    /// What is there begins one, but the bytes end inside of it.
+    /// The bytes begin one, but end inside of it.
     Incomplete,
     /// No continuation makes it one.
     Invalid,

@@ -1,7 +1,7 @@
-//! A cursor over strict JSON (RFC 8259 on UTF-8). It keeps no values: callers take what they want and skip the rest.
+//! A cursor over strict JSON (RFC 8259 on UTF-8). It keeps no values: callers take some and skip others.
 //!
-//! Bytes are looked at in order and the first error stops, so the error reported is the first in byte order. What a
-//! value is shows at its first byte, and so does a value of the wrong type.
+//! Bytes are looked at in order and the first error stops, so the error reported is the first in byte order. The
+//! first byte shows the kind of a value, so also one of the wrong type.
 
 pub(crate) mod error;
 pub(crate) mod escape;
@@ -138,7 +138,7 @@ impl<'a> Cursor<'a> {
         if self.rest().is_empty() { Error::at_end(self.offset()) } else { bad_byte(self.rest(), self.offset(), wanted) }
     }
 
-    /// The error for the value here, which must be `wanted`. What a value is shows at its first byte; a literal must
+    /// The error for the value here, which must be `wanted`. The first byte shows the kind of a value; a literal must
     /// be spelt out, and a minus be followed by a digit, to be one at all.
     #[cold]
     pub(crate) fn wrong_type(&self, wanted: &'static str) -> Error {

@@ -1,8 +1,8 @@
 //! Input cut anywhere, in; messages, out.
 //!
 //! The input buffer is read into directly (`space`, `commit`), always at the same place, which begins a page: there the
-//! kernel copies fastest, and what was read last is still in the cache. What the state machine has not taken, seldom
-//! more than a record's metadata, is moved in front of it.
+//! kernel copies fastest, and the last bytes are still in the cache. Bytes that the state machine has not taken, seldom
+//! more than a record's metadata, are moved in front of it.
 //!
 //! ```text
 //!  ▏taken ▏not yet taken ▏room for the next read ▏slack ▏
@@ -55,7 +55,7 @@ pub struct Decoder {
     read_at: usize,
     start: usize,
     end: usize,
-    /// What the input decoded by `feed` gave.
+    /// Messages and errors of the input decoded by `feed`.
     ready: VecDeque<Result<Message>>,
 }
 
@@ -142,7 +142,7 @@ impl Decoder {
         }
     }
 
-    /// What is not taken yet begins at `to` from now on.
+    /// Bytes that are not taken begin at `to` from now on.
     fn move_open(&mut self, to: usize) {
         if to != self.start {
             self.buffer.copy_within(self.start..self.end, to);
@@ -184,7 +184,7 @@ impl Decoder {
         !self.ready.is_empty()
     }
 
-    /// The end of input: the next of what waits, and then what stands without an LF, which is a line.
+    /// The end of input: the next message that waits, and then the text without an LF, which is a line.
     ///
     /// # Errors
     /// As [`Decoder::next_message`]; the input ended inside a message.

@@ -1,4 +1,4 @@
-//! The dialects of the protocol, and what each of them has. A new one is a row of [`Dialect::capabilities`].
+//! The dialects of the protocol, and the capabilities of each. A new one is a row of [`Dialect::capabilities`].
 
 /// Which daemon speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,7 +11,7 @@ pub enum Dialect {
     Modern,
 }
 
-/// What a dialect has.
+/// The capabilities of a dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Sub-sequence numbers, in `initialize`, records and checkpoints; and `millisBehindLatest`. Without them a
@@ -41,7 +41,7 @@ impl Dialect {
         }
     }
 
-    /// What it has.
+    /// Its capabilities.
     #[must_use]
     pub const fn capabilities(self) -> Capabilities {
         let (sub_sequence_numbers, shutdown_requested, named_ends) = match self {

@@ -1,4 +1,4 @@
-//! Any valid line as a whole, and what follows the records of a daemon's line.
+//! Any valid line as a whole, and the end of a daemon's line after its records.
 //!
 //! `action` may stand anywhere and decides what the other keys must be, so a member is looked at when its action is
 //! known: at once if `action` came before it, else when it comes. Until then only its JSON is checked. So errors keep the
@@ -75,7 +75,7 @@ impl Key {
     }
 }
 
-/// What a field must hold. The first three are required.
+/// The type of a field. The first three are required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holds {
     Text,
@@ -161,7 +161,7 @@ pub(crate) fn whole(
     line.rest(cursor)
 }
 
-/// Parses what follows the `]` of a daemon's `processRecords` line, whose records are in the columns.
+/// Parses the text after the `]` of a daemon's `processRecords` line, whose records are in the columns.
 pub(crate) fn tail(
     kernels: Kernels,
     input: Padded<'_>,
@@ -259,7 +259,7 @@ impl Line<'_> {
         result.map_err(|error| error.in_field_if_typed(key.name()))
     }
 
-    /// Takes the array of records into the columns, in place of what is there.
+    /// Takes the array of records into the columns, in place of those before.
     fn records(&mut self, cursor: &mut Cursor<'_>) -> Result<()> {
         self.columns.begin();
         if cursor.peek() != Some(b'[') {

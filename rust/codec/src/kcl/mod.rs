@@ -1,8 +1,8 @@
-//! The KCL multi-language protocol as bytes: what a daemon writes, read; what a child writes, written.
+//! The KCL multi-language protocol as bytes: lines of a daemon read, lines of a child written.
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | `dialect` | the dialects, and what each of them has |
+//! | `dialect` | the dialects, and their capabilities |
 //! | `message` | the messages |
 //! | `decoder` | [`Decoder`]: input of any cut, [`decode_line`] |
 //! | `stream` | the state machine: which line is this, where in it are we, what is missing |

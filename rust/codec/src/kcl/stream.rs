@@ -44,7 +44,7 @@ const LONGEST_OPENING: usize = 256;
 enum Opening {
     /// Its length.
     Whole(usize),
-    /// What is there may become one.
+    /// The bytes so far may become one.
     Cut,
     Other,
 }
@@ -88,7 +88,7 @@ enum State {
     Skip,
 }
 
-/// What the state machine did with the input.
+/// The result of a step of the state machine.
 enum Step {
     /// It went on to another state.
     On,
@@ -153,8 +153,8 @@ impl Stream {
         }
     }
 
-    /// What may be looked at of the line at `at`: as much as its limit allows, and its LF. So a line that is too long
-    /// has the same error whole and in pieces.
+    /// The part of the line at `at` that may be looked at: as much as its limit allows, and its LF. So a line that is too
+    /// long has the same error whole and in pieces.
     fn within_limit<'a>(&self, input: Padded<'a>, at: usize) -> Padded<'a> {
         if matches!(self.state, State::Skip) {
             return input;
@@ -416,7 +416,7 @@ pub(crate) fn too_long(limit: usize) -> Error {
     Error::new(ErrorKind::LineTooLong, limit, what)
 }
 
-/// Skips white space that cannot end the line; false if more input is needed to see what follows.
+/// Skips white space that cannot end the line; false if more input is needed.
 fn skip_line_space(cursor: &mut Cursor<'_>) -> bool {
     while matches!(cursor.peek(), Some(b' ' | b'\t' | b'\r')) {
         cursor.at += 1;

@@ -1,4 +1,4 @@
-//! What a child writes, in both checkpoint dialects; and lines as a daemon writes them, for replaying and benches.
+//! Lines of a child, in both checkpoint dialects; and of a daemon, for replaying and benches.
 //!
 //! A child's line is compact ASCII JSON with a line feed before it and after it: the daemon ignores blank lines, and
 //! the one before ends whatever stray text may stand on the line. A key that the daemon does not know would make it skip

@@ -1,4 +1,4 @@
-//! No kernels: what a scanner and blocks would take is left to the general parsers and the exact path.
+//! No kernels: everything is left to the general parsers and the exact path.
 
 use std::mem::MaybeUninit;
 
@@ -6,7 +6,7 @@ use super::traits::{Kernel, Routine};
 use crate::input::{Padded, SLACK};
 use crate::pool::Buf;
 
-/// Any CPU, for tests: what all others must agree with.
+/// Any CPU, for tests: all others must agree with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct General;
 

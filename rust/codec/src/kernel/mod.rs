@@ -1,4 +1,4 @@
-//! What an instruction set offers to base64 and JSON: runs of characters found and decoded, escapes replaced.
+//! Routines of each instruction set for base64 and JSON: they find and decode runs of characters, and replace escapes.
 //!
 //! ```text
 //! kernel/

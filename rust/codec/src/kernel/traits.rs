@@ -9,13 +9,13 @@ use crate::pool::Buf;
 ///
 /// A value of an implementing type is the proof that this CPU has the instructions: types that need any are made by
 /// their `detect` only. Callers are generic over this trait and entered by [`Kernels::run`](super::Kernels::run).
-/// Unsafe code relies on what each function promises.
+/// Unsafe code relies on the promise of each function.
 pub(crate) trait Kernel: Copy {
     /// Whether records are scanned; otherwise the general parser takes all of them.
     const SCANS: bool = true;
 
     /// Runs `routine` in a function of its own, compiled for these instructions. Besides entering an instruction set,
-    /// this keeps what is seldom needed out of a hot loop, and out of its registers.
+    /// this keeps rare cases out of a hot loop, and out of its registers.
     fn run<R: Routine>(self, routine: R) -> R::Output;
 
     /// Decodes the run of alphabet characters at the start of `source` into `destination` and returns its length. The

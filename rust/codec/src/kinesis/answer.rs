@@ -37,7 +37,7 @@ impl Encoding {
         ("application/cbor", Self::SmithyCbor),
     ];
 
-    /// What a `Content-Type` header names, parameters aside; none if no answer is written so.
+    /// The encoding that a `Content-Type` header names, parameters aside; none if no answer has it.
     #[must_use]
     pub fn of_content_type(content_type: &str) -> Option<Self> {
         let media_type = content_type.split(';').next().unwrap_or_default().trim();
@@ -46,7 +46,7 @@ impl Encoding {
     }
 }
 
-/// What GetRecords answered.
+/// An answer of GetRecords.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The records, with the column encryptionType.

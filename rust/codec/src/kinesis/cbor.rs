@@ -18,14 +18,14 @@ use crate::columns::{Columns, Fixed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::json::MAX_DEPTH;
 
-/// What a number in tag 1 counts.
+/// The unit of a number in tag 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimeUnit {
     Milliseconds,
     Seconds,
 }
 
-/// The first byte of an item, and what goes with it.
+/// The first byte of an item, with its argument.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Head {
     Unsigned(u64),
@@ -96,7 +96,7 @@ fn missing(offset: usize, field: &'static str) -> Error {
 }
 
 fn records(reader: &mut Reader<'_>, unit: TimeUnit, columns: &mut Columns) -> Result<()> {
-    // A duplicate replaces what is there.
+    // A duplicate replaces the records before it.
     columns.clear();
     let start = *reader;
     let Head::Array(length) = reader.head()? else { return Err(start.wrong_type("an array of records")) };
@@ -294,7 +294,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Whether the break that ends what has no length is here; takes it.
+    /// Whether the break that ends an item without a length is here; takes it.
     fn ends(&mut self) -> bool {
         let ends = self.body.get(self.at) == Some(&0xff);
         self.at += usize::from(ends);
@@ -314,7 +314,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Takes the members of a map, the values by `take`; what it returns false for is skipped. `depth` containers are open.
+    /// Takes the members of a map, the values by `take`; a value for which it returns false is skipped. `depth` containers
+    /// are open.
     fn members(
         &mut self,
         length: Option<u64>,

@@ -1,6 +1,6 @@
 //! A GetRecords answer in JSON: one pass, resumable where the body's end comes near.
 //!
-//! Kernels read whole blocks, past the end of what they look at, so the last bytes of a body need a copy with room after
+//! Kernels read whole blocks, past the end of their input, so the last bytes of a body need a copy with room after
 //! it. All before them is parsed where it stands:
 //!
 //! ```text
@@ -27,7 +27,7 @@ use crate::record::general::record;
 const RECORDS: &str = "Records";
 const CHILD_SHARDS: &str = "ChildShards";
 
-/// What must stand next.
+/// What must come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Root,
@@ -63,7 +63,7 @@ impl Parser<'_> {
     fn in_place(&mut self, input: Padded<'_>) {
         while self.place != Place::End {
             let mut cursor = Cursor { kernels: self.kernels, input, at: self.at, base: 0 };
-            // What ends a record, and what follows it, ends by itself; a number, or space, may go on after the end.
+            // A record's end, and the character after it, end by themselves; a number, or space, may go on after the end.
             let ends = matches!(self.place, Place::Record | Place::AfterRecord | Place::AfterMember);
             match self.step(&mut cursor) {
                 Ok(place) if ends || cursor.at < input.end() => (self.place, self.at) = (place, cursor.at),
@@ -138,7 +138,7 @@ impl Parser<'_> {
             if cursor.peek() != Some(b'[') {
                 return Err(cursor.wrong_type("an array of records").in_field_if_typed(RECORDS));
             }
-            // A duplicate replaces what is there.
+            // A duplicate replaces the records before it.
             self.columns.clear();
             self.parts.records_span = Some(cursor.offset()..cursor.offset());
             cursor.at += 1;

@@ -1,4 +1,4 @@
-//! What the Kinesis service answers and what its producers pack: GetRecords answers and KPL aggregates, as columns.
+//! Answers of GetRecords, and KPL aggregates, as columns.
 //!
 //! ```text
 //!  body of a GetRecords answer ── answer ─▶ RecordBatch ── kpl::deaggregate ─▶ RecordBatch of user records
@@ -9,7 +9,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `answer` | [`decode_get_records`], [`Answer`], which encoding a content type means |
-//! | `parts` | what an answer holds besides its records |
+//! | `parts` | the members of an answer besides its records |
 //! | `get_records` | a JSON answer |
 //! | `cbor` | a CBOR answer |
 //! | [`kpl`] | aggregates: taken apart, and made |

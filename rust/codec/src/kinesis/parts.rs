@@ -1,4 +1,4 @@
-//! What an answer holds besides its records, whichever encoding it has.
+//! The members of an answer besides its records, in any encoding.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -13,7 +13,7 @@ pub struct ChildShard {
     pub hash_range: RangeInclusive<u128>,
 }
 
-/// What an answer holds besides its records; what is not there is none.
+/// The members of an answer besides its records; absent ones are none.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     pub(super) next_shard_iterator: Option<String>,

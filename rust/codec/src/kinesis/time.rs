@@ -1,6 +1,6 @@
 //! Times in an answer: seconds since the epoch, as microseconds.
 //!
-//! The service writes what its doubles look like: `1748736000.123`, or `1.748736000123E9`. A microsecond of this century
+//! The service writes times as doubles: `1748736000.123`, or `1.748736000123E9`. A microsecond of this century
 //! is more than two units in the last place of such a double, so the digits themselves are exact, and so is the nearest
 //! microsecond of the double: both ways give what Python's `datetime.fromtimestamp` gives.
 
@@ -13,7 +13,7 @@ const EXACT_SECONDS: i64 = 1 << 32;
 const MICROS: f64 = 1e6;
 
 /// The number at the start of `bytes` in microseconds, and its length: one that is not negative, below [`EXACT_SECONDS`], of
-/// few digits. Other numbers, and what is none, are for [`seconds`].
+/// few digits. Other texts are for [`seconds`].
 #[inline(always)]
 pub(super) fn usual_micros(bytes: &[u8]) -> Option<(i64, usize)> {
     const POWERS: [u64; 18] = {

@@ -11,7 +11,7 @@ use crate::base64;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message_batch::MessageBatch;
 
-/// What the data of messages is.
+/// The kind of the messages' data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataColumn {
     /// Base64, which becomes a binary column.

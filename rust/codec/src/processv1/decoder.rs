@@ -7,7 +7,7 @@ use super::message::Message;
 use crate::error::{Error, ErrorKind, Result};
 use crate::framing::end_lines::{Frame, Framer};
 
-/// Reads one frame's text; none if it is blank or null. `terminated` is false for what stands at the end of input.
+/// Reads one frame's text; none if it is blank or null. `terminated` is false for a text at the end of input.
 ///
 /// # Errors
 /// The text is no message.
@@ -50,7 +50,7 @@ impl<M: Message> Decoder<M> {
         !self.ready.is_empty()
     }
 
-    /// The end of input: what is open is a frame if it is a whole message. It comes after what waits.
+    /// The end of input: the open text is a frame if it is a whole message. It comes after those that wait.
     pub fn finish(&mut self) {
         let Self { max_frame_bytes, framer, ready } = self;
         framer.finish(|frame| ready.extend(outcome(frame, *max_frame_bytes)));

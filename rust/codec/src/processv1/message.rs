@@ -16,7 +16,7 @@ pub struct ToStitch {
     pub node_id: Option<String>,
     /// `_heartbeat`, `_exit`, or any name of data.
     pub channel_name: Option<String>,
-    /// What was sent.
+    /// The content.
     pub data: Option<String>,
 }
 
@@ -25,11 +25,11 @@ pub struct ToStitch {
 pub struct FromStitch {
     /// `sync`, `ack`, `fail`, `logs` or `data`; a core drops everything else.
     pub command: Option<String>,
-    /// Of what it answers.
+    /// Of the message that it answers.
     pub id: i64,
     /// The channel that data is sent in.
     pub data_channel: Option<String>,
-    /// What is sent.
+    /// The content.
     pub data: Option<String>,
     /// Lines for the core's log.
     pub logs: Option<Vec<String>>,

@@ -1,4 +1,4 @@
-//! CrossStitch ProcessV1 as bytes: what a core writes to its stitches, and what they write to it.
+//! CrossStitch ProcessV1 as bytes: the messages of a core to its stitches, and theirs to it.
 //!
 //! | module | what lives there |
 //! |---|---|

@@ -34,7 +34,7 @@ pub(crate) struct Records<'a, S> {
     pub(crate) columns: &'a mut Columns,
 }
 
-/// What was scanned.
+/// The result of a scan.
 pub(crate) struct Scanned {
     pub(crate) stop: Stop,
     /// Where the record begins in which, or after which, the scanner stopped, or white space before it.
@@ -60,7 +60,7 @@ impl<S: Shape> Routine for Records<'_, S> {
         loop {
             let window = self.input.until(self.input.end().min(record + WINDOW));
             let stop = scan(kernel, self.shape, window, &mut record, self.columns);
-            // What stands after the last record of a window may be the window's end only.
+            // Only the window's end may be after its last record.
             let cut = window.end() < self.input.end() && !matches!(stop, Stop::After(_));
             if !cut || window.end() - record > TAKEN_AGAIN {
                 return Scanned { stop, record };
@@ -117,7 +117,7 @@ fn scan<K: Kernel, S: Shape>(
     }
 }
 
-/// Takes and commits what is after `data`. If it returns none, nothing is left of it in the columns.
+/// Takes and commits the members after `data`. If it returns none, nothing of them is left in the columns.
 #[inline(always)]
 fn members<K: Kernel, S: Shape>(
     kernel: K,
@@ -174,7 +174,7 @@ impl<S: Shape> Routine for OtherRecord<'_, S> {
     }
 }
 
-/// Takes and commits what is after `data` where that is not as usual.
+/// Takes and commits the members after `data` where they are not the usual ones.
 struct OtherMembers<'a, S> {
     shape: S,
     input: Padded<'a>,
@@ -386,7 +386,7 @@ impl Digits {
     /// The number that the first `count` digits make.
     #[inline(always)]
     fn value(self, count: usize) -> u64 {
-        // Leading zeros come in at the low end, what is no digit goes out at the high end.
+        // Leading zeros come in at the low end, other bytes go out at the high end.
         let values = self.values.unbounded_shl(64 - 8 * u32::try_from(count).unwrap_or(8));
         // Neighbours are joined: digits, pairs of digits, fours.
         let pairs = (values.wrapping_mul(10) + (values >> 8)) & 0x00ff_00ff_00ff_00ff;

@@ -11,7 +11,7 @@ use crate::record::{Shape, unquoted};
 /// Containers open around a record's members: the root, the array of records, the record.
 const DEPTH: usize = 3;
 
-/// What of a record has been read. Its texts are after their columns.
+/// The members of a record that were read. Its texts are after their columns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<S> {
     shape: PhantomData<S>,

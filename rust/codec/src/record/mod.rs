@@ -27,8 +27,8 @@ pub(crate) trait Shape: Copy {
     const SEQUENCE_NUMBER: &'static [u8; 16];
     const TIMESTAMP: &'static [u8; 29];
 
-    /// Takes what usually stands after `data`, the closing brace included: the index after it. What it leaves in the
-    /// columns when it returns none is cut off.
+    /// Takes the usual members after `data`, with the closing brace: the index after it. If it returns none, values
+    /// that it leaves in the columns are cut off.
     fn usual_members<K: Kernel>(
         kernel: K,
         input: Padded<'_>,

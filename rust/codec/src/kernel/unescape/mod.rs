@@ -1,10 +1,9 @@
 //! The content of a JSON string with its escapes replaced, for strings that are taken as the scanner goes.
 //!
-//! A string that is not good through and through is none here: what is wrong with it, and where, is the general
-//! parser's to find. So whether it is UTF-8 can be asked once for the whole of it, escapes included: they are ASCII,
+//! A string with any fault is left to the general parser, which names the fault and its place. So whether it is UTF-8 can be asked once for the whole of it, escapes included: they are ASCII,
 //! and no character of several bytes reaches over one.
 //!
-//! [`by_runs`] copies what stands between escapes. With AVX-512 a block of 64 characters is copied and its escapes
+//! [`by_runs`] copies the text between escapes. With AVX-512 a block of 64 characters is copied and its escapes
 //! closed up in a few instructions (`x86_64/avx512/unescape.rs`), however many there are.
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::kernel::traits::{Kernel, Routine};
 use crate::kernel::{Kernels, cpu};
 use crate::pool::Buf;
 
-/// What stands before a key in a line.
+/// The text before a key in a line.
 const BEFORE: &[u8] = b"{\"partitionKey\":\"";
 
 struct Unescape<'a> {
@@ -31,7 +31,7 @@ fn reference(text: &[u8]) -> Option<(String, usize)> {
     Some((value, values.byte_offset() - 1))
 }
 
-/// Compares all instruction sets on texts; what was readable after one of them must not matter.
+/// Compares all instruction sets on texts; the bytes after one of them must not matter.
 struct Check {
     pages: Pages,
     out: Buf,
@@ -64,7 +64,7 @@ impl Check {
     }
 }
 
-/// Whole escapes and characters, cut ones, and some that are none; what a daemon never writes included.
+/// Whole escapes and characters, cut ones, and some that are none, which no daemon writes.
 const PIECES: &[&[u8]] = &[
     b"",
     b"\"",
@@ -164,7 +164,7 @@ fn runs_of_backslashes() {
     }
 }
 
-/// All pairs of bytes, and what is near the edges of the ranges of longer characters, across the edge of a block.
+/// All pairs of bytes, and texts near the edges of the ranges of longer characters, across the edge of a block.
 #[test]
 fn sequences_of_bytes() {
     const EDGES: &[u8] = &[

@@ -51,14 +51,14 @@ impl std::error::Error for TooLarge {}
 /// of 36 characters takes 7 bytes of an aggregate, and 133 here. So are those of any aggregate of 1 MiB.
 pub const MAX_BATCH_BYTES: usize = 256 << 20;
 
-/// What a user record takes beside its values, but for bits.
+/// Bytes of a user record beside its values, but for bits.
 const ROW_BYTES: usize = RecordSchema::Deaggregated.row_bytes();
 /// Bits of a user record: aggregated, and whether data, time, encryption type and explicit hash key are there.
 const ROW_BITS: usize = 5;
 /// Columns of values of any length have one offset more than rows.
 const LAST_OFFSETS: usize = RecordSchema::Deaggregated.last_offsets();
 
-/// Takes the aggregates of `batch` apart. `owned` is what the shard owns of the hash keys. A batch that was taken apart
+/// Takes the aggregates of `batch` apart. `owned` are the hash keys of the shard. A batch that was taken apart
 /// stays as it is, and so does one without aggregates.
 ///
 /// # Errors
@@ -149,7 +149,7 @@ struct Users {
     columns: Columns,
     hash_keys: StringBuilder,
     aggregated: BooleanBuilder,
-    /// What all of it may take.
+    /// The bound of all columns, in bytes.
     max_bytes: usize,
 }
 

@@ -87,7 +87,7 @@ impl Aggregate {
         self.count == 0
     }
 
-    /// What its record counts against the limits of the service: its bytes, and those of its partition key.
+    /// Bytes of its record by the limits of the service: its own, and those of its partition key.
     #[must_use]
     pub fn size(&self) -> usize {
         let key = self.first.as_ref().map_or(0, |(key, _)| key.len());

@@ -29,7 +29,7 @@ pub use deaggregate::{Deaggregated, MAX_BATCH_BYTES, TooLarge, deaggregate};
 pub use encode::{Aggregate, UserRecordError};
 pub use message::{Fallback, user_data};
 
-/// What an aggregate begins with.
+/// The first bytes of an aggregate.
 const MAGIC: [u8; 4] = [0xf3, 0x89, 0x9a, 0xc2];
 
 /// The most characters of a partition key that the service takes.

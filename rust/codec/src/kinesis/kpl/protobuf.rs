@@ -1,6 +1,6 @@
 //! Protobuf's wire format: fields one after the other, nothing copied.
 
-/// What a field holds.
+/// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value<'a> {
     Varint(u64),
@@ -74,7 +74,7 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    /// At most ten bytes; what is beyond 64 bits is dropped, as by Google's readers.
+    /// At most ten bytes; bits beyond 64 are dropped, as by Google's readers.
     fn varint(&mut self) -> Result<u64, Malformed> {
         let mut value = 0;
         for (at, byte) in self.rest.iter().enumerate().take(10) {

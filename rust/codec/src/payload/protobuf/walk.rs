@@ -57,8 +57,8 @@ pub(crate) const TIME_OF_DAY: &[(i64, i64)] = &[(0, 23), (0, 59), (0, 59), (0, 9
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bad {
     Malformed,
-    /// The decoder might take them: numbers that are no time, a group that ends as another, a tag of more than 32 bits,
-    /// packed numbers with a rest, or columns that would fill the memory.
+    /// The decoder might take them: a field of another wire type, numbers that are no time, a group that ends as another,
+    /// a tag of more than 32 bits, packed numbers with a rest, or columns that would fill the memory.
     Stricter,
 }
 
@@ -136,8 +136,8 @@ impl Walk {
             };
             let field = &message.fields[index];
             if wire != field.kind.wire() && !(wire == 2 && field.repeated && field.kind.is_number()) {
-                skip(&mut bytes, number, wire, depth)?;
-                continue;
+                // Its writer has another type for it; others would lose the value without a word.
+                return Err(Bad::Stricter);
             }
             if !field.repeated && (field.oneof.is_some() || field.kind.wire() == 2) {
                 let text = matches!(field.kind, Kind::Utf8 | Kind::Bytes) && field.oneof.is_none();

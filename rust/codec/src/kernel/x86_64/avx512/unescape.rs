@@ -34,9 +34,9 @@ use crate::pool::Buf;
 /// How many bytes before a block are read with it.
 const BEFORE: usize = 3;
 
-/// What of a block has been taken.
+/// The part of a block that has been taken.
 struct Taken {
-    /// Whether what was taken, and the byte after it, goes on with what is before it as UTF-8.
+    /// Whether the taken bytes, and the one after them, continue the text before them as UTF-8.
     is_utf8: bool,
     read: usize,
     written: usize,
@@ -114,7 +114,7 @@ const WRONG: [(Ranges, Ranges); 8] = [
     (&[(0x00, 0x7f)], &[(0x80, 0xbf)]),
     // Lead bytes of nothing.
     (&[(0xc0, 0xc1), (0xf5, 0xff)], &[(0x80, 0xbf)]),
-    // More bytes than the character needs, surrogates, and what is above U+10FFFF.
+    // More bytes than the character needs, surrogates, and numbers above U+10FFFF.
     (&[(0xe0, 0xe0)], &[(0x80, 0x9f)]),
     (&[(0xed, 0xed)], &[(0xa0, 0xbf)]),
     (&[(0xf0, 0xf0)], &[(0x80, 0x8f)]),

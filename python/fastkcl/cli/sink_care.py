@@ -1,0 +1,217 @@
+"""``fastkcl sink orphans`` and ``fastkcl sink compact``: what users do to a table between commits."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from fastkcl.cli.output import printable
+from fastkcl.cli.storage import endpoint_of, is_s3, storage_of
+
+if TYPE_CHECKING:
+    from fastkcl.tables import S3Storage
+
+__all__ = ["compact", "existing", "orphans", "storage_options", "table_errors"]
+
+_EXTRAS = {"pyarrow": "arrow", "deltalake": "delta", "obstore": "s3"}
+_UNITS = {"h": 3600.0, "d": 86_400.0}
+_LEAST_AGE = 86_400.0
+_MOST_LINES = 20
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+class TableError(click.ClickException):
+    """Something about the URL; 1 is kept for tables that are not as they should be."""
+
+    exit_code = 2
+
+
+def storage_options(command: C) -> C:
+    """Add ``--endpoint-url`` and ``--region``; the command gets one argument of them, ``storage``."""
+
+    @click.option("--endpoint-url", help="S3 instead of AWS.  [default: as for fastkcl load]")
+    @click.option("--region", help="Of the bucket.  [default: as for every AWS SDK]")
+    @functools.wraps(command)
+    def with_storage(
+        *arguments: Any,  # noqa: ANN401 - as the command has them
+        url: str,
+        endpoint_url: str | None,
+        region: str | None,
+        **options: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        try:
+            storage = storage_of(url, endpoint_of(endpoint_url), region)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+        return command(*arguments, url=url, storage=storage, **options)
+
+    return with_storage  # type: ignore[return-value]  # other options than the command's
+
+
+def existing(url: str) -> str:
+    """The URL, if it is on S3 or a folder that is there.
+
+    Raises:
+        BadParameter: it is not.
+    """
+    if not is_s3(url) and not Path(url).is_dir():
+        what = "is a file" if Path(url).exists() else "does not exist"
+        raise click.BadParameter(f"Directory {printable(repr(url))} {what}.", param_hint="'URL'")
+    return url
+
+
+@contextmanager
+def table_errors(url: str) -> Iterator[None]:
+    """Turn errors of a table into one line.
+
+    Raises:
+        TableError: the table's error.
+    """
+    from fastkcl import ConfigurationError
+    from fastkcl.tables import SinkError
+
+    try:
+        yield
+    except (SinkError, ConfigurationError) as error:
+        raise TableError(printable(str(error))) from None
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
+            raise
+        raise TableError(f"it cannot be read without {package}: pip install 'fastkcl[{_EXTRAS[package]}]'") from None
+    except OSError as error:
+        said = str(error) if error.strerror is None else f"{error.filename or url}: {error.strerror}"
+        raise TableError(printable(said)) from None
+    except ValueError as error:
+        raise TableError(printable(str(error))) from None
+
+
+class _Age(click.ParamType):  # type: ignore[type-arg]  # not generic in every click that will do
+    """``3d``, ``36h``."""
+
+    name = "AGE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
+        """Seconds."""
+        found = re.fullmatch(r"([0-9]+)([hd])", str(value))
+        if found is None:
+            self.fail(f"{value!r}: hours or days, as 36h or 3d", param, ctx)
+        seconds = int(found[1]) * _UNITS[found[2]]
+        if seconds < _LEAST_AGE:
+            self.fail(f"{value!r}: at least 1d: a younger file may be one that is being committed", param, ctx)
+        return seconds
+
+
+@click.command()
+@click.argument("url")
+@click.option("--delete", is_flag=True, help="Delete them; without it they are listed alone.")
+@click.option("--older-than", "age", type=_Age(), default="3d", show_default=True, help="Hours or days, at least 1d.")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@storage_options
+def orphans(url: str, delete: bool, age: float, as_json: bool, storage: S3Storage | None) -> None:
+    """List the files of the table at URL that no version names: writers that died have left them, no reader sees them.
+
+    Delta: files that no version in the log names, nor any checkpoint. Those that a version has removed belong to
+    VACUUM. A ParquetTable has none: what is there is committed; on a disk, a file that was being written can be left.
+    On S3 uploads in parts that nobody has finished are listed, which cost storage: fastkcl makes none and deletes none.
+
+    \b
+    Examples:
+      fastkcl sink orphans /data/events
+      fastkcl sink orphans s3://lake/clicks --older-than 7d --delete
+
+    Exits with 0, or with 2 if URL is no table or cannot be read.
+    """  # noqa: D301 - \b is click's mark for a block that keeps its lines
+    from fastkcl.tables.orphans import find_orphans
+
+    with table_errors(url):
+        found = find_orphans(existing(url), storage, older_than=age)
+        if delete:
+            found.delete()
+    uploads = _uploads(url, storage)
+    if as_json:
+        files = [{"file": each.key, "bytes": each.size} for each in found.files]
+        said = {"table": url, "files": files, "deleted": delete, "uploads": uploads}
+        click.echo(json.dumps(said, indent=2))
+        return
+    for each in found.files[:_MOST_LINES]:
+        click.echo(printable(f"{each.key}  {each.size:,} bytes"))
+    if len(found.files) > _MOST_LINES:
+        click.echo(f"... and {len(found.files) - _MOST_LINES:,} more")
+    size = sum(each.size for each in found.files)
+    done = "deleted" if delete else "orphaned"
+    click.echo(f"{len(found.files):,} files of {size / 1e6:,.1f} MB {done}" if found.files else "No orphans.")
+    for upload in uploads:
+        click.echo(printable(f"unfinished upload of {upload['key']}, begun {upload['begun']}"))
+    if uploads:
+        click.echo("A lifecycle rule of the bucket ends them: AbortIncompleteMultipartUpload.")
+
+
+def _uploads(url: str, storage: S3Storage | None) -> list[dict[str, str]]:
+    """Uploads in parts below a table that nobody has finished; none where boto3 is missing."""
+    if storage is None:
+        return []
+    try:
+        import boto3
+        from botocore.exceptions import BotoCoreError, ClientError
+    except ImportError:
+        return []
+    bucket, _, prefix = url.removeprefix("s3://").partition("/")
+    known: dict[str, Any] = {}
+    if storage.access_key is not None:
+        known = {"aws_access_key_id": storage.access_key, "aws_secret_access_key": storage.secret_key}
+    try:
+        client = boto3.client(
+            "s3", endpoint_url=storage.endpoint, region_name=storage.region or ("us-east-1" if known else None), **known
+        )
+        pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=f"{prefix.strip('/')}/")
+        return [
+            {"key": each["Key"], "begun": each["Initiated"].isoformat(timespec="seconds")}
+            for page in pages
+            for each in page.get("Uploads", [])
+        ]
+    except (BotoCoreError, ClientError) as error:
+        click.echo(f"Unfinished uploads are not listed: {printable(str(error))}", err=True)
+        return []
+
+
+@click.command()
+@click.argument("url")
+@click.option("--before", type=click.DateTime(["%Y-%m-%d"]), help="Days before this one.  [default: today, in UTC]")
+@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@storage_options
+def compact(url: str, before: datetime | None, as_json: bool, storage: S3Storage | None) -> None:
+    """Make few large files of the many small ones in the Delta table at URL, a closed day at a time (OPTIMIZE).
+
+    Writers go on meanwhile, and so do readers: the small files stay until VACUUM removes them. A table without days, as
+    DeltaSink's, is compacted as a whole. A ParquetTable is refused: its readers list files, and would see a day twice.
+
+    \b
+    Examples:
+      fastkcl sink compact /data/events
+      fastkcl sink compact s3://lake/clicks --before 2026-11-01
+
+    Exits with 0, or with 2 if URL is no Delta table or cannot be compacted.
+    """  # noqa: D301 - \b is click's mark for a block that keeps its lines
+    from fastkcl.tables.compaction import compact_delta
+
+    day: date | None = None if before is None else before.date()
+    with table_errors(url):
+        done = compact_delta(existing(url), storage, before=day, today=datetime.now(UTC).date())
+    if as_json:
+        parts = [{"part": each.part, "removed": each.removed, "added": each.added} for each in done]
+        click.echo(json.dumps({"table": url, "parts": parts}, indent=2))
+        return
+    for each in done:
+        click.echo(printable(f"{each.part}: {each.removed:,} files became {each.added:,}"))
+    if not done:
+        click.echo("Nothing to compact.")

@@ -1,0 +1,87 @@
+"""Compaction of a Delta table: many small files become few large ones, a closed day at a time.
+
+deltalake does it (OPTIMIZE): a commit that removes the small files and adds the large ones, without a change of rows.
+Writers' appends go on beside it, and readers see either the one or the other. A day that goes on would only be
+compacted again, so the days before one are: today's by default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+
+from fastkcl import ConfigurationError
+from fastkcl.tables.base import SinkError
+from fastkcl.tables.formats import format_of
+from fastkcl.tables.object_store import ObjectStore, S3Storage
+from fastkcl.tables.parquet_table import store_of
+
+__all__ = ["Compacted", "compact_delta"]
+
+_REFUSED = {
+    "ParquetTable": "its readers list its files, so they would see the small ones and the large one: write a DeltaTable"
+    " to have them compacted, or larger files by a larger max_age",
+    "ParquetSink": "its readers list its files, so they would see the small ones and the large one: use a DeltaSink",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """A part of a table."""
+
+    part: str
+    """``date=2026-11-22``, or the whole table."""
+    removed: int
+    """Files that readers do not see any more."""
+    added: int
+    """Files in their place."""
+
+
+def compact_delta(
+    url: str, storage: S3Storage | None = None, *, before: date | None = None, today: date
+) -> list[Compacted]:
+    """Compact the days of a table before one.
+
+    Args:
+        url: its folder, or ``s3://bucket/table``.
+        storage: how S3 is reached.
+        before: this day and later ones are left; today if None.
+        today: in UTC.
+
+    Returns:
+        The parts in which something was to be done.
+
+    Raises:
+        SinkError: it is no Delta table, has no days and `before` is given, or was not committed.
+        ConfigurationError: deltalake is not installed.
+        OSError: it cannot be read.
+    """
+    try:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+    except ImportError as error:
+        raise ConfigurationError("deltalake is not installed: pip install 'fastkcl[delta]'") from error
+    store = store_of(url, storage)
+    form = format_of(store)
+    if form in _REFUSED:
+        raise SinkError(f"{store.url}: a table of a {form} is not compacted: {_REFUSED[form]}")
+    options = store.library_options() if isinstance(store, ObjectStore) else None
+    done = []
+    try:
+        table = DeltaTable(store.url, storage_options=options)
+        if "date" not in table.metadata().partition_columns:
+            if before is not None:
+                raise SinkError(
+                    f"{store.url}: is not partitioned by date, so it has no days before {before}: leave --before"
+                )
+            metrics = table.optimize.compact()
+            done.append(Compacted("the table", metrics["numFilesRemoved"], metrics["numFilesAdded"]))
+        else:
+            end = str(min(before or today, today))
+            days = {str(each["date"]) for each in table.partitions() if each.get("date") is not None}
+            for day in sorted(day for day in days if day < end):
+                metrics = table.optimize.compact(partition_filters=[("date", "=", day)])
+                done.append(Compacted(f"date={day}", metrics["numFilesRemoved"], metrics["numFilesAdded"]))
+    except DeltaError as error:
+        raise SinkError(f"{store.url}: {str(error).partition(chr(10))[0]}") from error
+    return [each for each in done if each.removed]

@@ -1,0 +1,129 @@
+"""Files of a table that nobody reads: staged by a writer that died before its commit.
+
+    Delta          data files that no entry of the log names, and no checkpoint
+    ParquetTable   none: the data file is the commit; on POSIX what lay aside while it was being made
+
+What a version of a Delta table has removed is named by it, and belongs to VACUUM. Files are listed before the log is
+read, and entries before the checkpoint that may replace them: what is committed meanwhile is named.
+
+Rules: younger files than a day are never orphans: a writer stages again what is older, and commits the rest. Of data
+files those in Parquet alone count; vectors of deleted rows have other names.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote
+
+from fastkcl.tables.base import SinkError, parse_json
+from fastkcl.tables.delta_log import LOG, MOST_BYTES, versions, whole_checkpoint
+from fastkcl.tables.formats import format_of
+from fastkcl.tables.object_store import S3Storage
+from fastkcl.tables.parquet_table import store_of
+from fastkcl.tables.posix_store import PosixStore
+from fastkcl.tables.store import Found, Store
+
+__all__ = ["LEAST_AGE", "Orphans", "find_orphans"]
+
+LEAST_AGE: Final = 86_400.0
+"""Seconds: no younger file is an orphan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """Files that nobody reads."""
+
+    store: Store
+    files: tuple[Found, ...]
+
+    def delete(self) -> None:
+        """Delete them.
+
+        Raises:
+            OSError: one cannot be deleted.
+        """
+        for each in self.files:
+            self.store.remove(each.key)
+
+
+def find_orphans(url: str, storage: S3Storage | None = None, *, older_than: float = 3 * LEAST_AGE) -> Orphans:
+    """The files of a table that nobody reads.
+
+    Args:
+        url: its folder, or ``s3://bucket/table``.
+        storage: how S3 is reached.
+        older_than: seconds, a day at least.
+
+    Raises:
+        SinkError: there is no table of a format that can have some, or its log is damaged.
+        ValueError: `older_than` is less than a day, or the URL is none of a table.
+        OSError: it cannot be read.
+    """
+    if not older_than >= LEAST_AGE:
+        raise ValueError(f"older_than={older_than}: at least a day: a younger file may be one that is being committed")
+    store = store_of(url, storage)
+    form = format_of(store)
+    before = time.time() - older_than
+    if form == "ParquetTable":
+        dead = store.dead() if isinstance(store, PosixStore) else []
+        return Orphans(store, tuple(each for each in dead if each.modified < before))
+    if form != "DeltaTable":
+        raise SinkError(
+            f"{store.url}: a table of a {form}, whose next writer publishes or drops what was staged; `fastkcl sink"
+            " inspect` lists files of no commit"
+        )
+    files = [each for each in store.walk() if each.key.endswith(".parquet") and each.modified < before]
+    named = _named(store)
+    return Orphans(store, tuple(each for each in files if each.key not in named))
+
+
+def _named(store: Store) -> set[str]:
+    """The files that the log names, now or as removed."""
+    found: set[str] = set()
+    for version in versions([each.key.rpartition("/")[2] for each in store.files(LOG)]):
+        key = f"{LOG}/{version:020d}.json"
+        text = store.read(key, MOST_BYTES)
+        if text is None:  # a clean-up: a checkpoint has it
+            continue
+        try:
+            for line in text.splitlines():
+                if line:
+                    found.update(_paths(parse_json(line)))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise SinkError(f"{store.url}/{key}: no entry of a Delta log: {error!r}") from error
+    _, names = whole_checkpoint([each.key.rpartition("/")[2] for each in store.files(LOG) if each.size])
+    for name in names:
+        found |= _in_checkpoint(store, f"{LOG}/{name}")
+    return found
+
+
+def _paths(action: dict[str, Any]) -> list[str]:
+    return [unquote(action[kind]["path"]) for kind in ("add", "remove") if action.get(kind) is not None]
+
+
+def _in_checkpoint(store: Store, key: str) -> set[str]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = store.open(key) if key.endswith(".parquet") else None
+    if file is None:
+        raise SinkError(f"{store.url}/{key}: a checkpoint that this does not read, so nothing is called an orphan")
+    found: set[str] = set()
+    with file:
+        try:
+            with pq.ParquetFile(file) as checkpoint:
+                kinds = [kind for kind in ("add", "remove", "sidecar") if kind in checkpoint.schema_arrow.names]
+                for batch in checkpoint.iter_batches(columns=[f"{kind}.path" for kind in kinds]):
+                    for kind in kinds:
+                        paths = batch.column(kind).field("path").to_pylist()
+                        if kind == "sidecar" and any(paths):
+                            raise SinkError(
+                                f"{store.url}/{key}: a checkpoint with sidecars, which this does not read: nothing is"
+                                " called an orphan"
+                            )
+                        found.update(unquote(path) for path in paths if path is not None)
+        except (pa.ArrowException, OSError) as error:
+            raise SinkError(f"{store.url}/{key}: a damaged checkpoint: {error}") from error
+    return found

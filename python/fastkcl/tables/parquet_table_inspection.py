@@ -1,0 +1,128 @@
+"""What a ParquetTable holds: each shard's chain of files, by their footers, and the keys of their rows.
+
+    files of a shard, in order    each continues from where the one before it ends, and lies in the day that it names
+    the first of them             begins at the shard's start, unless older files were deleted, which users may do
+    files with other names        readers see them, and no writer has made them
+
+Works by the verbs of `store` alone: on POSIX and on S3. Old files are read by their ends and key columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, BinaryIO, Final
+
+from fastkcl.tables.base import Shard, SinkError
+from fastkcl.tables.chain import BEGINNING, Footer, State
+from fastkcl.tables.folders import unspelled
+from fastkcl.tables.inspection import ShardState, TableState, check_rows
+from fastkcl.tables.parquet_table import CLAIM, check_footer, parse_claim, read_footer, read_notes
+from fastkcl.tables.store import Store
+
+__all__ = ["inspect_parquet_table"]
+
+_FILE: Final = re.compile(r"(stream=([^/]+)/shard=([^/]+))/(?:date=(\d{4}-\d\d-\d\d)/)?(after-[^/]*)")
+_AT_ONCE: Final = 8  # footers that are read, of which each takes a store some time
+
+
+def inspect_parquet_table(store: Store) -> TableState:
+    """Look into a table.
+
+    Raises:
+        SinkError: it is none of a ParquetTable, or of a newer version.
+        OSError: it cannot be read.
+    """
+    text = store.claimed(CLAIM)
+    if text is None:
+        raise SinkError(f"{store.url}: no ParquetTable: it has no {CLAIM}")
+    claim = parse_claim(text, store.url)
+    shards: dict[str, _Files] = {}
+    unknown = []
+    for key, _, _ in store.walk():
+        found = _FILE.fullmatch(key)
+        if found is None:
+            unknown.append(key)
+        else:
+            folder, stream, shard_id = found[1], found[2], found[3]
+            shard = Shard(unspelled(stream), unspelled(shard_id))
+            shards.setdefault(folder, _Files(folder, shard)).keys.append(key)
+    states = []
+    for folder, files in sorted(shards.items()):
+        files.unknown = [key for key in unknown if key.startswith(f"{folder}/")]
+        states.append(_inspect_shard(store, claim, files))
+    inside = {key for files in shards.values() for key in files.unknown}
+    left = tuple(key for key in unknown if key not in inside)
+    return TableState(store.url, "ParquetTable", tuple(states), left)
+
+
+class _Files:
+    """Of a shard."""
+
+    def __init__(self, folder: str, shard: Shard) -> None:
+        self.folder = folder
+        self.shard = shard
+        self.keys: list[str] = []
+        """In the order of the chain."""
+        self.unknown: list[str] = []
+
+
+def _inspect_shard(store: Store, claim: dict[str, Any], files: _Files) -> ShardState:
+    state = ShardState(files.shard.stream, files.shard.shard_id, unknown=files.unknown)
+    try:
+        read_notes(store, files.folder)
+    except SinkError as error:
+        state.damage.append(str(error))
+
+    def read(key: str) -> Footer | str:
+        """A footer, or what is wrong with it."""
+        try:
+            footer = read_footer(store, key)
+            if footer is None:
+                return f"{key}: it was there, and is gone"
+            check_footer(footer, key, claim["id"], files.shard, claim.get("partition", ""))
+        except ValueError as error:
+            return f"{key}: not written by this table's writers, or damaged: {error}"
+        return footer
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        footers = list(pool.map(read, files.keys))
+    chain = []
+    for key, footer in zip(files.keys, footers, strict=True):
+        if isinstance(footer, str):
+            state.damage.append(footer)
+        else:
+            chain.append((key, footer))
+    _check_chain(
+        files.folder, chain, state, beginning=BEGINNING if claim.get("partition") == "date" else State(None, None)
+    )
+
+    def opened(name: str) -> BinaryIO:
+        file = store.open(name)
+        if file is None:
+            raise FileNotFoundError(f"{name}: it was there, and is gone")
+        return file
+
+    units = [[key] for key, footer in chain if footer.rows] + [[key] for key in files.unknown]
+    check_rows(opened, list(enumerate(units)), state)
+    return state
+
+
+def _check_chain(folder: str, chain: Sequence[tuple[str, Footer]], state: ShardState, *, beginning: State) -> None:
+    """See that each file continues from the one before it."""
+    before: State | None = None
+    for key, footer in chain:
+        expected = beginning if before is None else before
+        if key != f"{folder}/{expected.key}":
+            if before is None:
+                state.all_commits = False
+            elif footer.after != before.position:
+                state.gaps.append((footer.after, footer.upto or footer.after))  # type: ignore[arg-type]  # not the first
+            else:
+                state.damage.append(f"{key}: lies in another day than the file before it names: {expected.key}")
+        before = footer.state
+        state.records += footer.rows
+        state.commits += bool(footer.rows)
+    if before is not None:
+        state.position = before.position

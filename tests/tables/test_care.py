@@ -1,0 +1,175 @@
+"""Orphans and compaction: what dead writers left, and few large files of many small ones; nothing else changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from delta_table_helpers import DeltaPlace, delta_posix, delta_s3
+from fastkcl.cli.main import cli
+from fastkcl.local_aws import LocalAws
+from fastkcl.tables import SinkError, orphans
+from fastkcl.tables.compaction import compact_delta
+from fastkcl.tables.orphans import LEAST_AGE, find_orphans
+from fastkcl.tables.store import Found
+from sink_helpers import SHARD
+from table_helpers import DAY, NOON, Place, arrived, as_they_are, posix_place, s3_place
+
+TODAY = date(2026, 11, 24)
+
+
+@pytest.fixture(params=["posix", "s3"])
+def lake(request: pytest.FixtureRequest, aws: LocalAws, tmp_path: Path) -> DeltaPlace:
+    """A Delta table with four runs on each of two days."""
+    place = delta_posix(tmp_path) if request.param == "posix" else delta_s3(aws)
+    table = place.table()
+    table.open(SHARD)
+    for number in range(8):
+        table.append(arrived([number], NOON + number // 4 * DAY), as_they_are)
+    return place
+
+
+def later(monkeypatch: pytest.MonkeyPatch, days: float) -> None:
+    now = time.time()
+    monkeypatch.setattr(orphans, "time", type("Later", (), {"time": staticmethod(lambda: now + days * 86_400)}))
+
+
+def test_orphans_of_a_delta_table(lake: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = lake.files()
+    staged = f"date=2026-11-22/after-start-{'0' * 24}.parquet"
+    lake.store.create(staged, b"PAR1 staged")
+    lake.store.create("date=2026-11-22/deletion_vector_1.bin", b"a vector")
+    lake.store.create("_change_data/part.parquet", b"of others")
+    assert find_orphans(lake.url, lake.storage).files == ()  # it is young
+    later(monkeypatch, 4)
+    found = find_orphans(lake.url, lake.storage)
+    assert [(each.key, each.size) for each in found.files] == [(staged, 11)]
+    assert find_orphans(lake.url, lake.storage, older_than=5 * LEAST_AGE).files == ()
+    found.delete()
+    assert find_orphans(lake.url, lake.storage).files == ()
+    assert lake.files() == files
+    assert lake.numbers() == list(range(8))
+
+
+def test_what_a_version_has_removed_is_no_orphan(lake: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the log's entries, and by a checkpoint when they are gone."""
+    assert compact_delta(lake.url, lake.storage, today=TODAY)
+    later(monkeypatch, 4)
+    assert find_orphans(lake.url, lake.storage).files == ()
+    handle = lake.handle()
+    handle.create_checkpoint()
+    for name in lake.entries()[:-1]:
+        lake.store.remove(f"_delta_log/{name}")
+    assert find_orphans(lake.url, lake.storage).files == ()
+    assert lake.numbers() == list(range(8))
+
+
+def test_a_log_that_cannot_be_read_calls_nothing_an_orphan(lake: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.store.replace("_delta_log/00000000000000000003.json", b"{")
+    later(monkeypatch, 4)
+    with pytest.raises(SinkError, match=r"00000000000000000003\.json: no entry of a Delta log"):
+        find_orphans(lake.url, lake.storage)
+
+
+def test_a_parquet_table_has_none_but_what_lay_aside(
+    aws: LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in (posix_place(tmp_path), s3_place(aws)):
+        table = place.table()
+        table.open(SHARD)
+        table.append(arrived([1, 2]), as_they_are)
+    aside = tmp_path / "table" / "_fastkcl" / "writing"
+    (aside / ".dead").write_bytes(b"12")
+    (aside / ".young").write_bytes(b"12")
+    old = time.time() - 4 * 86_400
+    os.utime(aside / ".dead", (old, old))
+    assert find_orphans(place.url, place.storage).files == ()
+    (found,) = find_orphans(str(tmp_path / "table")).files
+    assert found == Found("_fastkcl/writing/.dead", 2, pytest.approx(old))
+
+
+def test_compaction_of_closed_days_beside_a_writer(lake: DeltaPlace) -> None:
+    writer = lake.table()
+    writer.open(SHARD)
+    (done,) = compact_delta(lake.url, lake.storage, today=date(2026, 11, 23))
+    assert (done.part, done.removed, done.added) == ("date=2026-11-22", 4, 1)
+    assert len(lake.files()) == 5
+    writer.append(arrived([8], NOON + DAY), as_they_are)
+    (done,) = compact_delta(lake.url, lake.storage, today=TODAY)
+    assert (done.part, done.removed, done.added) == ("date=2026-11-23", 5, 1)
+    assert compact_delta(lake.url, lake.storage, today=TODAY) == []
+    writer.append(arrived([9], NOON + 2 * DAY), as_they_are)
+    assert lake.numbers() == list(range(10))
+    assert compact_delta(lake.url, lake.storage, before=date(2027, 1, 1), today=TODAY) == []  # today goes on
+
+
+def test_a_table_without_days_is_compacted_as_a_whole(tmp_path: Path) -> None:
+    """As DeltaSink's are, which are partitioned like this."""
+    place = delta_posix(tmp_path)
+    table = place.table(partition_by=("stream", "shard"))
+    table.open(SHARD)
+    for number in range(3):
+        table.append(arrived([number]), as_they_are)
+    with pytest.raises(SinkError, match="is not partitioned by date"):
+        compact_delta(place.url, before=TODAY, today=TODAY)
+    (done,) = compact_delta(place.url, today=TODAY)
+    assert (done.part, done.removed, done.added) == ("the table", 3, 1)
+    table.append(arrived([3]), as_they_are)
+    assert place.numbers() == [0, 1, 2, 3]
+
+
+def command(place: Place, *arguments: str) -> tuple[int, str]:
+    options = [] if place.storage is None else ["--endpoint-url", str(place.storage.endpoint)]
+    keys = {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local", "AWS_DEFAULT_REGION": "us-east-1"}
+    done = CliRunner().invoke(cli, ["sink", arguments[0], place.url, *options, *arguments[1:]], env=keys)
+    return done.exit_code, done.output
+
+
+def test_the_commands(lake: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.store.create("date=2026-11-22/staged.parquet", b"PAR1 staged")
+    assert command(lake, "orphans") == (0, "No orphans.\n")
+    later(monkeypatch, 4)
+    assert command(lake, "orphans") == (
+        0,
+        "date=2026-11-22/staged.parquet  11 bytes\n1 files of 0.0 MB orphaned\n",
+    )
+    code, said = command(lake, "orphans", "--delete", "--json", "--older-than", "36h")
+    found: dict[str, Any] = json.loads(said)
+    assert (code, found["deleted"], len(found["files"])) == (0, True, 1)
+    assert command(lake, "orphans") == (0, "No orphans.\n")
+    assert command(lake, "orphans", "--older-than", "23h")[0] == 2
+    assert command(lake, "compact", "--before", "2026-11-23") == (0, "date=2026-11-22: 4 files became 1\n")
+    assert command(lake, "compact", "--before", "2026-11-23") == (0, "Nothing to compact.\n")
+
+
+def test_what_is_refused(aws: LocalAws, tmp_path: Path) -> None:
+    for place in (posix_place(tmp_path), s3_place(aws)):
+        place.table().open(SHARD)
+        code, said = command(place, "compact")
+        assert code == 2
+        assert "a table of a ParquetTable is not compacted: its readers list its files" in said
+    nothing = Place(str(tmp_path))
+    for verb in ("orphans", "compact"):
+        code, said = command(nothing, verb)
+        assert code == 2
+        assert "no table of a worker" in said
+    with pytest.raises(ValueError, match="at least a day"):
+        find_orphans(place.url, place.storage, older_than=3600)
+
+
+def test_uploads_of_others_are_listed(aws: LocalAws) -> None:
+    place = s3_place(aws)
+    place.table().open(SHARD)
+    bucket, _, prefix = place.url.removeprefix("s3://").partition("/")
+    aws.client("s3").create_multipart_upload(Bucket=bucket, Key=f"{prefix}/large.parquet")
+    code, said = command(place, "orphans", "--delete")
+    assert code == 0
+    assert f"unfinished upload of {prefix}/large.parquet, begun 20" in said
+    assert "AbortIncompleteMultipartUpload" in said
+    assert len(json.loads(command(place, "orphans", "--json")[1])["uploads"]) == 1  # it is not ours to end
