@@ -457,6 +457,8 @@ STRAYS: dict[str, Callable[[Path], object]] = {
     "file": Path.touch,
     "clicks/.DS_Store": Path.touch,
     "link": lambda path: path.symlink_to("nowhere"),
+    "circle": lambda path: path.symlink_to(path),
+    "clicks/circle": lambda path: path.symlink_to(path),
     "clicks/@zz": lambda path: path.mkdir(),
     "clicks/%ff": lambda path: path.mkdir(),
     "@clicks/shardId-000000000000": lambda path: path.mkdir(parents=True),

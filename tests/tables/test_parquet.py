@@ -290,6 +290,16 @@ def test_staging_that_leads_elsewhere_is_no_sound_table(tmp_path: Path, level: s
     assert "leads elsewhere" in shard.damage[0]
 
 
+@pytest.mark.parametrize("level", ["_staging", "_staging/clicks", f"_staging/{FOLDERS}"])
+def test_staging_that_leads_in_a_circle_is_no_sound_table(tmp_path: Path, level: str) -> None:
+    table = tmp_path / "table"
+    opened(table)[0].write(rows(1, 3), SESSION)
+    shutil.rmtree(table / level)
+    (table / level).symlink_to(table / level)
+    (shard,) = inspect_table(table).shards
+    assert "leads elsewhere" in shard.damage[0]
+
+
 def test_data_of_elsewhere_are_told(tmp_path: Path) -> None:
     table = tmp_path / "table"
     opened(table)[0].write(rows(1, 3), SESSION)

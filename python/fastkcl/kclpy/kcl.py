@@ -391,7 +391,7 @@ class KCLProcess:
                 output.leave(self._stopped or handler.failure)
                 output = None
             else:
-                forked = RuntimeError(FORKED) if self._serving_pid != os.getpid() else None
+                forked = RuntimeError(FORKED) if self._serving_pid not in (None, os.getpid()) else None
                 if (broken := self._stopped or getattr(handler, "failure", None) or forked) is not None:
                     leave_lines(getattr(handler, "input_file", None), broken)
             raise

@@ -25,7 +25,6 @@ that are no Exception, and a failing `initialize`. Nor does it concern user code
 
 from __future__ import annotations
 
-import errno
 import sys
 
 from fastkcl.checks import check_choice, check_not_negative, check_whole_number
@@ -313,6 +312,8 @@ def _is_end_of_input(error: BaseException) -> bool:
 
 def _is_no_terminal(error: BaseException) -> bool:
     """Whether keys were to be read one by one, as menus do, or from the terminal itself."""
+    import errno
+
     # Nobody has set a terminal without the modules; a program's own one of that name has no such class.
     if type(error) is getattr(sys.modules.get("termios"), "error", None):
         return error.args[:1] == (errno.ENOTTY,)

@@ -77,13 +77,14 @@ class SignalWatch:
         os.set_blocking(write_end, False)
         self._wakeup = (read_end, write_end)
         try:
-            self.watch()
+            signal.set_wakeup_fd(signal.set_wakeup_fd(-1))
         except ValueError as error:
             os.close(read_end)
             os.close(write_end)
             self._wakeup = None
             raise RuntimeError("a run has to be started in the main thread, where Python handles signals") from error
-        self.unwatch()
+        except OSError:
+            pass  # the program has closed its own
         self._wakeup_file = file_of(read_end)  # both ends of a pipe are one file
         for number in _numbers():
             before = signal.getsignal(number)
@@ -111,22 +112,32 @@ class SignalWatch:
         return self._wakeup[0] if self._wakeup is not None else None
 
     def watch(self) -> None:
-        """From now on a signal makes `wakeup_fd` readable; `unwatch` is to follow, before user code runs."""
+        """From now on a signal makes `wakeup_fd` readable; `unwatch` is to follow, before user code runs.
+
+        Nothing happens in another thread, where no signal is handled.
+        """
         from _signal import set_wakeup_fd  # type: ignore[import-not-found]  # without the checks of signal's
 
-        if self._wakeup is not None:
+        if self._wakeup is None:
+            return
+        try:
             # A full pipe is harmless: one byte is enough to wake up.
             self._wakeup_before = set_wakeup_fd(self._wakeup[1], warn_on_full_buffer=False)
+        except ValueError:  # another thread
+            return
 
     def unwatch(self) -> None:
         """The program's own descriptor is set again, if it has one."""
         from _signal import set_wakeup_fd
 
-        try:
-            set_wakeup_fd(self._wakeup_before)
-        except OSError:  # it is closed
-            set_wakeup_fd(-1)
-        self._wakeup_before = -1
+        if self._wakeup is not None:
+            try:
+                set_wakeup_fd(self._wakeup_before)
+            except ValueError:  # another thread
+                return
+            except OSError:  # it is closed
+                set_wakeup_fd(-1)
+            self._wakeup_before = -1
 
     @property
     def signalled(self) -> bool:

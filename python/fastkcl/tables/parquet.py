@@ -335,7 +335,11 @@ def _two_levels(root: Path, faults: list[str]) -> Iterator[str]:
 
 
 def _is_folder(path: Path, faults: list[str]) -> bool:
-    found = storage.status(path)
+    try:
+        found = storage.status(path)
+    except OSError as error:
+        faults.append(f"{path}: {error.strerror}; {RECOVERY}")
+        return False
     if found is not None and stat.S_ISDIR(found.st_mode):
         return True
     if found is not None or path.is_symlink():  # else it is gone since it was listed
@@ -367,7 +371,8 @@ def check_staging(root: Path, folders: str) -> None:
         SinkError: it leads elsewhere.
     """
     staging = root / _STAGING / folders
-    if staging.resolve() != root.resolve() / _STAGING / folders:
+    # Path.resolve raises a RuntimeError for links in a circle, up to Python 3.12.
+    if any(path.is_symlink() for path in (staging, staging.parent, root / _STAGING)):
         raise SinkError(f"{staging}: leads elsewhere, and a sink removes folders there: make it a folder; {RECOVERY}")
 
 
