@@ -138,8 +138,9 @@ fn what_does_not_fit_is_too_large_whatever_record_it_is() {
         json!({"Data": "QQ==", "PartitionKey": "k", "SequenceNumber": digits, "EncryptionType": "K".repeat(5000)});
     let batch = batch_of(&[aggregated(9, &digits), plain]);
     let everything = 0..=u128::MAX;
-    // Beside its values each user record takes five offsets, a sub-sequence number and a time.
-    let aggregate = 9 * (1 + 1 + 1000 + 36);
+    // Beside its values each user record takes five offsets, a sub-sequence number and a time. Nine and ten rows take two
+    // bytes in each of five columns of bits, and five columns have one offset more than rows.
+    let aggregate = 9 * (1 + 1 + 1000 + 36) + 5 * 2 + 5 * 4;
     let plain = 1 + 1 + 1000 + 5000 + 36;
     for (most, fits) in [(aggregate - 1, false), (aggregate + plain - 1, false), (aggregate + plain, true)] {
         assert_eq!(deaggregate(&batch, &everything, most).is_ok(), fits, "{most}");
