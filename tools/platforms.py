@@ -12,7 +12,7 @@ class Platform:
     Attributes:
         target: Rust's name of it.
         compatibility: the kind of wheel, as maturin has it.
-        tag: the platform's tag in the name of the wheel begins so.
+        tag: one of the tags of the platform in the name of the wheel.
     """
 
     target: str
@@ -38,4 +38,4 @@ def platform_of(wheel: str) -> Platform | None:
     tags = wheel.removesuffix(".whl").split(f"-{ABI}-")
     if len(tags) != 2:
         return None
-    return next((each for each in PLATFORMS if tags[1].split(".")[0] == each.tag), None)
+    return next((each for each in PLATFORMS if each.tag in tags[1].split(".")), None)
