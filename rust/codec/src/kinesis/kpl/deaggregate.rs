@@ -212,7 +212,8 @@ impl Users {
         }
         let values = [all_data, keys, hash_keys, sequence_numbers, encryption_types];
         let fits_columns = values.into_iter().all(|bytes| bytes <= LARGEST_COLUMN_BYTES);
-        let bytes = values.into_iter().sum::<usize>() + rows * ROW_BYTES + ROW_BITS * rows.div_ceil(8) + LAST_OFFSETS;
+        let last_offsets = if rows == 0 { 0 } else { LAST_OFFSETS };
+        let bytes = values.into_iter().sum::<usize>() + rows * ROW_BYTES + ROW_BITS * rows.div_ceil(8) + last_offsets;
         if fits_columns && bytes <= self.max_bytes { Ok(()) } else { Err(TooLarge) }
     }
 
