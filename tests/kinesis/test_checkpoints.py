@@ -56,7 +56,7 @@ def test_memory() -> None:
         kept = MemoryCheckPointer("group", id=7)
         assert isinstance(kept, CheckPointer)
         assert isinstance(kept, BindsMetrics)
-        assert not isinstance(kept, EndsShards)
+        assert isinstance(kept, EndsShards)
         metrics = InMemoryMetricsCollector()
         kept.bind_metrics(metrics, {"stream_name": "s"})
         assert kept.get_ref() == "group/7"

@@ -26,7 +26,6 @@ from fastkcl.spark import (
 )
 from fastkcl.spark.server.settings import MAX_CONNECT_BYTES
 from fastkcl.spark.sinks import DeltaSink, ParquetSink, Shard, SinkError
-from fastkcl.tables import delta as delta_module
 from fastkcl.tables import storage
 from fastkcl.tables.bounds import DEFAULT_MAX_TABLE_BYTES
 from paths import PROGRAMS
@@ -815,7 +814,7 @@ class TestAFailureAfterTheCommit:
         ("sink", "place"),
         [
             (ParquetSink, (storage, "remove")),
-            (DeltaSink, (delta_module, "_open")),
+            (DeltaSink, (DeltaSink, "_made_checkpoint")),
         ],
     )
     def test_of_the_real_ones(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: Any, place: Any) -> None:
