@@ -69,7 +69,7 @@ POINTS = {
         "stage": (FakeWriter, "parquet"),
         "file": (sink_helpers.pq, "write_table"),
         "sync": (sink_helpers.storage, "sync_file"),
-        "make": (sink_helpers.delta_module, "_beginning"),
+        "make": (sink_helpers.delta_module, "beginning"),
         "commit": (sink_helpers.DeltaSink, "_commit"),
         "link": (sink_helpers.storage, "link"),
         "checkpoint": (fastkcl.Checkpointer, "checkpoint"),
