@@ -33,11 +33,9 @@ import json
 import os
 import re
 import socket
-import stat
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -46,6 +44,8 @@ from pathlib import Path
 from typing import Final
 from weakref import WeakSet
 
+from fastkcl import private_folder
+from fastkcl.private_folder import runtime_folder
 from fastkcl.spark.server.settings import SparkUnavailableError, require_spark
 
 __all__ = [
@@ -151,15 +151,13 @@ class SharedServer:
                 if answer is not None:
                     raise SparkUnavailableError(f"{answer['error']} (its log: {self.log_path})")
         except (OSError, subprocess.SubprocessError) as error:
-            raise SparkUnavailableError(
-                f"no shared Spark server can be had in {self._folder_path()}: {error}"
-            ) from error
+            raise SparkUnavailableError(f"no shared Spark server can be had in {runtime_folder()}: {error}") from error
         raise SparkUnavailableError(f"the shared Spark server has ended while it started; its log: {self.log_path}")
 
     @property
     def log_path(self) -> Path:
         """The log of keeper and JVM; that of the server before is beside it, with ``.old``."""
-        return self._folder_path() / f"{self._stem()}.log"
+        return runtime_folder() / f"{self._stem()}.log"
 
     def _stem(self) -> str:
         """Name of its files: clients in another environment, or of other wishes, have another server."""
@@ -167,26 +165,14 @@ class SharedServer:
         kind = "\n".join([*versions, sys.prefix, os.environ.get("SPARK_HOME", ""), self._memory or ""])
         return f"{self._name}-{hashlib.sha256(kind.encode()).hexdigest()[:8]}"
 
-    def _folder_path(self) -> Path:
-        runtime = os.environ.get("XDG_RUNTIME_DIR")
-        if runtime and Path(runtime).is_dir():
-            return Path(runtime, "fastkcl")
-        return Path(tempfile.gettempdir(), f"fastkcl-{os.getuid()}")
-
     @contextmanager
     def _locked(self) -> Iterator[Path]:
         """Hold the lock; gives a short path of the folder, whatever its length: a socket's has 107 bytes at most."""
-        path = self._folder_path()
-        path.mkdir(mode=0o700, exist_ok=True)
-        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            found = os.fstat(folder)
-            if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
-                raise PermissionError(f"{path} is not this user's alone (mode 0700): remove it, or set XDG_RUNTIME_DIR")
-            with lock_file(f"{self._stem()}.lock", folder):
-                yield Path(f"/proc/self/fd/{folder}")
-        finally:
-            os.close(folder)
+        with (
+            private_folder.opened(runtime_folder()) as folder,
+            lock_file(f"{self._stem()}.lock", folder),
+        ):
+            yield Path(f"/proc/self/fd/{folder}")
 
     def _connect(self, folder: Path) -> socket.socket | None:
         """A connection to a keeper that listens, None if there is none."""
@@ -215,7 +201,7 @@ class SharedServer:
         with socket.socket(socket.AF_UNIX) as listener, open(log, "ab", opener=_private) as output:
             listener.bind(str(path))
             listener.listen(_BACKLOG)
-            keeper = [str(listener.fileno()), str(self._folder_path()), self._stem(), self._heap(), str(self._linger)]
+            keeper = [str(listener.fileno()), str(runtime_folder()), self._stem(), self._heap(), str(self._linger)]
             # It forks and is nobody's child then; this waits for its start.
             subprocess.run(
                 [sys.executable, "-P", "-m", "fastkcl.spark.server.keeper", *keeper],

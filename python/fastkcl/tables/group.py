@@ -1,0 +1,157 @@
+"""Shared commits: the children of one host that write one table combine into one commit. No I/O; for any format.
+
+    child      stages its files, and wants a Request committed
+    lock       free: the child has it, and commits its own request with all that others have left
+               taken: the child leaves its request, and waits for an answer, or for the lock
+    answer     look at the table. It is only a hint: the table's position decides, whoever has committed
+    3 seconds  without an answer: the child commits alone
+
+The lock only saves work. Correctness comes from the table's compare-and-set: a request continues from a position, and
+is committed only on the very version of the table that has this position. So a request may be committed by anybody,
+once or never, also after its child's death: its rows are right.
+
+Rules: one request a shard in a commit. A zombie and its successor continue from one position, and both compare equal
+to the table's; the next commit refuses the second one. Requests older than an hour are never committed. Answers of
+`Committer.commit` cover each request that was passed, those for which nothing was done with `Outcome.AGAIN`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
+
+from fastkcl import Position
+from fastkcl.tables.base import Shard, SinkError
+
+__all__ = ["MOST_AGE", "PATIENCE", "Answer", "Committer", "Member", "Outcome", "Request", "Turn", "choose"]
+
+PATIENCE: Final = 3.0
+"""Seconds that a child waits for an answer, or for the lock."""
+MOST_AGE: Final = 3600.0
+"""Seconds; an older request is not committed."""
+
+Json: TypeAlias = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Files that a child has staged, and that a commit is to add together with a shard's position."""
+
+    id: str
+    """Random: 24 hexadecimal digits."""
+    table: str
+    """The table's id."""
+    shard: Shard
+    after: Position | None
+    """Position that the rows continue from."""
+    upto: Position
+    """Position of the last row, before any transformation."""
+    rows: int
+    """Records that it stands for, before any transformation."""
+    files: Json
+    """The files, as the table's format has them: as JSON, whose numbers are whole. The committer checks them."""
+
+
+class Outcome(enum.Enum):
+    """What became of a request."""
+
+    COMMITTED = "committed"
+    """The table has its rows."""
+    PASSED = "passed"
+    """The table's position is another one now: look."""
+    AGAIN = "again"
+    """Nothing was done, or somebody else's commit came first: it stays for the next commit."""
+    REFUSED = "refused"
+    """Not one for a shared commit: its child commits alone, and sees its own error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of one request."""
+
+    id: str
+    """The request's."""
+    outcome: Outcome
+    why: str = ""
+    """Of a refusal, for people."""
+
+
+class Committer(Protocol):
+    """What a format has for shared commits: one try."""
+
+    def commit(self, requests: Sequence[Request]) -> Sequence[Answer]:
+        """Commit as many requests as belong into one commit, as `choose` says.
+
+        Args:
+            requests: the committing child's own first. Others' come from a folder: they have the right types, and
+                `files` is as another process has written it.
+
+        Returns:
+            One answer for each request.
+
+        Raises:
+            Exception: nobody knows whether they were committed: look.
+        """
+
+
+class Turn(enum.Enum):
+    """What a child does next."""
+
+    WAIT = "wait"
+    LOOK = "look"
+    COMMIT = "commit"
+    ALONE = "alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A child that wants a request committed."""
+
+    since: float
+    """When it began, in seconds of a clock that never goes back."""
+
+    def turn(self, now: float, answer: Answer | None, *, locked: bool) -> Turn:
+        """What it does next.
+
+        Args:
+            now: by the clock of `since`.
+            answer: that somebody has left.
+            locked: whether the child has the lock.
+        """
+        if answer is not None and answer.outcome is not Outcome.AGAIN:
+            return Turn.ALONE if answer.outcome is Outcome.REFUSED else Turn.LOOK
+        if locked:
+            return Turn.COMMIT
+        return Turn.ALONE if now - self.since >= PATIENCE else Turn.WAIT
+
+
+def choose(
+    requests: Sequence[Request], table: str, position: Callable[[Shard], Position | None]
+) -> tuple[list[Request], list[Answer]]:
+    """The requests of one commit, and answers for those that are not in it.
+
+    Args:
+        requests: in the order in which they are preferred.
+        table: the id of the table at a version.
+        position: of a shard at that version. What follows is committed on that very version, or not at all.
+    """
+    chosen: dict[Shard, Request] = {}
+    answers: list[Answer] = []
+    for request in requests:
+        if request.table != table:
+            answers.append(Answer(request.id, Outcome.REFUSED, f"the table's id is {table}, not {request.table}"))
+            continue
+        try:
+            there = position(request.shard)
+        except SinkError as error:
+            answers.append(Answer(request.id, Outcome.REFUSED, str(error)))
+            continue
+        if there != request.after:
+            answers.append(Answer(request.id, Outcome.PASSED))
+        elif request.shard in chosen:
+            answers.append(Answer(request.id, Outcome.AGAIN))
+        else:
+            chosen[request.shard] = request
+    return list(chosen.values()), answers
