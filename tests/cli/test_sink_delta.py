@@ -304,7 +304,7 @@ def test_a_delta_table_of_somebody_else(tmp_path: Path) -> None:
     (table / "_delta_log" / f"{1:020d}.json").write_text("{")
     for name, message in (
         ("broken", f"{1:020d}.json: no commit of a Delta table"),
-        ("t", "none of a DeltaSink: it is not partitioned by stream and shard"),
+        ("t", "a Delta table without commits of a DeltaTable or a DeltaSink"),
         ("empty", ""),
     ):
         done = CliRunner().invoke(cli, ["sink", "inspect", str(tmp_path / name)])

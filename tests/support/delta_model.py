@@ -46,6 +46,7 @@ class ModelDeltaTable(DeltaTable):
         if isinstance(store, ModelStore):
             self._given = ModelLog(store.world, store.turn)
             self._head = DeltaHead(self._given)
+            self._combiner = None  # each alone; group_model has them together
 
 
 class HeadAfterTheComparison(ModelDeltaTable):

@@ -29,6 +29,8 @@ class DeltaPlace(Place):
     """Somewhere for a Delta table."""
 
     def table(self, **options: Any) -> DeltaTable:  # type: ignore[override]
+        """A writer that commits alone, unless told otherwise: a test that stops one in its commit stops no others."""
+        options.setdefault("share_commits", False)
         return DeltaTable(self.url, storage=self.storage, **options)
 
     @property

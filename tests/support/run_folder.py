@@ -66,10 +66,12 @@ def pytest_configure(config: pytest.Config) -> None:
     made = Path(tempfile.mkdtemp(prefix="fastkcl-"))
     os.mkfifo(made / "alive")
     (made / "tmp").mkdir()
+    (made / "runtime").mkdir(mode=0o700)
     run = Run(made, os.open(made / "alive", os.O_RDWR))
     run.before = _files()
     os.environ[VARIABLE] = str(made)
     os.environ["TMPDIR"] = tempfile.tempdir = str(made / "tmp")
+    os.environ["XDG_RUNTIME_DIR"] = str(made / "runtime")  # locks of tables stay there
     os.environ["SPARK_SUBMIT_OPTS"] = spark_options(made / "tmp")
     if config.option.basetemp is None:
         config.option.basetemp = made / "t"

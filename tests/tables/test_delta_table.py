@@ -218,7 +218,7 @@ def test_a_head_opened_after_the_comparison_would_double(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[DeltaTable]
 ) -> None:
     place = delta_posix(tmp_path)
-    zombie, successor = kind(place.url), written(place, (1, 3))
+    zombie, successor = kind(place.url, share_commits=False), written(place, (1, 3))
     zombie.open(SHARD)
     left = [lambda: successor.append(arrived(range(4, 7)), as_they_are)]
     if kind is DeltaTable:

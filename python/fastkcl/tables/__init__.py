@@ -13,6 +13,9 @@ Tables that the worker process writes itself:
     store            the verbs of a storage; posix_store and object_store have them
     parquet_file     makes Parquet of Arrow
     delta_table      a Delta table; delta_file has Arrow in Delta's types
+    group            which requests of one host's children go into one commit; no I/O. combiner does it
+    group_folder     where they meet: requests, answers and a lock
+    delta_group      a request's part of a Delta table's entry; delta_staged the files that it is about
     delta_head       the head of its log: opened once, moved on, continued; delta_checkpoint makes checkpoints
     delta_snapshot   a table at a version, delta_actions a shard in its log, delta_rules what it asks of writers; no I/O
 

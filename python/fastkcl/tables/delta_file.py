@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from fastkcl.tables.base import Shard, SinkError
 from fastkcl.tables.delta_rules import checked_fields
+from fastkcl.tables.folders import spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
-__all__ = ["ORIGIN", "origin_fields", "partition_values", "storable", "with_origin"]
+__all__ = ["ORIGIN", "folder_of", "origin_fields", "partition_values", "storable", "with_origin"]
 
 _Json: TypeAlias = Any
 
@@ -81,3 +82,15 @@ def partition_values(shard: Shard, day: date | None, partition_columns: Sequence
     """Of a file with rows of a shard and a day."""
     values = {"stream": shard.stream, "shard": shard.shard_id, "date": None if day is None else day.isoformat()}
     return {name: values[name] for name in partition_columns}
+
+
+def folder_of(values: Mapping[str, str | None]) -> str:
+    """The folder of files with these values of partitions, with its slash; readers take the values from the log."""
+    return "".join(f"{name}={_spelled(name, value)}/" for name, value in values.items())
+
+
+def _spelled(name: str, value: str | None) -> str:
+    """The value of a partition, in a folder's name; readers take it from the log."""
+    if value is None:
+        return "__HIVE_DEFAULT_PARTITION__"
+    return value if name == "date" else spelled(value)

@@ -187,6 +187,9 @@ def _lack(text: bytes) -> str | None:
         return None
     if writer.startswith("fastkcl:"):
         end = b'{"metaData":' if operation == "CREATE TABLE" else b'/sub-sequence-number"'
+        told = info.get("fastkcl")
+        if isinstance(told, list) and sum(end in line for line in lines) < len(told):
+            return f"it has not the positions of {len(told)} shards"
         return None if end in lines[-1] else "its end is missing"
     if writer.startswith("delta-rs:") and isinstance(counts, dict):
         for action, names in _COUNTS.items():

@@ -26,23 +26,27 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
-from urllib.parse import quote
 
 from fastkcl import ConfigurationError, Position
 from fastkcl.stdio.log import logger
-from fastkcl.tables.base import RECOVERY, Shard, SinkError
-from fastkcl.tables.delta_actions import about, beginning, information, transactions
+from fastkcl.tables.base import RECOVERY, Shard, SinkError, in_one_line
+from fastkcl.tables.combiner import Combiner
+from fastkcl.tables.delta_actions import about, beginning
 from fastkcl.tables.delta_checkpoint import is_due, make_checkpoint
-from fastkcl.tables.delta_file import ORIGIN, origin_fields, partition_values, storable, with_origin
+from fastkcl.tables.delta_file import ORIGIN, folder_of, origin_fields, partition_values, storable, with_origin
+from fastkcl.tables.delta_group import add_action, checked, entry_of
 from fastkcl.tables.delta_head import DeltaHead
 from fastkcl.tables.delta_rules import Rules
 from fastkcl.tables.delta_snapshot import Snapshot
-from fastkcl.tables.folders import check_names, local_folder, position_text, shard_folders, spelled
+from fastkcl.tables.delta_staged import Staged, days
+from fastkcl.tables.folders import check_names, local_folder, position_text, shard_folders
 from fastkcl.tables.given_up import NOTES, note, noted
+from fastkcl.tables.group import Answer, Outcome, Request, choose
+from fastkcl.tables.group_folder import PosixFolder
 from fastkcl.tables.object_store import ObjectStore, S3Storage
 from fastkcl.tables.parquet_file import parquet_bytes
 from fastkcl.tables.posix_store import PosixStore
@@ -69,37 +73,6 @@ _MOST_NOTE: Final = 1 << 20  # bytes
 _OLD: Final = 23 * 3600.0  # seconds; VACUUM may take what is staged for longer than a day
 
 
-@dataclass
-class _Staged:
-    """Files that no entry names yet."""
-
-    rows: ShardRows
-    after: Position | None
-    upto: Position
-    partition_columns: list[str]
-    at: float
-    """When the first of them was put, or before that."""
-    fields: list[Any] = field(default_factory=list)
-    """Columns of all of them, as the JSON of a schema has them."""
-    adds: list[Any] = field(default_factory=list)
-    """Actions."""
-
-    def take_fields(self, fields: Sequence[Any], where: str) -> None:
-        """Take in the columns of one more file.
-
-        Raises:
-            SinkError: one has another type than in an earlier file.
-        """
-        there = {each["name"]: each["type"] for each in self.fields}
-        for each in fields:
-            if (kind := there.get(each["name"])) is None:
-                self.fields.append(each)
-            elif kind != each["type"]:
-                raise SinkError(
-                    f"{where}: transform made column {each['name']} {kind} for one day, and {each['type']} for another"
-                )
-
-
 class DeltaTable:
     """A Delta table in a folder, or below a prefix of a bucket: each record exactly once, a zombie is fenced off.
 
@@ -113,6 +86,7 @@ class DeltaTable:
             refused.
         evolve: for a column that the table does not have: ``"refuse"`` raises SinkError, ``"add"`` adds it.
         storage: how S3 is reached.
+        share_commits: combine commits with those of this user's other workers on this host that write this table.
 
     Raises:
         ValueError: `url` is something else, or an option; or AWS_S3_ALLOW_UNSAFE_RENAME is set.
@@ -126,6 +100,7 @@ class DeltaTable:
         partition_by: Sequence[PartitionColumn] | None = None,
         evolve: Evolve = "refuse",
         storage: S3Storage | None = None,
+        share_commits: bool = True,
     ) -> None:
         if partition_by is not None and (
             isinstance(partition_by, str)
@@ -139,6 +114,9 @@ class DeltaTable:
         self._evolve = evolve
         self._store = _store_of(url, storage)
         self._head = DeltaHead(self._store)
+        self._combiner: Combiner | None = None
+        if share_commits:
+            self._combiner = Combiner(PosixFolder(self._store.identity), self._store.url)
         self._shard: Shard | None = None
         self._position: Position | None = None
         self._restored = -1  # version that has set the table back, as far as it was accepted
@@ -198,7 +176,7 @@ class DeltaTable:
             OSError: the store refuses, or does not answer: look again.
         """
         remaining = rows
-        staged: _Staged | None = None
+        staged: Staged | None = None
         met = refused = 0
         while met < _TRIES and refused < _REFUSALS:
             if self._position is not None:
@@ -212,6 +190,9 @@ class DeltaTable:
             if not self._fits(staged):
                 self._report_other(staged)
                 continue
+            if self._share(staged, snapshot):
+                continue
+            snapshot = self._head.snapshot or snapshot  # the one whose position was compared last
             if self._commit(staged, snapshot):
                 self._make_checkpoint()
                 continue
@@ -238,17 +219,17 @@ class DeltaTable:
 
     # ---- one commit ---------------------------------------------------------------------------------------------
 
-    def _stage(self, rows: ShardRows, make: Callable[[ShardRows], pa.Table]) -> _Staged:
+    def _stage(self, rows: ShardRows, make: Callable[[ShardRows], pa.Table]) -> Staged:
         """Put files that no entry names yet: one for each day, or one."""
         snapshot = self._head.snapshot
-        staged = _Staged(
+        staged = Staged(
             upto=rows.last_position,
             rows=rows,
             after=self._position,
             partition_columns=self._columns(snapshot),
             at=_seconds(),
         )
-        for day, part in _days(rows) if "date" in staged.partition_columns else [(None, rows)]:
+        for day, part in days(rows) if "date" in staged.partition_columns else [(None, rows)]:
             table, fields = storable(make(part))
             staged.take_fields(fields, self.url)
             if snapshot is not None:
@@ -257,12 +238,12 @@ class DeltaTable:
                 staged.adds.append(self._put(table, staged, day))
         return staged
 
-    def _put(self, table: pa.Table, staged: _Staged, day: date | None) -> Any:  # noqa: ANN401 - an action
+    def _put(self, table: pa.Table, staged: Staged, day: date | None) -> Any:  # noqa: ANN401 - an action
         """Put a file; the action that adds it."""
         shard = self._shard_opened
         columns = staged.partition_columns
         values = partition_values(shard, day, columns)
-        folder = "".join(f"{name}={_spelled(name, value)}/" for name, value in values.items())
+        folder = folder_of(values)
         told = about(shard, staged.after, staged.upto, staged.rows.num_rows)
         body = parquet_bytes(with_origin(table, shard, columns), json.dumps(told).encode())
         for _ in range(_PUTS):
@@ -271,18 +252,9 @@ class DeltaTable:
                 break
         else:
             raise StoreError(f"{self.url}/{key}: the store refuses to create it, and there is nothing: try again later")
-        return {
-            "add": {
-                "path": quote(key, safe="/=@"),
-                "partitionValues": values,
-                "size": len(body),
-                "modificationTime": time.time_ns() // 1_000_000,
-                "dataChange": True,
-                "stats": json.dumps({"numRecords": table.num_rows}),
-            }
-        }
+        return add_action(key, values, len(body), table.num_rows, time.time_ns() // 1_000_000)
 
-    def _fits(self, staged: _Staged) -> bool:
+    def _fits(self, staged: Staged) -> bool:
         """Whether files can still be committed: they follow the position, and VACUUM has not taken them."""
         return (
             staged.after == self._position
@@ -303,27 +275,44 @@ class DeltaTable:
         self._move_to(snapshot)
         return snapshot
 
-    def _commit(self, staged: _Staged, snapshot: Snapshot) -> bool:
+    def _commit(self, staged: Staged, snapshot: Snapshot) -> bool:
         """Add the entry that follows a snapshot, whose position was compared."""
-        shard = self._shard_opened
         metadata = self._evolved(snapshot, staged.fields)
-        told = about(shard, staged.after, staged.upto, staged.rows.num_rows)
-        actions = [
-            information(staged.partition_columns, told, blind=metadata is None),
-            *([] if metadata is None else [{"metaData": metadata}]),
-            *staged.adds,
-            *transactions(shard, staged.upto),
-        ]
+        if metadata is not None:
+            logger().info("%s: adding columns, of %s", self.url, ", ".join(each["name"] for each in staged.fields))
+        request = staged.request(snapshot.id, self._shard_opened)
         staged.rows.check_wanted()
+        return self._add([request], snapshot, metadata)
+
+    def _add(self, requests: Sequence[Request], snapshot: Snapshot, metadata: Any = None) -> bool:  # noqa: ANN401
+        """Add the entry that follows a snapshot, which has the positions that the requests continue from."""
 
         def counts(found: Snapshot) -> bool:
-            position = found.position(shard, self.url)
-            return position is not None and position >= staged.upto
+            ends = [(found.position(each.shard, self.url), each.upto) for each in requests]
+            return all(position is not None and position >= upto for position, upto in ends)
 
-        done = self._head.commit(actions, counts)
+        done = self._head.commit(entry_of(requests, snapshot.partition_columns, metadata), counts)
         if (now := self._head.snapshot) is not None:
             self._move_to(now)
         return done
+
+    def _share(self, staged: Staged, snapshot: Snapshot) -> bool:
+        """Have files committed together with those of this host's other writers.
+
+        Returns:
+            Whether they were, or the position has moved: go on from it. False: commit alone.
+        """
+        if self._combiner is None or self._evolved(snapshot, staged.fields) is not None:
+            return False
+        staged.rows.check_wanted()
+        committer = _Committer(self, staged, snapshot)
+        request = staged.request(snapshot.id, self._shard_opened)
+        if not self._combiner.commit(request, committer, committer.forget):
+            self._moved_on(staged.fields)
+            return not self._fits(staged)
+        if self._fits(staged):
+            self._moved_on(staged.fields)
+        return not self._fits(staged)
 
     def _evolved(self, snapshot: Snapshot, fields: Sequence[Any]) -> Any:  # noqa: ANN401 - an action
         """The table's metadata with the columns that it lacks; None if it lacks none.
@@ -341,7 +330,6 @@ class DeltaTable:
         rules.check(self._partition_by, wanted)
         if not new:
             return None
-        logger().info("%s: adding columns: %s", self.url, ", ".join(each["name"] for each in new))
         schema = {"type": "struct", "fields": rules.fields}
         return {**snapshot.metadata, "schemaString": json.dumps(schema)}
 
@@ -376,7 +364,7 @@ class DeltaTable:
             )
         self._position = found
 
-    def _report_other(self, staged: _Staged) -> None:
+    def _report_other(self, staged: Staged) -> None:
         if self._position != staged.after:
             logger().warning(
                 "%s: another writer has continued from %s up to %s; dropping the records that it has written",
@@ -415,32 +403,53 @@ class DeltaTable:
         return f"{self.url} ({self._shard_opened.stream}, {self._shard_opened.shard_id})"
 
 
-def _days(rows: ShardRows) -> Iterator[tuple[date | None, ShardRows]]:
-    """Rows by the day (UTC) of their arrival; one that arrived late, or without a time, lies in the newer day.
+class _Committer:
+    """One try of a shared commit, by the child that has the lock.
 
-    None for the day of rows of which none has a time.
+    Args:
+        table: the child's.
+        staged: the child's files, without new columns.
+        snapshot: whose position the child has compared.
     """
-    found = rows.newer_than(date.min)
-    day = None if found is None else found[1]
-    rest: ShardRows | None = rows
-    while rest is not None:
-        newer = None if day is None else rest.newer_than(day)
-        if newer is None:
-            yield day, rest
-            return
-        at, later = newer
-        if at:
-            part = rest.first(at)
-            yield day, part
-            rest = rest.behind(part.last_position)
-        day = later
 
+    def __init__(self, table: DeltaTable, staged: Staged, snapshot: Snapshot) -> None:
+        self._table = table
+        self._staged = staged
+        self._snapshot: Snapshot | None = snapshot
 
-def _spelled(name: str, value: str | None) -> str:
-    """The value of a partition, in a folder's name; readers take it from the log."""
-    if value is None:
-        return "__HIVE_DEFAULT_PARTITION__"
-    return value if name == "date" else spelled(value)
+    def forget(self) -> None:
+        """Others may have committed since the snapshot."""
+        self._snapshot = None
+
+    def commit(self, requests: Sequence[Request]) -> list[Answer]:
+        """See `Committer.commit`."""
+        table = self._table
+        snapshot = self._snapshot or table._moved_on(self._staged.fields)
+        self._snapshot = None
+        own, *others = requests
+        refused = [answer for each in others if (answer := self._refusal(each, snapshot)) is not None]
+        ids = {answer.id for answer in refused}
+        sound = [own, *(each for each in others if each.id not in ids)]
+        chosen, answers = choose(sound, snapshot.id, lambda shard: snapshot.position(shard, table.url))
+        if not chosen:
+            return [*refused, *answers]
+        if own in chosen:
+            self._staged.rows.check_wanted()
+        done = table._add(chosen, snapshot)
+        if done:
+            table._make_checkpoint()
+        outcome = Outcome.COMMITTED if done else Outcome.AGAIN
+        return [*refused, *answers, *(Answer(each.id, outcome) for each in chosen)]
+
+    def _refusal(self, request: Request, snapshot: Snapshot) -> Answer | None:
+        """Why another child's request cannot be committed here; None if it can."""
+        try:
+            fields = checked(request, snapshot.partition_columns)
+            if self._table._evolved(snapshot, fields) is not None:
+                raise ValueError("it has new columns")
+        except (SinkError, ValueError, KeyError, TypeError, AttributeError) as error:
+            return Answer(request.id, Outcome.REFUSED, in_one_line(error))
+        return None
 
 
 def _seconds() -> float:

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 from fastkcl.tables import storage as files
 from fastkcl.tables.base import SinkError
-from fastkcl.tables.delta_inspection import inspect_delta
+from fastkcl.tables.delta_inspection import inspect_delta, inspect_delta_objects
 from fastkcl.tables.inspection import NO_POSITIONS, TableState
-from fastkcl.tables.object_store import S3Storage
+from fastkcl.tables.object_store import ObjectStore, S3Storage
 from fastkcl.tables.parquet_inspection import inspect_parquet
 from fastkcl.tables.parquet_table import CLAIM, store_of
 from fastkcl.tables.parquet_table_inspection import inspect_parquet_table
@@ -64,9 +64,12 @@ def inspect_table(url: str | os.PathLike[str], storage: S3Storage | None = None)
 
 
 def _inspect_objects(store: Store) -> TableState:
-    if format_of(store) == "ParquetTable":
+    found = format_of(store)
+    if found == "ParquetTable":
         return inspect_parquet_table(store)
-    raise SinkError(f"{store.url}: a Delta table on an object store, which is not inspected yet; on a disk it is")
+    if found == "DeltaTable" and isinstance(store, ObjectStore):
+        return inspect_delta_objects(store)
+    raise SinkError(f"{store.url}: a {found}'s table on an object store; {found} writes none there")
 
 
 def format_of(store: Store) -> str:

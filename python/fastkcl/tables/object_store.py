@@ -109,6 +109,11 @@ class ObjectStore:
         self._storage = storage
         self._opened: Any = None
 
+    @property
+    def identity(self) -> str:
+        """See `Store.identity`."""
+        return f"{self._endpoint() or ''} {self.url}"
+
     def create(self, key: str, body: bytes | memoryview) -> bool:
         """See `Store.create`."""
         return self._put(key, body, {})

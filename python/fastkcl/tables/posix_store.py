@@ -39,6 +39,11 @@ class PosixStore:
         return str(self._root)
 
     @property
+    def identity(self) -> str:
+        """See `Store.identity`."""
+        return os.path.realpath(self._root)
+
+    @property
     def folder(self) -> Path:
         """The folder."""
         return self._root

@@ -62,6 +62,10 @@ class Store(Protocol):
     def url(self) -> str:
         """Of the table, for people."""
 
+    @property
+    def identity(self) -> str:
+        """The same for all stores of one table, on one host."""
+
     def create(self, key: str, body: bytes | memoryview) -> bool:
         """Make a file, whole and kept, unless there is one.
 

@@ -1,0 +1,80 @@
+"""`fastkcl sink inspect` of a DeltaTable: by date and by other partitions, on both kinds of storage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from delta_table_helpers import DeltaPlace, delta_posix, delta_s3, written
+from fastkcl import Position
+from fastkcl.tables import Shard
+from fastkcl.tables.delta_actions import lines
+from fastkcl.tables.delta_group import entry_of
+from fastkcl.tables.delta_log import entry_key
+from fastkcl.tables.formats import inspect_table
+from fastkcl.tables.inspection import TableState
+from sink_helpers import SHARD
+from table_helpers import DAY, NOON, arrived, as_they_are
+
+OTHER = Shard("clicks", "shardId-000000000001")
+
+
+@pytest.fixture(params=["posix", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> DeltaPlace:
+    return delta_posix(tmp_path) if request.param == "posix" else delta_s3(request.getfixturevalue("aws"))
+
+
+def inspected(place: DeltaPlace) -> TableState:
+    return inspect_table(place.url, place.storage)
+
+
+@pytest.mark.parametrize("columns", [("date",), (), ("shard",), ("stream", "shard", "date")])
+def test_a_sound_table(place: DeltaPlace, columns: Any) -> None:
+    written(place, (1, 4), (5, 6), partition_by=columns)
+    written(place, (1, 2), shard=OTHER)
+    state = inspected(place)
+    assert state.ok, state
+    assert state.sink == "DeltaTable"
+    assert [(shard.shard_id, shard.commits, shard.rows, shard.position) for shard in state.shards] == [
+        (SHARD.shard_id, 2, 6, Position("6", 0)),
+        (OTHER.shard_id, 1, 2, Position("2", 0)),
+    ]
+    assert (state.shards[0].first, state.shards[0].last) == (Position("1", 0), Position("6", 0))
+
+
+def test_files_that_were_rewritten_are_of_several_shards(place: DeltaPlace) -> None:
+    table = written(place, (1, 4), (5, 6))
+    written(place, (1, 2), shard=OTHER)
+    place.handle().optimize.compact()
+    table.append(arrived([7, 8], [NOON, NOON + DAY]), as_they_are)
+    state = inspected(place)
+    assert state.ok, state
+    assert [(shard.rows, shard.commits) for shard in state.shards] == [(8, 3), (2, 1)]
+
+
+def test_a_commit_of_several_shards(place: DeltaPlace) -> None:
+    """And what it says when one of their positions was cut off."""
+    tables = [written(place, (1, 2)), written(place, (1, 2), shard=OTHER)]
+    requests = []
+    for table in tables:
+        snapshot = table._moved_on([])
+        requests.append(table._stage(arrived([3]), as_they_are).request(snapshot.id, table._shard_opened))
+    entry = lines(entry_of(requests, ["date"], None))
+    place.store.create(entry_key(3), entry)
+    state = inspected(place)
+    assert state.ok, state
+    assert [(shard.rows, shard.commits) for shard in state.shards] == [(3, 2), (3, 2)]
+    cut = entry.rsplit(b"\n", 3)[0] + b"\n"
+    place.store.replace(entry_key(3), cut)
+    assert "it has not the positions of 2 shards" in inspected(place).damage[0]
+
+
+def test_faults(place: DeltaPlace) -> None:
+    written(place, (1, 2), (3, 4), (5, 6))
+    place.store.remove(place.files()[0])
+    assert inspected(place).damage == (f"{place.url}/{place.files()[0]}: the log names it, and it is missing",)
+    place.store.replace(place.files()[1], b"PAR1 no file PAR1")
+    state = inspected(place)
+    assert not state.ok
+    assert state.unknown == (place.files()[1],)
