@@ -34,6 +34,7 @@ SUITES = {
     "payload": "typed payloads into Spark",
     "source": "the Spark source beside other ways to read a stream",
     "schema_payload": "Avro and Protobuf payloads to columns, beside their libraries",
+    "tables": "from the daemon's line to a committed file, beside Spark Connect",
     "spark": "eight shards into one Spark Connect server (the longest)",
 }
 

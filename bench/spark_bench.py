@@ -91,11 +91,14 @@ class Records:
         shards: how many.
         records: of each shard.
         folder: for the files.
+        made: the shards themselves; those of the profile if None.
     """
 
-    def __init__(self, profile: str, shards: int, records: int, folder: Path) -> None:
+    def __init__(
+        self, profile: str, shards: int, records: int, folder: Path, made: Sequence[Shard] | None = None
+    ) -> None:
         self.description = f"profile {profile}"
-        self._shards = list(generate(profile, shards=shards, records=records).shards())
+        self._shards = list(generate(profile, shards=shards, records=records).shards() if made is None else made)
         self._folder = folder
         self.nbytes = 0
         self.payload_bytes = 0

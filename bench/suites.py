@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import sys
 import time
 from base64 import b64decode
@@ -32,6 +33,7 @@ __all__ = [
     "line",
     "line_of_15_mb",
     "one_core",
+    "payload",
     "take_turns",
     "timed",
 ]
@@ -124,3 +126,18 @@ def drop_in(folder: Path) -> list[str | Path]:
     program = folder / "fastkcl_kclpy_child.py"
     program.write_text((CHILDREN / "amazon_kclpy_child.py").read_text().replace("amazon_kclpy", "fastkcl.kclpy"))
     return [sys.executable, program]
+
+
+def payload(number: int, size: int, is_json: bool) -> bytes:
+    """Half of it at random, as text; an object of six values for JSON."""
+    noise = random.Random(number).randbytes(size // 4).hex()
+    if not is_json:
+        return f"{number:012}{noise}".ljust(size, "x")[:size].encode()
+    value = {
+        "id": number,
+        "user": f"user-{number % 997}",
+        "at": "2026-01-02T03:04:05Z",
+        "price": number / 8,
+        "ok": True,
+    }
+    return json.dumps({**value, "text": noise.ljust(size - 110, "x")}).encode()

@@ -110,6 +110,8 @@ _SIZES = ("100 B", "500 B", "12.5 kB")
 _SIMDJSON, _SIMDJSON_ANY = "simdjson, fixed order", "simdjson, any order"
 
 _SCHEMA = "payloads with a schema"
+_CONNECT = "SparkProcessor and ParquetSink over Connect"
+_TABLES = tuple(f"{kind}, {where}" for where in ("disk", "S3") for kind in ("ParquetTable", "DeltaTable"))
 
 TARGETS = (
     Target(
@@ -236,6 +238,20 @@ TARGETS = (
         "DKB messages of 1 KiB to Arrow columns: speed, of a framer in pure Python",
         Side("framing in Python", "fastkcl, columns"), "speed", dict.fromkeys(_MARKERS, 50.0),
         against=Side("framing in Python", "pure Python"),
+    ),
+    *(
+        Target(
+            f"daemon's line to a committed file, {table}: CPU s of all processes for a GB of payloads",
+            Side("tables", table), "cpu_per_gb", dict(zip(_SIZES, (8, 4, 3), strict=True)), at_least=False,
+        )
+        for table in _TABLES
+    ),
+    *(
+        Target(
+            f"the same: CPU of Connect, of {table}'s",
+            Side("tables", _CONNECT), "cpu_per_gb", dict.fromkeys(_SIZES, 8.0), against=Side("tables", table),
+        )
+        for table in _TABLES
     ),
     Target(
         "Avro payloads to columns: time, of fastavro's, dictionaries and pyarrow",

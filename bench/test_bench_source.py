@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -29,7 +28,7 @@ from fastkcl.kinesis.read.plan import TRIM, Offset, PlanOptions
 from fastkcl.kinesis.read.plan.driver import PlanDriver
 from fastkcl.local_aws import LocalAws
 from fastkcl.spark.source.tasks import service_of
-from suites import CHILDREN, Way, take_turns
+from suites import CHILDREN, Way, payload, take_turns
 
 ROUNDS = int(os.environ.get("BENCH_SOURCE_ROUNDS", "3"))
 SHARDS = 4
@@ -66,21 +65,6 @@ class Streams:
             wanted = (QUICK_MEGABYTES if self._quick else megabytes)[(SMALL, MEDIUM, LARGE).index(which)]
             self._filled[name] = fill(self.aws, name, size, max(20, int(wanted * 1e6 / size)), profile == "JSON")
         return self._filled[name]
-
-
-def payload(number: int, size: int, is_json: bool) -> bytes:
-    """Half of it at random, as text; an object of six values for JSON."""
-    noise = random.Random(number).randbytes(size // 4).hex()
-    if not is_json:
-        return f"{number:012}{noise}".ljust(size, "x")[:size].encode()
-    value = {
-        "id": number,
-        "user": f"user-{number % 997}",
-        "at": "2026-01-02T03:04:05Z",
-        "price": number / 8,
-        "ok": True,
-    }
-    return json.dumps({**value, "text": noise.ljust(size - 110, "x")}).encode()
 
 
 def fill(aws: LocalAws, name: str, size: int, rows: int, is_json: bool) -> dict[str, Any]:
