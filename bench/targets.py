@@ -111,6 +111,7 @@ _SIMDJSON, _SIMDJSON_ANY = "simdjson, fixed order", "simdjson, any order"
 
 _SCHEMA = "payloads with a schema"
 _CONNECT = "SparkProcessor and ParquetSink over Connect"
+_MANY = Side("tables, many writers", "fastkcl")
 _TABLES = tuple(f"{kind}, {where}" for where in ("disk", "S3") for kind in ("ParquetTable", "DeltaTable"))
 
 TARGETS = (
@@ -252,6 +253,18 @@ TARGETS = (
             Side("tables", _CONNECT), "cpu_per_gb", dict.fromkeys(_SIZES, 8.0), against=Side("tables", table),
         )
         for table in _TABLES
+    ),
+    Target(
+        "32 writers of one table: writes a second",
+        _MANY, "writes_a_second", {"Delta, one host": 20, "Parquet": 100},
+    ),
+    Target(
+        "32 writers of one Delta table: 95 of 100 writes within",
+        _MANY, "seconds_of_95_percent", {"Delta, one host": 3}, at_least=False, unit=" s",
+    ),
+    Target(
+        "two hosts of 16 writers of one Delta table: the slowest write",
+        _MANY, "longest_seconds", {"Delta, two hosts": 60}, at_least=False, unit=" s",
     ),
     Target(
         "Avro payloads to columns: time, of fastavro's, dictionaries and pyarrow",

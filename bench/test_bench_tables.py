@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 import pyarrow.fs
 import pytest
+from contention import ROWS, contend
 from fastkcl.local_aws import LocalAws
 from fastkcl.replay.columns import Columns, StoredRecords
 from fastkcl.replay.profiles import EPOCH_MILLIS, timestamps
@@ -189,3 +190,37 @@ def test_tables(benchmark: Any, profile: str, spark: Server, aws: LocalAws, tmp_
     kinds = TYPED if profile == JSON else BINARY
     ways = {kind.name: way(kind, records, spark, aws, tmp_path) for kind in kinds}
     take_turns(benchmark, "tables", profile, ways, ROUNDS, line_bytes=records.payload_bytes, records=records.rows)
+
+
+CONTENTION = {
+    "Delta, one host": ("DeltaTable", 1, False),
+    "Delta, two hosts": ("DeltaTable", 2, False),
+    "Delta on S3, one host": ("DeltaTable", 1, True),
+    "Parquet": ("ParquetTable", 1, False),
+}
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("profile", CONTENTION)
+def test_contention(benchmark: Any, profile: str, aws: LocalAws, tmp_path: Path) -> None:
+    """32 processes write one table as fast as they can, each its shard; on S3 eight."""
+    kind, hosts, on_s3 = CONTENTION[profile]
+    writers = 3 if not benchmark.enabled else 8 if on_s3 else 32
+    writes = 20 if benchmark.enabled else 2
+    number = iter(range(1000))
+
+    def call() -> dict[str, float]:
+        name = f"contention-{next(number)}"
+        url = f"s3://{BUCKET}/{name}" if on_s3 else str(tmp_path / name)
+        folders = [tmp_path / f"host-{host}" for host in range(hosts)]
+        done = contend(kind, url, writers, writes, folders, aws.environment if on_s3 else {})
+        found = Kind(profile, Peer(profile, ""), kind, on_s3)
+        assert stored(found, url, aws).num_rows == writers * writes * ROWS
+        return {
+            "seconds": done.seconds,
+            "writes_a_second": done.writes_a_second,
+            "seconds_of_95_percent": done.seconds_of_95_percent,
+            "longest_seconds": done.longest,
+        }
+
+    take_turns(benchmark, "tables, many writers", profile, {"fastkcl": call}, ROUNDS, warm_up=False)
