@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import threading
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -274,6 +275,28 @@ def test_a_folder_that_is_of_no_use(
             table.append(arrived([3]), as_they_are)
     assert place.numbers() == [1, 2, 3]
     assert sum("commits alone" in record.message for record in caplog.records) == (fault != "held")
+
+
+def test_a_fork_of_the_holder_does_not_keep_the_lock(tmp_path: Path) -> None:
+    with PosixFolder(str(tmp_path)).opened() as meeting:
+        held = meeting.lock()
+        assert held is not None
+        assert meeting.lock() is None
+        reader, writer = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of threads
+            process = os.fork()
+        if process == 0:
+            os.close(writer)
+            os.read(reader, 1)
+            os._exit(0)
+        held.close()
+        again = meeting.lock()
+        os.close(writer)
+        os.close(reader)
+        os.waitpid(process, 0)
+        assert again is not None
+        again.close()
 
 
 def full(_: object) -> Any:

@@ -119,6 +119,7 @@ class _PosixMeeting:
                 lock = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=self._folder)
                 stack.callback(os.close, lock)
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                stack.callback(fcntl.flock, lock, fcntl.LOCK_UN)  # also if a fork has the descriptor meanwhile
             except BlockingIOError:
                 return None
             except OSError as error:
