@@ -4,11 +4,12 @@
                                                    └────────▶ one Connect server ──▶ a disk        (beside them)
 
 The ways take turns in each round. CPU is the children's, and for Connect the server's too, from the word to go until
-everything is committed and checkpointed, for a GB of payloads. The replayer, which plays the daemon, and local AWS do not
-count. After each run all records are read back, by pyarrow, and compared; typed rows by their count and a column's sum.
+everything is committed and checkpointed, for a GB of payloads. The replayer, which plays the daemon, and local AWS do
+not count. After each run all records are read back, by pyarrow, and compared; typed rows by their count and the sum of
+a column.
 
-*Many writers* are 32 processes that append to one table at once, each three rows of its shard at a time; on S3 eight. Two
-hosts are two folders of locks. A write is one call of `append`, with its file synced.
+*Many writers* are 32 processes that append to one table at once, each three rows of its shard at a time; on S3 eight.
+Two hosts are two folders of locks. A write is one call of `append`, with its file synced.
 """
 
 from __future__ import annotations

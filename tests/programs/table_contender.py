@@ -1,13 +1,15 @@
 """A writer of a shard that meets others: `table_contender.py KIND URL SHARD WRITES`.
 
-It opens its table, prints ``ready``, and waits for a line. Then it appends its runs one after another, each of three
-rows, and prints the seconds that each of them took, and when it began and ended, as JSON.
+It writes a table of its own first, so that its libraries are loaded. It opens the shared table, prints ``ready``, and
+waits for a line. Then it appends its runs one after another, each of three rows, and prints the seconds that each of
+them took, and when it began and ended, as JSON.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import time
 
 from fastkcl import _core
@@ -35,6 +37,10 @@ def rows(first: int) -> ShardRows:
 
 def main(kind: str, url: str, shard: str, writes: int) -> None:
     """Write."""
+    with tempfile.TemporaryDirectory() as folder:
+        first = KINDS[kind](f"{folder}/table")
+        first.open(Shard("clicks", shard))
+        first.append(rows(1), lambda rows: rows.table())
     table = KINDS[kind](url)
     table.open(Shard("clicks", shard))
     print("ready", flush=True)
