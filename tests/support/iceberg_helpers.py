@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from fastkcl.local_aws import LocalAws
 from fastkcl.tables import IcebergTable, Shard
 from local_aws_helpers import new_name
@@ -132,6 +133,19 @@ def written(place: IcebergPlace, *runs: tuple[int, int], shard: Shard = SHARD, *
     for first, last in runs:
         table.append(arrived(range(first, last + 1)), as_they_are)
     return table
+
+
+@contextmanager
+def every_place(request: pytest.FixtureRequest, folder: Path) -> Iterator[IcebergPlace]:
+    """The one that a fixture's parameter names: ``sql``, ``sql-s3``, ``glue``, ``rest``."""
+    if request.param == "rest":
+        with rest_catalog(sql_posix(folder).table()._head._catalog) as address:
+            yield IcebergPlace({"type": "rest", "uri": address})
+    elif request.param == "sql":
+        yield sql_posix(folder)
+    else:
+        aws = request.getfixturevalue("aws")
+        yield glue(aws) if request.param == "glue" else sql_s3(aws, folder)
 
 
 # ---- a REST catalog ---------------------------------------------------------------------------------------------
