@@ -41,6 +41,12 @@ class IcebergPlace:
         """A writer's own, as each process has one."""
         return IcebergTable(NAME, self.catalog, **options)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables by which another process reaches it."""
+        options = json.dumps({"catalog": self.catalog})
+        return {"TABLE_URL": NAME, "TABLE_KIND": "IcebergTable", "TABLE_OPTIONS": options}
+
     def theirs(self) -> Catalog:
         """The catalog with pyiceberg's own files."""
         return load_catalog("default", **self.catalog)

@@ -6,8 +6,8 @@
       3. compare    is it still that table, and at that position?
       4. commit     one `commit_table` on the metadata that was compared: files, and the position as a property
 
-A commit that meets another one is made again after it: `iceberg_state` decides. `iceberg_head` has 3 and 4. What a
-commit leaves that was refused, files without a snapshot, `fastkcl sink orphans` finds.
+A commit that meets another one is made again after it: `iceberg_state` decides. `iceberg_head` has 3 and 4. A
+refused commit leaves files that no snapshot names: pyiceberg's and the engines' own clean-ups find them.
 
 Rules: pyiceberg is imported at `open`; nothing of it is needed to make an `IcebergTable`.
 """
