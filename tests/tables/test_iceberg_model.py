@@ -17,7 +17,7 @@ from fastkcl.tables.group import Outcome, Request, choose
 from fastkcl.tables.iceberg_state import POSITION, Append, Do, Seen, position_value
 
 SHARD = Shard("clicks", "shardId-0")
-SCHEDULES = int(os.environ.get("ICEBERG_SCHEDULES", "3000"))
+SCHEDULES = int(os.environ.get("FASTKCL_ICEBERG_SCHEDULES", "3000"))
 LAST = 12  # records of the shard
 STEPS = 400
 
