@@ -50,12 +50,12 @@ def test_a_zombie_is_fenced_off(place: IcebergPlace) -> None:
     assert place.numbers() == list(range(1, 12))
 
 
-def test_writers_of_other_shards_go_on(place: IcebergPlace) -> None:
-    one, other = written(place, (1, 3)), written(place, (1, 3), shard=OTHER)
+def test_writers_of_other_shards_go_on(local: IcebergPlace) -> None:
+    one, other = written(local, (1, 3)), written(local, (1, 3), shard=OTHER)
     for first in (4, 7):
         one.append(arrived(range(first, first + 3)), as_they_are)
         other.append(arrived(range(first, first + 3)), as_they_are)
-    assert place.numbers() == sorted([*range(1, 10)] * 2)
+    assert local.numbers() == sorted([*range(1, 10)] * 2)
 
 
 class _Lost:
