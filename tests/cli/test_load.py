@@ -22,6 +22,7 @@ from fastkcl.cli import table_formats
 from fastkcl.cli.main import cli
 from fastkcl.local_aws import LocalAws
 from fastkcl.payloads.writing import AvroWriter
+from iceberg_helpers import glue
 from local_aws_helpers import make_stream, new_name
 from table_helpers import Place, posix_place, s3_place
 from waiting import wait_until
@@ -104,6 +105,21 @@ def test_a_stream_into_a_delta_table_on_s3(aws: LocalAws, stream: str) -> None:
     assert json.loads(done.stdout)["rows"] == 40
     assert sorted(place.read()["data"].to_pylist()) == sorted(event.encode() for event in EVENTS)
     assert len(place.numbers()) == 40
+
+
+def test_a_stream_into_an_iceberg_table_of_glue(aws: LocalAws, stream: str) -> None:
+    place = glue(aws)
+    name = place.table().url.partition(":")[2]
+    catalog = [text for each in place.catalog.items() for text in ("--catalog", "=".join(each))]
+    arguments = [stream, name, "--endpoint-url", aws.url, "--stop-at-tip", "--json", "--format", "iceberg", *catalog]
+    done = load(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rows"] == 40
+    assert sorted(place.read()["data"].to_pylist()) == sorted(event.encode() for event in EVENTS)
+    assert len(place.numbers()) == 40
+    wrong = load(stream, name, "--format", "iceberg", "--catalog", "glue")
+    assert wrong.returncode == 2
+    assert "must be NAME=VALUE" in wrong.stderr
 
 
 def test_typed_columns_of_a_schema_in_a_file(aws: LocalAws, stream: str, tmp_path: Path) -> None:
@@ -215,4 +231,5 @@ def test_formats_are_those_that_are_there(monkeypatch: pytest.MonkeyPatch) -> No
     assert table_formats.offered() == list(table_formats.FORMATS)
     assert classes[0] == "ParquetTable"
     monkeypatch.delattr(fastkcl.tables, "DeltaTable")
+    monkeypatch.delattr(fastkcl.tables, "IcebergTable")
     assert table_formats.offered() == ["parquet"]

@@ -33,7 +33,7 @@ SLOW = {
 }
 FOREIGN = {
     *("arro3", "click", "msgspec", "nanoarrow", "orjson", "pandas", "polars", "pyarrow", "pyspark", "rich"),
-    "typing_extensions",
+    *("deltalake", "obstore", "pyiceberg", "sqlalchemy", "typing_extensions"),
 }
 
 
@@ -106,3 +106,8 @@ def test_a_stitch_loads_nothing_slow_but_threading() -> None:
     )
     loaded = subprocess.run([sys.executable, "-I", "-c", source], capture_output=True, text=True, check=True).stdout
     assert set(loaded.split()) & ((SLOW | FOREIGN) - {"collections", "threading"}) == set()
+
+
+def test_tables_load_no_format_before_one_is_opened() -> None:
+    """A child without a format's library starts, and starts as fast."""
+    assert _loaded_by("fastkcl.tables") & {"deltalake", "obstore", "pyarrow", "pyiceberg", "sqlalchemy"} == set()

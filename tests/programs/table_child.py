@@ -1,9 +1,10 @@
-"""A child for the tests: it writes a ParquetTable or a DeltaTable itself, and dies where it is told.
+"""A child for the tests: it writes a table itself, and dies where it is told.
 
 Not a test. Environment:
 
     TABLE_URL    the table; Place.environment has the rest for S3
     TABLE_KIND   its class, ParquetTable without it
+    TABLE_OPTIONS  JSON of its options: the catalog of an IcebergTable
     OPTIONS      JSON for TableProcessor
     TROUBLE      a JSON list of what happens to the shard's first child, to its second and so on:
                  ["kill", "before", "create", 2]     SIGKILL right before the second creation; "after": when it is done
@@ -13,6 +14,7 @@ It asks for no checkpoint of records that the table does not have: before each o
 the child ends with EARLY_CHECKPOINT if it is at an earlier position.
 """
 
+import functools
 import json
 import os
 import signal
@@ -26,7 +28,8 @@ from fastkcl.tables.posix_store import PosixStore
 
 EARLY_CHECKPOINT = 77
 URL = os.environ["TABLE_URL"]
-TABLE = getattr(tables, os.environ.get("TABLE_KIND", "ParquetTable"))
+KIND = os.environ.get("TABLE_KIND", "ParquetTable")
+TABLE = functools.partial(getattr(tables, KIND), **json.loads(os.environ.get("TABLE_OPTIONS", "{}")))
 STORE = ObjectStore if URL.startswith("s3://") else PosixStore
 POINTS = {
     "create": (STORE, "create"),
@@ -34,6 +37,10 @@ POINTS = {
     "read": (STORE, "read"),
     "checkpoint": (fastkcl.Checkpointer, "checkpoint"),
 }
+if KIND == "IcebergTable":
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    POINTS["commit"] = (SqlCatalog, "commit_table")
 
 
 def die():

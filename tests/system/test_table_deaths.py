@@ -1,4 +1,4 @@
-"""Children that write a ParquetTable or a DeltaTable themselves, on a pipe, and die: each record is in the table once.
+"""Children that write a table themselves, on a pipe, and die: each record is in the table once.
 
 What has to hold: no record lost, none doubled, payloads equal, no checkpoint of what the table does not have
 (programs/table_child.py ends with a code of its own then), and every shard checkpointed at its end.
@@ -16,6 +16,7 @@ import pytest
 from delta_table_helpers import delta_posix, delta_s3
 from fastkcl.local_aws import LocalAws
 from fastkcl.replay import ReplayOptions, generate, parse_fault, replay
+from iceberg_helpers import IcebergPlace, sql_posix
 from paths import PROGRAMS
 from sink_replay import STREAM, delivered
 from table_helpers import Place, posix_place, s3_place
@@ -38,7 +39,9 @@ def delta(aws: LocalAws) -> Place:
     return delta_s3(aws)
 
 
-def play(place: Place, trouble: list[list[Any]], *faults: str, seed: int = 1, **settings: Any) -> list[int]:
+def play(
+    place: Place | IcebergPlace, trouble: list[list[Any]], *faults: str, seed: int = 1, **settings: Any
+) -> list[int]:
     """Replay to children that have this trouble, each its own; compare the table. The exit codes of all children."""
     source = generate("tiny", records=600, shards=2, batch_records=20, aggregate=3, seed=seed)
     noise: list[str] = []
@@ -98,3 +101,11 @@ def test_deaths_of_a_delta_table_at_random_among_other_faults(tmp_path: Path) ->
     trouble += [["kill", chance.choice(("before", "after")), "create", chance.randrange(1, 8)] for _ in range(4)]
     place = delta_posix(tmp_path)
     play(place, trouble, "lease-lost@4", "stop@7=0.3", "checkpoint-error@9", "kill@15=half", seed=2, split_at=6)
+
+
+def test_deaths_of_an_iceberg_table_at_every_named_point(tmp_path: Path) -> None:
+    """A commit has four creations: data, manifest, list of manifests, metadata. The last one is within the commit."""
+    points = [("create", nth) for nth in (1, 4, 6)] + [("commit", 1), ("commit", 2), ("checkpoint", 1)]
+    trouble = [["kill", when, point, nth] for point, nth in points for when in ("before", "after")]
+    codes = play(sql_posix(tmp_path), trouble)
+    assert codes.count(-9) >= 20, "the points are not reached any more"

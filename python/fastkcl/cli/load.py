@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +71,15 @@ class _LoadError(click.ClickException):
     help="Seconds for which an outage of the stream or of the table's storage is waited out.",
 )
 @click.option("--accept-gap", is_flag=True, help="Go on where positions lie after the table's: it is new on purpose.")
-@click.option("--add-columns", is_flag=True, help="Delta: add columns that the table does not have, not refuse them.")
+@click.option(
+    "--catalog",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Iceberg: a property of the catalog, as type=glue, uri=… or warehouse=…; URL is then namespace.table.",
+)
+@click.option(
+    "--add-columns", is_flag=True, help="Delta, Iceberg: add columns that the table does not have, not refuse them."
+)
 @click.option("--region", help="Of the stream, the lease table and the bucket.  [default: as for every AWS SDK]")
 @click.option(
     "--endpoint-url",
@@ -106,6 +114,7 @@ def load(ctx: click.Context, /, stream: str, url: str, verbose: bool, as_json: b
       fastkcl load clicks s3://lake/clicks --payload json --schema clicks.txt --max-age 300
       fastkcl load clicks /data/clicks --stop-at-tip --json
       fastkcl load clicks s3://lake/clicks --prometheus 0.0.0.0:9400
+      fastkcl load clicks db.clicks --format iceberg --catalog type=glue --catalog warehouse=s3://lake/warehouse
 
     Exits with 0 when it was stopped or is at its end, 1 if an error has ended it, 2 if it could not begin.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
@@ -116,14 +125,32 @@ def load(ctx: click.Context, /, stream: str, url: str, verbose: bool, as_json: b
         del aiobotocore
     from fastkcl.cli.load_run import Plan
 
+    catalog = _properties(options.pop("catalog"))
+    where = " ".join([url, *(catalog[name] for name in ("name", "type", "uri", "warehouse") if name in catalog)])
     plan = Plan(
         stream=stream,
         url=url,
+        catalog=catalog,
         form=FORMATS[options.pop("form")],
-        application=_application(options.pop("application"), stream, url),
+        application=_application(options.pop("application"), stream, where),
         **options,
     )
     ctx.exit(_run(plan, verbose=verbose, as_json=as_json))
+
+
+def _properties(texts: Sequence[str]) -> dict[str, str]:
+    """Of the catalog.
+
+    Raises:
+        UsageError: a text is no ``NAME=VALUE``.
+    """
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise click.UsageError(f"--catalog {name}: must be NAME=VALUE, as type=glue")
+        found[name] = value
+    return found
 
 
 def _application(given: str | None, stream: str, url: str) -> str:

@@ -13,7 +13,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -57,6 +57,7 @@ class Plan:
     retry_for: float
     accept_gap: bool
     add_columns: bool
+    catalog: Mapping[str, str]
     region: str | None
     endpoint_url: str | None
     s3_endpoint_url: str | None
@@ -69,8 +70,9 @@ class Plan:
         Raises:
             ValueError: the URL, or the endpoint.
         """
-        storage = storage_of(self.url, self.s3_endpoint, self.s3_region or self.region)
-        return self.form.table(self.url, storage, add_columns=self.add_columns)
+        where = self.catalog.get("warehouse", "") if self.form.in_catalog else self.url
+        storage = storage_of(where, self.s3_endpoint, self.s3_region or self.region)
+        return self.form.table(self.url, storage, add_columns=self.add_columns, catalog=self.catalog)
 
     def processor(self, table: Table) -> TableProcessor:
         """A shard's.

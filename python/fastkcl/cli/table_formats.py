@@ -19,17 +19,25 @@ class WritableFormat(NamedTuple):
     """Its class in `fastkcl.tables`."""
     has_schema: bool
     """Whether a table refuses columns that it does not have, unless it is told to add them."""
+    in_catalog: bool = False
+    """Whether a table is named, in a catalog, and has no URL."""
 
-    def table(self, url: str, storage: S3Storage | None, *, add_columns: bool) -> Table:
+    def table(
+        self, url: str, storage: S3Storage | None, *, add_columns: bool, catalog: Mapping[str, str] | None = None
+    ) -> Table:
         """A table of this format.
 
         Raises:
-            ValueError: the URL is none that it takes.
+            ValueError: the URL is none that it takes, or the catalog.
         """
         from fastkcl import tables
 
         made: Any = getattr(tables, self.name)
         options: dict[str, Any] = {"evolve": "add"} if self.has_schema and add_columns else {}
+        if self.in_catalog:
+            options["catalog"] = dict(catalog or {})
+        elif catalog:
+            raise ValueError("--catalog is for --format iceberg alone")
         table: Table = made(url, storage=storage, **options)
         return table
 
@@ -37,6 +45,7 @@ class WritableFormat(NamedTuple):
 FORMATS: Final[Mapping[str, WritableFormat]] = {
     "parquet": WritableFormat("ParquetTable", has_schema=False),
     "delta": WritableFormat("DeltaTable", has_schema=True),
+    "iceberg": WritableFormat("IcebergTable", has_schema=True, in_catalog=True),
 }
 
 

@@ -62,6 +62,10 @@ class OtherServices:
         body = request.body
         if request.header("x-amz-target").startswith(_DYNAMODB) and b'"ComparisonOperator"' in body:
             body = _with_value_lists(body)
+        if request.header("x-amz-target") == "AWSGlue.UpdateTable" and b'"VersionId"' in body:
+            refusal = self._conflict(request)
+            if refusal is not None:
+                return refusal
         answer = self._client.open(
             request.target, method=request.method, headers=self._end_to_end(request.headers), data=body
         )
@@ -70,6 +74,25 @@ class OtherServices:
         if request.method == "HEAD" and (length := answer.headers.get("content-length")):
             headers.append(("content-length", length))  # of the body that GET has
         return HttpResponse(answer.status_code, headers, answer.get_data())
+
+    def _conflict(self, request: HttpRequest) -> HttpResponse | None:
+        """The refusal of an update of another version of a table than the newest, which moto (5.2.5) accepts."""
+        update = json.loads(request.body)
+        wanted = {"DatabaseName": update.get("DatabaseName"), "Name": update.get("TableInput", {}).get("Name")}
+        headers = [each for each in request.headers if each[0] not in ("x-amz-target", "content-length")]
+        there = self._client.open(
+            request.target,
+            method=request.method,
+            headers=self._end_to_end([*headers, ("x-amz-target", "AWSGlue.GetTable")]),
+            data=json.dumps(wanted),
+        )
+        if there.status_code != 200 or json.loads(there.get_data())["Table"].get("VersionId") == update["VersionId"]:
+            return None
+        error = {
+            "__type": "ConcurrentModificationException",
+            "Message": "Update table failed due to concurrent update.",
+        }
+        return HttpResponse(400, [("content-type", "application/x-amz-json-1.1")], json.dumps(error).encode())
 
     def _end_to_end(self, headers: Iterable[tuple[str, str]]) -> Headers:
         return [(name.lower(), value) for name, value in headers if name.lower() not in self._HOP_BY_HOP]

@@ -18,6 +18,9 @@ Tables that the worker process writes itself:
     delta_group      a request's part of a Delta table's entry; delta_staged the files that it is about
     delta_head       the head of its log: opened once, moved on, continued; delta_checkpoint makes checkpoints
     delta_snapshot   a table at a version, delta_actions a shard in its log, delta_rules what it asks of writers; no I/O
+    iceberg_table    an Iceberg table; iceberg_state decides what an append does next, no I/O
+    iceberg_head     its metadata: loaded, compared, moved on by a commit; iceberg_catalog opens the catalog
+    iceberg_file     Arrow in its data files; iceberg_io gives pyiceberg our storage
 
 Tables whose files Spark writes:
 
@@ -48,6 +51,7 @@ from fastkcl.payloads.registries.options import ConfluentRegistry, FolderRegistr
 from fastkcl.tables.base import Shard, SinkError, WriteCancelledError
 from fastkcl.tables.bounds import Bounds
 from fastkcl.tables.delta_table import DeltaTable
+from fastkcl.tables.iceberg_table import IcebergTable
 from fastkcl.tables.object_store import S3Storage
 from fastkcl.tables.parquet_table import ParquetTable
 from fastkcl.tables.table_processor import TableProcessor
@@ -60,6 +64,7 @@ __all__ = [
     "DeltaTable",
     "FolderRegistry",
     "GlueRegistry",
+    "IcebergTable",
     "JsonPayload",
     "ParquetTable",
     "ProtobufPayload",

@@ -1,0 +1,176 @@
+"""pyiceberg's metadata files over our storage: whole files, one request each.
+
+pyiceberg makes it anew at each load of a table, with the ``s3.*`` properties of now: a REST catalog hands out
+credentials there. What lies behind one address is kept, so that connections are.
+
+Rules: a name of pyiceberg's has random bits, so its file is created exclusively; one that is there with the same bytes
+is our own, whose answer was lost.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from pyiceberg.io import FileIO, InputFile, OutputFile
+from pyiceberg.typedef import EMPTY_DICT, Properties
+
+from fastkcl.tables.base import SinkError
+from fastkcl.tables.object_store import ObjectStore, S3Storage
+from fastkcl.tables.posix_store import PosixStore
+from fastkcl.tables.store import Store, StoreError
+
+__all__ = ["CA", "StoreFileIO", "storage_of", "store_and_key"]
+
+CA: Final = "fastkcl.ca"
+"""Property with the path of a private authority's certificate."""
+_MOST_BYTES: Final = 512 << 20
+
+
+class StoreFileIO(FileIO):
+    """Files by their locations: ``s3://``, ``file://``, or a path.
+
+    Args:
+        properties: the catalog's and the table's.
+    """
+
+    def __init__(self, properties: Properties = EMPTY_DICT) -> None:
+        super().__init__(properties)
+        self._storage = storage_of(properties)
+
+    def new_input(self, location: str) -> InputFile:
+        """A file to read."""
+        return _File(location, self._storage)
+
+    def new_output(self, location: str) -> OutputFile:
+        """A file to make."""
+        return _File(location, self._storage)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Remove a file; absent is fine."""
+        store, key = store_and_key(location if isinstance(location, str) else location.location, self._storage)
+        store.remove(key)
+
+
+class _File(InputFile, OutputFile):
+    def __init__(self, location: str, storage: S3Storage) -> None:
+        super().__init__(location)
+        self._store, self._key = store_and_key(location, storage)
+        self._size: int | None = None
+
+    def __len__(self) -> int:
+        if self._size is None:
+            self._size = len(self._read())
+        return self._size
+
+    def exists(self) -> bool:
+        return self._store.tail(self._key, 1) is not None
+
+    def open(self, seekable: bool = True) -> io.BytesIO:  # noqa: ARG002 - as pyiceberg has it
+        body = self._read()
+        self._size = len(body)
+        return io.BytesIO(body)
+
+    def to_input_file(self) -> InputFile:
+        return self
+
+    def create(self, overwrite: bool = False) -> _Output:  # noqa: ARG002 - names are never used twice
+        return _Output(self)
+
+    def put(self, body: bytes) -> None:
+        if not self._store.create(self._key, body):
+            there = self._store.read(self._key, _MOST_BYTES)
+            if there is None:
+                raise StoreError(f"{self.location}: the store refuses to create it, and there is nothing: try again")
+            if there != body:
+                raise FileExistsError(f"{self.location}: is there, and is another file")
+        self._size = len(body)
+
+    def _read(self) -> bytes:
+        body = self._store.read(self._key, _MOST_BYTES)
+        if body is None:
+            raise FileNotFoundError(f"{self.location}: a file of the table's metadata is gone")
+        return body
+
+
+class _Output(io.BytesIO):
+    """Put as a whole when it is closed, unless an error has come before."""
+
+    def __init__(self, file: _File) -> None:
+        super().__init__()
+        self._file = file
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            super().close()
+
+    def close(self) -> None:
+        if not self.closed:
+            body = self.getvalue()
+            super().close()
+            self._file.put(body)
+
+    def __del__(self) -> None:
+        """What was not closed is not there."""
+
+
+def storage_of(properties: Properties) -> S3Storage:
+    """How S3 is reached by properties of pyiceberg; what they leave open is found as for other tables."""
+
+    def text(name: str) -> str | None:
+        value = properties.get(f"s3.{name}") or properties.get(f"client.{name}")
+        return None if value is None else str(value)
+
+    key, secret = text("access-key-id"), text("secret-access-key")
+    if key is None or secret is None:
+        key = secret = None
+    return S3Storage(
+        endpoint=properties.get("s3.endpoint"),
+        region=text("region"),
+        access_key=key,
+        secret_key=secret,
+        session_token=None if key is None else text("session-token"),
+        ca=properties.get(CA),
+    )
+
+
+def store_and_key(location: str, storage: S3Storage, table: str | None = None) -> tuple[Store, str]:
+    """The storage of a file, and its key there.
+
+    Args:
+        location: of the file.
+        storage: how S3 is reached.
+        table: the table's location; its folder is that of the file's folder if None.
+
+    Raises:
+        SinkError: it is neither on S3 nor in a folder.
+    """
+    parts = urlsplit(location)
+    if parts.scheme in ("s3", "s3a", "s3n"):
+        folder, _, name = location.partition("://")[2].rpartition("/")
+        bucket, _, prefix = folder.partition("/")
+        first, _, rest = prefix.partition("/")  # one connection for all that has one beginning
+        if not first:
+            raise SinkError(f"{location}: a table needs a prefix in its bucket")
+        return _objects(f"s3://{bucket}/{first}", storage), f"{rest}/{name}" if rest else name
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        path = Path(parts.path)  # as it is: other readers decode nothing
+    elif not parts.scheme and os.path.isabs(location):  # noqa: PTH117 - a text of somebody else's
+        path = Path(location)
+    else:
+        raise SinkError(f"{location}: files of an IcebergTable lie on S3 or in a folder, and not there")
+    root = path.parent.parent
+    if table is not None and path.is_relative_to(above := Path(urlsplit(table).path)):
+        root = above
+    return PosixStore(root), path.relative_to(root).as_posix()
+
+
+@lru_cache(maxsize=64)
+def _objects(url: str, storage: S3Storage) -> ObjectStore:
+    return ObjectStore(url, storage)

@@ -1,0 +1,441 @@
+"""An Iceberg table that a worker writes itself, each record exactly once; in a REST, SQL or Glue catalog.
+
+    append(rows)
+      1. behind     rows that the table has are dropped
+      2. stage      a Parquet file for each partition, under a name with 96 random bits; no reader sees it
+      3. compare    is it still that table, and at that position?
+      4. commit     one `commit_table` on the metadata that was compared: files, and the position as a property
+
+A commit that meets another one is made again after it: `iceberg_state` decides. `iceberg_head` has 3 and 4. A
+refused commit leaves files that no snapshot names: pyiceberg's and the engines' own clean-ups find them.
+
+Rules: pyiceberg is imported at `open`; nothing of it is needed to make an `IcebergTable`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from fastkcl import Position
+from fastkcl.stdio.log import logger
+from fastkcl.tables.base import RECOVERY, Shard, SinkError
+from fastkcl.tables.folders import check_names, position_text, shard_folders
+from fastkcl.tables.given_up import note, noted
+from fastkcl.tables.group import Answer, Outcome, Request, choose
+from fastkcl.tables.iceberg_catalog import check_options, open_catalog
+from fastkcl.tables.iceberg_state import Append, Do, Seen, pause
+from fastkcl.tables.object_store import S3Storage
+from fastkcl.tables.parquet_file import parquet_bytes
+from fastkcl.tables.rows import ShardRows
+from fastkcl.tables.store import StoreError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import Table, Transaction
+
+    from fastkcl.tables.delta_table import Evolve
+    from fastkcl.tables.iceberg_head import IcebergHead
+
+__all__ = ["IcebergTable"]
+
+_NAME: Final = re.compile(r"[^.\s]+(\.[^.\s]+)+")
+_GIVEN_UP: Final = "fastkcl.given-up."
+_PUTS: Final = 3
+_NOTES: Final = 30
+
+_Columns: TypeAlias = tuple[int, tuple[tuple[int, str, str], ...]]
+"""Number of the partition spec; ids, names and types of a file's columns."""
+
+
+class IcebergTable:
+    """A table of Apache Iceberg: each record exactly once, a zombie is fenced off.
+
+    The table has the columns of what is written, and ``stream`` and ``shard``. It is made at the first write, unless it
+    is there, and then partitioned by the day of ``approximateArrivalTimestamp``. Needs ``pip install
+    'fastkcl[iceberg]'``.
+
+    Args:
+        name: namespace and table, ``"db.clicks"``.
+        catalog: pyiceberg's properties of a catalog whose type is ``"rest"``, ``"sql"`` or ``"glue"``; its ``"name"``
+            is ``"default"``, and also that of a section of ``.pyiceberg.yaml``.
+        evolve: for a column that the table does not have: ``"refuse"`` raises SinkError, ``"add"`` adds it.
+        storage: how S3 is reached, instead of the ``s3.*`` properties of `catalog`. A REST catalog that hands out
+            credentials has the last word.
+
+    Raises:
+        ValueError: `name` has no namespace, the catalog is one of another type, or `evolve` is something else.
+        TypeError: `catalog` is no dict of texts.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        catalog: Mapping[str, str],
+        *,
+        evolve: Evolve = "refuse",
+        storage: S3Storage | None = None,
+    ) -> None:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"name={name!r}: must be namespace and table, as 'db.clicks'")
+        if evolve not in ("refuse", "add"):
+            raise ValueError(f"evolve={evolve!r}: must be 'refuse' or 'add'")
+        check_options(catalog)
+        self._name = name
+        self._options = {**catalog, **_properties(storage)}
+        self._evolve = evolve
+        self._opened: IcebergHead | None = None
+        self._shard: Shard | None = None
+        self._position: Position | None = None
+        self._own: tuple[str, pa.Schema] | None = None  # id and columns of the request that may add columns
+        self._pause: Callable[[float], None] = time.sleep
+
+    @property
+    def url(self) -> str:
+        """Catalog and name."""
+        return f"{self._options.get('name', 'default')}:{self._name}"
+
+    def open(self, shard: Shard) -> Position | None:
+        """Begin with a shard, or look again.
+
+        Returns:
+            The position up to which the table has the shard's records, None if it has none.
+
+        Raises:
+            SinkError: it is another table than before, was removed or rolled back, or is not one that files can be
+                added to.
+            OSError: the catalog or the store does not answer.
+            ConfigurationError: pyiceberg is missing, or a package of the catalog's, or there are no credentials.
+        """
+        check_names(shard, "IcebergTable")
+        if shard != self._shard:
+            self._shard, self._position, self._opened = shard, None, None
+        self._move_to(self._head.load())
+        return self._position
+
+    def append(self, rows: ShardRows, make: Callable[[ShardRows], pa.Table]) -> Position:
+        """Make rows durable and visible. Rows that the table has already are dropped.
+
+        Args:
+            rows: the next run of the shard.
+            make: makes the table of rows that is written; called again when some of them were dropped.
+
+        Returns:
+            The position up to which the table has the shard's records now, at least the last one's of `rows`.
+
+        Raises:
+            SinkError: it is another table than before, was rolled back, or is not one that these rows can be added to.
+            WriteCancelledError: the rows are not wanted any more. They are not in the table.
+            OSError: nobody knows whether they were committed: look again.
+        """
+        run: Append[_Columns] = Append(rows.last_position)
+        remaining = rows
+        made: pa.Table | None = None
+        request: Request | None = None
+        while True:
+            if self._position is not None:
+                left = remaining.behind(self._position)
+                if left is None:
+                    return self._position
+                if left.num_rows != remaining.num_rows:
+                    made = None
+                remaining = left
+            if made is None:
+                made = self._storable(make(remaining))
+            columns = self._columns(made.schema)
+            match run.do(self._position, columns, _seconds()):
+                case Do.STAGE:
+                    began = _seconds()
+                    request = self._stage(remaining, made, columns)
+                    run.staged(self._position, columns, began)
+                case Do.COMMIT:
+                    assert request is not None
+                    remaining.check_wanted()
+                    self._own = (request.id, made.schema)
+                    self._after(self.commit([request])[0], run, request)
+                case Do.DONE:
+                    raise AssertionError("its rows were after the position")
+                case Do.GIVE_UP:
+                    raise StoreError(
+                        f"{self.url}: {run.conflicts} commits have met others: write less often, or from fewer shards"
+                    )
+
+    def commit(self, requests: Sequence[Request]) -> Sequence[Answer]:
+        """Commit requests, one a shard, on the metadata that was seen last; see `group.Committer`.
+
+        Args:
+            requests: the committing child's own first.
+
+        Returns:
+            One answer for each.
+
+        Raises:
+            SinkError: it is another table now.
+            OSError: nobody knows whether they were committed.
+        """
+        from fastkcl.tables.iceberg_file import of_json
+
+        head = self._head
+        seen = head.seen if head.seen is not None else head.load()
+        if seen is None:
+            return [Answer(each.id, Outcome.AGAIN) for each in requests]
+        chosen, answers = choose(requests, seen.uuid, seen.position)
+        positions, files, told = {}, [], []
+        taken: list[Request] = []
+        evolve: Callable[[Transaction], None] | None = None
+        for request in chosen:
+            adds = self._adds(request)
+            schema, spec = self._evolved(adds)
+            try:
+                if request.files["spec"] != spec.spec_id or not _has(schema, request.files["columns"]):
+                    raise ValueError("its files have columns that the table does not have")
+                found = [of_json(each, spec, schema) for each in request.files["files"]]
+            except (ValueError, TypeError, KeyError) as error:
+                answers.append(Answer(request.id, Outcome.REFUSED, f"{self.url}: {error}"))
+                continue
+            if adds is not None:
+                evolve = self._adding(adds)
+            positions[request.shard] = request.upto
+            files += found
+            told.append(_told(request))
+            taken.append(request)
+        if taken:
+            done = head.commit(positions, files, {"fastkcl": json.dumps(told)}, evolve)
+            outcome = Outcome.COMMITTED if done else Outcome.AGAIN
+            answers += [Answer(each.id, outcome) for each in taken]
+        by_id = {each.id: each for each in answers}
+        return [by_id[each.id] for each in requests]
+
+    def give_up(self, upto: Position) -> None:
+        """Note that records up to a position have been given up: a checkpoint there is no sign of a loss."""
+        before = self.given_up()
+        if before is not None and before >= upto:
+            return
+        head, name = self._head, self._note
+        for tries in range(1, _NOTES + 1):
+            if head.table is None:
+                head.note_in_namespace(name, note(upto).decode())
+                return
+            if head.set_property(name, note(upto).decode()):
+                return
+            self._pause(pause(tries, head.commit_seconds, random.random()))
+            self._move_to(head.load())
+        raise StoreError(f"{self.url}: the note of records given up has met other commits {_NOTES} times: try again")
+
+    def given_up(self) -> Position | None:
+        """Up to where records have been given up; None if none have."""
+        head, name = self._head, self._note
+        texts = [] if head.seen is None else [head.seen.properties.get(name)]
+        if not any(texts) and self._position is None:
+            texts.append(head.namespace_note(name))
+        found = [noted(text.encode(), f"{self.url}, property {name}") for text in texts if text is not None]
+        return max(found, default=None)
+
+    # ---- one commit ---------------------------------------------------------------------------------------------
+
+    def _after(self, answer: Answer, run: Append[_Columns], request: Request) -> None:
+        """Take in what became of a commit."""
+        head = self._head
+        if answer.outcome is Outcome.REFUSED:
+            raise SinkError(answer.why)
+        if answer.outcome is Outcome.COMMITTED:
+            self._move_to(head.seen)
+            return
+        if answer.outcome is Outcome.AGAIN:
+            run.refused()
+            self._pause(pause(run.conflicts, head.commit_seconds, random.random()))
+        self._move_to(head.load())
+        if self._position != request.after:
+            logger().warning(
+                "%s: another writer has continued from %s up to %s; dropping the records that it has written",
+                self._label,
+                position_text(request.after),
+                position_text(self._position),
+            )
+
+    def _storable(self, table: pa.Table) -> pa.Table:
+        from fastkcl.tables.iceberg_file import storable
+
+        made = storable(table, self._shard_opened)
+        if self._head.table is None:
+            self._head.create(made.schema)
+            if self._head.load() is None:
+                raise StoreError(f"{self.url}: the catalog refuses to make the table, and there is none: try again")
+            self._move_to(self._head.seen)
+        return made
+
+    def _columns(self, schema: pa.Schema) -> _Columns:
+        """What a file of these columns depends on."""
+        evolved, spec = self._evolved(schema)
+        fields = (evolved.find_field(name) for name in schema.names)
+        return spec.spec_id, tuple((field.field_id, field.name, str(field.field_type)) for field in fields)
+
+    def _evolved(self, schema: pa.Schema | None) -> Any:  # noqa: ANN401 - a schema, and a partition spec
+        """The table's schema with the columns that it lacks, and its partitions.
+
+        Raises:
+            SinkError: it lacks some, and must not get them; or one is of another type.
+        """
+        table = self._table
+        spec = table.metadata.spec()
+        if schema is None:
+            return table.schema(), spec
+        transaction = self._head.transaction()
+        self._add_columns(transaction, schema)
+        return transaction.table_metadata.schema(), spec
+
+    def _adding(self, schema: pa.Schema) -> Callable[[Transaction], None]:
+        return lambda transaction: self._add_columns(transaction, schema)
+
+    def _add_columns(self, transaction: Transaction, schema: pa.Schema) -> None:
+        there = {field.name for field in self._table.schema().fields}
+        if lacking := [name for name in schema.names if name not in there]:
+            if self._evolve == "refuse":
+                raise SinkError(
+                    f'{self.url}: has no column {", ".join(lacking)}: evolve="add", or drop it in transform'
+                )
+            folded = {name.casefold(): name for name in there}
+            for name in lacking:
+                if name.casefold() in folded:
+                    there_as = folded[name.casefold()]
+                    raise SinkError(f"{self.url}: columns {name} and {there_as} differ in capitals alone: rename one")
+            import pyarrow as pa
+
+            try:
+                with transaction.update_schema() as update:
+                    update.union_by_name(pa.schema([schema.field(name) for name in lacking]))
+            except (ValueError, TypeError) as error:
+                raise SinkError(f"{self.url}: cannot add {', '.join(lacking)}: {error}") from error
+
+    def _adds(self, request: Request) -> pa.Schema | None:
+        """The columns of the own request, which may add some."""
+        return self._own[1] if self._own is not None and self._own[0] == request.id else None
+
+    def _stage(self, rows: ShardRows, table: pa.Table, columns: _Columns) -> Request:
+        """Put files that no snapshot names yet."""
+        from fastkcl.tables.iceberg_file import as_json, data_file, parts, with_ids
+
+        schema, spec = self._evolved(table.schema)
+        whole = with_ids(table, schema, self.url)
+        request = Request(
+            id=secrets.token_hex(12),
+            table=str(self._table.metadata.table_uuid),
+            shard=self._shard_opened,
+            after=self._position,
+            upto=rows.last_position,
+            rows=rows.num_rows,
+            files={"spec": columns[0], "columns": [list(each) for each in columns[1]], "files": []},
+        )
+        footer = json.dumps(_told(request)).encode()
+        if whole.num_rows:
+            for part in parts(whole, spec, schema, self.url):
+                body = parquet_bytes(part.rows, footer)
+                location = self._put(part.folder, body)
+                file = data_file(location, body, part.values, spec, schema)
+                request.files["files"].append(as_json(file, spec, schema))
+        return request
+
+    def _put(self, folder: str, body: memoryview) -> str:
+        """Put a file under a new name.
+
+        Returns:
+            Where it is.
+        """
+        from fastkcl.tables.iceberg_io import storage_of, store_and_key
+
+        table = self._table
+        for _ in range(_PUTS):
+            name = f"after-{position_text(self._position)}-{secrets.token_hex(12)}.parquet"
+            location = table.location_provider().new_data_location(f"{folder}/{name}" if folder else name)
+            store, key = store_and_key(location, storage_of(table.io.properties), table.location())
+            if store.create(key, body) or store.tail(key, 8) is not None:  # its answer was lost
+                return location
+        raise StoreError(f"{location}: the store refuses to create it, and there is nothing: try again later")
+
+    # ---- what the table is --------------------------------------------------------------------------------------
+
+    def _move_to(self, seen: Seen | None) -> None:
+        """Take over the position that the metadata has, which never goes back.
+
+        Raises:
+            SinkError: it has gone back, or the table was rolled back before it.
+        """
+        found = None if seen is None else seen.position(self._shard_opened)
+        before = self._position
+        if before is not None and (found is None or found < before):
+            raise SinkError(
+                f"{self._label}: its position was {position_text(before)}, and now is {position_text(found)}: commits"
+                f" are gone, or it was replaced by an older copy; {RECOVERY}"
+            )
+        self._position = found
+
+    @property
+    def _head(self) -> IcebergHead:
+        if self._opened is None:
+            catalog = open_catalog(self._options)
+            from fastkcl.tables.iceberg_head import IcebergHead
+
+            self._opened = IcebergHead(catalog, self._name)
+        return self._opened
+
+    @property
+    def _table(self) -> Table:
+        table = self._head.table
+        assert table is not None
+        return table
+
+    @property
+    def _note(self) -> str:
+        return f"{_GIVEN_UP}{shard_folders(self._shard_opened)}"
+
+    @property
+    def _shard_opened(self) -> Shard:
+        assert self._shard is not None
+        return self._shard
+
+    @property
+    def _label(self) -> str:
+        return f"{self.url} ({self._shard_opened.stream}, {self._shard_opened.shard_id})"
+
+
+def _has(schema: Schema, columns: Any) -> bool:  # noqa: ANN401 - of a request
+    """Whether a schema has a file's columns, by their ids."""
+    there = {field.field_id: [field.field_id, field.name, str(field.field_type)] for field in schema.fields}
+    return all(there.get(each[0]) == list(each) for each in columns)
+
+
+def _told(request: Request) -> dict[str, Any]:
+    """What a snapshot's summary and a file's footer say of a run."""
+    return {
+        "stream": request.shard.stream,
+        "shard": request.shard.shard_id,
+        "after": position_text(request.after),
+        "upto": position_text(request.upto),
+        "rows": request.rows,
+    }
+
+
+def _properties(storage: S3Storage | None) -> dict[str, str]:
+    """A storage as pyiceberg's properties."""
+    if storage is None:
+        return {}
+    told = {
+        "s3.endpoint": storage.endpoint,
+        "s3.region": storage.region,
+        "s3.access-key-id": storage.access_key,
+        "s3.secret-access-key": storage.secret_key,
+        "s3.session-token": storage.session_token,
+        "fastkcl.ca": None if storage.ca is None else str(storage.ca),
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _seconds() -> float:
+    """Also while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,0 +1,330 @@
+"""An Iceberg table that a worker writes itself: each record once, in each catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from fastkcl import Position
+from fastkcl.tables import IcebergTable, Shard, SinkError, WriteCancelledError
+from fastkcl.tables import iceberg_head as head_module
+from fastkcl.tables.store import StoreError
+from iceberg_helpers import NAME, IcebergPlace, as_columns, every_place, plans, sql_posix, written
+from pyiceberg.types import LongType
+from sink_helpers import SHARD
+from table_helpers import DAY, NOON, arrived, as_they_are
+
+OTHER = Shard("clicks", "shardId-000000000001")
+
+
+@pytest.fixture(params=["sql", "sql-s3", "glue", "rest"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[IcebergPlace]:
+    """Somewhere for a table: each catalog, a folder and a bucket."""
+    with every_place(request, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> IcebergPlace:
+    """The cheapest one."""
+    return sql_posix(tmp_path)
+
+
+# ---- one writer -------------------------------------------------------------------------------------------------
+
+
+def test_a_life(place: IcebergPlace) -> None:
+    table = place.table()
+    assert table.open(SHARD) is None
+    assert table.append(arrived(range(1, 4)), as_they_are) == Position("3", 0)
+    assert table.append(arrived(range(2, 11)), as_they_are) == Position("10", 0)
+    assert place.table().open(SHARD) == Position("10", 0)
+    assert place.table().open(OTHER) is None
+    assert place.numbers() == list(range(1, 11))
+    handle = place.handle()
+    assert len(handle.metadata.snapshots) == 2
+    assert [field.name for field in handle.spec().fields] == ["arrival_day"]
+    assert {tuple(row.values()) for row in place.read().select(["stream", "shard"]).to_pylist()} == {
+        (SHARD.stream, SHARD.shard_id)
+    }
+    position = handle.properties["fastkcl.position.clicks/shardId-000000000000"]
+    assert position == f"10.0 {handle.metadata.current_snapshot_id}"
+
+
+def test_what_comes_again_is_dropped(local: IcebergPlace) -> None:
+    table = written(local, (1, 10))
+    assert table.append(arrived(range(5, 11)), as_they_are) == Position("10", 0)
+    assert table.append(arrived(range(5, 16)), as_they_are) == Position("15", 0)
+    assert local.numbers() == list(range(1, 16))
+    assert len(local.handle().metadata.snapshots) == 2
+
+
+def test_shards_and_streams_have_their_own_positions(local: IcebergPlace) -> None:
+    shards = [Shard(stream, shard) for stream in ("clicks", "007", "ü-1") for shard in ("shardId-0", "shardId-1")]
+    for shard in shards:
+        written(local, (1, 3), shard=shard)
+        assert local.table().open(shard) == Position("3", 0)
+    assert {record[:2] for record in local.records()} == {(shard.stream, shard.shard_id) for shard in shards}
+
+
+def test_legacy_positions_and_sub_sequence_numbers(local: IcebergPlace) -> None:
+    table = written(local)
+    assert table.append(arrived([1, 1, 2], legacy=True), as_they_are) == Position("2", None)
+    assert local.table().open(SHARD) == Position("2", None)
+    table.append(arrived([7] * 12, subs=range(12)), as_they_are)
+    assert local.table().open(SHARD) == Position("7", 11)
+    table.append(arrived([7] * 14, subs=range(14)), as_they_are)
+    assert local.numbers() == [1, 1, 2] + [7] * 14
+
+
+def test_rows_that_a_transformation_leaves_nothing_of_move_the_position(local: IcebergPlace) -> None:
+    """By a snapshot: a zombie's commit on the one before is refused."""
+    table = written(local, (1, 3))
+    zombie = local.table()
+    zombie.open(SHARD)
+    table.append(arrived(range(4, 7)), lambda rows: rows.table().slice(0, 0))
+    assert local.table().open(SHARD) == Position("6", 0)
+    assert local.numbers() == [1, 2, 3]
+    assert zombie.append(arrived(range(4, 9)), as_they_are) == Position("8", 0)
+    assert local.numbers() == [1, 2, 3, 7, 8]
+
+
+def test_what_is_not_wanted_is_not_written(local: IcebergPlace) -> None:
+    table = written(local, (1, 3))
+    rows = arrived(range(4, 7))
+    rows._cancelled = lambda: True
+    with pytest.raises(WriteCancelledError):
+        table.append(rows, as_they_are)
+    assert local.numbers() == [1, 2, 3]
+
+
+def test_days(local: IcebergPlace) -> None:
+    """Each row lies in the partition of its own arrival: a manifest that said otherwise would hide it from readers."""
+    table = written(local)
+    table.append(arrived([1, 2, 3, 4, 5], [None, NOON, NOON + DAY, NOON, None]), as_they_are)
+    table.append(arrived([6], [NOON - 30_000 * DAY]), as_they_are)
+    assert local.days() == {"1944-10-03": [6], "2026-11-22": [2, 4], "2026-11-23": [3], "None": [1, 5]}
+    assert len(local.handle().metadata.snapshots) == 2
+    found = local.handle().scan("approximateArrivalTimestamp >= '2026-11-23T00:00:00+00:00'").to_arrow()
+    assert found["sequenceNumber"].to_pylist() == ["3"]
+
+
+def test_types_that_iceberg_does_not_have(local: IcebergPlace) -> None:
+    def typed(rows: Any) -> pa.Table:
+        return pa.table(
+            {
+                "sequenceNumber": rows.table()["sequenceNumber"],
+                "kind": pa.array(["a"] * rows.num_rows).dictionary_encode(),
+                "small": pa.array([7] * rows.num_rows, pa.uint16()),
+                "at": pa.array([NOON] * rows.num_rows, pa.timestamp("ms", "Europe/Vienna")),
+                "tags": pa.array([[{"x": 1}]] * rows.num_rows),
+            }
+        )
+
+    written(local).append(arrived([1, 2]), typed)
+    assert local.handle().spec().is_unpartitioned()
+    assert (
+        local.read().select(["kind", "small", "tags"]).to_pylist()
+        == [{"kind": "a", "small": 7, "tags": [{"x": 1}]}] * 2
+    )
+    for made in (pa.array([None, None]), pa.array([1, 2], pa.duration("s"))):
+        with pytest.raises(SinkError, match="column bad: its type .* is none of Iceberg's"):
+            _append(local, made)
+
+
+def _append(place: IcebergPlace, column: pa.Array) -> None:
+    written(place).append(arrived([8, 9]), lambda rows: pa.table({"bad": column}))
+
+
+def test_new_columns(local: IcebergPlace) -> None:
+    written(local, (1, 2))
+    more: Any = lambda rows: rows.table().append_column("price", pa.array([1.5] * rows.num_rows))  # noqa: E731
+    with pytest.raises(SinkError, match=r'db.clicks: has no column price: evolve="add"'):
+        written(local).append(arrived([3]), more)
+    adding = written(local, evolve="add")
+    staler = written(local, evolve="add")
+    adding.append(arrived([3]), more)
+    written(local, (4, 4))  # without it
+    shouting: Any = lambda rows: rows.table().append_column("PRICE", pa.array([1] * rows.num_rows))  # noqa: E731
+    with pytest.raises(SinkError, match="columns PRICE and price differ in capitals alone"):
+        written(local, evolve="add").append(arrived([5]), shouting)
+    staler.append(arrived([5]), more)  # staged with other ids, and again
+    rows = local.read().select(["sequenceNumber", "price"]).to_pylist()
+    assert {row["sequenceNumber"]: row["price"] for row in rows} == {
+        "1": None,
+        "2": None,
+        "3": 1.5,
+        "4": None,
+        "5": 1.5,
+    }
+    with pytest.raises(SinkError, match="column price is string"):
+        written(local).append(arrived([6]), lambda rows: rows.table().append_column("price", pa.array(["x"])))
+
+
+# ---- what the table is --------------------------------------------------------------------------------------------
+
+
+def test_a_table_that_is_another_one_now(local: IcebergPlace) -> None:
+    table = written(local, (1, 3))
+    catalog = local.theirs()
+    catalog.drop_table(NAME)
+    with pytest.raises(SinkError, match="was removed"):
+        table.append(arrived(range(4, 7)), as_they_are)
+    written(local, (1, 1))
+    with pytest.raises(SinkError, match=r"is another table now \(UUID .*, was .*\): start again"):
+        table.append(arrived(range(4, 7)), as_they_are)
+    assert local.numbers() == [1]
+
+
+def test_a_rollback(local: IcebergPlace) -> None:
+    table = written(local, (1, 3), (4, 6))
+    handle = local.handle()
+    first = handle.metadata.snapshots[0].snapshot_id
+    handle.manage_snapshots().rollback_to_snapshot(first).commit()
+    for writer in (table, local.table()):
+        with pytest.raises(
+            SinkError, match=r"rolled back: the position 6\.0 .* no ancestor of main .* set the property"
+        ):
+            writer.open(SHARD)
+    with pytest.raises(SinkError, match="rolled back"):
+        table.append(arrived(range(7, 9)), as_they_are)
+    with local.handle().transaction() as change:
+        change.set_properties({"fastkcl.position.clicks/shardId-000000000000": f"3.0 {first}"})
+    assert written(local, (1, 5)).open(SHARD) == Position("5", 0)
+    assert local.numbers() == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("value", ["", "3.0", "3.0 x", "start 1", "x 1", "03.0 1 2"])
+def test_a_damaged_position(local: IcebergPlace, value: str) -> None:
+    written(local, (1, 3))
+    with local.handle().transaction() as change:
+        change.set_properties({"fastkcl.position.clicks/shardId-000000000000": value})
+    with pytest.raises(SinkError, match="property fastkcl.position.clicks/shardId-000000000000 is damaged"):
+        local.table().open(SHARD)
+
+
+def test_users_work_between_commits(local: IcebergPlace) -> None:
+    """New columns, expiry and properties: nothing is lost or doubled."""
+    table = written(local, (1, 3), (4, 6))
+    table.append(arrived([7]), as_they_are)
+    with local.handle().update_schema() as update:
+        update.add_column("mine", LongType())
+    table.append(arrived([8]), as_they_are)
+    local.handle().maintenance.expire_snapshots().older_than(_soon()).commit()
+    table.append(arrived([9]), as_they_are)
+    with local.handle().transaction() as change:
+        change.set_properties({"owner": "me"})
+    table.append(arrived([10]), as_they_are)
+    assert local.numbers() == list(range(1, 11))
+    assert local.handle().properties["owner"] == "me"
+
+
+def _soon() -> Any:
+    return datetime.now() + timedelta(days=1)
+
+
+def test_records_given_up_are_noted(place: IcebergPlace) -> None:
+    table = place.table()
+    table.open(SHARD)
+    assert table.given_up() is None
+    table.give_up(Position("3", 0))
+    again = place.table()
+    again.open(SHARD)
+    assert again.given_up() == Position("3", 0)
+    again.append(arrived([4, 5]), as_they_are)
+    again.give_up(Position("9", 0))
+    again.give_up(Position("7", 0))
+    late = place.table()
+    late.open(SHARD)
+    assert late.given_up() == Position("9", 0)
+
+
+@pytest.mark.parametrize(
+    ("catalog", "error", "said"),
+    [
+        ({"type": "hive", "uri": "thrift://x"}, ValueError, "hive is none .*'type': 'rest'.*'sql'.*'glue'"),
+        ({"type": "dynamodb"}, ValueError, "dynamodb is none"),
+        ({"py-catalog-impl": "x.Y"}, ValueError, "py-catalog-impl is none"),
+        ({}, ValueError, "give"),
+        ({"type": 3}, TypeError, "a dict of texts"),
+    ],
+)
+def test_other_catalogs_are_refused(catalog: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        IcebergTable(NAME, catalog)
+
+
+@pytest.mark.parametrize("name", ["clicks", "", "db.", "a b.c"])
+def test_a_table_needs_a_namespace(name: str) -> None:
+    with pytest.raises(ValueError, match="namespace and table"):
+        IcebergTable(name, {"type": "rest", "uri": "http://127.0.0.1:1"})
+
+
+def test_a_catalog_that_is_down_is_named_without_its_password(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="open the catalog: ") as caught:
+        IcebergTable(NAME, {"type": "sql", "uri": f"sqlite:////{tmp_path}/none/x:secret@db"}).open(SHARD)
+    assert "secret" not in str(caught.value)
+
+
+# ---- growth and readers -------------------------------------------------------------------------------------------
+
+
+def test_snapshots_and_metadata_are_kept_to_a_number(local: IcebergPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        head_module, "OURS", {**head_module.OURS, "fastkcl.snapshots": "5", "commit.manifest.min-count-to-merge": "4"}
+    )
+    monkeypatch.setattr(head_module, "_MERGE_EACH", 8)
+    table = written(local, (1, 1))
+    tagged = local.handle().metadata.current_snapshot_id
+    local.handle().manage_snapshots().create_tag(tagged, "mine").commit()
+    for number in range(2, 32):
+        table.append(arrived([number]), as_they_are)
+    metadata = local.handle().metadata
+    assert len(metadata.snapshots) == 6  # and the tag's
+    assert tagged in {each.snapshot_id for each in metadata.snapshots}
+    assert len(metadata.metadata_log) == 20
+    assert len(local.handle().current_snapshot().manifests(local.handle().io)) <= 12
+    assert local.numbers() == list(range(1, 32))
+    folder = Path(local.handle().location().removeprefix("file://"))
+    assert len(list(folder.glob("metadata/*.metadata.json"))) == 21
+
+
+def test_tables_of_others_keep_their_snapshots(local: IcebergPlace) -> None:
+    catalog = local.theirs()
+    catalog.create_namespace("db")
+    catalog.create_table(
+        NAME, arrived([1]).table().schema.append(pa.field("stream", pa.string())).append(pa.field("shard", pa.string()))
+    )
+    table = written(local)
+    for number in range(1, 5):
+        table.append(arrived([number]), as_they_are)
+    assert len(local.handle().metadata.snapshots) == 4
+    assert local.numbers() == [1, 2, 3, 4]
+
+
+def test_readers(local: IcebergPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row once, with a new column in the middle."""
+    written(local, (1, 3))
+    written(local, evolve="add").append(
+        arrived(range(4, 7)), lambda rows: rows.table().add_column(1, "price", pa.array([1] * rows.num_rows))
+    )
+    written(local, (7, 9))
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+    handle = local.handle()
+    wanted = [str(number) for number in range(1, 10)]
+    assert sorted(handle.scan().to_arrow()["sequenceNumber"].to_pylist()) == wanted
+    assert sorted(pl.scan_iceberg(handle).select("sequenceNumber").collect()["sequenceNumber"]) == wanted
+    assert len(plans(local)) == 3
+    assert sorted(local.read()["price"].to_pylist(), key=str) == [1, 1, 1, *[None] * 6]
+
+
+def test_a_run_without_the_time_of_arrival(local: IcebergPlace) -> None:
+    written(local, (1, 3))
+    written(local).append(arrived([4]), as_columns("sequenceNumber"))
+    assert local.numbers() == [1, 2, 3, 4]
+    assert local.days() == {"2026-11-22": [1, 2, 3], "None": [4]}
