@@ -305,6 +305,19 @@ def test_what_has_no_type_of_spark_is_refused_with_the_choices() -> None:
     assert pa.schema(reader).names[:5] == ["u", "t", "d", "n", "ok"]
 
 
+def test_fields_that_differ_by_the_size_of_letters_are_refused() -> None:
+    inner = named("record", "I", fields=[{"name": "id", "type": "int"}, {"name": "Id", "type": "int"}])
+    for kind, path in (
+        (inner, "f0.Id"),
+        ({"type": "array", "items": inner}, "f0.element.Id"),
+        ({"type": "map", "values": ["null", {"type": "array", "items": inner}]}, "f0.value.element.Id"),
+    ):
+        schema = named("record", "R", fields=holding(kind, "int"))
+        with pytest.raises(ValueError, match=f"{path}: Spark has one field of this name"):
+            avro_reader(schema)
+        assert pa.schema(avro_reader(schema, casts={path: "drop"})).names[:2] == ["f0", "f1"]
+
+
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
