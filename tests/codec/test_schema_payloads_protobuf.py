@@ -187,6 +187,18 @@ def test_texts_are_compiled_with_what_they_import() -> None:
         _core.SchemaReader(format="avro", framing="none", schema=b"{}", message="M", max_payload_bytes=1)
 
 
+@pytest.mark.parametrize(("opened", "closed"), [("message M { ", " }"), ("option (x) = { a: [ ", "] };")])
+@pytest.mark.parametrize("depth", [100, 100_000])
+def test_a_text_that_is_too_deep_is_refused(opened: str, closed: str, depth: int) -> None:
+    # protox panics at 100 messages within each other, and a thousand overflow the stack.
+    text = f'syntax = "proto3"; {opened * depth}int32 x = 1;{closed * depth}'
+    with pytest.raises(ValueError, match=r"deep\.proto: brackets are deeper than 64"):
+        _core.compile_proto({"deep.proto": text}, "deep.proto")
+    nested = 60
+    text = f'syntax = "proto3"; {"message M { " * nested}int32 x = 1;{" }" * nested}'
+    assert _core.compile_proto({"deep.proto": text}, "deep.proto")
+
+
 def test_odd_messages_are_those_of_protobuf() -> None:
     schema = compiled(PROTO)
     kind: Any = message_class(schema, "shop.Basket")

@@ -15,7 +15,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from fastkcl import ConfigurationError, RecordBatch
+from fastkcl import ConfigurationError
 from fastkcl._core import avro_fingerprint, compile_proto
 from fastkcl.local_aws import LocalAws
 from fastkcl.payloads.batches import BatchOpener
@@ -25,8 +25,8 @@ from fastkcl.payloads.registries import GlueRegistry
 from fastkcl.payloads.registries.answers import SchemaText
 from fastkcl.payloads.registries.registry import RegistryAwayError
 from fastkcl.payloads.writing import AvroWriter, ProtobufWriter, frame
+from opened_payloads import batch_of, good, opened
 from paths import EXAMPLES
-from spark_helpers import record_batch
 
 CLICK = json.dumps({
     "type": "record", "name": "Click", "namespace": "web", "fields": [
@@ -44,21 +44,6 @@ message Outer { message Click { int64 id = 1; optional string page = 2; repeated
 """
 MESSAGES = [{"id": "1", "page": "/", "tags": []}, {"id": "-5", "tags": ["x"]}]
 ID = "5a1f6c3e-1111-4222-8333-abcdefabcdef"
-
-
-def batch_of(data: list[bytes | None]) -> RecordBatch:
-    return record_batch(range(1, len(data) + 1), data=data)
-
-
-def opened(payload: Any, data: list[bytes | None]) -> list[dict[str, Any]]:
-    """The payloads' columns, and ``_corrupt``."""
-    table = BatchOpener(payload).open(batch_of(data))
-    own = {"partitionKey", "sequenceNumber", "subSequenceNumber", "approximateArrivalTimestamp"}
-    return [{name: value for name, value in row.items() if name not in own} for row in table.to_pylist()]
-
-
-def good(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**row, "_corrupt": None} for row in rows]
 
 
 @pytest.fixture

@@ -95,11 +95,11 @@ def encoded_source(
     if schema is None:
         raise click.UsageError(f"--payload {payload} needs --schema")
     from fastkcl.payloads.registries.options import GlueRegistry
-    from fastkcl.payloads.writing import AvroWriter, ProtobufWriter
+    from fastkcl.payloads.writing import AvroWriter, HeaderOptions, ProtobufWriter
 
     if registry == "glue":
         registry = GlueRegistry(endpoint_url=endpoint_url, region=region)
-    known: dict[str, Any] = {"registry": registry, "name": name, "schema_id": schema_id, "compress": compress}
+    known: HeaderOptions = {"registry": registry, "name": name, "schema_id": schema_id, "compress": compress}
     try:
         if payload == "protobuf":
             return encoded(source, ProtobufWriter(_file(schema), message, framing, **known).of_json)

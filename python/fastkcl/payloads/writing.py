@@ -21,7 +21,7 @@ import json
 import os
 import uuid
 import zlib
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypedDict, Unpack
 
 from fastkcl import ConfigurationError
 from fastkcl._core import avro_fingerprint
@@ -31,7 +31,7 @@ from fastkcl.payloads.registries.options import registry_of
 from fastkcl.payloads.registries.registry import client_of
 from fastkcl.payloads.schemas import reader_schema, schema_text
 
-__all__ = ["AvroWriter", "PayloadWriter", "ProtobufWriter", "frame"]
+__all__ = ["AvroWriter", "HeaderOptions", "PayloadWriter", "ProtobufWriter", "frame"]
 
 _MOST_ID: Final = (1 << 32) - 1
 
@@ -63,6 +63,57 @@ def frame(framing: Framing, schema_id: str | None, body: bytes, *, compress: boo
     return b"\xc3\x01" + int(schema_id, 16).to_bytes(8, "little") + body
 
 
+class HeaderOptions(TypedDict, total=False):
+    """Options of the header that a framing has, by their names: of the writers here, and of the processors of items."""
+
+    registry: Registry | None
+    """Gives the schema's id: ``"glue"``, ``"confluent"``, a URL or a registry of `fastkcl.payloads`."""
+    name: str | None
+    """``registry/name`` or subject under which the schema is registered, if it is not yet: of Protobuf a .proto without
+    imports."""
+    schema_id: str | None
+    """The id, where it is known; then no registry is asked."""
+    compress: bool
+    """By zlib, in Glue's header."""
+
+
+class _Header:
+    """The header of one schema's payloads. Its id is looked up here, or the schema registered.
+
+    Raises:
+        ValueError: options that do not fit together.
+        ConfigurationError: the registry does not take the schema, or has none.
+    """
+
+    def __init__(
+        self,
+        framing: Framing,
+        format: SchemaFormat,  # noqa: A002 - the registries' word
+        text: str,
+        known_id: str | None,
+        *,
+        registry: Registry | None = None,
+        name: str | None = None,
+        schema_id: str | None = None,
+        compress: bool = False,
+    ) -> None:
+        self._framing, self._compress = framing, compress
+        self.schema_id = _id_for(framing, format, text, schema_id or known_id, registry, name)
+        self.before(b"")  # refuses what does not fit
+
+    def before(self, body: bytes) -> bytes:
+        """The payload of a body."""
+        return frame(self._framing, self.schema_id, body, compress=self._compress)
+
+    def body(self, payload: bytes) -> bytes:
+        """The body of a payload.
+
+        Raises:
+            ValueError: it has another header, or cannot be unpacked.
+        """
+        return _body_of(payload, self._framing, self.schema_id)
+
+
 class PayloadWriter(Protocol):
     """Makes payloads of items."""
 
@@ -79,10 +130,7 @@ class AvroWriter:
     Args:
         schema: a file (.avsc), its text, or ``"latest:<subject or registry/name>"`` of the registry.
         framing: of the payloads.
-        registry: which gives the schema's id; see `AvroPayload`.
-        name: ``registry/name`` or subject under which the schema is registered, if it is not yet.
-        schema_id: the id, where it is known; then no registry is asked.
-        compress: by zlib, in Glue's header.
+        header: see `HeaderOptions`.
 
     Raises:
         ValueError: options that do not fit together.
@@ -93,30 +141,28 @@ class AvroWriter:
         self,
         schema: str | os.PathLike[str],
         framing: Framing = "none",
-        *,
-        registry: Registry | None = None,
-        name: str | None = None,
-        schema_id: str | None = None,
-        compress: bool = False,
+        **header: Unpack[HeaderOptions],
     ) -> None:
         try:
             from fastavro import parse_schema, schemaless_reader, schemaless_writer
         except ImportError as error:
             raise ConfigurationError("fastavro is not installed: pip install 'fastkcl[avro]'") from error
-        text, known_id = _schema_and_id(schema, "avro", registry)
+        text, known_id = _schema_and_id(schema, "avro", header.get("registry"))
         self.text = text
         """The schema."""
         if framing == "single-object":
-            schema_id = avro_fingerprint(text)
-        self.schema_id = _id_for(framing, "avro", text, schema_id or known_id, registry, name)
-        """As `SchemaReader.unknown` writes it; None for framing "none"."""
-        frame(framing, self.schema_id, b"", compress=compress)  # refuses what does not fit
+            header["schema_id"] = avro_fingerprint(text)
+        self._header = _Header(framing, "avro", text, known_id, **header)
         try:
             self._schema = parse_schema(json.loads(text))
         except Exception as error:  # fastavro has many
             raise ConfigurationError(f"no Avro schema: {type(error).__name__}: {error}") from error
-        self._framing, self._compress = framing, compress
         self._to, self._from = schemaless_writer, schemaless_reader
+
+    @property
+    def schema_id(self) -> str | None:
+        """As `SchemaReader.unknown` writes it; None for framing "none"."""
+        return self._header.schema_id
 
     def write(self, item: Any) -> bytes:  # noqa: ANN401 - what the schema says
         """The payload of an item.
@@ -129,7 +175,7 @@ class AvroWriter:
             self._to(sink, self._schema, item)
         except Exception as error:  # KeyError, TypeError, AttributeError, struct.error…, by what does not fit
             raise ValueError(f"the item does not fit the schema: {type(error).__name__}: {error}") from error
-        return frame(self._framing, self.schema_id, sink.getvalue(), compress=self._compress)
+        return self._header.before(sink.getvalue())
 
     def of_json(self, text: bytes) -> bytes:
         """The payload of a JSON object.
@@ -145,7 +191,7 @@ class AvroWriter:
         Raises:
             ValueError: it has another header, or is no value of the schema.
         """
-        body = _body_of(payload, self._framing, self.schema_id)
+        body = self._header.body(payload)
         source = io.BytesIO(body)
         try:
             item = self._from(source, self._schema, None)
@@ -163,10 +209,7 @@ class ProtobufWriter:
         schema: as of `ProtobufPayload`.
         message: full name; not needed if the schema has one at its top.
         framing: of the payloads.
-        registry: which gives the schema's id.
-        name: ``registry/name`` or subject under which a .proto without imports is registered, if it is not yet.
-        schema_id: the id, where it is known; then no registry is asked.
-        compress: by zlib, in Glue's header.
+        header: see `HeaderOptions`.
 
     Raises:
         ValueError: options that do not fit together.
@@ -178,18 +221,14 @@ class ProtobufWriter:
         schema: str | bytes | os.PathLike[str],
         message: str | None = None,
         framing: Framing = "none",
-        *,
-        registry: Registry | None = None,
-        name: str | None = None,
-        schema_id: str | None = None,
-        compress: bool = False,
+        **header: Unpack[HeaderOptions],
     ) -> None:
         try:
             from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
         except ImportError as error:
             raise ConfigurationError("protobuf is not installed: pip install 'fastkcl[protobuf]'") from error
-        needs_text = framing != "none" and schema_id is None
-        text, known_id = _schema_and_id(schema, "protobuf", registry) if needs_text else ("", None)
+        needs_text = framing != "none" and header.get("schema_id") is None
+        text, known_id = _schema_and_id(schema, "protobuf", header.get("registry")) if needs_text else ("", None)
         payload = ProtobufPayload(schema=text or schema)
         files = descriptor_pb2.FileDescriptorSet.FromString(reader_schema(payload, None))
         pool = descriptor_pool.DescriptorPool()
@@ -206,12 +245,14 @@ class ProtobufWriter:
             raise ConfigurationError(f"the schema has no message {message}") from None
         self.kind: Any = message_factory.GetMessageClass(descriptor)
         """The class of the messages."""
-        self.schema_id = _id_for(framing, "protobuf", text, schema_id or known_id, registry, name)
-        """As `SchemaReader.unknown` writes it; None for framing "none"."""
-        frame(framing, self.schema_id, b"", compress=compress)
+        self._header = _Header(framing, "protobuf", text, known_id, **header)
         self._index = _index_of(descriptor, last, framing)
-        self._framing, self._compress = framing, compress
         self._parse = json_format.Parse
+
+    @property
+    def schema_id(self) -> str | None:
+        """As `SchemaReader.unknown` writes it; None for framing "none"."""
+        return self._header.schema_id
 
     def write(self, item: Any) -> bytes:  # noqa: ANN401 - a message, of a generated class or of `kind`
         """The payload of a message.
@@ -221,8 +262,7 @@ class ProtobufWriter:
         """
         if getattr(getattr(item, "DESCRIPTOR", None), "full_name", None) != self.kind.DESCRIPTOR.full_name:
             raise ValueError(f"the item is no message {self.kind.DESCRIPTOR.full_name}: {type(item).__name__}")
-        body = self._index + item.SerializeToString()
-        return frame(self._framing, self.schema_id, body, compress=self._compress)
+        return self._header.before(self._index + item.SerializeToString())
 
     def read(self, payload: bytes) -> Any:  # noqa: ANN401 - a message of `kind`
         """The message of a payload that has this schema.
@@ -232,7 +272,7 @@ class ProtobufWriter:
         """
         from google.protobuf.message import DecodeError
 
-        body = _body_of(payload, self._framing, self.schema_id)
+        body = self._header.body(payload)
         if not body.startswith(self._index):
             raise ValueError(f"another message of the schema: its index is {body[:4].hex(' ')}")
         try:

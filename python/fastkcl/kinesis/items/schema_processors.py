@@ -9,14 +9,14 @@ here, one by one: `fastkcl.payloads.BatchOpener` opens whole batches, by all sch
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Unpack
 
 from fastkcl.kinesis.exceptions import DeserializeError
 from fastkcl.kinesis.items.aggregators import SimpleAggregator
 from fastkcl.kinesis.items.processors import Processor
 from fastkcl.kinesis.items.serializers import Serializer
-from fastkcl.payloads.options import Framing, Registry
-from fastkcl.payloads.writing import AvroWriter, ProtobufWriter
+from fastkcl.payloads.options import Framing
+from fastkcl.payloads.writing import AvroWriter, HeaderOptions, ProtobufWriter
 
 __all__ = ["AvroProcessor", "ProtobufProcessor"]
 
@@ -46,11 +46,10 @@ class AvroProcessor(Processor, SimpleAggregator, _SchemaSerializer):
     Args:
         schema: a file (.avsc), its text, or ``"latest:<subject or registry/name>"`` of the registry.
         framing: the header: ``"none"``, ``"glue"``, ``"confluent"`` or ``"single-object"``.
-        registry: ``"glue"``, ``"confluent"``, a URL or a registry of `fastkcl.payloads`.
-        name: ``registry/name`` or subject under which the schema is registered, if it is not yet.
-        schema_id: the id, where it is known; then no registry is asked.
-        compress: by zlib, in Glue's header.
         max_bytes: of a record.
+        header: `registry`, which gives the schema's id: ``"glue"``, ``"confluent"``, a URL or a registry of
+            `fastkcl.payloads`; `name`, the ``registry/name`` or subject under which the schema is registered, if it is
+            not yet; `schema_id`, where it is known; `compress`, by zlib in Glue's header.
 
     Raises:
         ValueError: options that do not fit together.
@@ -62,14 +61,11 @@ class AvroProcessor(Processor, SimpleAggregator, _SchemaSerializer):
         schema: str | os.PathLike[str],
         framing: Framing = "none",
         *,
-        registry: Registry | None = None,
-        name: str | None = None,
-        schema_id: str | None = None,
-        compress: bool = False,
         max_bytes: int | None = None,
+        **header: Unpack[HeaderOptions],
     ) -> None:
         super().__init__(max_bytes=max_bytes)
-        self._writer = AvroWriter(schema, framing, registry=registry, name=name, schema_id=schema_id, compress=compress)
+        self._writer = AvroWriter(schema, framing, **header)
 
 
 class ProtobufProcessor(Processor, SimpleAggregator, _SchemaSerializer):
@@ -79,11 +75,8 @@ class ProtobufProcessor(Processor, SimpleAggregator, _SchemaSerializer):
         schema: a .proto file or its text, a FileDescriptorSet or the file of one, or ``"latest:…"`` of the registry.
         message: full name; not needed if the schema has one at its top.
         framing: the header: ``"none"``, ``"glue"`` or ``"confluent"``.
-        registry: as of `AvroProcessor`.
-        name: as of `AvroProcessor`.
-        schema_id: as of `AvroProcessor`.
-        compress: as of `AvroProcessor`.
         max_bytes: of a record.
+        header: as of `AvroProcessor`.
 
     Raises:
         ValueError: options that do not fit together.
@@ -96,13 +89,8 @@ class ProtobufProcessor(Processor, SimpleAggregator, _SchemaSerializer):
         message: str | None = None,
         framing: Framing = "none",
         *,
-        registry: Registry | None = None,
-        name: str | None = None,
-        schema_id: str | None = None,
-        compress: bool = False,
         max_bytes: int | None = None,
+        **header: Unpack[HeaderOptions],
     ) -> None:
         super().__init__(max_bytes=max_bytes)
-        self._writer = ProtobufWriter(
-            schema, message, framing, registry=registry, name=name, schema_id=schema_id, compress=compress
-        )
+        self._writer = ProtobufWriter(schema, message, framing, **header)

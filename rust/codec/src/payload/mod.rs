@@ -31,6 +31,8 @@ mod groups;
 mod gzip;
 mod json;
 mod loss;
+#[cfg(any(feature = "avro", feature = "protobuf"))]
+mod names;
 #[cfg(feature = "protobuf")]
 mod protobuf;
 #[cfg(any(feature = "avro", feature = "protobuf"))]

@@ -159,6 +159,9 @@ impl SchemaReader {
                 return Err(format!("{name}: every record has a column of this name; rename the field, or drop it"));
             }
         }
+        if let (false, Some(path)) = (matches!(reader, Reader::Json(_)), super::names::twice(&fields)) {
+            return Err(format!("{path}: Spark has one field of this name, in large or small letters; drop this one"));
+        }
         let known = RwLock::new(known);
         Ok(Self { reader, framing, compression, max_payload_bytes, keep_payload, fields, own, known })
     }

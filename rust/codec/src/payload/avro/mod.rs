@@ -8,6 +8,7 @@
 //!
 //! arrow-avro's decoder loses a whole batch to one record that is cut short, so no record gets to it that was not walked.
 
+mod canonical;
 mod convert;
 mod resolve;
 mod schema;
@@ -21,7 +22,7 @@ use std::sync::{Mutex, PoisonError};
 
 use arrow_array::ArrayRef;
 use arrow_avro::reader::{Decoder, DecoderMode, ReaderBuilder};
-use arrow_avro::schema::{AvroSchema, Fingerprint, FingerprintAlgorithm, SchemaStore};
+use arrow_avro::schema::{AvroSchema, SchemaStore};
 use arrow_schema::Fields;
 
 use super::reader::{Cast, Checked};
@@ -37,12 +38,7 @@ const MOST_DECODERS: usize = 4;
 /// # Errors
 /// It is no Avro schema.
 pub fn fingerprint(text: &str) -> Result<u64, String> {
-    schema::parse(text)?;
-    match AvroSchema::new(text.to_owned()).fingerprint(FingerprintAlgorithm::Rabin) {
-        Ok(Fingerprint::Rabin(number)) => Ok(number),
-        Ok(_) => Err("the fingerprint is of another kind".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
+    Ok(canonical::rabin(canonical::canonical(&schema::parse(text)?).as_bytes()))
 }
 
 /// A reader's schema.

@@ -4,6 +4,8 @@
 //! have names of ours that agree, fields the reader's, aliases and namespaces are gone, and logical types but decimals
 //! are, too (`convert` makes of the numbers what they mean).
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::schema::{Field, Kind, Logical, Name, Node};
@@ -74,7 +76,8 @@ impl Resolver {
             (Kind::Enum { name, symbols, .. }, Kind::Enum { name: own, symbols: wanted, default })
                 if own.reads(name) =>
             {
-                let known = symbols.iter().map(|symbol| default.is_some() || wanted.contains(symbol)).collect();
+                let readable: HashSet<&String> = wanted.iter().collect();
+                let known = symbols.iter().map(|symbol| default.is_some() || readable.contains(symbol)).collect();
                 let name = self.name();
                 let mut reader = json!({"type": "enum", "name": name, "symbols": wanted});
                 if let Some(default) = default {

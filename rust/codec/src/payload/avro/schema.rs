@@ -334,8 +334,13 @@ fn names<'a>(members: &'a Members, key: &str) -> Result<Vec<&'a str>, String> {
     }
 }
 
+/// A name with its namespace; one dot before it says that it has none.
 fn full_name(name: &str, namespace: &str) -> String {
-    if name.contains('.') || namespace.is_empty() { name.to_owned() } else { format!("{namespace}.{name}") }
+    match name.strip_prefix('.') {
+        Some(alone) if !alone.contains('.') => alone.to_owned(),
+        _ if name.contains('.') || namespace.is_empty() => name.to_owned(),
+        _ => format!("{namespace}.{name}"),
+    }
 }
 
 /// Whether two branches of a union are one too many: named types differ by their names, all others by their kind.

@@ -3,6 +3,7 @@
 //! ptars-core fails for a whole batch, so no message gets to it that was not walked.
 
 mod convert;
+mod depth;
 mod plan;
 mod walk;
 
@@ -47,10 +48,13 @@ impl FileResolver for Texts {
 /// well-known types need no text.
 ///
 /// # Errors
-/// A text does not compile, or imports what is not there.
+/// A text does not compile, is too deep, or imports what is not there.
 pub fn compile<S: BuildHasher>(files: &HashMap<String, String, S>, main: &str) -> Result<Vec<u8>, String> {
     if !files.contains_key(main) {
         return Err(format!("{main}: there is no text of this name"));
+    }
+    if let Some((name, _)) = files.iter().find(|(_, text)| depth::is_too_deep(text)) {
+        return Err(format!("{name}: brackets are deeper than 64"));
     }
     let mut resolver = ChainFileResolver::new();
     resolver.add(Texts(files.iter().map(|(name, text)| (name.clone(), text.clone())).collect()));
