@@ -133,6 +133,43 @@ work = staticmethod(work)
     assert "ValueError: in the worker" in ended.stderr
 
 
+# ---- checkpoints that cannot succeed ----------------------------------------------------------------------------
+
+RETRIES = """
+def retry(checkpointer):
+    while True:
+        try: return checkpointer.checkpoint()
+        except Exception: pass
+retry = staticmethod(retry)
+"""
+TRYING = {
+    "the method": "def process_records(self, i): self.retry(i.checkpointer)",
+    "a thread": """
+def process_records(self, i):
+    import threading
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(self.retry(i.checkpointer)))
+    thread.start()
+    while not answers: thread.join(60)
+""",
+}
+
+
+@pytest.mark.parametrize("way", TRYING)
+def test_who_retries_for_ever_does_not_keep_the_daemon(way: str, tmp_path: Path) -> None:
+    """A daemon waits for its child without a limit."""
+    with Child(tmp_path, RETRIES + TRYING[way]) as child:
+        for line in (INITIALIZE, process_records(7), LEASE_LOST):
+            child.daemon.send(line)
+            child.daemon.receive()
+        ended = child.end()
+    assert (ended.exit, ended.stdout.count(b"status")) == (1, 1)
+    assert reports(ended) == [
+        "fastkcl: run() cannot go on: UnexpectedReplyError: InvalidStateException: unexpected_message:"
+        " leaseLost came where a checkpoint waits for its reply"
+    ]
+
+
 # ---- errors that are hard to say --------------------------------------------------------------------------------
 
 

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from fastkcl._core import Message
 
 FORKED = "a forked child came back into the dialogue of its parent; end it with os._exit"
-_MOST_REFUSALS = 10
+MOST_REFUSALS = 10
+"""How often a program may try again where nothing can go on."""
 _refusals = 0
 _broken_lines: BaseException | None = None
 
@@ -279,7 +280,7 @@ def refuse_broken_lines(input_file: Any) -> None:
 
 
 def end_broken(error: BaseException) -> NoReturn:
-    """End a program that calls `run` again where nothing can go on; an Exception might be caught for ever.
+    """End a program that tries again where nothing can go on; an Exception might be caught for ever.
 
     So might a SystemExit, in a loop with a bare ``except:``. A daemon's child ends all the same, after some.
 
@@ -289,8 +290,8 @@ def end_broken(error: BaseException) -> NoReturn:
     global _refusals
     if Pipe._of_process is not None or _broken_lines is not None:
         _refusals += 1
-        if _refusals > _MOST_REFUSALS:
-            reports.line("the program calls run() again and again where nothing can go on; the process ends")
+        if _refusals > MOST_REFUSALS:
+            reports.line("the program tries again and again where nothing can go on; the process ends")
             os._exit(reports.EXIT_FAILURE)
     if isinstance(error, SystemExit):
         raise error
