@@ -22,7 +22,6 @@ from fastkcl.kclpy import dispatch, messages
 from fastkcl.kclpy.checkpoint_error import CheckpointError
 from fastkcl.kclpy.pipe import (
     FORKED,
-    MOST_REFUSALS,
     GuardedOutput,
     Pipe,
     end_broken,
@@ -33,7 +32,7 @@ from fastkcl.kclpy.v2 import processor as v2processor
 from fastkcl.kclpy.v3 import processor as v3processor
 from fastkcl.kclpy.variables import DEAD_LETTER_VARIABLE, ON_ERROR_VARIABLE, VERBOSE_VARIABLE
 from fastkcl.processing.context import ShardContext
-from fastkcl.processing.errors import ProtocolError, RemoteProtocolError
+from fastkcl.processing.errors import MOST_REFUSALS, ProtocolError, RemoteProtocolError
 from fastkcl.processing.failures import FailurePolicy, ProcessorError, failed, unfinished_shard
 from fastkcl.stdio import reports
 from fastkcl.stdio.descriptors import DescriptorsError

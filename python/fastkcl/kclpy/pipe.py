@@ -23,6 +23,7 @@ from _signal import set_wakeup_fd  # type: ignore[import-not-found]  # signal it
 from _thread import allocate_lock
 
 from fastkcl._core import Initialize, Reader, write_all
+from fastkcl.processing.errors import MOST_REFUSALS
 from fastkcl.stdio import reports
 from fastkcl.stdio.descriptors import LOST, Descriptors, DescriptorsError, close_if_still, file_of
 
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from fastkcl._core import Message
 
 FORKED = "a forked child came back into the dialogue of its parent; end it with os._exit"
-MOST_REFUSALS = 10
-"""How often a program may try again where nothing can go on."""
 _refusals = 0
 _broken_lines: BaseException | None = None
 
