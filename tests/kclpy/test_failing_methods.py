@@ -116,6 +116,36 @@ kcl.KCLProcess._handle_a_line = lambda self, line: handle(self, line)
     assert reports(ended) == []
 
 
+@pytest.mark.parametrize("reader", ["the Rust reader", "text"])
+@pytest.mark.parametrize("once", ["run", "run_until_it_returns"])
+def test_a_forked_child_reads_nothing_of_its_parent(once: str, reader: str, tmp_path: Path) -> None:
+    """A new object in it would read the parent's standard input, where the parent reads text."""
+    source = f"""
+def run(self): kcl.KCLProcess(type(self)()).run()
+def run_until_it_returns(self):
+    while True:
+        try: return self.run()
+        except: pass
+def process_records(self, i):
+    if os.fork() == 0:
+        self.{once}()
+        os._exit(0)
+    _, code = os.wait()
+    print("fork", os.waitstatus_to_exitcode(code), file=sys.stderr, flush=True)
+"""
+    if reader == "text":
+        source += """
+handle = kcl.KCLProcess._handle_a_line
+kcl.KCLProcess._handle_a_line = lambda self, line: handle(self, line)
+"""
+    with Child(tmp_path, source) as child:
+        child.daemon.send(INITIALIZE + process_records(7) + process_records(8) + LEASE_LOST)
+        ended = child.end()
+    assert (ended.exit, ended.stdout.count(b"processRecords"), ended.stdout.count(b"leaseLost")) == (0, 2, 1)
+    assert ended.stderr.count("fork 1\n") == 2
+    assert reports(ended)[0].startswith("fastkcl: run() cannot go on: RuntimeError: a forked child came back into")
+
+
 def test_a_worker_that_raises_is_its_own_business(tmp_path: Path) -> None:
     source = """
 def work(): raise ValueError("in the worker")

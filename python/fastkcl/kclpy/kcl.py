@@ -24,7 +24,9 @@ from fastkcl.kclpy.pipe import (
     FORKED,
     GuardedOutput,
     Pipe,
+    begin_lines,
     end_broken,
+    end_lines,
     leave_lines,
     refuse_broken_lines,
 )
@@ -411,8 +413,10 @@ class KCLProcess:
                     _core.kclpy_detach(records)
                     del records
             else:
+                begin_lines(getattr(handler, "input_file", None))
                 while line := handler.read_line():
                     self._handle_a_line(line)
+                end_lines()
         except BaseException:
             if isinstance(output, Pipe):
                 output.leave(self._stopped or handler.failure)
