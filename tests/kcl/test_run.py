@@ -240,6 +240,26 @@ def test_a_daemon_that_dies_while_a_checkpoint_is_open() -> None:
     assert "Traceback" not in stderr
 
 
+@pytest.mark.parametrize("caught", ["Exception", "BaseException"])
+def test_who_tries_a_checkpoint_for_ever_does_not_keep_the_daemon(caught: str) -> None:
+    """A daemon waits for its child without a limit."""
+    body = f"""
+while True:
+    try: checkpointer.checkpoint()
+    except {caught}: pass
+"""
+    with Child("-c", program(body)) as child:
+        child.daemon.start()
+        child.daemon.send(process_records(1))
+        assert child.daemon.receive() == checkpoint()
+        child.daemon.send(LEASE_LOST)
+        assert child.daemon.receive() is None
+        code, stderr = child.wait()
+    assert code == 1
+    assert "user code asks for checkpoints again and again, and the process ends\n" in stderr
+    assert "Traceback" not in stderr
+
+
 def test_a_descriptor_that_cannot_be_read() -> None:
     """Not an end of input: the report says what the system said."""
     child_read, daemon_write = os.pipe()

@@ -116,6 +116,36 @@ kcl.KCLProcess._handle_a_line = lambda self, line: handle(self, line)
     assert reports(ended) == []
 
 
+@pytest.mark.parametrize("reader", ["the Rust reader", "text"])
+@pytest.mark.parametrize("once", ["run", "run_until_it_returns"])
+def test_a_forked_child_reads_nothing_of_its_parent(once: str, reader: str, tmp_path: Path) -> None:
+    """A new object in it would read the parent's standard input, where the parent reads text."""
+    source = f"""
+def run(self): kcl.KCLProcess(type(self)()).run()
+def run_until_it_returns(self):
+    while True:
+        try: return self.run()
+        except: pass
+def process_records(self, i):
+    if os.fork() == 0:
+        self.{once}()
+        os._exit(0)
+    _, code = os.wait()
+    print("fork", os.waitstatus_to_exitcode(code), file=sys.stderr, flush=True)
+"""
+    if reader == "text":
+        source += """
+handle = kcl.KCLProcess._handle_a_line
+kcl.KCLProcess._handle_a_line = lambda self, line: handle(self, line)
+"""
+    with Child(tmp_path, source) as child:
+        child.daemon.send(INITIALIZE + process_records(7) + process_records(8) + LEASE_LOST)
+        ended = child.end()
+    assert (ended.exit, ended.stdout.count(b"processRecords"), ended.stdout.count(b"leaseLost")) == (0, 2, 1)
+    assert ended.stderr.count("fork 1\n") == 2
+    assert reports(ended)[0].startswith("fastkcl: run() cannot go on: RuntimeError: a forked child came back into")
+
+
 def test_a_worker_that_raises_is_its_own_business(tmp_path: Path) -> None:
     source = """
 def work(): raise ValueError("in the worker")
@@ -131,6 +161,43 @@ work = staticmethod(work)
     assert (ended.exit, ended.stdout.count(b"processRecords")) == (0, 1)
     assert list(letters.iterdir()) == []
     assert "ValueError: in the worker" in ended.stderr
+
+
+# ---- checkpoints that cannot succeed ----------------------------------------------------------------------------
+
+RETRIES = """
+def retry(checkpointer):
+    while True:
+        try: return checkpointer.checkpoint()
+        except Exception: pass
+retry = staticmethod(retry)
+"""
+TRYING = {
+    "the method": "def process_records(self, i): self.retry(i.checkpointer)",
+    "a thread": """
+def process_records(self, i):
+    import threading
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(self.retry(i.checkpointer)))
+    thread.start()
+    while not answers: thread.join(60)
+""",
+}
+
+
+@pytest.mark.parametrize("way", TRYING)
+def test_who_retries_for_ever_does_not_keep_the_daemon(way: str, tmp_path: Path) -> None:
+    """A daemon waits for its child without a limit."""
+    with Child(tmp_path, RETRIES + TRYING[way]) as child:
+        for line in (INITIALIZE, process_records(7), LEASE_LOST):
+            child.daemon.send(line)
+            child.daemon.receive()
+        ended = child.end()
+    assert (ended.exit, ended.stdout.count(b"status")) == (1, 1)
+    assert reports(ended) == [
+        "fastkcl: run() cannot go on: UnexpectedReplyError: InvalidStateException: unexpected_message:"
+        " leaseLost came where a checkpoint waits for its reply"
+    ]
 
 
 # ---- errors that are hard to say --------------------------------------------------------------------------------

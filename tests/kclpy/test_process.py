@@ -16,6 +16,7 @@ from typing import Any
 import fastkcl
 import pyarrow as pa
 import pytest
+from awkward_errors import AWKWARD, escaping
 from fastkcl.kclpy import kcl, messages
 from fastkcl.kclpy.v3 import processor
 from kcl_helpers import (
@@ -28,6 +29,7 @@ from kcl_helpers import (
     checkpoint,
     checkpoint_reply,
     process_records,
+    standard_error,
     status,
 )
 from waiting import is_gone, wait_until_idle
@@ -232,6 +234,41 @@ def test_an_unexpected_message_is_the_originals_error_and_the_daemons_mistake() 
         )
 
 
+@pytest.mark.parametrize("line", [b"[]\n", b"null\n", b"5\n", b'"checkpoint"\n'])
+def test_a_line_that_is_no_object_is_no_reply_as_for_the_original(line: bytes) -> None:
+    caught: list[Any] = []
+
+    def act(given: Any) -> None:
+        try:
+            given.checkpointer.checkpoint("1")
+        except messages.CheckpointError as error:
+            caught.append(error)
+
+    with pytest.raises(fastkcl.RemoteProtocolError, match="a line that is no object came where a checkpoint waits"):
+        Run(Recorder(act), process_records(1), line, LEASE_LOST).process.run()
+    assert [error.value for error in caught] == ["InvalidStateException"]
+
+
+@pytest.mark.parametrize("reply", [LEASE_LOST, b"nonsense\n", b""], ids=["another message", "no message", "none"])
+def test_who_retries_until_it_succeeds_is_ended(reply: bytes) -> None:
+    failures: list[Exception] = []
+
+    def act(given: Any) -> None:
+        while len(failures) < 100:
+            try:
+                given.checkpointer.checkpoint("1")
+            except Exception as error:
+                failures.append(error)
+
+    run = Run(Recorder(act), process_records(1), reply)
+    with standard_error() as stderr, pytest.raises(SystemExit) as ended:
+        run.process.run()
+    assert (ended.value.code, len(failures)) == (1, 11)
+    assert len(set(map(id, failures))) == 1
+    assert run.answers == [checkpoint("1")]
+    assert stderr().startswith("fastkcl: run() cannot go on: ")
+
+
 def test_a_sub_sequence_number_alone_is_refused() -> None:
     def act(given: Any) -> None:
         with pytest.raises(ValueError, match="without a sequence number"):
@@ -298,6 +335,22 @@ def test_no_checkpoint_once_the_lease_is_lost() -> None:
 
 
 # ---- user errors ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+@pytest.mark.parametrize("is_cause", [False, True], ids=["itself", "as a cause"])
+def test_an_error_that_resists_is_the_policys(name: str, is_cause: bool, tmp_path: Path) -> None:
+    def act(given: Any) -> None:
+        if not is_cause:
+            raise AWKWARD[name]
+        raise ValueError("another") from AWKWARD[name]
+
+    run = Run(Recorder(act), process_records(7), process_records(8), LEASE_LOST, dead_letter=tmp_path)
+    assert escaping(run.end) is None
+    assert run.answers == [DONE, DONE, status("leaseLost")]
+    shown = "ValueError: another" if is_cause else f"{name.partition(' ')[0]}: "
+    assert run.errors.getvalue().count(f"fastkcl: dead_letter: process_records failed with {shown}") == 2
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def boom(given: Any) -> None:

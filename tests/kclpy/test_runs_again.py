@@ -245,7 +245,7 @@ def test_a_loop_that_catches_everything_ends(last: str, way: str, log: Path) -> 
         child.daemon.send(INITIALIZE + batch(last) + SHARD_ENDED)
         ended = child.end()
     assert ended.exit == 1
-    assert ended.stderr.splitlines()[-1].startswith("fastkcl: the program calls run() again and again")
+    assert ended.stderr.splitlines()[-1].startswith("fastkcl: the program tries again and again")
     assert len(child.calls()) < 20
 
 

@@ -9,8 +9,10 @@ user code catches the exception.
 
 from __future__ import annotations
 
+import os
+
 from fastkcl._core import Checkpoint, DecodeError, Reader
-from fastkcl.processing.errors import LocalProtocolError, RemoteProtocolError
+from fastkcl.processing.errors import MOST_REFUSALS, LocalProtocolError, RemoteProtocolError
 from fastkcl.stdio import reports
 from fastkcl.stdio.descriptors import LOST
 
@@ -37,7 +39,7 @@ class Dialogue:
         ValueError: `max_line_bytes` out of range.
     """
 
-    __slots__ = ("_descriptors", "_messages", "_reader", "checkpointed", "connection", "signals")
+    __slots__ = ("_descriptors", "_messages", "_reader", "_refusals", "checkpointed", "connection", "signals")
 
     def __init__(
         self, connection: Connection, descriptors: Descriptors, signals: SignalWatch, max_line_bytes: int
@@ -49,6 +51,7 @@ class Dialogue:
         self._descriptors = descriptors
         self._reader = Reader(descriptors.read_fd, wakeup_fd=signals.wakeup_fd, max_line_bytes=max_line_bytes)
         self._messages = 0
+        self._refusals = 0
         signals.limit_reads(self._reader.set_deadline)
 
     def receive(self) -> Message | None:
@@ -106,8 +109,10 @@ class Dialogue:
         Raises:
             ProtocolError: not allowed, or the daemon broke the protocol or has gone.
             ValueError: the position cannot be said in this dialect; nothing was sent.
-            SystemExit: a second signal, or the grace time after the first is over.
+            SystemExit: a second signal, or the grace time after the first is over; or user code has caught the error
+                that broke the dialogue, and tried again, too often.
         """
+        self._refuse_endless_tries()
         self.check()
         self._write(self.connection.send_checkpoint(sequence_number, sub_sequence_number))
         try:
@@ -117,6 +122,22 @@ class Dialogue:
         assert isinstance(reply, Checkpoint), reply  # the connection accepts nothing else here
         self.checkpointed = self.checkpointed or reply.error is None
         return reply.error
+
+    def _refuse_endless_tries(self) -> None:
+        """End user code that tries until it succeeds where nothing can: the daemon would wait for it for ever.
+
+        Raises:
+            SystemExit: it has tried too often; the reason is on standard error.
+        """
+        error = self.connection.error
+        if error is None or self.forked:
+            return
+        self._refusals += 1
+        if self._refusals > MOST_REFUSALS:
+            reports.line(f"{error}; user code asks for checkpoints again and again, and the process ends")
+            if self._refusals > 2 * MOST_REFUSALS:  # it catches SystemExit, too
+                os._exit(reports.EXIT_FAILURE)
+            raise SystemExit(reports.EXIT_FAILURE)
 
     def not_allowed(self, what: str) -> NoReturn:
         """Go to ERROR because of a call that the state does not allow.

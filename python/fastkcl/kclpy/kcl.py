@@ -20,12 +20,21 @@ from fastkcl import _core
 from fastkcl.checks import check_choice
 from fastkcl.kclpy import dispatch, messages
 from fastkcl.kclpy.checkpoint_error import CheckpointError
-from fastkcl.kclpy.pipe import FORKED, GuardedOutput, Pipe, end_broken, leave_lines, refuse_broken_lines
+from fastkcl.kclpy.pipe import (
+    FORKED,
+    GuardedOutput,
+    Pipe,
+    begin_lines,
+    end_broken,
+    end_lines,
+    leave_lines,
+    refuse_broken_lines,
+)
 from fastkcl.kclpy.v2 import processor as v2processor
 from fastkcl.kclpy.v3 import processor as v3processor
 from fastkcl.kclpy.variables import DEAD_LETTER_VARIABLE, ON_ERROR_VARIABLE, VERBOSE_VARIABLE
 from fastkcl.processing.context import ShardContext
-from fastkcl.processing.errors import ProtocolError, RemoteProtocolError
+from fastkcl.processing.errors import MOST_REFUSALS, ProtocolError, RemoteProtocolError
 from fastkcl.processing.failures import FailurePolicy, ProcessorError, failed, unfinished_shard
 from fastkcl.stdio import reports
 from fastkcl.stdio.descriptors import DescriptorsError
@@ -53,6 +62,8 @@ _METHODS = {
     "shutdown": "shutdown",
     "shutdownRequested": "shutdown_requested",
 }
+
+_WHERE = "where a checkpoint waits for its reply"
 
 
 class _IOHandler:
@@ -224,11 +235,12 @@ class Checkpointer:
                 no word for it. Nothing was written.
             UnexpectedReplyError: the daemon answered something else. A CheckpointError too; the run ends.
             RemoteProtocolError: the daemon has gone. The run ends.
+            SystemExit: the program has tried ten times more after such an end.
         """
         handler = self.io_handler
         failure = getattr(handler, "failure", None)
         if isinstance(failure, Exception):
-            raise failure
+            self._refuse(failure)
         if sequence_number is None and sub_sequence_number:  # with 0 as without one
             raise ValueError(
                 f"a sub-sequence number ({sub_sequence_number}) without a sequence number: the daemon would ignore it"
@@ -250,19 +262,36 @@ class Checkpointer:
         except BrokenPipeError as error:
             raise _fail(handler, _gone("writing a checkpoint")) from error
         action = self._get_action()
-        where = "where a checkpoint waits for its reply"
         if action is None:
-            raise _fail(handler, RemoteProtocolError("closed_while_waiting", f"end of input {where}", "PROCESSING"))
+            raise _fail(handler, RemoteProtocolError("closed_while_waiting", f"end of input {_WHERE}", "PROCESSING"))
         if not isinstance(action, messages.CheckpointInput):
-            raise _fail(handler, UnexpectedReplyError(f"{action.action} came {where}"))
+            raise _fail(handler, UnexpectedReplyError(f"{action.action} came {_WHERE}"))
         if action.error is not None:
             raise CheckpointError(action.error)
+
+    def _refuse(self, failure: Exception) -> NoReturn:
+        """Raise the error that broke the dialogue again, but not for ever: programs retry until they succeed.
+
+        Raises:
+            Exception: the error.
+            SystemExit: it was caught too often; the reason is on standard error.
+        """
+        self._refusals = getattr(self, "_refusals", 0) + 1  # a program's own __init__ may not know it
+        if self._refusals <= MOST_REFUSALS:
+            raise failure
+        try:
+            end_broken(failure)
+        finally:
+            if getattr(self.io_handler, "_output", None) is not None:
+                _end_from_any_thread()
 
     def _get_action(self) -> Any:
         handler = self.io_handler
         try:
             return handler._receive() if _is_ours(handler) else handler.load_action(handler.read_line())
         except (_core.DecodeError, dispatch.MalformedAction, OSError) as error:
+            if isinstance(error, _core.DecodeError) and error.kind == "not_an_object":
+                raise _fail(handler, UnexpectedReplyError(f"a line that is no object came {_WHERE}")) from error
             _fail(handler, error)
             raise
 
@@ -384,8 +413,10 @@ class KCLProcess:
                     _core.kclpy_detach(records)
                     del records
             else:
+                begin_lines(getattr(handler, "input_file", None))
                 while line := handler.read_line():
                     self._handle_a_line(line)
+                end_lines()
         except BaseException:
             if isinstance(output, Pipe):
                 output.leave(self._stopped or handler.failure)
@@ -514,7 +545,7 @@ class KCLProcess:
         Raises:
             SystemExit: it is not.
         """
-        text = reports.formatted(error, error.__traceback__)
+        text = reports.formatted(error, reports.frames_of(error))
         self._write_error(f"Caught exception from action dispatch: {reports.text_of(error)}{text}")
         context = self._context()
         batch = action._batch if isinstance(action, messages.ProcessRecordsInput) else None

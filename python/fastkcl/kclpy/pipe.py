@@ -23,6 +23,7 @@ from _signal import set_wakeup_fd  # type: ignore[import-not-found]  # signal it
 from _thread import allocate_lock
 
 from fastkcl._core import Initialize, Reader, write_all
+from fastkcl.processing.errors import MOST_REFUSALS
 from fastkcl.stdio import reports
 from fastkcl.stdio.descriptors import LOST, Descriptors, DescriptorsError, close_if_still, file_of
 
@@ -33,9 +34,11 @@ if TYPE_CHECKING:
     from fastkcl._core import Message
 
 FORKED = "a forked child came back into the dialogue of its parent; end it with os._exit"
-_MOST_REFUSALS = 10
 _refusals = 0
 _broken_lines: BaseException | None = None
+_lines_of: tuple[int, tuple[int, int] | None] | None = (
+    None  # the process that reads lines of standard input, which file
+)
 
 
 class Pipe:
@@ -261,6 +264,19 @@ class GuardedOutput:
             close_if_still(self._fd, self._file)
 
 
+def begin_lines(input_file: Any) -> None:
+    """Note that this process reads lines of standard input as text: `refuse_broken_lines` keeps forked children off."""
+    global _lines_of
+    if _is_on_standard_input(input_file):
+        _lines_of = os.getpid(), file_of(0)
+
+
+def end_lines() -> None:
+    """Note the end of input: anybody may have it."""
+    global _lines_of
+    _lines_of = None
+
+
 def leave_lines(input_file: Any, broken: BaseException) -> None:
     """Note that nothing can go on where lines of standard input were read as text: `refuse_broken` ends the program."""
     global _broken_lines
@@ -269,17 +285,21 @@ def leave_lines(input_file: Any, broken: BaseException) -> None:
 
 
 def refuse_broken_lines(input_file: Any) -> None:
-    """End a program that goes on to read lines of standard input after `leave_lines`.
+    """End a program that goes on to read lines of standard input after `leave_lines`, or that its parent reads.
 
     Raises:
         SystemExit: so it is; the reason is on standard error.
     """
-    if _broken_lines is not None and _is_on_standard_input(input_file):
+    if not _is_on_standard_input(input_file):
+        return
+    if _broken_lines is not None:
         end_broken(_broken_lines)
+    if _lines_of is not None and _lines_of[0] != os.getpid() and _lines_of[1] == file_of(0):
+        end_broken(RuntimeError(FORKED))
 
 
 def end_broken(error: BaseException) -> NoReturn:
-    """End a program that calls `run` again where nothing can go on; an Exception might be caught for ever.
+    """End a program that tries again where nothing can go on; an Exception might be caught for ever.
 
     So might a SystemExit, in a loop with a bare ``except:``. A daemon's child ends all the same, after some.
 
@@ -287,10 +307,10 @@ def end_broken(error: BaseException) -> NoReturn:
         SystemExit: always.
     """
     global _refusals
-    if Pipe._of_process is not None or _broken_lines is not None:
+    if Pipe._of_process is not None or _broken_lines is not None or _lines_of is not None:
         _refusals += 1
-        if _refusals > _MOST_REFUSALS:
-            reports.line("the program calls run() again and again where nothing can go on; the process ends")
+        if _refusals > MOST_REFUSALS:
+            reports.line("the program tries again and again where nothing can go on; the process ends")
             os._exit(reports.EXIT_FAILURE)
     if isinstance(error, SystemExit):
         raise error

@@ -8,6 +8,9 @@ A `ConfigurationError` is for the person who runs the program, and is reported w
 
 from __future__ import annotations
 
+MOST_REFUSALS = 10
+"""How often a program may try again where a broken dialogue refuses it, before it is ended."""
+
 
 class ProtocolError(Exception):
     """The rules of the dialogue were broken. `str()` is one line: ``<kind>: <what>``.

@@ -263,16 +263,18 @@ def _raised(error: Exception, host: Host) -> str:
         ProtocolError: that was the reason, or the dialogue is broken anyway.
     """
     host.check()
-    if isinstance(error, ProtocolError):
+    kind = type(error)  # isinstance would ask the class
+    if issubclass(kind, ProtocolError):
         raise error
     text = reports.traceback_text(error)
-    if not isinstance(error, ConfigurationError):
+    if not issubclass(kind, ConfigurationError):
         reports.traceback_lines(text)
     return text
 
 
 # As every exception has them, whatever its class makes of these names.
 _cause, _context = (vars(BaseException)[name].__get__ for name in ("__cause__", "__context__"))
+_members = vars(BaseExceptionGroup)["exceptions"].__get__
 
 
 def _with_its_causes(error: BaseException) -> list[BaseException]:
@@ -285,7 +287,7 @@ def _with_its_causes(error: BaseException) -> list[BaseException]:
             found[id(each)] = each
             left += [_cause(each), _context(each)]
             if issubclass(type(each), BaseExceptionGroup):  # isinstance would ask the class
-                left += each.exceptions  # type: ignore[attr-defined]
+                left += _members(each)
     return list(found.values())
 
 
@@ -302,12 +304,12 @@ def _is_unanswered(error: BaseException) -> bool:
 def _is_end_of_input(error: BaseException) -> bool:
     if type(error) is not EOFError:
         return False
-    frames = error.__traceback__
+    frames = reports.frames_of(error)
     while frames is not None and frames.tb_next is not None:
         frames = frames.tb_next
     asker = "" if frames is None else str(frames.tb_frame.f_globals.get("__name__"))
     # input() has no frame; nothing else in Python raises this text.
-    return error.args == ("EOF when reading a line",) or asker.partition(".")[0] in ("getpass", "prompt_toolkit")
+    return _is("EOF when reading a line", *error.args) or asker.partition(".")[0] in ("getpass", "prompt_toolkit")
 
 
 def _is_no_terminal(error: BaseException) -> bool:
@@ -316,10 +318,15 @@ def _is_no_terminal(error: BaseException) -> bool:
 
     # Nobody has set a terminal without the modules; a program's own one of that name has no such class.
     if type(error) is getattr(sys.modules.get("termios"), "error", None):
-        return error.args[:1] == (errno.ENOTTY,)
+        return _is(errno.ENOTTY, *error.args[:1])
     if type(error) is getattr(sys.modules.get("_curses"), "error", None):
         return True
-    return type(error) is OSError and error.errno == errno.ENXIO and error.filename == "/dev/tty"
+    return type(error) is OSError and _is(errno.ENXIO, error.errno) and _is("/dev/tty", error.filename)
+
+
+def _is(expected: str | int, *found: object) -> bool:
+    """Whether it is that value alone. What user code has put there may refuse to be compared, as arrays do."""
+    return len(found) == 1 and type(found[0]) is type(expected) and found[0] == expected
 
 
 def _with_records(batches: Sequence[RecordBatch]) -> list[RecordBatch]:

@@ -11,6 +11,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 EXIT_CLEAN = 0
@@ -55,9 +56,15 @@ def skip_frames_of(package: str) -> None:
     _own_modules = (*_own_modules, f"{package}.")
 
 
+# As every exception and every class has them, whatever user code makes of these names.
+frames_of: Callable[[BaseException], TracebackType | None] = vars(BaseException)["__traceback__"].__get__
+"""The frames that an exception has come through."""
+_name_of: Callable[[type], str] = vars(type)["__name__"].__get__
+
+
 def traceback_text(error: BaseException) -> str:
     """The traceback of an exception as Python prints it, from the first frame that is not the run's own."""
-    frames = error.__traceback__
+    frames = frames_of(error)
     while frames is not None and frames.tb_next is not None:
         if not str(frames.tb_frame.f_globals.get("__name__")).startswith(_own_modules):
             break
@@ -72,21 +79,26 @@ def formatted(error: BaseException, frames: TracebackType | None) -> str:
     try:
         return "".join(traceback.format_exception(type(error), error, frames))
     except Exception:  # out of an attribute of the exception
-        return "".join(["Traceback (most recent call last):\n", *traceback.format_tb(frames), f"{describe(error)}\n"])
+        pass
+    try:
+        lines = traceback.format_tb(frames)
+    except Exception:  # out of the loader of a module, e.g. of an archive that has been replaced
+        lines = []
+    return "".join(["Traceback (most recent call last):\n", *lines, f"{describe(error)}\n"])
 
 
 def text_of(error: BaseException) -> str:
-    """``str(error)``; user code's ``__str__`` may fail."""
+    """``str(error)``; user code's ``__str__`` may fail, or return a string of a class of its own."""
     try:
-        return str(error)
+        return str.__str__(str(error))
     except Exception:
         return "<its text cannot be made>"
 
 
 def describe(error: BaseException) -> str:
     """``ValueError: boom``, or only the class name where the exception has no text."""
-    text = text_of(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    name, text = _name_of(type(error)), text_of(error)
+    return f"{name}: {text}" if text else name
 
 
 def traceback_lines(text: str) -> None:

@@ -4,9 +4,11 @@
 //! `FASTKCL_PATH_CASES` and `FASTKCL_PATH_LINES` set how much is tried; `make test-long` tries ten million cases, and
 //! every cut and limit of ten thousand lines. Everything comes from seeds, which failures name.
 
+mod case_files;
 mod grammar;
 mod results;
 
+use case_files::cases;
 use fastkcl_codec::cpu;
 use fastkcl_codec::kcl::{self, DEFAULT_MAX_LINE_BYTES as MAX};
 use grammar::{Choices, line, lines};
@@ -82,6 +84,67 @@ fn every_cut_and_limit_of_short_lines() {
                 let how = How { isa, max_line_bytes, pieces: &[cut, usize::MAX], drains: true, reads: cut % 2 == 0 };
                 assert_same(&input, how, &expected, seed);
             }
+        }
+    }
+}
+
+/// Lines that the published cases have, damaged at random, and parts of one in another: nothing here knows the grammar.
+#[test]
+fn damaged_cases() {
+    let lines: Vec<Vec<u8>> = ["kcl-modern", "kcl-legacy"]
+        .iter()
+        .flat_map(|file| ["decode", "decode_error"].map(|kind| cases(file, kind)).into_iter().flatten())
+        .filter_map(|case| case["line"].as_str().map(|line| line.as_bytes().to_vec()))
+        .filter(|line| line.len() < 4096)
+        .collect();
+    let isas = cpu::supported();
+    for seed in 0..count("FASTKCL_PATH_CASES", 60_000) as u64 / 12 * u64::from(!lines.is_empty()) {
+        let mut noise = Noise(seed ^ 0xda3a_0000_0000_0000);
+        let mut input = Vec::new();
+        for _ in 0..1 + noise.below(3) {
+            let mut line = lines[noise.below(lines.len())].clone();
+            for _ in 0..noise.below(4) {
+                damage(&mut line, &lines[noise.below(lines.len())], &mut noise);
+            }
+            input.extend_from_slice(&line);
+            input.push(b'\n');
+        }
+        if noise.below(2) == 0 {
+            input.truncate(noise.below(input.len() + 1));
+        }
+        for limit in 0..3 {
+            let max_line_bytes = if limit == 0 { MAX } else { 1 + noise.below(input.len() + 2) };
+            let expected = generally(&input, max_line_bytes);
+            for _ in 0..4 {
+                let pieces = [1 + noise.below(input.len() + 1), 1 + noise.below(40), 1 + noise.below(input.len() + 1)];
+                let how = noise.next();
+                let isa = isas[noise.below(isas.len())];
+                let how = How { isa, max_line_bytes, pieces: &pieces, drains: how & 3 != 0, reads: how & 4 != 0 };
+                assert_same(&input, how, &expected, seed);
+            }
+        }
+    }
+}
+
+/// Cuts out, repeats, replaces, flips, or takes in a part of another line.
+fn damage(line: &mut Vec<u8>, other: &[u8], noise: &mut Noise) {
+    let begin = noise.below(line.len() + 1);
+    let end = begin + noise.below((line.len() - begin).min(80) + 1);
+    match noise.below(5) {
+        0 => drop(line.drain(begin..end)),
+        1 => {
+            let part = line[begin..end].to_vec();
+            line.splice(begin..begin, part);
+        }
+        2 => {
+            let from = noise.below(other.len() + 1);
+            let part = &other[from..from + noise.below((other.len() - from).min(200) + 1)];
+            line.splice(begin..end, part.iter().copied());
+        }
+        3 if begin < line.len() => line[begin] ^= 1 << noise.below(8),
+        _ => {
+            let place = noise.next().to_le_bytes()[0];
+            line.splice(begin..begin, [place]);
         }
     }
 }
