@@ -62,6 +62,8 @@ test-free-threaded:
 
 # What would be published as a crate. The build of it is `cargo publish`'s own, at a release; MSRV is clippy's to check.
 lint-crate:
+	for feature in '' dkb kinesis payload processv1; do \
+		cargo clippy --locked --quiet --package fastkcl-codec --no-default-features --features "$$feature" -- -D warnings || exit; done
 	cargo publish --dry-run --locked --allow-dirty --no-verify --quiet --package fastkcl-codec
 
 # Exact versions, here and in tools/linters.txt: a new rule of a linter is a change of ours, at a time of our choice.

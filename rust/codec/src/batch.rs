@@ -40,6 +40,7 @@ impl RecordBatch {
     }
 
     /// Other columns for a batch of the same shard, which hold `capacity` bytes.
+    #[cfg(feature = "kinesis")]
     pub(crate) fn with_columns(&self, schema: RecordSchema, columns: Vec<ArrayRef>, capacity: usize) -> Self {
         Self { arrow: Self::arrow(schema, columns), schema, capacity, ..self.clone() }
     }

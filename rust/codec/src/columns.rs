@@ -165,6 +165,7 @@ impl Columns {
     }
 
     /// Where the open record's encryption type is written, if there is a column for it.
+    #[cfg(feature = "kinesis")]
     #[inline]
     pub(crate) fn encryption_type(&mut self) -> Option<&mut Variable> {
         self.encryption_types.as_mut().map(|types| &mut types.text)
@@ -204,6 +205,7 @@ impl Columns {
     }
 
     /// Bytes of the values of data, keys, sequence numbers and encryption types.
+    #[cfg(feature = "kinesis")]
     pub(crate) fn values_bytes(&self) -> [usize; 4] {
         let types = self.encryption_types.as_ref().map_or(0, |types| types.text.values.len());
         [self.data.values.len(), self.keys.values.len(), self.sequences.values.len(), types]

@@ -8,6 +8,7 @@ use std::fmt;
 
 /// The kind of an error. The names are those of the protocols' pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// The line is longer than `max_line_bytes`.
     LineTooLong,
@@ -75,6 +76,7 @@ impl ErrorKind {
 
 /// Why a base64 text was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Base64Reason {
     /// A character outside the alphabet, or white space inside a unit of four.
     InvalidCharacter,

@@ -47,6 +47,7 @@ pub struct Readme;
 pub mod base64;
 pub mod batch;
 mod columns;
+#[cfg(feature = "dkb")]
 pub mod dkb;
 mod error;
 pub mod framing;
@@ -58,11 +59,15 @@ pub mod ipc;
 mod json;
 pub mod kcl;
 mod kernel;
+#[cfg(feature = "kinesis")]
 pub mod kinesis;
+#[cfg(any(feature = "dkb", feature = "processv1"))]
 pub mod message_batch;
+#[cfg(feature = "payload")]
 pub mod payload;
 pub mod pool;
 mod position;
+#[cfg(feature = "processv1")]
 pub mod processv1;
 mod record;
 pub mod schema;
@@ -70,5 +75,6 @@ pub mod schema;
 pub use batch::RecordBatch;
 pub use error::{Base64Reason, Error, ErrorKind};
 pub use kernel::cpu;
+#[cfg(any(feature = "dkb", feature = "processv1"))]
 pub use message_batch::MessageBatch;
 pub use position::{Position, PositionError};

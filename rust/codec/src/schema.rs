@@ -6,6 +6,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 
 /// Which columns a batch has. Each schema begins with the columns of those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum RecordSchema {
     /// The records of a `processRecords` line.
     Canonical,
@@ -36,6 +37,7 @@ macro_rules! columns {
     ($($column:ident: $name:literal, $kind:ident, $since:ident;)*) => {
         /// A column of record batches. As a number it is the column's index in each batch that has it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
         pub enum Column {
             $(
                 #[doc = concat!("`", $name, "`.")]
@@ -115,6 +117,7 @@ impl Column {
     }
 
     /// Bytes of a row beside the values of any length: an offset, a number or a time. A bit counts as none.
+    #[cfg(any(feature = "kinesis", feature = "payload"))]
     pub(crate) const fn row_bytes(self) -> usize {
         match self.definition().kind {
             Type::Binary | Type::Text => size_of::<i32>(),
@@ -147,6 +150,7 @@ impl RecordSchema {
     }
 
     /// Bytes of the offsets that no row begins at: one in each column of values of any length.
+    #[cfg(feature = "kinesis")]
     pub(crate) const fn last_offsets(self) -> usize {
         let (mut bytes, mut at) = (0, 0);
         let columns = self.columns();
@@ -160,6 +164,7 @@ impl RecordSchema {
     }
 
     /// Bytes of a row beside the values of any length.
+    #[cfg(any(feature = "kinesis", feature = "payload"))]
     pub(crate) const fn row_bytes(self) -> usize {
         let (mut bytes, mut at) = (0, 0);
         let columns = self.columns();

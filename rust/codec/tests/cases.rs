@@ -142,6 +142,7 @@ fn outcome(result: Option<Result<Message, Error>>) -> Outcome {
                 "subSequenceNumber": reply.sub_sequence_number,
                 "error": reply.error,
             }),
+            other => panic!("no case has a {other:?}"),
         }),
     }
 }
@@ -556,7 +557,7 @@ fn dkb_events(markers: &Markers, names: [&str; 2], pieces: &[&[u8]]) -> Vec<Valu
                 dkb::Event::EndOfProcess => json!({"marker": names[0]}),
                 dkb::Event::AtBoundary => json!({"marker": names[1]}),
                 dkb::Event::Truncated(bytes) => json!({"truncated": text(bytes).1}),
-                dkb::Event::Collected(_) => unreachable!("nothing was to be collected"),
+                other => panic!("nothing was to be collected: {other:?}"),
             });
         }
     }

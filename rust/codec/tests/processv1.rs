@@ -25,6 +25,7 @@ fn seen(frame: Frame<'_>) -> Seen {
     match frame {
         Frame::Text { raw, terminated } => Some((joined_lines(raw).into_owned(), terminated)),
         Frame::TooLong => None,
+        other => panic!("a frame is a text or too long: {other:?}"),
     }
 }
 

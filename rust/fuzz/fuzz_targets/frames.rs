@@ -13,7 +13,7 @@ fn frames<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Seen {
     let (mut framer, mut seen) = (Framer::new(usize::MAX), Vec::new());
     let mut take = |frame: Frame<'_>| match frame {
         Frame::Text { raw, terminated } => seen.push((joined_lines(raw).into_owned(), terminated)),
-        Frame::TooLong => panic!("no frame is too long"),
+        other => panic!("no frame is too long: {other:?}"),
     };
     for piece in pieces {
         framer.feed(piece, &mut take);

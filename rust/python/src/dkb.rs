@@ -76,6 +76,7 @@ fn to_python(py: Python<'_>, outcome: Result<Event, Error>) -> PyResult<MarkerEv
         Event::EndOfProcess => marker("end_of_process"),
         Event::AtBoundary => marker("at_boundary"),
         Event::Truncated(data) => MarkerEvent { kind: "truncated", data: bytes(data), terminated: false, count: 0 },
+        other => unreachable!("{other:?} is an event of a newer codec than this module's"),
     })
 }
 

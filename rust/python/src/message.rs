@@ -25,6 +25,7 @@ pub(crate) fn to_python(py: Python<'_>, message: kcl::Message) -> PyResult<Bound
         M::ShutdownRequested => Bound::new(py, ShutdownRequested)?.into_any(),
         M::Shutdown(reason) => Bound::new(py, Shutdown { reason: reason.name() })?.into_any(),
         M::Checkpoint(message) => Bound::new(py, Checkpoint::from(message))?.into_any(),
+        other => unreachable!("{other:?} is a message of a newer codec than this module's"),
     })
 }
 

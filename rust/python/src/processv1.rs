@@ -291,6 +291,7 @@ fn found(frame: Frame<'_>) -> Found {
     match frame {
         Frame::Text { raw, terminated } => Some((joined_lines(raw).into_owned(), terminated)),
         Frame::TooLong => None,
+        other => unreachable!("{other:?} is a frame of a newer codec than this module's"),
     }
 }
 

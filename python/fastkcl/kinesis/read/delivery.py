@@ -177,36 +177,44 @@ class ItemDelivery:
         self._batch = fetched.batch
         self._rows = fetched.batch.num_rows
         self._row = 0  # the next one to parse
-        self._done = 0  # rows that are acknowledged
+        self.mark = 0
+        """Records that are acknowledged."""
         self._items: list[Any] = []  # of the row before it, the last one first
         self._parse: Callable[[bytes], list[Any]] = processor.parse
-        if deaggregated and processor.deaggregates:  # user data that looks aggregated is not opened again
-            self._parse = lambda data: [processor.deserialize(data)]
+        # User data that looks aggregated is not opened again.
+        has_one_item = type(processor).parse is BaseAggregator.parse or (deaggregated and processor.deaggregates)
+        self._deserialize: Callable[[bytes], Any] | None = processor.deserialize if has_one_item else None
         self._as_records = output == "records"
 
     def take(self, most_records: int = sys.maxsize) -> Any:  # noqa: ANN401
         """The next item."""
-        end = self._row + most_records
+        if self._items:
+            return self._items.pop()
+        row, end = self._row, self._row + most_records
         while True:
-            if self._items:
-                return self._items.pop()
-            self._done = self._row
-            if self._row == self._rows:
+            self.mark = row
+            if row == self._rows:
                 return EXHAUSTED
-            if self._row == end:
+            if row == end:
                 return PASSED
-            record = self._batch[self._row]
+            record = self._batch[row]
             try:
+                if self._deserialize is not None:
+                    item = self._deserialize(record.data or b"")
+                    self._row = row + 1
+                    return self._with_metadata(record, item) if self._as_records else item
                 items = self._parse(record.data or b"")
             except Exception as error:
                 raise RecordError(self._with_metadata(record, record.data)) from error
-            self._row += 1
+            self._row = row = row + 1
             if self._as_records:
                 items = [self._with_metadata(record, item) for item in items]
             if len(items) == 1:
                 return items[0]
-            items.reverse()
-            self._items = items
+            if items:
+                items.reverse()
+                self._items = items
+                return items.pop()
 
     def skip(self) -> None:
         """Leave out the record that could not be parsed."""
@@ -225,12 +233,7 @@ class ItemDelivery:
     @property
     def acknowledged(self) -> Handed | None:
         """Up to the last record of which all items were taken, and more."""
-        return self.done_until(self._done)
-
-    @property
-    def mark(self) -> int:
-        """Records that are acknowledged."""
-        return self._done
+        return self.done_until(self.mark)
 
     def done_until(self, mark: int) -> Handed | None:
         """The position after so many records."""

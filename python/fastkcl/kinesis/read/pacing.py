@@ -23,12 +23,14 @@ class Pace:
 
     def __init__(self) -> None:
         self._since = 0.0
+        self.due = BUSY_SECONDS
+        """When `pause` gives something again."""
         self._loop_ran = True
 
     def pause(self, now: float) -> float | None:
         """Seconds for the event loop before the next item, 0 for one turn; None for none."""
         busy = now - self._since
-        if busy < BUSY_SECONDS:
+        if now < self.due:
             return None
         if self._loop_ran or busy < LONG_SECONDS:
             return 0.0
@@ -37,6 +39,7 @@ class Pace:
     def resumed(self, now: float) -> None:
         """The program goes on after a pause."""
         self._since = now
+        self.due = now + BUSY_SECONDS
         self._loop_ran = False
 
     def loop_ran(self) -> None:

@@ -8,6 +8,7 @@ use crate::message_batch::MessageBatch;
 
 /// An event, with its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Event {
     /// A message, and whether EOM ended it.
     Message(Vec<u8>, bool),

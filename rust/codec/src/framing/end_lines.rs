@@ -194,6 +194,7 @@ pub fn joined_lines(raw: &[u8]) -> Cow<'_, [u8]> {
 
 /// A frame of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Frame<'a> {
     /// Its bytes, with the line ends as they came.
     Text {

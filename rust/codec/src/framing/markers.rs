@@ -51,6 +51,7 @@ impl std::error::Error for MarkersError {}
 
 /// The next part of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Event {
     /// A message: the first `length` bytes of the input; terminated by EOM, or by an EOP that follows.
     Message {

@@ -2,6 +2,7 @@
 
 /// Which daemon speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Dialect {
     /// KCL up to 1.7.1.
     Legacy,

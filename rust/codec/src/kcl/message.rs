@@ -5,6 +5,7 @@ use crate::batch::RecordBatch;
 
 /// Why a KCL 1.x daemon sends `shutdown`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ShutdownReason {
     /// The shard has ended.
     Terminate,
@@ -49,6 +50,7 @@ pub struct Checkpoint {
 
 /// A message from the daemon.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Message {
     /// `initialize`.
     Initialize(Initialize),

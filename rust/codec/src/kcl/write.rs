@@ -13,6 +13,7 @@ use crate::json::write::{ascii_escape, integer_or_null, string, string_or_null};
 
 /// A message that cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WriteError {
     /// A daemon would ignore the sub-sequence number and checkpoint the whole batch.
     SubWithoutSequence,

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 /// An instruction set that has kernels in this build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Isa {
     /// x86-64 with AVX-512 F, BW, VL, VBMI and VBMI2 (from Ice Lake and Zen 4 on), and all of [`Isa::Avx2`].
     #[cfg(target_arch = "x86_64")]

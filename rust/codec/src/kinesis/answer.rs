@@ -18,6 +18,7 @@ pub const LARGEST_BODY_BYTES: usize = (1 << 31) - 1;
 
 /// How a body is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Encoding {
     /// AWS JSON: base64 `Data`, times in seconds with a fraction.
     Json,

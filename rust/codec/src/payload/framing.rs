@@ -15,6 +15,7 @@ use flate2::bufread::ZlibDecoder;
 
 /// Which header payloads have. It is named by whoever reads them, never guessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Framing {
     /// None: payloads are written in the reader's schema.
     None,

@@ -60,6 +60,7 @@ pub const LARGEST_BYTES: usize = 1 << 30;
 
 /// Which payloads are unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Compression {
     /// None of them.
     None,
@@ -82,6 +83,7 @@ impl Compression {
 
 /// What unpacked payloads become.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Format {
     /// A `data` column.
     Binary,

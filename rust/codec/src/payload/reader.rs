@@ -20,6 +20,7 @@ use crate::schema::{Column as RecordColumn, RecordSchema};
 
 /// What becomes of a field whose type has no column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Cast {
     /// A string.
     String,
@@ -29,6 +30,7 @@ pub enum Cast {
 
 /// What payloads are.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum SchemaFormat {
     /// Avro, by a schema's JSON.
     #[cfg(feature = "avro")]

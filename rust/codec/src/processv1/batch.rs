@@ -13,6 +13,7 @@ use crate::message_batch::MessageBatch;
 
 /// The kind of the messages' data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DataColumn {
     /// Base64, which becomes a binary column.
     Base64,

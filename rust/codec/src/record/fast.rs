@@ -336,6 +336,7 @@ pub(crate) fn digits(input: Padded<'_>, at: usize) -> Option<(i64, usize)> {
 
 /// The number of seconds at `at`, in microseconds, if it is ten digits, a point and up to four digits: a time of this
 /// century in milliseconds, as most writers have it.
+#[cfg(any(test, feature = "kinesis"))]
 #[inline(always)]
 pub(crate) fn seconds_with_millis(input: Padded<'_>, at: usize) -> Option<(i64, usize)> {
     const SCALES: [u64; 5] = [0, 100_000, 10_000, 1_000, 100];

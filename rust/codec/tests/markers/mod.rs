@@ -40,7 +40,7 @@ pub(crate) fn found(markers: &Markers, stream: &[u8], cuts: &[usize]) -> Vec<(ch
                 dkb::Event::EndOfProcess => ('p', Vec::new()),
                 dkb::Event::AtBoundary => ('b', Vec::new()),
                 dkb::Event::Truncated(bytes) => ('t', bytes),
-                dkb::Event::Collected(_) => unreachable!("nothing was to be collected"),
+                other => panic!("nothing was to be collected: {other:?}"),
             }
         }));
         if finished {

@@ -14,6 +14,7 @@ use crate::kinesis::hash_key::parse_hash_key;
 
 /// Why a user record cannot be put.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum UserRecordError {
     /// Its partition key has no character, or more than 256: how many.
     PartitionKey(usize),

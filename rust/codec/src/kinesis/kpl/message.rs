@@ -10,6 +10,7 @@ use crate::kinesis::hash_key::hash_key;
 
 /// Why a record that begins as an aggregate is delivered as a plain one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Fallback {
     /// The MD5 at its end is another one.
     Digest,
