@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pty
+import socket
 import subprocess
 import sys
 import threading
@@ -281,6 +282,15 @@ def test_user_errors(args: tuple[str, ...], code: int, message: str) -> None:
     assert done.returncode == code
     assert message in " ".join(done.stderr.decode().split())
     assert b"Traceback" not in done.stderr
+
+
+def test_a_socket_in_the_place_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the path of a socket is short
+    with socket.socket(socket.AF_UNIX) as there:
+        there.bind("socket")
+        done = inspect("socket")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr == b"Error: socket: No such device or address\n"
 
 
 def test_a_broken_gzip_file(tmp_path: Path) -> None:

@@ -49,6 +49,12 @@ def stored(aws: LocalAws, stream: str) -> list[tuple[str, bytes]]:
     )
 
 
+def test_an_input_that_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    done = put("orders", "--input", str(tmp_path / "fifo"))
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"Error: {tmp_path / 'fifo'}: no such file\n")
+
+
 def record_file(path: Path, rows: list[dict[str, Any]]) -> Path:
     text = "".join(json.dumps(row) + "\n" for row in rows).encode()
     path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)

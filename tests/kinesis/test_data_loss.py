@@ -415,6 +415,51 @@ def test_a_stream_that_was_resharded_twice_while_its_group_was_stopped(
     assert errors(caplog) == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "generations"), [("memory", 1), ("redis", 2), ("dynamodb", 1), ("kcl", 1), ("kcl", 2)]
+)
+def test_a_loss_is_reported_once_also_before_the_next_record(
+    own_aws: LocalAws,
+    redis: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    generations: int,
+) -> None:
+    """The listed shards have no record yet, so their positions do not show that the loss was reported."""
+    for name, value in {**own_aws.environment, **redis}.items():
+        monkeypatch.setenv(name, value)
+    stream, group, memory = make_stream(own_aws), new_name(), MemoryCheckPointer()
+    kinds: dict[str, Callable[[], Any]] = {
+        "memory": lambda: memory,
+        "redis": lambda: RedisCheckPointer(group),
+        "dynamodb": lambda: DynamoDBCheckPointer(group),
+        "kcl": lambda: KCLCheckPointer(group, initial_position="LATEST"),
+    }
+
+    async def read(count: int, kept: Any, first: int = 0) -> list[Any]:
+        async with Consumer(stream, **QUICK, iterator_type="LATEST", checkpointer=kept) as consumer:
+            await consumer.wait_ready()
+            if first:
+                await asyncio.to_thread(put, own_aws, stream, numbered(first, 2))
+            return await take(consumer, count)
+
+    asyncio.run(read(8, kinds[kind](), 4))
+    shards = (1 << generations) - 1
+    for number in range(shards):
+        split(own_aws, stream, number)
+    list_without(monkeypatch, *SHARDS[:shards])
+    said = []
+    for _ in range(3):
+        caplog.clear()
+        asyncio.run(read(0, kinds[kind]()))
+        said.append([line.getMessage() for line in caplog.records if line.levelno == logging.ERROR])
+    assert [len(lines) for lines in said] == [1, 0, 0]
+    assert f"{SHARD_0}: record" in said[0][0]
+    put(own_aws, stream, numbered(60, 1, start=2))
+    assert sorted(item["key"] for item in asyncio.run(read(60, kinds[kind]()))) == list(range(60))
+
+
 def test_shards_that_were_never_begun_and_are_gone(
     own_aws: LocalAws, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +158,8 @@ def test_damage_is_told(tmp_path: Path) -> None:
 
 
 FOLDERS = f"clicks/{SHARD.shard_id}"
+DATA = f"stream=clicks/shard={SHARD.shard_id}"
+OTHER = Shard("clicks", "shardId-000000000001")
 
 
 def commit_file(table: Path, after: str) -> Path:
@@ -298,6 +300,55 @@ def test_staging_that_leads_in_a_circle_is_no_sound_table(tmp_path: Path, level:
     (table / level).symlink_to(table / level)
     (shard,) = inspect_table(table).shards
     assert "leads elsewhere" in shard.damage[0]
+
+
+def remove_commits_and_data(table: Path) -> None:
+    for folders in (f"_commits/{FOLDERS}", DATA):
+        shutil.rmtree(table / folders)
+
+
+def empty_commits_and_remove_data(table: Path) -> None:
+    for name in (table / "_commits" / FOLDERS).iterdir():
+        name.unlink()
+    shutil.rmtree(table / DATA)
+
+
+def leave_the_note(table: Path) -> None:
+    opened(table)[0].give_up(Position("9", 0))
+    for folders in (f"_commits/{FOLDERS}", DATA, f"_staging/{FOLDERS}"):
+        shutil.rmtree(table / folders)
+
+
+@pytest.mark.parametrize("remove", [remove_commits_and_data, empty_commits_and_remove_data, leave_the_note])
+def test_a_shard_whose_commits_and_data_are_gone_is_no_sound_table(
+    tmp_path: Path, remove: Callable[[Path], None]
+) -> None:
+    """What a sink has made beside them shows that they were there; a neighbour is sound."""
+    opened(tmp_path)[0].write(rows(1, 3), SESSION)
+    opened(tmp_path, OTHER)[0].write(rows(1, 3), SESSION)
+    assert inspect_table(tmp_path).ok
+    remove(tmp_path)
+    state = inspect_table(tmp_path)
+    assert not state.ok
+    (fault,) = [*state.damage, *(fault for shard in state.shards for fault in shard.damage)]
+    assert f"_commits/{FOLDERS}: gone" in fault or f"{DATA}: gone" in fault
+
+
+def test_a_death_at_the_making_of_folders_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(tmp_path, OTHER)
+    made = storage.make_folder
+    for allowed in range(3):
+        left = iter(range(allowed))
+
+        def make(folder: Path, left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), os.fspath(folder))
+            made(folder)
+
+        monkeypatch.setattr(storage, "make_folder", make)
+        with pytest.raises(OSError, match="error"):
+            opened(tmp_path)
+        assert inspect_table(tmp_path).ok
 
 
 def test_data_of_elsewhere_are_told(tmp_path: Path) -> None:

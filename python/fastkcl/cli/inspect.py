@@ -140,7 +140,10 @@ def inspect(
 
 def _open(file: str) -> BufferedIOBase:
     if file != "-":
-        return open_lines(Path(file))
+        try:
+            return open_lines(Path(file))
+        except OSError as error:
+            raise output_error(file, error) from None
     if sys.stdin is None:
         raise click.UsageError("standard input is closed")
     return sys.stdin.buffer  # type: ignore[return-value]

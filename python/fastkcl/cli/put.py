@@ -150,7 +150,10 @@ def _source(records_file: Path | None, profile: str | None, records: int | None,
         for option, value in (("--records", records), ("--seed", seed)):
             if value is not None:
                 raise click.UsageError(f"{option} is for generated records; the file brings its own")
-        return from_records(records_file)
+        try:
+            return from_records(records_file)
+        except SourceError as error:
+            raise _InputError(str(error)) from None
     assert profile is not None
     return generate(profile, records=10 * PROFILES[profile].records if records is None else records, seed=seed or 0)
 

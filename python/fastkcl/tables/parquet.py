@@ -28,6 +28,7 @@ exclusive creation and rename that this could trust.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -54,9 +55,9 @@ from fastkcl.tables.folders import (
     shard_folders,
     unspelled,
 )
-from fastkcl.tables.given_up import give_up, given_up
+from fastkcl.tables.given_up import NOTES, give_up, given_up
 
-__all__ = ["Commit", "ParquetAppender", "check_staging", "commits", "read_id", "shards"]
+__all__ = ["Commit", "ParquetAppender", "check_staging", "commits", "read_id", "removed", "shards"]
 
 _COMMITS = "_commits"
 _STAGING = "_staging"
@@ -119,8 +120,8 @@ class ParquetAppender(Appender):
         if shard != self._shard:
             self._shard, self._folders = shard, _folders_of(self._root, shard)
             self._id = self._position = self._last = None
-        for folder in (self._commit_folder, self._staging_folder, self._data_folder):
-            storage.make_folder(folder)
+        for folder in (self._data_folder, self._commit_folder, self._staging_folder):
+            storage.make_folder(folder)  # in this order, by which `removed` knows what was removed
         check_staging(self._root, self._folders)
         if self._id is None:
             self._id = _identify(self._root)
@@ -322,6 +323,42 @@ def shards(path: str | os.PathLike[str]) -> tuple[dict[Shard, str], list[str]]:
         else:
             found[shard] = folders
     return dict(sorted(found.items(), key=lambda item: (item[0].stream, item[0].shard_id))), faults
+
+
+def removed(path: str | os.PathLike[str]) -> list[str]:
+    """Faults of shards whose commits somebody has removed with their folder.
+
+    A sink makes the folder of a shard's data, then that of its commits, then its staging folder: a later one shows
+    that the earlier ones were there. Where all three are gone, nothing in the table shows it.
+    """
+    root = Path(path)
+    # Before the commits, so that nothing is seen here whose commits are made meanwhile.
+    later = {folders: where for where in (NOTES, _STAGING) for folders in _pairs(root / where)}
+    found = []
+    for folders, where in sorted(later.items()):
+        with suppress(OSError, ValueError):  # of another thing in the place of a folder, which `shards` names
+            Shard(*map(unspelled, folders.split("/")))
+            if storage.status(root / _COMMITS / folders) is None:
+                found.append(
+                    f"{root / _COMMITS / folders}: gone, and {root / where / folders} shows that it was there. A new"
+                    f" writer would begin this shard again: restore the shard's commits and data; {RECOVERY}"
+                )
+    return found
+
+
+def _pairs(root: Path) -> Iterator[str]:
+    """The names in a folder's folders."""
+    for first in _names(root):
+        yield from (f"{first}/{second}" for second in _names(root / first))
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return storage.names(folder)
+    except OSError as error:
+        if error.errno in (errno.ENOTDIR, errno.ELOOP):
+            return []
+        raise
 
 
 def _two_levels(root: Path, faults: list[str]) -> Iterator[str]:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from fastkcl import Position
 from fastkcl.tables import storage
-from fastkcl.tables.base import Shard, SinkError
+from fastkcl.tables.base import RECOVERY, Shard, SinkError
 from fastkcl.tables.folders import data_folder
 from fastkcl.tables.inspection import ShardState, TableState, check_note, check_rows, span
-from fastkcl.tables.parquet import Commit, check_staging, read_id, shards
+from fastkcl.tables.parquet import Commit, check_staging, read_id, removed, shards
 from fastkcl.tables.parquet import commits as commits_of
 
 __all__ = ["inspect_parquet"]
@@ -24,6 +24,7 @@ def inspect_parquet(root: Path) -> TableState:
         read_id(root)
     except SinkError as error:
         damage.append(str(error))
+    damage += removed(root)
     found, faults = shards(root)
     damage += faults
     # Before the commits, so that nothing is seen here whose commit is not seen below.
@@ -72,6 +73,11 @@ def _inspect_shard(root: Path, shard: Shard, folders: str, visible: set[str]) ->
     state.commits = len(commits)
     state.records = sum(commit.rows for commit in commits)
     state.position = commits[-1].upto if commits else None
+    if not commits and storage.status(root / data_folder(folders)) is None:
+        state.damage.append(
+            f"{root / data_folder(folders)}: gone, and a sink makes it before the folder of the commits, which is"
+            f" empty: data and commits were removed; {RECOVERY}"
+        )
     _check_chain([(commit.after, commit.upto) for commit in commits], state)
     units: list[list[str]] = []
     named: set[str] = set()

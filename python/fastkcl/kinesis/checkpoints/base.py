@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fastkcl.kinesis.topology import Shard
 
 __all__ = [
+    "FIRST",
     "SHARD_END",
     "STANDALONE_STREAM_LABEL",
     "BaseCheckPointer",
@@ -42,6 +43,7 @@ __all__ = [
     "BindsStream",
     "CheckPointer",
     "EndsShards",
+    "KeepsBeginnings",
     "KeepsPositions",
     "ListsPositions",
     "ListsShards",
@@ -53,6 +55,8 @@ __all__ = [
 ]
 
 SHARD_END = "SHARD_END"
+FIRST = "TRIM_HORIZON"
+"""Position of a shard that begins at its first record."""
 STANDALONE_STREAM_LABEL = "<standalone>"
 """The stream's name in counts of a checkpointer that no consumer has; async-kinesis' dashboards know it."""
 
@@ -205,6 +209,21 @@ class ListsPositions(KeepsPositions, Protocol):
 
     async def positions(self, besides: Collection[str]) -> dict[str, str]:
         """The positions of all shards but these, which the stream lists; with any owner."""
+
+
+@runtime_checkable
+class KeepsBeginnings(Protocol):
+    """A checkpointer that keeps where a shard begins before anything was read of it."""
+
+    async def begin_at_first(self, shard_id: str) -> None:
+        """Keep that a shard of ours begins at its first record: it follows one that is gone, which was looked at.
+
+        Raises:
+            CheckpointOwnershipConflict: it is another's by now.
+        """
+
+    async def begins_at_first(self, shard_id: str) -> bool:
+        """Whether that is kept of a shard of ours."""
 
 
 @runtime_checkable

@@ -53,6 +53,8 @@ LAST_SUB_SEQUENCE_NUMBER = 2**63 - 1
 ATTEMPTS = 3
 """How often an update is tried that finds an earlier one of ours, whose answer got lost."""
 
+_FOLLOWS = "fastkclFollows"
+"""Attribute of a lease of ours: its shard begins at its first record, after a shard that is gone."""
 _PENDING = ("pendingCheckpoint", "pendingCheckpointSubSequenceNumber", "pendingCheckpointState")
 
 
@@ -138,6 +140,22 @@ class KCLCheckPointer(LeasedCheckPointer):
         """
         await self.checkpoint(shard_id, SHARD_END)
         await self.deallocate(shard_id)
+
+    async def begin_at_first(self, shard_id: str) -> None:
+        """See `KeepsBeginnings`. KCL's own position of such a shard, ``TRIM_HORIZON``, is that of many others too.
+
+        Raises:
+            CheckpointOwnershipConflict: the shard is not ours, or not any more.
+        """
+        lease = self._ours(shard_id)
+        async with lease.lock:
+            with self._renewal(shard_id, lease):
+                await self._write(shard_id, {_FOLLOWS: {"BOOL": True}})
+
+    async def begins_at_first(self, shard_id: str) -> bool:
+        """See `KeepsBeginnings`."""
+        lease = await self._table.read(shard_id)
+        return lease is not None and _FOLLOWS in lease
 
     @property
     def _member(self) -> str:

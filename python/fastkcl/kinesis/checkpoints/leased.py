@@ -37,7 +37,7 @@ from typing import ClassVar
 from uuid import uuid4
 
 from fastkcl.kinesis.bounds import within
-from fastkcl.kinesis.checkpoints.base import SHARD_END, BaseCheckPointer, is_later
+from fastkcl.kinesis.checkpoints.base import FIRST, SHARD_END, BaseCheckPointer, is_later
 from fastkcl.kinesis.checkpoints.guarded import GuardedLeases
 from fastkcl.kinesis.exceptions import CheckpointFlushError, CheckpointOwnershipConflict, ValidationError, described
 from fastkcl.leases import Keeper, Lease, Rules, Take, Why
@@ -266,6 +266,19 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             lease.leaving = True
             return
         await self._give_back(shard_id, lease)
+
+    async def begin_at_first(self, shard_id: str) -> None:
+        """See `KeepsBeginnings`; written at once, also with ``auto_checkpoint=False``.
+
+        Raises:
+            CheckpointOwnershipConflict: the shard is not ours, or not any more.
+        """
+        await self._commit(shard_id, FIRST)
+
+    async def begins_at_first(self, shard_id: str) -> bool:
+        """See `KeepsBeginnings`."""
+        lease = self._leases.get(shard_id)
+        return lease is not None and lease.position == FIRST
 
     async def checkpoint(self, shard_id: str, sequence: str) -> None:
         """Commit a position, or keep it for `manual_checkpoint`.

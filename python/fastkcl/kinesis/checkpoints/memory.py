@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from fastkcl.kinesis.checkpoints.base import SHARD_END, BaseCheckPointer
+from fastkcl.kinesis.checkpoints.base import FIRST, SHARD_END, BaseCheckPointer
 from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict
 
 __all__ = ["MemoryCheckPointer"]
@@ -57,6 +57,18 @@ class MemoryCheckPointer(BaseCheckPointer):
             raise CheckpointOwnershipConflict(f"{shard_id} is not allocated by {self.get_ref()}")
         self._positions[shard_id] = sequence
         self._count(shard_id, written=True)
+
+    async def begin_at_first(self, shard_id: str) -> None:
+        """See `KeepsBeginnings`.
+
+        Raises:
+            CheckpointOwnershipConflict: the shard is not allocated.
+        """
+        await self.checkpoint(shard_id, FIRST)
+
+    async def begins_at_first(self, shard_id: str) -> bool:
+        """See `KeepsBeginnings`."""
+        return self._positions.get(shard_id) == FIRST
 
     async def position(self, shard_id: str) -> str | None:
         """The position of a shard, allocated or not."""

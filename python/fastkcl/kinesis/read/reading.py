@@ -31,6 +31,7 @@ from fastkcl.kinesis.checkpoints.base import (
     BindsStream,
     CheckPointer,
     EndsShards,
+    KeepsBeginnings,
     KeepsPositions,
     ListsPositions,
     ListsShards,
@@ -359,7 +360,7 @@ class StreamReader:
         if not is_ours:
             return False
         if not was_read(position):
-            await self._follow_gone_parents(shard)
+            await self._begin_after_gone_parents(shard)
         at_latest = self._options.iterator_type == "LATEST"
         origin = self.topology.begin(shard_id, has_position=position is not None, at_latest=at_latest)
         if origin is Origin.NOWHERE:
@@ -396,6 +397,27 @@ class StreamReader:
         self._run(reader, self._read(reader))
         self._on_reader(reader)
         return False
+
+    async def _begin_after_gone_parents(self, shard: Shard) -> None:
+        """Look after the parents of a shard that are no longer listed, once: what they have lost is reported then.
+
+        Raises:
+            DataLossError: as below.
+        """
+        if all(self.topology.has(parent) for parent in shard.parents):
+            return
+        checkpointer = self._checkpointer if isinstance(self._checkpointer, KeepsBeginnings) else None
+        if checkpointer is not None and await checkpointer.begins_at_first(shard.shard_id):
+            return
+        await self._follow_gone_parents(shard)
+        gone = [parent for parent in shard.parents if not self.topology.has(parent)]
+        if checkpointer is not None and any(map(self.topology.is_finished, gone)):
+            try:
+                await checkpointer.begin_at_first(shard.shard_id)
+            except Exception as error:
+                log.warning(
+                    "%s: its beginning is not kept, the next start tries again: %s", shard.shard_id, described(error)
+                )
 
     async def _follow_gone_parents(self, shard: Shard) -> None:
         """Let a shard begin at its first record if it follows one that was read, and is no longer listed.
