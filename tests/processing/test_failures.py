@@ -230,6 +230,19 @@ def test_dead_letter_in_a_folder_that_user_code_leaves(tmp_path: Path, monkeypat
         assert file.schema.metadata[b"fastkcl.stream"] == b"a\\udcff"
 
 
+def test_dead_letter_of_the_longest_names(tmp_path: Path) -> None:
+    number = 10**79
+
+    def script(daemon: Daemon) -> None:
+        daemon.ask(INITIALIZE.replace(b"shardId-000000000000", b"s" * 128), status("initialize"))
+        for _ in range(2):
+            daemon.ask(process_records(number), DONE)
+        daemon.finish()
+
+    assert in_process(Fails(), script, dead_letter=tmp_path, stream="o" * 128).exit == 0
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 @pytest.mark.parametrize("name", AWKWARD)
 def test_dead_letter_for_an_exception_that_is_hard_to_say(name: str, tmp_path: Path) -> None:
     def script(daemon: Daemon) -> None:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from fastkcl._core import RecordBatch
     from fastkcl.processing.context import ShardContext
 
-_NAME_PART_LIMIT = 80
+_NAME_PART_LIMIT = 60
+"""Of four parts: with those of a temporary name they stay below the 255 bytes that a file system has for a name."""
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
