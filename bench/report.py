@@ -114,7 +114,8 @@ def suite_sheets(results: Results) -> list[Sheet]:
 
 
 def _sheet(title: str, rows: dict[str, Row], figure: str, scale: float) -> Sheet:
-    peers = list(dict.fromkeys(peer for row in rows.values() for peer in row.samples))
+    measured = (peer for row in rows.values() for peer in row.samples if row.figures(peer, figure))
+    peers = list(dict.fromkeys(measured))
 
     def cell(row: Row, peer: str) -> str:
         values = row.figures(peer, figure)
@@ -181,7 +182,8 @@ def write_pages(page: Path, figures: Path, results: Results, plots: list[Path]) 
         OSError, ValueError: a page cannot be read or written, or has no marks.
     """
     targets = [target_sheet(results).markdown()]
-    targets += [f"Not measured in this run: {name}.\n" for name in not_measured(results)]
+    if missing := not_measured(results):
+        targets.append(f"Not measured in this run: {'; '.join(missing)}.\n")
     targets += [f"![{path.stem.replace('-', ' ')}]({path.relative_to(page.parent)})\n" for path in plots]
     _write_between_marks(page, [f"{machine(results)}.\n", *targets])
     _write_between_marks(figures, [f"{machine(results)}.\n", *(sheet.markdown() for sheet in suite_sheets(results))])
