@@ -155,7 +155,7 @@ format: $(VENV)/.built
 wheel: $(VENV)/.installed licences
 	rm -rf dist/*.whl
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check ziglang
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/maturin build --release --locked --zig --compatibility manylinux2014 --out dist
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/maturin build --release --locked --zig --compatibility manylinux2014 --compression-level 9 --out dist
 	$(PYTHON) tools/check_wheel.py --import dist/*.whl
 
 # The wheel, and its extension in the place of one that is built here: CI tests the bytes that users get.

@@ -144,7 +144,17 @@ def build(platform: Platform) -> None:
         BuildError: something that it needs is missing.
         subprocess.CalledProcessError: the build failed, and has said why.
     """
-    command: list[str | Path] = [BIN / "maturin", "build", "--release", "--locked", "--zig", "--out", "dist"]
+    command: list[str | Path] = [
+        BIN / "maturin",
+        "build",
+        "--release",
+        "--locked",
+        "--zig",
+        "--compression-level",
+        "9",
+        "--out",
+        "dist",
+    ]
     command += ["--target", platform.target, "--compatibility", platform.compatibility]
     command += ["--target-dir", "target/cross"]
     if "windows" in platform.target:
