@@ -101,7 +101,7 @@ fn damaged_cases() {
     for seed in 0..count("FASTKCL_PATH_CASES", 60_000) as u64 / 12 * u64::from(!lines.is_empty()) {
         let mut noise = Noise(seed ^ 0xda3a_0000_0000_0000);
         let mut input = Vec::new();
-        for _ in 0..1 + noise.below(3) {
+        for _ in 0..=noise.below(3) {
             let mut line = lines[noise.below(lines.len())].clone();
             for _ in 0..noise.below(4) {
                 damage(&mut line, &lines[noise.below(lines.len())], &mut noise);
