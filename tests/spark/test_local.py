@@ -63,8 +63,9 @@ class Forwarder:
             self._threads.pop().join()
 
     def _start(self, target: Callable[..., None], *arguments: socket.socket) -> None:
-        self._threads.append(threading.Thread(target=target, args=arguments))
-        self._threads[-1].start()
+        thread = threading.Thread(target=target, args=arguments)
+        thread.start()
+        self._threads.append(thread)
 
     def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):

@@ -46,7 +46,7 @@ from fastkcl.tables.delta_staged import Staged, days
 from fastkcl.tables.folders import check_names, local_folder, position_text, shard_folders
 from fastkcl.tables.given_up import NOTES, note, noted
 from fastkcl.tables.group import Answer, Outcome, Request, choose
-from fastkcl.tables.group_folder import PosixFolder
+from fastkcl.tables.group_folder import HAS_LOCKS, PosixFolder
 from fastkcl.tables.object_store import ObjectStore, S3Storage
 from fastkcl.tables.parquet_file import parquet_bytes
 from fastkcl.tables.posix_store import PosixStore
@@ -115,7 +115,7 @@ class DeltaTable:
         self._store = _store_of(url, storage)
         self._head = DeltaHead(self._store)
         self._combiner: Combiner | None = None
-        if share_commits:
+        if share_commits and HAS_LOCKS:
             self._combiner = Combiner(PosixFolder(self._store.identity), self._store.url)
         self._shard: Shard | None = None
         self._position: Position | None = None

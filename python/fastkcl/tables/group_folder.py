@@ -14,7 +14,6 @@ the lock. Each failure is a `FolderError`; its child commits alone.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -31,7 +30,14 @@ from fastkcl.tables.base import Shard, in_one_line, parse_json
 from fastkcl.tables.folders import parse_position, position_text
 from fastkcl.tables.group import MOST_AGE, Answer, Outcome, Request
 
-__all__ = ["Folder", "FolderError", "Meeting", "PosixFolder", "answer_of", "bytes_of", "request_of"]
+try:
+    import fcntl
+except ImportError:  # Windows: each child commits alone
+    HAS_LOCKS = False
+else:
+    HAS_LOCKS = True
+
+__all__ = ["HAS_LOCKS", "Folder", "FolderError", "Meeting", "PosixFolder", "answer_of", "bytes_of", "request_of"]
 
 _MOST_NAMES: Final = 4096  # in the folder
 _MOST_REQUESTS: Final = 256  # of a commit
