@@ -58,6 +58,14 @@ def test_writers_of_other_shards_go_on(local: IcebergPlace) -> None:
     assert local.numbers() == sorted([*range(1, 10)] * 2)
 
 
+def test_who_finds_the_table_made_meanwhile_drops_its_rows(local: IcebergPlace) -> None:
+    first, second = local.table(), local.table()
+    assert (first.open(SHARD), second.open(SHARD)) == (None, None)
+    assert first.append(arrived(range(1, 4)), as_they_are) == Position("3", 0)
+    assert second.append(arrived(range(2, 6)), as_they_are) == Position("5", 0)
+    assert local.numbers() == [1, 2, 3, 4, 5]
+
+
 class _Lost:
     """A catalog whose answers to commits are lost, before or after the commit."""
 

@@ -147,7 +147,9 @@ class IcebergTable:
                     made = None
                 remaining = left
             if made is None:
-                made = self._storable(make(remaining))
+                before, made = self._position, self._storable(make(remaining))
+                if self._position != before:  # another writer has made the table meanwhile, and has some of the rows
+                    continue
             columns = self._columns(made.schema)
             match run.do(self._position, columns, _seconds()):
                 case Do.STAGE:
