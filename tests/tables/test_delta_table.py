@@ -322,9 +322,9 @@ def test_a_refusal_of_nothing_is_tried_again(place: DeltaPlace, monkeypatch: pyt
 
 def test_a_file_that_was_staged_yesterday_is_staged_again(place: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     table = written(place, (1, 3))
-    now = module._seconds()
+    now = module.running_seconds()
     between(table, monkeypatch, lambda: written(place, (1, 2), shard=OTHER))
-    table._pause = lambda _: monkeypatch.setattr(module, "_seconds", lambda: now + 24 * 3600)
+    table._pause = lambda _: monkeypatch.setattr(module, "running_seconds", lambda: now + 24 * 3600)
     makes: list[int] = []
     table.append(arrived(range(4, 7)), lambda rows: (makes.append(1), rows.table())[1])
     assert len(makes) == 2

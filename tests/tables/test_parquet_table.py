@@ -282,8 +282,8 @@ def test_who_has_not_looked_for_an_hour_looks(place: Place, monkeypatch: pytest.
     else:
         store: Any = zombie._store
         store._store().delete(store._key(f"{FOLDER}/date=2026-11-22/after-001.3.01.0.parquet"))
-    now = module._seconds()
-    monkeypatch.setattr(module, "_seconds", lambda: now + 3601)
+    now = module.running_seconds()
+    monkeypatch.setattr(module, "running_seconds", lambda: now + 3601)
     assert zombie.append(arrived(range(4, 7)), as_they_are) == Position("8", 0)
     assert place.numbers() == [1, 2, 3, 6, 7, 8]
 

@@ -28,7 +28,7 @@ class WritableFormat(NamedTuple):
         """A table of this format.
 
         Raises:
-            ValueError: the URL is none that it takes, or the catalog.
+            ValueError: the format does not take such a URL, or such a catalog.
         """
         from fastkcl import tables
 

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from fastkcl import ConfigurationError, Position
 from fastkcl.stdio.log import logger
 from fastkcl.tables.base import RECOVERY, Shard, SinkError, in_one_line
+from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.combiner import Combiner
 from fastkcl.tables.delta_actions import about, beginning
 from fastkcl.tables.delta_checkpoint import is_due, make_checkpoint
@@ -227,7 +228,7 @@ class DeltaTable:
             rows=rows,
             after=self._position,
             partition_columns=self._columns(snapshot),
-            at=_seconds(),
+            at=running_seconds(),
         )
         for day, part in days(rows) if "date" in staged.partition_columns else [(None, rows)]:
             table, fields = storable(make(part))
@@ -259,7 +260,7 @@ class DeltaTable:
         return (
             staged.after == self._position
             and staged.partition_columns == self._columns(self._head.snapshot)
-            and _seconds() - staged.at < _OLD
+            and running_seconds() - staged.at < _OLD
         )
 
     def _moved_on(self, fields: Sequence[Any]) -> Snapshot:
@@ -450,11 +451,6 @@ class _Committer:
         except (SinkError, ValueError, KeyError, TypeError, AttributeError) as error:
             return Answer(request.id, Outcome.REFUSED, in_one_line(error))
         return None
-
-
-def _seconds() -> float:
-    """Also while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _store_of(url: str | os.PathLike[str], storage: S3Storage | None) -> Store:

@@ -27,6 +27,7 @@ from typing import Any, Final, Protocol, Self
 
 from fastkcl import private_folder
 from fastkcl.tables.base import Shard, in_one_line, parse_json
+from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.folders import parse_position, position_text
 from fastkcl.tables.group import MOST_AGE, Answer, Outcome, Request
 
@@ -242,7 +243,7 @@ class _Clock:
                 boot = file.read(64).strip()
         except OSError:
             boot = ""
-        return cls(boot, time.clock_gettime(time.CLOCK_BOOTTIME), time.time())
+        return cls(boot, running_seconds(), time.time())
 
 
 def bytes_of(request: Request) -> bytes:

@@ -48,7 +48,7 @@ def check_options(catalog: Mapping[str, str]) -> None:
         raise TypeError(f"catalog must be a dict of texts, as {_CHOICES}")
     kind = catalog.get("type")
     if "py-catalog-impl" in catalog or (kind is not None and kind.lower() not in CATALOGS):
-        raise ValueError(f"catalog: {kind or 'py-catalog-impl'} is none that a table can be written in: {_CHOICES}")
+        raise ValueError(f"catalog: tables cannot be written in {kind or 'one of py-catalog-impl'}: give {_CHOICES}")
     if kind is None and not {"uri", "name"} & set(catalog):
         raise ValueError(f"catalog: give {_CHOICES}, or the 'name' of one in .pyiceberg.yaml")
 
@@ -75,7 +75,7 @@ def open_catalog(catalog: Mapping[str, str]) -> Catalog:
             f"a package of the catalog is missing: {error}: pip install 'fastkcl[iceberg]'"
         ) from error
     if type(opened).__name__ not in _CLASSES:
-        raise ConfigurationError(f"catalog: {type(opened).__name__} is none that a table can be written in: {_CHOICES}")
+        raise ConfigurationError(f"catalog: tables cannot be written in a {type(opened).__name__}: give {_CHOICES}")
     return opened
 
 

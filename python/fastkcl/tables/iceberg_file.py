@@ -87,7 +87,7 @@ def _iceberg_type(name: str, kind: pa.DataType) -> pa.DataType:
     if pa.types.is_float16(kind):
         return pa.float32()
     if pa.types.is_null(kind) or pa.types.is_duration(kind) or pa.types.is_union(kind):
-        raise SinkError(f"column {name}: its type {kind} is none of Iceberg's: cast it in transform")
+        raise SinkError(f"column {name}: Iceberg has no type for {kind}: cast it in transform")
     return kind
 
 
@@ -161,7 +161,10 @@ class Part(NamedTuple):
     rows: pa.Table
     values: Record
     folder: str
-    """Of its files: ``arrival_day=2026-11-22``; empty if there is none, or its name is one that readers decode."""
+    """The folder of a partition's files: ``arrival_day=2026-11-22``.
+
+    Empty where the table has no partitions, or where readers would decode the folder's name.
+    """
 
 
 def parts(table: pa.Table, spec: PartitionSpec, schema: Schema, where: str) -> Iterator[Part]:

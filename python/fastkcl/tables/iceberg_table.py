@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from fastkcl import Position
 from fastkcl.stdio.log import logger
 from fastkcl.tables.base import RECOVERY, Shard, SinkError
+from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.folders import check_names, position_text, shard_folders
 from fastkcl.tables.given_up import note, noted
 from fastkcl.tables.group import Answer, Outcome, Request, choose
@@ -151,9 +152,9 @@ class IcebergTable:
                 if self._position != before:  # another writer has made the table meanwhile, and has some of the rows
                     continue
             columns = self._columns(made.schema)
-            match run.do(self._position, columns, _seconds()):
+            match run.do(self._position, columns, running_seconds()):
                 case Do.STAGE:
-                    began = _seconds()
+                    began = running_seconds()
                     request = self._stage(remaining, made, columns)
                     run.staged(self._position, columns, began)
                 case Do.COMMIT:
@@ -436,8 +437,3 @@ def _properties(storage: S3Storage | None) -> dict[str, str]:
         "fastkcl.ca": None if storage.ca is None else str(storage.ca),
     }
     return {name: value for name, value in told.items() if value is not None}
-
-
-def _seconds() -> float:
-    """Also while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -30,6 +30,7 @@ from fastkcl import Position
 from fastkcl.stdio.log import logger
 from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_json
 from fastkcl.tables.chain import BEGINNING, Footer, State, position_in, step
+from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.folders import check_names, data_folder, local_folder, position_text, shard_folders
 from fastkcl.tables.object_store import ObjectStore, S3Storage
 from fastkcl.tables.parquet_file import TAIL_BYTES, footer_of, parquet_bytes
@@ -130,7 +131,7 @@ class ParquetTable:
             WriteCancelledError: the rows are not wanted any more. Some of them can be in the table.
             OSError: the store refuses, or does not answer: look again.
         """
-        if self._state is None or _seconds() - self._looked_at > _LOOK_AGAIN:
+        if self._state is None or running_seconds() - self._looked_at > _LOOK_AGAIN:
             self._look()
         remaining: ShardRows | None = rows
         refusals = 0
@@ -211,7 +212,7 @@ class ParquetTable:
                 f"{self._name}: its position was {position_text(before.position)}, and now is"
                 f" {position_text(found.position)}: files are gone, or it was replaced by an older copy; {RECOVERY}"
             )
-        self._state, self._looked_at = found, _seconds()
+        self._state, self._looked_at = found, running_seconds()
         return found
 
     def _last(self) -> State:
@@ -395,8 +396,3 @@ def _order(state: State) -> tuple[str, str]:
 
 def _name_in(key: str) -> str:
     return key.rpartition("/")[2]
-
-
-def _seconds() -> float:
-    """Also while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

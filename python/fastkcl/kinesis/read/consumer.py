@@ -367,7 +367,7 @@ class Consumer:
         delivery = self._delivery
         # Nothing has to be awaited for it, here or by another task.
         if not (delivery is None or self._is_closed or delivery.fetched.reader.lost or self._turn.locked()):
-            try:  # noqa: SIM105 - contextlib.suppress takes a third of the item's time
+            try:  # noqa: SIM105 - contextlib.suppress takes 0.3 of an item's 2 µs
                 item = delivery.take(MOST_WITHOUT_ITEMS)
             except RecordError:
                 pass  # the record stays the next one

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 if sys.version_info >= (3, 12):
     from asyncio import current_task
 else:
-    # Python 3.11's own is written in Python and takes a quarter of a microsecond, as much as the rest of an item.
+    # Python 3.11's own is written in Python and takes a quarter of a microsecond, of the two that an item takes.
     current_task = asyncio.tasks._current_tasks.get  # type: ignore[attr-defined]
 
 FEW = 64

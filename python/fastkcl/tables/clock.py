@@ -1,0 +1,17 @@
+"""Time that goes on while the machine sleeps, and that nobody sets: for the age of what was seen or staged."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+__all__ = ["running_seconds"]
+
+
+def running_seconds() -> float:
+    """Seconds, sleep of the machine included, since a moment that is the same for all processes of the host."""
+    if sys.platform == "linux":
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    if sys.platform == "darwin":  # time.monotonic() stands still there while the machine sleeps
+        return time.clock_gettime(time.CLOCK_MONOTONIC)
+    return time.monotonic()
