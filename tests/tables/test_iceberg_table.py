@@ -247,7 +247,11 @@ def test_records_given_up_are_noted(place: IcebergPlace) -> None:
 @pytest.mark.parametrize(
     ("catalog", "error", "said"),
     [
-        ({"type": "hive", "uri": "thrift://x"}, ValueError, "cannot be written in hive: .*'type': 'rest'.*'sql'.*'glue'"),
+        (
+            {"type": "hive", "uri": "thrift://x"},
+            ValueError,
+            "cannot be written in hive: .*'type': 'rest'.*'sql'.*'glue'",
+        ),
         ({"type": "dynamodb"}, ValueError, "cannot be written in dynamodb: "),
         ({"py-catalog-impl": "x.Y"}, ValueError, "cannot be written in one of py-catalog-impl: "),
         ({}, ValueError, "give"),
