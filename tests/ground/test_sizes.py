@@ -17,7 +17,7 @@ LONG_FILES = {
     "python/fastkcl/kinesis/read/fetch.py": "one shard's reader: iterator, answer, errors and place change together",
     "python/fastkcl/kinesis/read/reading.py": "the reader of a stream: its shards' life from listed to finished",
     "python/fastkcl/kinesis/write/producer.py": "Producer: 100 lines are its options and their description",
-    "python/fastkcl/tables/parquet.py": "a commit of ParquetSink, step by step, in the order that power cuts demand",
+    "python/fastkcl/tables/parquet/sink.py": "a commit of ParquetSink, in the order that power cuts demand",
     "python/fastkcl/write_after.py": "one state machine, and the thread that drives it",
     "rust/codec/src/pool.rs": "one module owns the unsafe memory: its proof is read as a whole",
 }

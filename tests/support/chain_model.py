@@ -26,10 +26,10 @@ from typing import Any
 
 import pytest
 from fastkcl import Position
-from fastkcl.tables import parquet_table
 from fastkcl.tables.base import Shard, SinkError
-from fastkcl.tables.chain import Footer
-from fastkcl.tables.parquet_table import ParquetTable
+from fastkcl.tables.parquet import table as parquet_table
+from fastkcl.tables.parquet.chain import Footer
+from fastkcl.tables.parquet.table import ParquetTable
 from fastkcl.tables.store import Entry, StoreError
 from waiting import PATIENCE
 

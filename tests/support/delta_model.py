@@ -11,9 +11,10 @@ from urllib.parse import unquote
 
 import pytest
 from chain_model import ModelStore, World
-from fastkcl.tables import DeltaTable, delta_table
-from fastkcl.tables.delta_head import DeltaHead
-from fastkcl.tables.delta_log import entry_key
+from fastkcl.tables import DeltaTable
+from fastkcl.tables.delta import table as delta_table
+from fastkcl.tables.delta.head import DeltaHead
+from fastkcl.tables.delta.log import entry_key
 from fastkcl.tables.store import Entry
 
 

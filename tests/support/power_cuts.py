@@ -30,7 +30,7 @@ from fastkcl import Position
 from fastkcl.spark.schema import SCHEMA
 from fastkcl.spark.sinks import SinkError
 from fastkcl.tables import storage
-from fastkcl.tables.delta_actions import beginning, lines
+from fastkcl.tables.delta.actions import beginning, lines
 from sink_helpers import SHARD, FakeSession, FakeWriter, Kind
 
 SESSION: Any = FakeSession()

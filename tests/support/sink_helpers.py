@@ -25,13 +25,13 @@ from deltalake import DeltaTable
 from fastkcl import Position, _core
 from fastkcl.spark.sinks import DeltaSink, ParquetSink, Shard, Sink
 from fastkcl.spark.sinks.rows import ShardRows
-from fastkcl.tables import delta as delta_module
-from fastkcl.tables import parquet as parquet_module
 from fastkcl.tables import storage
-from fastkcl.tables.delta_head import DeltaHead
+from fastkcl.tables.delta import sink as delta_module
+from fastkcl.tables.delta.head import DeltaHead
 from fastkcl.tables.folders import shard_folders, unspelled
 from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.inspection import TableState
+from fastkcl.tables.parquet import sink as parquet_module
 from paths import SUPPORT
 from waiting import PATIENCE
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from delta_table_helpers import DELTA_TABLE
-from fastkcl.tables import delta as delta_module
-from fastkcl.tables import delta_checkpoint as checkpoint_module
+from fastkcl.tables.delta import checkpoint as checkpoint_module
+from fastkcl.tables.delta import sink as delta_module
 from power_cuts import problems, shows, sites
 from sink_helpers import DELTA, PARQUET
 from table_helpers import TABLE

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import Schema
 from fastkcl import Position
-from fastkcl.tables.delta import DeltaAppender
+from fastkcl.tables.delta.sink import DeltaAppender
 from fastkcl.tables.formats import inspect_table
-from fastkcl.tables.parquet import ParquetAppender
+from fastkcl.tables.parquet.sink import ParquetAppender
 from sink_helpers import SHARD, position_of, records_of, rows
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from chain_model import Rows, found, play, without_parquet
-from fastkcl.tables.chain import State
-from fastkcl.tables.parquet_table import ParquetTable
+from fastkcl.tables.parquet.chain import State
+from fastkcl.tables.parquet.table import ParquetTable
 
 SCHEDULES = int(os.environ.get("FASTKCL_CHAIN_SCHEDULES", "6000"))
 PARTS = 12

@@ -23,11 +23,11 @@ from fastkcl import Position
 from fastkcl.spark.schema import SCHEMA
 from fastkcl.spark.sinks import DeltaSink, Shard, SinkError
 from fastkcl.spark.sinks.rows import ShardRows
-from fastkcl.tables import delta as delta_module
 from fastkcl.tables import storage
-from fastkcl.tables.delta import position, shards
-from fastkcl.tables.delta_actions import application_id, beginning, transactions
-from fastkcl.tables.delta_log import newest_checkpoint
+from fastkcl.tables.delta import sink as delta_module
+from fastkcl.tables.delta.actions import application_id, beginning, transactions
+from fastkcl.tables.delta.log import newest_checkpoint
+from fastkcl.tables.delta.sink import position, shards
 from fastkcl.tables.formats import inspect_table
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (

@@ -19,11 +19,11 @@ from fastkcl import Position
 from fastkcl.local_aws import LocalAws
 from fastkcl.spark.sinks import DeltaSink
 from fastkcl.tables import DeltaTable, ParquetTable, S3Storage, Shard, SinkError, WriteCancelledError
-from fastkcl.tables import delta_checkpoint as checkpoint_module
-from fastkcl.tables import delta_table as module
-from fastkcl.tables.delta_actions import information, lines, transactions
-from fastkcl.tables.delta_log import entry_key
-from fastkcl.tables.delta_snapshot import Snapshot
+from fastkcl.tables.delta import checkpoint as checkpoint_module
+from fastkcl.tables.delta import table as module
+from fastkcl.tables.delta.actions import information, lines, transactions
+from fastkcl.tables.delta.log import entry_key
+from fastkcl.tables.delta.snapshot import Snapshot
 from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.store import StoreError
 from sink_helpers import SHARD, FakeSession

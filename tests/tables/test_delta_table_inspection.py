@@ -9,9 +9,9 @@ import pytest
 from delta_table_helpers import DeltaPlace, delta_posix, delta_s3, written
 from fastkcl import Position
 from fastkcl.tables import Shard
-from fastkcl.tables.delta_actions import lines
-from fastkcl.tables.delta_group import entry_of
-from fastkcl.tables.delta_log import entry_key
+from fastkcl.tables.delta.actions import lines
+from fastkcl.tables.delta.group import entry_of
+from fastkcl.tables.delta.log import entry_key
 from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.inspection import TableState
 from sink_helpers import SHARD

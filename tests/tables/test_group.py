@@ -18,7 +18,7 @@ from delta_table_helpers import DeltaPlace, delta_posix, delta_s3
 from fastkcl import Position
 from fastkcl.tables import DeltaTable, Shard
 from fastkcl.tables.base import SinkError
-from fastkcl.tables.delta_group import add_action, checked, files_of
+from fastkcl.tables.delta.group import add_action, checked, files_of
 from fastkcl.tables.group import Answer, Member, Outcome, Request, Turn, choose
 from fastkcl.tables.group_folder import FolderError, Meeting, PosixFolder, bytes_of, request_of
 from table_helpers import arrived, as_they_are

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from chain_model import found, play
 from delta_model import visible, without_parquet
-from fastkcl.tables import delta_table
+from fastkcl.tables.delta import table as delta_table
 from fastkcl.tables.group import Member, Turn
 from group_model import SharedDeltaTable, not_compared, two_of_a_shard
 

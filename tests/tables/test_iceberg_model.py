@@ -1,4 +1,4 @@
-"""A model of an Iceberg table: writers of one shard, whose commits' answers are lost or late. `iceberg_state` decides.
+"""A model of an Iceberg table: writers of one shard, whose commits' answers are lost or late. `iceberg.state` decides.
 
 Spoiled versions fail it, so it can fail.
 """
@@ -14,7 +14,7 @@ import pytest
 from fastkcl import Position
 from fastkcl.tables.base import Shard
 from fastkcl.tables.group import Outcome, Request, choose
-from fastkcl.tables.iceberg_state import POSITION, Append, Do, Seen, position_value
+from fastkcl.tables.iceberg.state import POSITION, Append, Do, Seen, position_value
 
 SHARD = Shard("clicks", "shardId-0")
 SCHEDULES = int(os.environ.get("FASTKCL_ICEBERG_SCHEDULES", "3000"))

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from fastkcl import Position
 from fastkcl.tables import IcebergTable, Shard, SinkError, WriteCancelledError
-from fastkcl.tables import iceberg_head as head_module
+from fastkcl.tables.iceberg import head as head_module
 from fastkcl.tables.store import StoreError
 from iceberg_helpers import NAME, IcebergPlace, as_columns, every_place, plans, sql_posix, written
 from pyiceberg.types import LongType

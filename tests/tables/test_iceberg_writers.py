@@ -13,7 +13,7 @@ from fastkcl import Position
 from fastkcl.local_aws import LocalAws
 from fastkcl.tables import IcebergTable, Shard
 from fastkcl.tables.group import Outcome, Request
-from fastkcl.tables.iceberg_head import IcebergHead
+from fastkcl.tables.iceberg.head import IcebergHead
 from fastkcl.tables.store import StoreError
 from iceberg_helpers import IcebergPlace, every_place, sql_posix, sql_s3, written
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
@@ -129,7 +129,7 @@ def test_spoiled_without_the_comparison_rows_are_doubled(local: IcebergPlace, mo
     zombie = written(local, (1, 3))
     other = written(local)
     other.append(arrived(range(4, 7)), as_they_are)
-    monkeypatch.setattr("fastkcl.tables.iceberg_table.choose", lambda requests, *_: (list(requests), []))
+    monkeypatch.setattr("fastkcl.tables.iceberg.table.choose", lambda requests, *_: (list(requests), []))
     monkeypatch.setattr(zombie, "_move_to", lambda _: None)  # it believes its own position
     zombie._head.load()
     request = _request(zombie, range(4, 7))

@@ -19,7 +19,7 @@ from fastkcl.spark.sinks import ParquetSink, Shard, SinkError
 from fastkcl.tables import storage
 from fastkcl.tables.folders import spelled, unspelled
 from fastkcl.tables.formats import inspect_table
-from fastkcl.tables.parquet import commits, shards
+from fastkcl.tables.parquet.sink import commits, shards
 from sink_helpers import NO_FILES, PARQUET, SHARD, FakeSession, FakeWriter, Mortals, batch, race, rows, stored
 
 SESSION: Any = FakeSession()

@@ -13,8 +13,8 @@ import pytest
 from fastkcl import Position
 from fastkcl.spark.sinks import ParquetSink
 from fastkcl.tables import ParquetTable, S3Storage, Shard, SinkError, WriteCancelledError
-from fastkcl.tables import parquet_table as module
-from fastkcl.tables.chain import Footer, State, name_after, position_in
+from fastkcl.tables.parquet import table as module
+from fastkcl.tables.parquet.chain import Footer, State, name_after, position_in
 from fastkcl.tables.parquet_file import FOOTER_KEY, footer_of, parquet_bytes
 from fastkcl.tables.store import StoreError
 from sink_helpers import SHARD, FakeSession

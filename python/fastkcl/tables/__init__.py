@@ -5,34 +5,32 @@
 
     fastkcl.run(TableProcessor(ParquetTable("s3://lake/clicks")))
 
-Tables that the worker process writes itself:
+One folder for each format:
+
+    parquet/    Parquet files
+    delta/      a Delta table
+    iceberg/    an Iceberg table
+    formats     which of these a folder has, for `fastkcl sink inspect`
+    inspection  what a table holds of each shard, as the module of that name in each format finds it
+
+For tables that the worker process writes itself:
 
     table_processor  the BatchProcessor for them
-    parquet_table    Parquet files, each of them a commit
-    chain            which file can follow which; no I/O
     store            the verbs of a storage; posix_store and object_store have them
     parquet_file     makes Parquet of Arrow
-    delta_table      a Delta table; delta_file has Arrow in Delta's types
     group            which requests of one host's children go into one commit; no I/O. combiner does it
     group_folder     where they meet: requests, answers and a lock
-    delta_group      a request's part of a Delta table's entry; delta_staged the files that it is about
-    delta_head       the head of its log: opened once, moved on, continued; delta_checkpoint makes checkpoints
-    delta_snapshot   a table at a version, delta_actions a shard in its log, delta_rules what it asks of writers; no I/O
-    iceberg_table    an Iceberg table; iceberg_state decides what an append does next, no I/O
-    iceberg_head     its metadata: loaded, compared, moved on by a commit; iceberg_catalog opens the catalog
-    iceberg_file     Arrow in its data files; iceberg_io gives pyiceberg our storage
 
-Tables whose files Spark writes:
+For tables whose files Spark writes:
 
     appender    what any format does: rows are appended after the position
-    parquet     files in a folder, a commit file for each run
-    delta       a Delta table; delta_log looks through its log
-    inspection  what a table holds of each shard, as the one beside each format finds it
-    formats     which of these a folder has, for `fastkcl sink inspect`
+    storage     the calls by which tables change
+
+For both:
+
     base        what a table is given, and its errors
     folders     names of streams, shards and positions in paths
     given_up    up to where records have been given up
-    storage     the calls by which tables change
 
 The loop of every processor that writes to a table, or through Spark:
 
@@ -50,10 +48,10 @@ from fastkcl.payloads.options import AvroPayload, BinaryPayload, JsonPayload, Pr
 from fastkcl.payloads.registries.options import ConfluentRegistry, FolderRegistry, GlueRegistry
 from fastkcl.tables.base import Shard, SinkError, WriteCancelledError
 from fastkcl.tables.bounds import Bounds
-from fastkcl.tables.delta_table import DeltaTable
-from fastkcl.tables.iceberg_table import IcebergTable
+from fastkcl.tables.delta.table import DeltaTable
+from fastkcl.tables.iceberg.table import IcebergTable
 from fastkcl.tables.object_store import S3Storage
-from fastkcl.tables.parquet_table import ParquetTable
+from fastkcl.tables.parquet.table import ParquetTable
 from fastkcl.tables.table_processor import TableProcessor
 
 __all__ = [

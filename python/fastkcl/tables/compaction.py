@@ -14,7 +14,7 @@ from fastkcl import ConfigurationError
 from fastkcl.tables.base import SinkError
 from fastkcl.tables.formats import format_of
 from fastkcl.tables.object_store import ObjectStore, S3Storage
-from fastkcl.tables.parquet_table import store_of
+from fastkcl.tables.parquet.table import store_of
 
 __all__ = ["Compacted", "compact_delta"]
 

@@ -9,12 +9,12 @@ from typing import Final, NamedTuple
 
 from fastkcl.tables import storage as files
 from fastkcl.tables.base import SinkError
-from fastkcl.tables.delta_inspection import inspect_delta, inspect_delta_objects
+from fastkcl.tables.delta.inspection import inspect_delta, inspect_delta_objects
 from fastkcl.tables.inspection import NO_POSITIONS, TableState
 from fastkcl.tables.object_store import ObjectStore, S3Storage
-from fastkcl.tables.parquet_inspection import inspect_parquet
-from fastkcl.tables.parquet_table import CLAIM, store_of
-from fastkcl.tables.parquet_table_inspection import inspect_parquet_table
+from fastkcl.tables.parquet.inspection import inspect_parquet_table
+from fastkcl.tables.parquet.sink_inspection import inspect_parquet
+from fastkcl.tables.parquet.table import CLAIM, store_of
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store
 

@@ -18,10 +18,10 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from fastkcl.tables.base import SinkError, parse_json
-from fastkcl.tables.delta_log import LOG, MOST_BYTES, versions, whole_checkpoint
+from fastkcl.tables.delta.log import LOG, MOST_BYTES, versions, whole_checkpoint
 from fastkcl.tables.formats import format_of
 from fastkcl.tables.object_store import S3Storage
-from fastkcl.tables.parquet_table import store_of
+from fastkcl.tables.parquet.table import store_of
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Found, Store
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastkcl import Position
 from fastkcl.spark.sinks.sink import Rows, Transform
-from fastkcl.tables.delta import DeltaAppender
-from fastkcl.tables.parquet import ParquetAppender
+from fastkcl.tables.delta.sink import DeltaAppender
+from fastkcl.tables.parquet.sink import ParquetAppender
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

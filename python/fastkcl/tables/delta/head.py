@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fastkcl.stdio.log import logger
 from fastkcl.tables.base import RECOVERY, SinkError, parse_json
-from fastkcl.tables.delta_actions import Json, lines
-from fastkcl.tables.delta_log import (
+from fastkcl.tables.delta.actions import Json, lines
+from fastkcl.tables.delta.log import (
     LAST_CHECKPOINT,
     LOG,
     MOST_BYTES,
@@ -32,7 +32,7 @@ from fastkcl.tables.delta_log import (
     versions,
     whole_checkpoint,
 )
-from fastkcl.tables.delta_snapshot import NOTHING, OURS, Snapshot, checked_metadata, checked_protocol, digest
+from fastkcl.tables.delta.snapshot import NOTHING, OURS, Snapshot, checked_metadata, checked_protocol, digest
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store, StoreError
 

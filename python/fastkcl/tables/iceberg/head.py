@@ -29,9 +29,9 @@ from fastkcl import Position
 from fastkcl.stdio.log import logger
 from fastkcl.tables.base import Shard, SinkError
 from fastkcl.tables.folders import shard_folders
-from fastkcl.tables.iceberg_catalog import asked
-from fastkcl.tables.iceberg_file import new_schema
-from fastkcl.tables.iceberg_state import POSITION, Seen, position_value
+from fastkcl.tables.iceberg.catalog import asked
+from fastkcl.tables.iceberg.file import new_schema
+from fastkcl.tables.iceberg.state import POSITION, Seen, position_value
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,8 +15,8 @@ from urllib.parse import quote, unquote
 
 from fastkcl import Position
 from fastkcl.tables.base import Shard
-from fastkcl.tables.delta_actions import Json, about, information, transactions
-from fastkcl.tables.delta_file import folder_of
+from fastkcl.tables.delta.actions import Json, about, information, transactions
+from fastkcl.tables.delta.file import folder_of
 from fastkcl.tables.folders import position_text
 from fastkcl.tables.group import Request
 

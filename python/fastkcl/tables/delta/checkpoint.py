@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-from fastkcl.tables.delta_log import LAST_CHECKPOINT, LOG, MOST_BYTES, entry_key, version_named, whole_checkpoint
+from fastkcl.tables.delta.log import LAST_CHECKPOINT, LOG, MOST_BYTES, entry_key, version_named, whole_checkpoint
 from fastkcl.tables.object_store import ObjectStore
 from fastkcl.tables.posix_store import PosixStore
 

@@ -16,8 +16,8 @@ from typing import Any, Final, TypeAlias
 
 from fastkcl import Position
 from fastkcl.tables.base import Shard, SinkError, parse_json
-from fastkcl.tables.delta_actions import position_by
-from fastkcl.tables.delta_rules import Rules, fields_of
+from fastkcl.tables.delta.actions import position_by
+from fastkcl.tables.delta.rules import Rules, fields_of
 
 __all__ = ["NOTHING", "OURS", "Snapshot", "checked_metadata", "checked_protocol", "digest"]
 

@@ -24,7 +24,7 @@ __all__ = ["CATALOGS", "asked", "check_options", "open_catalog"]
 
 CATALOGS: Final = ("rest", "sql", "glue")
 _CLASSES: Final = {"RestCatalog", "SqlCatalog", "GlueCatalog"}
-_IO: Final = "fastkcl.tables.iceberg_io.StoreFileIO"
+_IO: Final = "fastkcl.tables.iceberg.io.StoreFileIO"
 _CHOICES: Final = (
     "{'type': 'rest', 'uri': 'https://…'}, {'type': 'sql', 'uri': 'sqlite:///…', 'warehouse': 's3://…'} or"
     " {'type': 'glue', 'warehouse': 's3://…'}"

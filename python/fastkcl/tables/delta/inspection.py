@@ -18,8 +18,7 @@ from urllib.parse import unquote
 from fastkcl import Position
 from fastkcl.tables import storage
 from fastkcl.tables.base import Shard, SinkError, parse_json, place
-from fastkcl.tables.delta import position
-from fastkcl.tables.delta_log import (
+from fastkcl.tables.delta.log import (
     ASIDE,
     LOG,
     MOST_BYTES,
@@ -33,6 +32,7 @@ from fastkcl.tables.delta_log import (
     versions,
     whole_checkpoint,
 )
+from fastkcl.tables.delta.sink import position
 from fastkcl.tables.folders import parse_position, shard_folders
 from fastkcl.tables.given_up import NOTES, noted
 from fastkcl.tables.inspection import NO_POSITIONS, ShardState, TableState, check_note, check_rows

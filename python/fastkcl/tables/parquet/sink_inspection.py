@@ -11,8 +11,8 @@ from fastkcl.tables import storage
 from fastkcl.tables.base import RECOVERY, Shard, SinkError
 from fastkcl.tables.folders import data_folder
 from fastkcl.tables.inspection import ShardState, TableState, check_note, check_rows, span
-from fastkcl.tables.parquet import Commit, check_staging, read_id, removed, shards
-from fastkcl.tables.parquet import commits as commits_of
+from fastkcl.tables.parquet.sink import Commit, check_staging, read_id, removed, shards
+from fastkcl.tables.parquet.sink import commits as commits_of
 
 __all__ = ["inspect_parquet"]
 

@@ -17,9 +17,9 @@ A writer that commits after an entry, or relies on a position in it, syncs it fi
 died before that, or never sync. So each entry and checkpoint of a sink that a power cut leaves is whole, and those
 that others rely on stay.
 
-The position is in the table's application transactions (`delta_actions`), whose versions nobody compares.
+The position is in the table's application transactions (`delta.actions`), whose versions nobody compares.
 A second entry V + 1 fails, and that is the comparison: nobody else has continued from the P that was read.
-After a commit of another shard the next version is tried. The log is opened once, and moved on (`delta_head`): a write
+After a commit of another shard the next version is tried. The log is opened once, and moved on (`delta.head`): a write
 costs the same at any version.
 
 A file that was staged and never committed is in nobody's way, and goes with the table's next VACUUM.
@@ -45,9 +45,9 @@ from fastkcl.stdio.log import logger
 from fastkcl.tables import storage
 from fastkcl.tables.appender import Appender, R
 from fastkcl.tables.base import RECOVERY, Files, Rows, Shard, SinkError
-from fastkcl.tables.delta_actions import Json, about, beginning, information, position_by, transactions
-from fastkcl.tables.delta_head import DeltaHead
-from fastkcl.tables.delta_log import (
+from fastkcl.tables.delta.actions import Json, about, beginning, information, position_by, transactions
+from fastkcl.tables.delta.head import DeltaHead
+from fastkcl.tables.delta.log import (
     ASIDE,
     LAST_CHECKPOINT,
     entry,
@@ -56,8 +56,8 @@ from fastkcl.tables.delta_log import (
     log_folder,
     newest_checkpoint,
 )
-from fastkcl.tables.delta_rules import checked_fields
-from fastkcl.tables.delta_snapshot import Snapshot
+from fastkcl.tables.delta.rules import checked_fields
+from fastkcl.tables.delta.snapshot import Snapshot
 from fastkcl.tables.folders import check_names, data_folder, local_folder, position_text, quoted, shard_folders
 from fastkcl.tables.given_up import give_up, given_up
 from fastkcl.tables.posix_store import PosixStore

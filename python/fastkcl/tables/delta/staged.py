@@ -10,7 +10,7 @@ from typing import Any
 
 from fastkcl import Position
 from fastkcl.tables.base import Shard, SinkError
-from fastkcl.tables.delta_group import files_of
+from fastkcl.tables.delta.group import files_of
 from fastkcl.tables.group import Request
 from fastkcl.tables.rows import ShardRows
 

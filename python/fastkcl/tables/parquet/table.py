@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from fastkcl import Position
 from fastkcl.stdio.log import logger
 from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_json
-from fastkcl.tables.chain import BEGINNING, Footer, State, position_in, step
 from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.folders import check_names, data_folder, local_folder, position_text, shard_folders
 from fastkcl.tables.object_store import ObjectStore, S3Storage
+from fastkcl.tables.parquet.chain import BEGINNING, Footer, State, position_in, step
 from fastkcl.tables.parquet_file import TAIL_BYTES, footer_of, parquet_bytes
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.rows import ShardRows

@@ -15,10 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, Final
 
 from fastkcl.tables.base import Shard, SinkError
-from fastkcl.tables.chain import BEGINNING, Footer, State
 from fastkcl.tables.folders import unspelled
 from fastkcl.tables.inspection import ShardState, TableState, check_rows
-from fastkcl.tables.parquet_table import CLAIM, check_footer, parse_claim, read_footer, read_notes
+from fastkcl.tables.parquet.chain import BEGINNING, Footer, State
+from fastkcl.tables.parquet.table import CLAIM, check_footer, parse_claim, read_footer, read_notes
 from fastkcl.tables.store import Store
 
 __all__ = ["inspect_parquet_table"]

@@ -11,7 +11,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from fastkcl.tables.base import Shard, SinkError
-from fastkcl.tables.delta_rules import checked_fields
+from fastkcl.tables.delta.rules import checked_fields
 from fastkcl.tables.folders import spelled
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from fastkcl import Position
 from fastkcl._core import __version__
 from fastkcl.tables.base import Shard, SinkError
-from fastkcl.tables.delta_rules import primitives
+from fastkcl.tables.delta.rules import primitives
 from fastkcl.tables.folders import position_text
 
 __all__ = ["Json", "about", "application_id", "beginning", "information", "lines", "position_by", "transactions"]

@@ -6,7 +6,7 @@
       3. compare    is it still that table, and at that position?
       4. commit     one `commit_table` on the metadata that was compared: files, and the position as a property
 
-A commit that meets another one is made again after it: `iceberg_state` decides. `iceberg_head` has 3 and 4. A
+A commit that meets another one is made again after it: `iceberg.state` decides. `iceberg.head` has 3 and 4. A
 refused commit leaves files that no snapshot names: pyiceberg's and the engines' own clean-ups find them.
 
 Rules: pyiceberg is imported at `open`; nothing of it is needed to make an `IcebergTable`.
@@ -29,8 +29,8 @@ from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.folders import check_names, position_text, shard_folders
 from fastkcl.tables.given_up import note, noted
 from fastkcl.tables.group import Answer, Outcome, Request, choose
-from fastkcl.tables.iceberg_catalog import check_options, open_catalog
-from fastkcl.tables.iceberg_state import Append, Do, Seen, pause
+from fastkcl.tables.iceberg.catalog import check_options, open_catalog
+from fastkcl.tables.iceberg.state import Append, Do, Seen, pause
 from fastkcl.tables.object_store import S3Storage
 from fastkcl.tables.parquet_file import parquet_bytes
 from fastkcl.tables.rows import ShardRows
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table, Transaction
 
-    from fastkcl.tables.delta_table import Evolve
-    from fastkcl.tables.iceberg_head import IcebergHead
+    from fastkcl.tables.delta.table import Evolve
+    from fastkcl.tables.iceberg.head import IcebergHead
 
 __all__ = ["IcebergTable"]
 
@@ -182,7 +182,7 @@ class IcebergTable:
             SinkError: it is another table now.
             OSError: nobody knows whether they were committed.
         """
-        from fastkcl.tables.iceberg_file import of_json
+        from fastkcl.tables.iceberg.file import of_json
 
         head = self._head
         seen = head.seen if head.seen is not None else head.load()
@@ -263,7 +263,7 @@ class IcebergTable:
             )
 
     def _storable(self, table: pa.Table) -> pa.Table:
-        from fastkcl.tables.iceberg_file import storable
+        from fastkcl.tables.iceberg.file import storable
 
         made = storable(table, self._shard_opened)
         if self._head.table is None:
@@ -322,7 +322,7 @@ class IcebergTable:
 
     def _stage(self, rows: ShardRows, table: pa.Table, columns: _Columns) -> Request:
         """Put files that no snapshot names yet."""
-        from fastkcl.tables.iceberg_file import as_json, data_file, parts, with_ids
+        from fastkcl.tables.iceberg.file import as_json, data_file, parts, with_ids
 
         schema, spec = self._evolved(table.schema)
         whole = with_ids(table, schema, self.url)
@@ -350,7 +350,7 @@ class IcebergTable:
         Returns:
             Where it is.
         """
-        from fastkcl.tables.iceberg_io import storage_of, store_and_key
+        from fastkcl.tables.iceberg.io import storage_of, store_and_key
 
         table = self._table
         for _ in range(_PUTS):
@@ -382,7 +382,7 @@ class IcebergTable:
     def _head(self) -> IcebergHead:
         if self._opened is None:
             catalog = open_catalog(self._options)
-            from fastkcl.tables.iceberg_head import IcebergHead
+            from fastkcl.tables.iceberg.head import IcebergHead
 
             self._opened = IcebergHead(catalog, self._name)
         return self._opened

@@ -13,7 +13,7 @@
       5. checkpoint each hundredth version
 
 A commit is five requests at any version: a PUT of the file, a GET of the head's entry and one of the next, which is not
-there, a PUT of the entry, and a GET of `_last_checkpoint`. `delta_head` has 3 and 4, `delta_actions` the position.
+there, a PUT of the entry, and a GET of `_last_checkpoint`. `delta.head` has 3 and 4, `delta.actions` the position.
 
 A zombie continues from an old position: the entries that it takes in say so, and its file is left for the table's next
 VACUUM. DeltaSink writes the same positions, so that both can write to one table.
@@ -36,14 +36,14 @@ from fastkcl.stdio.log import logger
 from fastkcl.tables.base import RECOVERY, Shard, SinkError, in_one_line
 from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.combiner import Combiner
-from fastkcl.tables.delta_actions import about, beginning
-from fastkcl.tables.delta_checkpoint import is_due, make_checkpoint
-from fastkcl.tables.delta_file import ORIGIN, folder_of, origin_fields, partition_values, storable, with_origin
-from fastkcl.tables.delta_group import add_action, checked, entry_of
-from fastkcl.tables.delta_head import DeltaHead
-from fastkcl.tables.delta_rules import Rules
-from fastkcl.tables.delta_snapshot import Snapshot
-from fastkcl.tables.delta_staged import Staged, days
+from fastkcl.tables.delta.actions import about, beginning
+from fastkcl.tables.delta.checkpoint import is_due, make_checkpoint
+from fastkcl.tables.delta.file import ORIGIN, folder_of, origin_fields, partition_values, storable, with_origin
+from fastkcl.tables.delta.group import add_action, checked, entry_of
+from fastkcl.tables.delta.head import DeltaHead
+from fastkcl.tables.delta.rules import Rules
+from fastkcl.tables.delta.snapshot import Snapshot
+from fastkcl.tables.delta.staged import Staged, days
 from fastkcl.tables.folders import check_names, local_folder, position_text, shard_folders
 from fastkcl.tables.given_up import NOTES, note, noted
 from fastkcl.tables.group import Answer, Outcome, Request, choose
