@@ -606,7 +606,7 @@ class ListSink:
         if self.failures:
             self.failures -= 1
             raise OSError("no space left on device")
-        rest = rows if self.position is None else rows.behind(self.position)
+        rest = rows if self.position is None else rows.after(self.position)
         if rest is not None:
             self.tables.append(rest.data_frame(session).table["sequenceNumber"].to_pylist())
             rows.check_wanted()

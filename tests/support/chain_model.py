@@ -59,7 +59,7 @@ class Rows:
     def last_position(self) -> Position:
         return Position(str(self.numbers[-1]), 0)
 
-    def behind(self, position: Position) -> Rows | None:
+    def after(self, position: Position) -> Rows | None:
         rest = [number for number in self.numbers if number > int(position.sequence_number)]
         return Rows(self.world, rest) if rest else None
 

@@ -64,7 +64,7 @@ def test_a_refusal_that_is_taken_for_ones_own_is_found() -> None:
 
 def test_rows_that_are_not_compared_with_the_position_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        Rows, "behind", lambda rows, position: rows if rows.numbers[-1] > int(position.sequence_number) else None
+        Rows, "after", lambda rows, position: rows if rows.numbers[-1] > int(position.sequence_number) else None
     )
     assert "doubled" in str(found(300))
 

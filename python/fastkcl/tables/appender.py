@@ -1,7 +1,7 @@
 """How any format appends a shard's rows: after the position, whoever else appends meanwhile.
 
     append_run(rows)
-      1. behind     rows that the table has are dropped
+      1. compare    rows that the table has are dropped
       2. _append    the format's own commit: after position P these rows, up to L. It fails if another writer has
                     continued from P; then its position counts, and both steps are taken again
 
@@ -44,7 +44,7 @@ class Appender(ABC):
         remaining: R | None = rows
         while remaining is not None:
             if self._position is not None:
-                remaining = remaining.behind(self._position)
+                remaining = remaining.after(self._position)
                 if remaining is None:
                     break
             self._append(remaining, files(remaining))

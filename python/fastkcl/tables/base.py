@@ -58,7 +58,7 @@ class Rows(Protocol):
     def last_position(self) -> Position:
         """Of the last record."""
 
-    def behind(self, position: Position) -> Self | None:
+    def after(self, position: Position) -> Self | None:
         """The records after a position, None if there are none."""
 
     def check_wanted(self) -> None:

@@ -88,7 +88,7 @@ class PatientTable:
         def append() -> Position:
             nonlocal failed
             position = self._table.open(shard) if failed else None
-            rest = rows if position is None else rows.behind(position)
+            rest = rows if position is None else rows.after(position)
             if rest is None:
                 assert position is not None
                 return position

@@ -88,7 +88,7 @@ class ShardRows:
 
         return pa.Table.from_batches([pa.record_batch(batch) for batch in self._batches])
 
-    def behind(self, position: Position) -> Self | None:
+    def after(self, position: Position) -> Self | None:
         """The records after a position, None if there are none.
 
         A position without a sub-sequence number, written in the legacy dialect, stands for its whole sequence number.

@@ -92,7 +92,7 @@ class ShardTable(Target[R], Generic[R]):
 
     def missing(self, rows: R) -> R | None:
         """The rows that the table has not; None if it has all of them."""
-        return rows if self._upto is None else rows.behind(self._upto)
+        return rows if self._upto is None else rows.after(self._upto)
 
     def store(self, rows: R, attempt: int) -> None:
         """Write rows."""
@@ -138,7 +138,7 @@ class ShardTable(Target[R], Generic[R]):
         if self._upto is None or not batches:
             return batches
         try:
-            rest = ShardRows(batches, legacy=self._legacy).behind(self._upto)
+            rest = ShardRows(batches, legacy=self._legacy).after(self._upto)
         except ValueError:  # refused for a position that can't be read: it is nowhere
             return batches
         return () if rest is None else rest.batches

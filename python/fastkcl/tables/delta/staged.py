@@ -72,5 +72,5 @@ def days(rows: ShardRows) -> Iterator[tuple[date | None, ShardRows]]:
         if at:
             part = rest.first(at)
             yield day, part
-            rest = rest.behind(part.last_position)
+            rest = rest.after(part.last_position)
         day = later

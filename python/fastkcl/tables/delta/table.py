@@ -5,7 +5,7 @@
       date=2026-11-22/after-4959….0-<random>.parquet
 
     append(rows)
-      1. behind     rows that the table has are dropped
+      1. compare    rows that the table has are dropped
       2. stage      a Parquet file for each day, under a name with 96 random bits; no reader sees it
       3. move on    the entries that others have added meanwhile: is it still that table, and at that position?
       4. commit     the next entry of the log is created exclusively: files, and the new position in application
@@ -181,7 +181,7 @@ class DeltaTable:
         met = refused = 0
         while met < _TRIES and refused < _REFUSALS:
             if self._position is not None:
-                left = remaining.behind(self._position)
+                left = remaining.after(self._position)
                 if left is None:
                     return self._position
                 remaining = left

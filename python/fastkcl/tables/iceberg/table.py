@@ -1,7 +1,7 @@
 """An Iceberg table that a worker writes itself, each record exactly once; in a REST, SQL or Glue catalog.
 
     append(rows)
-      1. behind     rows that the table has are dropped
+      1. compare    rows that the table has are dropped
       2. stage      a Parquet file for each partition, under a name with 96 random bits; no reader sees it
       3. compare    is it still that table, and at that position?
       4. commit     one `commit_table` on the metadata that was compared: files, and the position as a property
@@ -141,7 +141,7 @@ class IcebergTable:
         request: Request | None = None
         while True:
             if self._position is not None:
-                left = remaining.behind(self._position)
+                left = remaining.after(self._position)
                 if left is None:
                     return self._position
                 if left.num_rows != remaining.num_rows:

@@ -8,7 +8,7 @@ A file is created exclusively, under the name of the position that it continues 
 the verbs. So a file is there as a whole or not at all, what is there is committed, and there are no orphans.
 
     append(rows)
-      1. behind     rows that the table has are dropped
+      1. compare    rows that the table has are dropped
       2. step       up to the first row of a newer day; or an empty file, which turns to that day
       3. identity   the claim is read again: another table's files would look like these
       4. create     True: done. False: look. It is one's own file whose answer was lost, or somebody else's, whose
@@ -139,7 +139,7 @@ class ParquetTable:
             state = self._state
             assert state is not None
             if state.position is not None:
-                remaining = remaining.behind(state.position)
+                remaining = remaining.after(state.position)
                 if remaining is None:
                     break
             if self._create(state, remaining, make):
