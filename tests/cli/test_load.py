@@ -109,15 +109,13 @@ def test_a_stream_into_a_delta_table_on_s3(aws: LocalAws, stream: str) -> None:
 
 def test_a_stream_into_an_iceberg_table_of_glue(aws: LocalAws, stream: str) -> None:
     place = glue(aws)
-    name = place.table().url.partition(":")[2]
-    catalog = [text for each in place.catalog.items() for text in ("--catalog", "=".join(each))]
-    arguments = [stream, name, "--endpoint-url", aws.url, "--stop-at-tip", "--json", "--format", "iceberg", *catalog]
+    arguments = [stream, *place.arguments, "--endpoint-url", aws.url, "--stop-at-tip", "--json", "--format", "iceberg"]
     done = load(*arguments)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["rows"] == 40
     assert sorted(place.read()["data"].to_pylist()) == sorted(event.encode() for event in EVENTS)
     assert len(place.numbers()) == 40
-    wrong = load(stream, name, "--format", "iceberg", "--catalog", "glue")
+    wrong = load(stream, place.name, "--format", "iceberg", "--catalog", "glue")
     assert wrong.returncode == 2
     assert "must be NAME=VALUE" in wrong.stderr
 

@@ -36,23 +36,29 @@ class IcebergPlace:
 
     def __init__(self, catalog: dict[str, str]) -> None:
         self.catalog = catalog
+        self.name = NAME
 
     def table(self, **options: Any) -> IcebergTable:
         """A writer's own, as each process has one."""
-        return IcebergTable(NAME, self.catalog, **options)
+        return IcebergTable(self.name, self.catalog, **options)
+
+    @property
+    def arguments(self) -> list[str]:
+        """By which commands know it."""
+        return [self.name, *(text for each in self.catalog.items() for text in ("--catalog", "=".join(each)))]
 
     @property
     def environment(self) -> dict[str, str]:
         """Variables by which another process reaches it."""
         options = json.dumps({"catalog": self.catalog})
-        return {"TABLE_URL": NAME, "TABLE_KIND": "IcebergTable", "TABLE_OPTIONS": options}
+        return {"TABLE_URL": self.name, "TABLE_KIND": "IcebergTable", "TABLE_OPTIONS": options}
 
     def theirs(self) -> Catalog:
         """The catalog with pyiceberg's own files."""
         return load_catalog("default", **self.catalog)
 
     def handle(self) -> Table:
-        return self.theirs().load_table(NAME)
+        return self.theirs().load_table(self.name)
 
     def read(self) -> pa.Table:
         """As pyiceberg has it."""
@@ -123,13 +129,7 @@ class GluePlace(IcebergPlace):
 
     def __init__(self, catalog: dict[str, str], database: str) -> None:
         super().__init__(catalog)
-        self._name = f"{database}.clicks"
-
-    def table(self, **options: Any) -> IcebergTable:
-        return IcebergTable(self._name, self.catalog, **options)
-
-    def handle(self) -> Table:
-        return self.theirs().load_table(self._name)
+        self.name = f"{database}.clicks"
 
 
 def written(place: IcebergPlace, *runs: tuple[int, int], shard: Shard = SHARD, **options: Any) -> IcebergTable:

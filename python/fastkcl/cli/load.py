@@ -7,12 +7,13 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from fastkcl.cli.catalogs import catalog_option, properties_of
 from fastkcl.cli.extras import without_extra
 from fastkcl.cli.load_display import Display, LineDisplay, TableDisplay, count, logged_to
 from fastkcl.cli.load_state import Look, Shards
@@ -71,12 +72,7 @@ class _LoadError(click.ClickException):
     help="Seconds for which an outage of the stream or of the table's storage is waited out.",
 )
 @click.option("--accept-gap", is_flag=True, help="Go on where positions lie after the table's: it is new on purpose.")
-@click.option(
-    "--catalog",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Iceberg: a property of the catalog, as type=glue, uri=… or warehouse=…; URL is then namespace.table.",
-)
+@catalog_option
 @click.option(
     "--add-columns", is_flag=True, help="Delta, Iceberg: add columns that the table does not have, not refuse them."
 )
@@ -125,7 +121,7 @@ def load(ctx: click.Context, /, stream: str, url: str, verbose: bool, as_json: b
         del aiobotocore
     from fastkcl.cli.load_run import Plan
 
-    catalog = _properties(options.pop("catalog"))
+    catalog = properties_of(options.pop("catalog"))
     where = " ".join([url, *(catalog[name] for name in ("name", "type", "uri", "warehouse") if name in catalog)])
     plan = Plan(
         stream=stream,
@@ -136,21 +132,6 @@ def load(ctx: click.Context, /, stream: str, url: str, verbose: bool, as_json: b
         **options,
     )
     ctx.exit(_run(plan, verbose=verbose, as_json=as_json))
-
-
-def _properties(texts: Sequence[str]) -> dict[str, str]:
-    """Of the catalog.
-
-    Raises:
-        UsageError: a text is no ``NAME=VALUE``.
-    """
-    found = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise click.UsageError(f"--catalog {name}: must be NAME=VALUE, as type=glue")
-        found[name] = value
-    return found
 
 
 def _application(given: str | None, stream: str, url: str) -> str:

@@ -21,6 +21,7 @@ import click
 
 from fastkcl import ConfigurationError
 from fastkcl.cli.aws import aio_session, check_listening, explain, kinesis_client
+from fastkcl.cli.catalogs import storage_in
 from fastkcl.cli.load_state import ShardMonitor, Shards
 from fastkcl.cli.output import printable, without_users
 from fastkcl.cli.storage import endpoint_of, is_s3, storage_of
@@ -70,8 +71,8 @@ class Plan:
         Raises:
             ValueError: the URL, or the endpoint.
         """
-        where = self.catalog.get("warehouse", "") if self.form.in_catalog else self.url
-        storage = storage_of(where, self.s3_endpoint, self.s3_region or self.region)
+        reached = self.s3_endpoint, self.s3_region or self.region
+        storage = storage_in(self.catalog, *reached) if self.form.in_catalog else storage_of(self.url, *reached)
         return self.form.table(self.url, storage, add_columns=self.add_columns, catalog=self.catalog)
 
     def processor(self, table: Table) -> TableProcessor:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fastkcl.cli.output import printable
-from fastkcl.cli.sink_care import compact, existing, orphans, storage_options, table_errors
+from fastkcl.cli.sink_care import compact, orphans, table_errors, table_options
 
 if TYPE_CHECKING:
     from fastkcl import Position
@@ -41,31 +41,36 @@ sink.add_command(compact)
 @sink.command()
 @click.argument("url")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, with everything in full.")
-@storage_options
+@table_options
 @click.pass_context
-def inspect(ctx: click.Context, /, url: str, as_json: bool, storage: S3Storage | None) -> None:
+def inspect(
+    ctx: click.Context, /, url: str, as_json: bool, storage: S3Storage | None, catalog: Mapping[str, str] | None
+) -> None:
     """Show, for each stream and shard of the table at URL, whether each record is there once.
 
-    URL is a folder, or s3://bucket/table. It shows commits, records, the first and the last position, the position that
-    the next writer continues from, and faults: gaps (a commit that continues from where no other ends), files that are
-    missing, files that no commit names, and doubles (rows whose stream, shard, sequence number and sub-sequence number
-    are there already). A commit that is not published yet is no fault: the next writer publishes it first.
+    URL is a folder, s3://bucket/table, or with --catalog the name of an Iceberg table, as for fastkcl load. It shows
+    commits, records, the first and the last position, the position that the next writer continues from, and faults:
+    gaps (a commit that continues from where no other ends), files that are missing, files that no commit names, and
+    doubles (rows whose stream, shard, sequence number and sub-sequence number are there already). A commit that is not
+    published yet is no fault: the next writer publishes it first.
 
-    The table is one of a ParquetTable, a ParquetSink or a DeltaSink; of a Delta table only the commits in its log are
-    known. A table of a TableSink has no positions and cannot be inspected. Reads the files' key columns, not their
-    payloads, changes nothing, and needs no Spark. The table may be in use.
+    The table is one of a ParquetTable, a ParquetSink, a DeltaSink, a DeltaTable or an IcebergTable; of a Delta table
+    only the commits in its log are known, of an Iceberg table those of the snapshots that are left. A table of a
+    TableSink has no positions and cannot be inspected. Reads the files' key columns, not their payloads, changes
+    nothing, and needs no Spark. The table may be in use.
 
     \b
     Examples:
       fastkcl sink inspect /data/events
       fastkcl sink inspect s3://lake/clicks --json | jq '.shards[] | select(.ok | not)'
+      fastkcl sink inspect db.clicks --catalog type=glue --catalog warehouse=s3://lake/warehouse
 
     Exits with 0 if all is well, 1 if not, 2 if URL is no table of a sink or cannot be read.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
     from fastkcl.tables.formats import inspect_table
 
     with table_errors(url):
-        table = inspect_table(existing(url), storage)
+        table = inspect_table(url, storage, catalog)
     if as_json:
         click.echo(json.dumps(_as_json(table), indent=2))
     else:

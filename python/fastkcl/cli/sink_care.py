@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fastkcl.cli.catalogs import catalog_option, properties_of, storage_in
 from fastkcl.cli.output import printable
 from fastkcl.cli.storage import endpoint_of, is_s3, storage_of
 
 if TYPE_CHECKING:
     from fastkcl.tables import S3Storage
 
-__all__ = ["compact", "existing", "orphans", "storage_options", "table_errors"]
+__all__ = ["compact", "orphans", "table_errors", "table_options"]
 
-_EXTRAS = {"pyarrow": "arrow", "deltalake": "delta", "obstore": "s3"}
+_EXTRAS = {"pyarrow": "arrow", "deltalake": "delta", "obstore": "s3", "pyiceberg": "iceberg"}
 _UNITS = {"h": 3600.0, "d": 86_400.0}
 _LEAST_AGE = 86_400.0
+_IN_CATALOG = re.compile(r"[^./\s]+(\.[^./\s]+)+")
 _MOST_LINES = 20
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -35,9 +37,13 @@ class TableError(click.ClickException):
     exit_code = 2
 
 
-def storage_options(command: C) -> C:
-    """Add ``--endpoint-url`` and ``--region``; the command gets one argument of them, ``storage``."""
+def table_options(command: C) -> C:
+    """Add what names a table, and how it is reached.
 
+    The command gets ``url``, ``storage``, and ``catalog``: None for a table that is in none.
+    """
+
+    @catalog_option
     @click.option("--endpoint-url", help="S3 instead of AWS.  [default: as for fastkcl load]")
     @click.option("--region", help="Of the bucket.  [default: as for every AWS SDK]")
     @functools.wraps(command)
@@ -46,27 +52,33 @@ def storage_options(command: C) -> C:
         url: str,
         endpoint_url: str | None,
         region: str | None,
+        catalog: Sequence[str],
         **options: Any,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401
+        properties = properties_of(catalog) or None
         try:
-            storage = storage_of(url, endpoint_of(endpoint_url), region)
+            if properties is None:
+                _check_exists(url)
+                storage = storage_of(url, endpoint_of(endpoint_url), region)
+            else:
+                storage = storage_in(properties, endpoint_of(endpoint_url), region)
         except ValueError as error:
             raise click.UsageError(str(error)) from None
-        return command(*arguments, url=url, storage=storage, **options)
+        return command(*arguments, url=url, storage=storage, catalog=properties, **options)
 
     return with_storage  # type: ignore[return-value]  # other options than the command's
 
 
-def existing(url: str) -> str:
-    """The URL, if it is on S3 or a folder that is there.
+def _check_exists(url: str) -> None:
+    """See that a URL is on S3, or a folder that is there.
 
     Raises:
         BadParameter: it is not.
     """
     if not is_s3(url) and not Path(url).is_dir():
         what = "is a file" if Path(url).exists() else "does not exist"
-        raise click.BadParameter(f"Directory {printable(repr(url))} {what}.", param_hint="'URL'")
-    return url
+        hint = " A table in a catalog needs --catalog." if _IN_CATALOG.fullmatch(url) else ""
+        raise click.BadParameter(f"Directory {printable(repr(url))} {what}.{hint}", param_hint="'URL'")
 
 
 @contextmanager
@@ -116,28 +128,38 @@ class _Age(click.ParamType):  # type: ignore[type-arg]  # not generic in every c
 @click.option("--delete", is_flag=True, help="Delete them; without it they are listed alone.")
 @click.option("--older-than", "age", type=_Age(), default="3d", show_default=True, help="Hours or days, at least 1d.")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
-@storage_options
-def orphans(url: str, delete: bool, age: float, as_json: bool, storage: S3Storage | None) -> None:
+@table_options
+def orphans(
+    url: str,
+    delete: bool,
+    age: float,
+    as_json: bool,
+    storage: S3Storage | None,
+    catalog: Mapping[str, str] | None,
+) -> None:
     """List the files of the table at URL that no version names: writers that died have left them, no reader sees them.
 
     Delta: files that no version in the log names, nor any checkpoint. Those that a version has removed belong to
     VACUUM. A ParquetTable has none: what is there is committed; on a disk, a file that was being written can be left.
+    Iceberg (with --catalog): data files of fastkcl's writer that no metadata names which the table still has; in a
+    table that this writer has made also manifests and metadata files.
     On S3 uploads in parts that nobody has finished are listed, which cost storage: fastkcl makes none and deletes none.
 
     \b
     Examples:
       fastkcl sink orphans /data/events
       fastkcl sink orphans s3://lake/clicks --older-than 7d --delete
+      fastkcl sink orphans db.clicks --catalog type=glue --catalog warehouse=s3://lake/warehouse
 
     Exits with 0, or with 2 if URL is no table or cannot be read.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
     from fastkcl.tables.orphans import find_orphans
 
     with table_errors(url):
-        found = find_orphans(existing(url), storage, older_than=age)
+        found = find_orphans(url, storage, older_than=age, catalog=catalog)
         if delete:
             found.delete()
-    uploads = _uploads(url, storage)
+    uploads = _uploads(found.store.url, storage)
     if as_json:
         files = [{"file": each.key, "bytes": each.size} for each in found.files]
         said = {"table": url, "files": files, "deleted": delete, "uploads": uploads}
@@ -158,7 +180,7 @@ def orphans(url: str, delete: bool, age: float, as_json: bool, storage: S3Storag
 
 def _uploads(url: str, storage: S3Storage | None) -> list[dict[str, str]]:
     """Uploads in parts below a table that nobody has finished; none where boto3 is missing."""
-    if storage is None:
+    if storage is None or not is_s3(url):
         return []
     try:
         import boto3
@@ -188,12 +210,19 @@ def _uploads(url: str, storage: S3Storage | None) -> list[dict[str, str]]:
 @click.argument("url")
 @click.option("--before", type=click.DateTime(["%Y-%m-%d"]), help="Days before this one.  [default: today, in UTC]")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
-@storage_options
-def compact(url: str, before: datetime | None, as_json: bool, storage: S3Storage | None) -> None:
+@table_options
+def compact(
+    url: str,
+    before: datetime | None,
+    as_json: bool,
+    storage: S3Storage | None,
+    catalog: Mapping[str, str] | None,
+) -> None:
     """Make few large files of the many small ones in the Delta table at URL, a closed day at a time (OPTIMIZE).
 
     Writers go on meanwhile, and so do readers: the small files stay until VACUUM removes them. A table without days, as
     DeltaSink's, is compacted as a whole. A ParquetTable is refused: its readers list files, and would see a day twice.
+    An Iceberg table is compacted by an engine, beside the writer: the error has the statement.
 
     \b
     Examples:
@@ -202,11 +231,13 @@ def compact(url: str, before: datetime | None, as_json: bool, storage: S3Storage
 
     Exits with 0, or with 2 if URL is no Delta table or cannot be compacted.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
-    from fastkcl.tables.compaction import compact_delta
+    from fastkcl.tables.compaction import compact_delta, refuse_iceberg
 
     day: date | None = None if before is None else before.date()
     with table_errors(url):
-        done = compact_delta(existing(url), storage, before=day, today=datetime.now(UTC).date())
+        if catalog is not None:
+            refuse_iceberg(url)
+        done = compact_delta(url, storage, before=day, today=datetime.now(UTC).date())
     if as_json:
         parts = [{"part": each.part, "removed": each.removed, "added": each.added} for each in done]
         click.echo(json.dumps({"table": url, "parts": parts}, indent=2))

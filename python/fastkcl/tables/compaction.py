@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
+from typing import NoReturn
 
 from fastkcl import ConfigurationError
 from fastkcl.tables.base import SinkError
@@ -16,13 +17,25 @@ from fastkcl.tables.formats import format_of
 from fastkcl.tables.object_store import ObjectStore, S3Storage
 from fastkcl.tables.parquet.table import store_of
 
-__all__ = ["Compacted", "compact_delta"]
+__all__ = ["Compacted", "compact_delta", "refuse_iceberg"]
 
 _REFUSED = {
     "ParquetTable": "its readers list its files, so they would see the small ones and the large one: write a DeltaTable"
     " to have them compacted, or larger files by a larger max_age",
     "ParquetSink": "its readers list its files, so they would see the small ones and the large one: use a DeltaSink",
 }
+
+
+def refuse_iceberg(name: str) -> NoReturn:
+    """An Iceberg table is compacted by an engine: pyiceberg does not rewrite files.
+
+    Raises:
+        SinkError: always; it has the statement.
+    """
+    raise SinkError(
+        f"{name}: an Iceberg table is compacted by an engine, and writers go on meanwhile. In Spark:"
+        f" CALL <catalog>.system.rewrite_data_files(table => '{name}')"
+    )
 
 
 @dataclass(frozen=True, slots=True)

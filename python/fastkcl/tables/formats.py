@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -38,12 +38,15 @@ FORMATS: Final = (
 )
 
 
-def inspect_table(url: str | os.PathLike[str], storage: S3Storage | None = None) -> TableState:
+def inspect_table(
+    url: str | os.PathLike[str], storage: S3Storage | None = None, catalog: Mapping[str, str] | None = None
+) -> TableState:
     """Inspect a table.
 
     Args:
-        url: its folder, or ``s3://bucket/table``.
+        url: its folder, or ``s3://bucket/table``; the name of a table in a catalog.
         storage: how S3 is reached.
+        catalog: of an Iceberg table; None for others.
 
     Raises:
         SinkError: there is no table of a sink, or of a format that is not inspected there.
@@ -53,6 +56,10 @@ def inspect_table(url: str | os.PathLike[str], storage: S3Storage | None = None)
     """
     import pyarrow.parquet  # noqa: F401 - before any work
 
+    if catalog is not None:
+        from fastkcl.tables.iceberg.inspection import inspect_iceberg
+
+        return inspect_iceberg(os.fspath(url), catalog, storage)
     if os.fspath(url).startswith("s3://"):
         return _inspect_objects(store_of(url, storage))
     root = Path(url)

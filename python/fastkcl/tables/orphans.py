@@ -1,6 +1,7 @@
 """Files of a table that nobody reads: staged by a writer that died before its commit.
 
     Delta          data files that no entry of the log names, and no checkpoint
+    Iceberg        `iceberg.orphans`: what no metadata names that the table still has
     ParquetTable   none: the data file is the commit; on POSIX what lay aside while it was being made
 
 What a version of a Delta table has removed is named by it, and belongs to VACUUM. Files are listed before the log is
@@ -13,6 +14,7 @@ files those in Parquet alone count; vectors of deleted rows have other names.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
@@ -48,13 +50,20 @@ class Orphans:
             self.store.remove(each.key)
 
 
-def find_orphans(url: str, storage: S3Storage | None = None, *, older_than: float = 3 * LEAST_AGE) -> Orphans:
+def find_orphans(
+    url: str,
+    storage: S3Storage | None = None,
+    *,
+    older_than: float = 3 * LEAST_AGE,
+    catalog: Mapping[str, str] | None = None,
+) -> Orphans:
     """The files of a table that nobody reads.
 
     Args:
-        url: its folder, or ``s3://bucket/table``.
+        url: its folder, or ``s3://bucket/table``; the name of a table in a catalog.
         storage: how S3 is reached.
         older_than: seconds, a day at least.
+        catalog: of an Iceberg table; None for others.
 
     Raises:
         SinkError: there is no table of a format that can have some, or its log is damaged.
@@ -63,9 +72,14 @@ def find_orphans(url: str, storage: S3Storage | None = None, *, older_than: floa
     """
     if not older_than >= LEAST_AGE:
         raise ValueError(f"older_than={older_than}: at least a day: a younger file may be one that is being committed")
+    before = time.time() - older_than
+    if catalog is not None:
+        from fastkcl.tables.iceberg.orphans import iceberg_orphans
+
+        where, found = iceberg_orphans(url, catalog, storage, before=before)
+        return Orphans(where, tuple(found))
     store = store_of(url, storage)
     form = format_of(store)
-    before = time.time() - older_than
     if form == "ParquetTable":
         dead = store.dead() if isinstance(store, PosixStore) else []
         return Orphans(store, tuple(each for each in dead if each.modified < before))

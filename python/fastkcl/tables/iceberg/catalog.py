@@ -19,8 +19,11 @@ from fastkcl.tables.store import StoreError
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
 
-__all__ = ["CATALOGS", "asked", "check_options", "open_catalog"]
+    from fastkcl.tables.object_store import S3Storage
+
+__all__ = ["CATALOGS", "asked", "check_options", "load_table", "open_catalog", "storage_properties"]
 
 CATALOGS: Final = ("rest", "sql", "glue")
 _CLASSES: Final = {"RestCatalog", "SqlCatalog", "GlueCatalog"}
@@ -77,6 +80,45 @@ def open_catalog(catalog: Mapping[str, str]) -> Catalog:
     if type(opened).__name__ not in _CLASSES:
         raise ConfigurationError(f"catalog: tables cannot be written in a {type(opened).__name__}: give {_CHOICES}")
     return opened
+
+
+def load_table(name: str, catalog: Mapping[str, str], storage: S3Storage | None) -> Table:
+    """A table that is there, for those who look into it.
+
+    Args:
+        name: ``db.clicks``.
+        catalog: as an IcebergTable has it.
+        storage: likewise.
+
+    Raises:
+        SinkError: there is none of that name, or its metadata is damaged.
+        ValueError, TypeError: no catalog that a table may be in.
+        StoreError: the catalog does not answer.
+        ConfigurationError: pyiceberg is missing, or a package of the catalog.
+    """
+    check_options(catalog)
+    opened = open_catalog({**catalog, **storage_properties(storage)})
+    from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchNamespaceError, NoSuchTableError
+
+    try:
+        return asked(f"load {name}", lambda: opened.load_table(name))
+    except (NoSuchIdentifierError, NoSuchNamespaceError, NoSuchTableError) as error:
+        raise SinkError(f"{name}: the catalog has no such table: {in_one_line(error)}") from None
+
+
+def storage_properties(storage: S3Storage | None) -> dict[str, str]:
+    """A storage as pyiceberg's properties."""
+    if storage is None:
+        return {}
+    told = {
+        "s3.endpoint": storage.endpoint,
+        "s3.region": storage.region,
+        "s3.access-key-id": storage.access_key,
+        "s3.secret-access-key": storage.secret_key,
+        "s3.session-token": storage.session_token,
+        "fastkcl.ca": None if storage.ca is None else str(storage.ca),
+    }
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def asked(what: str, call: Callable[[], T]) -> T:

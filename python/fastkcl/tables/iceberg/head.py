@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.update import TableUpdate
 
-__all__ = ["KEPT", "OURS", "IcebergHead"]
+__all__ = ["KEPT", "OURS", "IcebergHead", "seen_of"]
 
 KEPT: Final = "fastkcl.snapshots"
 """Property: how many snapshots are kept. A table without it is not ours, and its snapshots are left alone."""
@@ -236,13 +236,7 @@ class IcebergHead:
             SinkError: it is not what was there before.
         """
         metadata = table.metadata
-        seen = Seen(
-            self._name,
-            str(metadata.table_uuid),
-            metadata.properties,
-            _main(metadata),
-            {each.snapshot_id: each.parent_snapshot_id for each in metadata.snapshots},
-        )
+        seen = seen_of(self._name, metadata)
         before = self._seen
         if before is not None and before.uuid != seen.uuid:
             raise SinkError(
@@ -294,6 +288,13 @@ class IcebergHead:
                     logger().warning("%s: an old metadata file stays: %s", self._name, error)
 
 
-def _main(metadata: TableMetadata) -> int | None:
-    ref = metadata.refs.get("main")
-    return None if ref is None else ref.snapshot_id
+def seen_of(table: str, metadata: TableMetadata) -> Seen:
+    """What appends need of a table's metadata; `table` is for people."""
+    main = metadata.refs.get("main")
+    return Seen(
+        table,
+        str(metadata.table_uuid),
+        metadata.properties,
+        None if main is None else main.snapshot_id,
+        {each.snapshot_id: each.parent_snapshot_id for each in metadata.snapshots},
+    )

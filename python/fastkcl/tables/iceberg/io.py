@@ -3,6 +3,8 @@
 pyiceberg makes it anew at each load of a table, with the ``s3.*`` properties of now: a REST catalog hands out
 credentials there. What lies behind one address is kept, so that connections are.
 
+A file that is gone, or that pyiceberg cannot read, is a `DamagedError` with its location.
+
 Rules: a name of pyiceberg's has random bits, so its file is created exclusively; one that is there with the same bytes
 is our own, whose answer was lost.
 """
@@ -19,16 +21,24 @@ from urllib.parse import urlsplit
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
-from fastkcl.tables.base import SinkError
+from fastkcl.tables.base import RECOVERY, SinkError, in_one_line
 from fastkcl.tables.object_store import ObjectStore, S3Storage
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store, StoreError
 
-__all__ = ["CA", "StoreFileIO", "storage_of", "store_and_key"]
+__all__ = ["CA", "DamagedError", "MissingError", "StoreFileIO", "storage_of", "store_and_key", "table_store"]
 
 CA: Final = "fastkcl.ca"
 """Property with the path of a private authority's certificate."""
 _MOST_BYTES: Final = 512 << 20
+
+
+class DamagedError(SinkError):
+    """A file of the table's metadata cannot be read as what it should be."""
+
+
+class MissingError(DamagedError, FileNotFoundError):
+    """A file of the table's metadata is gone."""
 
 
 class StoreFileIO(FileIO):
@@ -73,7 +83,7 @@ class _File(InputFile, OutputFile):
     def open(self, seekable: bool = True) -> io.BytesIO:  # noqa: ARG002 - as pyiceberg has it
         body = self._read()
         self._size = len(body)
-        return io.BytesIO(body)
+        return _Input(self.location, body)
 
     def to_input_file(self) -> InputFile:
         return self
@@ -93,8 +103,23 @@ class _File(InputFile, OutputFile):
     def _read(self) -> bytes:
         body = self._store.read(self._key, _MOST_BYTES)
         if body is None:
-            raise FileNotFoundError(f"{self.location}: a file of the table's metadata is gone")
+            raise MissingError(f"{self.location}: a file of the table's metadata is gone; {RECOVERY}")
         return body
+
+
+class _Input(io.BytesIO):
+    """A file's content; who cannot make sense of it while it is open gets an error that names it."""
+
+    def __init__(self, location: str, body: bytes) -> None:
+        super().__init__(body)
+        self._location = location
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.close()
+        if isinstance(error, Exception) and not isinstance(error, SinkError):
+            raise DamagedError(
+                f"{self._location}: damaged, or cut off: {in_one_line(error)[:200]}; {RECOVERY}"
+            ) from error
 
 
 class _Output(io.BytesIO):
@@ -151,24 +176,42 @@ def store_and_key(location: str, storage: S3Storage, table: str | None = None) -
     Raises:
         SinkError: it is neither on S3 nor in a folder.
     """
-    parts = urlsplit(location)
-    if parts.scheme in ("s3", "s3a", "s3n"):
+    if _is_s3(location):
         folder, _, name = location.partition("://")[2].rpartition("/")
         bucket, _, prefix = folder.partition("/")
         first, _, rest = prefix.partition("/")  # one connection for all that has one beginning
         if not first:
             raise SinkError(f"{location}: a table needs a prefix in its bucket")
         return _objects(f"s3://{bucket}/{first}", storage), f"{rest}/{name}" if rest else name
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        path = Path(parts.path)  # as it is: other readers decode nothing
-    elif not parts.scheme and os.path.isabs(location):  # noqa: PTH117 - a text of somebody else's
-        path = Path(location)
-    else:
-        raise SinkError(f"{location}: files of an IcebergTable lie on S3 or in a folder, and not there")
+    path = _path(location)
     root = path.parent.parent
     if table is not None and path.is_relative_to(above := Path(urlsplit(table).path)):
         root = above
     return PosixStore(root), path.relative_to(root).as_posix()
+
+
+def table_store(location: str, storage: S3Storage) -> Store:
+    """The storage of a whole table.
+
+    Raises:
+        SinkError: it is neither on S3 nor in a folder.
+    """
+    if _is_s3(location):
+        return ObjectStore(f"s3://{location.partition('://')[2].rstrip('/')}", storage)
+    return PosixStore(_path(location))
+
+
+def _is_s3(location: str) -> bool:
+    return urlsplit(location).scheme in ("s3", "s3a", "s3n")
+
+
+def _path(location: str) -> Path:
+    parts = urlsplit(location)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        return Path(parts.path)  # as it is: other readers decode nothing
+    if not parts.scheme and os.path.isabs(location):  # noqa: PTH117 - a text of somebody else's
+        return Path(location)
+    raise SinkError(f"{location}: files of an IcebergTable lie on S3 or in a folder, and not there")
 
 
 @lru_cache(maxsize=64)

@@ -30,10 +30,12 @@ from fastkcl import Position
 from fastkcl.tables.base import Shard, SinkError
 from fastkcl.tables.folders import START, parse_position, position_text, shard_folders
 
-__all__ = ["MOST_AGE", "MOST_CONFLICTS", "POSITION", "Append", "Do", "Seen", "pause", "position_value"]
+__all__ = ["GIVEN_UP", "MOST_AGE", "MOST_CONFLICTS", "POSITION", "Append", "Do", "Seen", "pause", "position_value"]
 
 POSITION: Final = "fastkcl.position."
 """What the names of the properties begin with."""
+GIVEN_UP: Final = "fastkcl.given-up."
+"""What the names of the properties begin with that note records given up."""
 MOST_AGE: Final = 23 * 3600.0
 """Seconds: a clean-up of orphans may take what is staged for longer than a day."""
 MOST_CONFLICTS: Final = 100

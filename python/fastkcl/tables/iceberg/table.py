@@ -29,8 +29,8 @@ from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.folders import check_names, position_text, shard_folders
 from fastkcl.tables.given_up import note, noted
 from fastkcl.tables.group import Answer, Outcome, Request, choose
-from fastkcl.tables.iceberg.catalog import check_options, open_catalog
-from fastkcl.tables.iceberg.state import Append, Do, Seen, pause
+from fastkcl.tables.iceberg.catalog import check_options, open_catalog, storage_properties
+from fastkcl.tables.iceberg.state import GIVEN_UP, Append, Do, Seen, pause
 from fastkcl.tables.object_store import S3Storage
 from fastkcl.tables.parquet_file import parquet_bytes
 from fastkcl.tables.rows import ShardRows
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 __all__ = ["IcebergTable"]
 
 _NAME: Final = re.compile(r"[^.\s]+(\.[^.\s]+)+")
-_GIVEN_UP: Final = "fastkcl.given-up."
 _PUTS: Final = 3
 _NOTES: Final = 30
 
@@ -89,7 +88,7 @@ class IcebergTable:
             raise ValueError(f"evolve={evolve!r}: must be 'refuse' or 'add'")
         check_options(catalog)
         self._name = name
-        self._options = {**catalog, **_properties(storage)}
+        self._options = {**catalog, **storage_properties(storage)}
         self._evolve = evolve
         self._opened: IcebergHead | None = None
         self._shard: Shard | None = None
@@ -395,7 +394,7 @@ class IcebergTable:
 
     @property
     def _note(self) -> str:
-        return f"{_GIVEN_UP}{shard_folders(self._shard_opened)}"
+        return f"{GIVEN_UP}{shard_folders(self._shard_opened)}"
 
     @property
     def _shard_opened(self) -> Shard:
@@ -422,18 +421,3 @@ def _told(request: Request) -> dict[str, Any]:
         "upto": position_text(request.upto),
         "rows": request.rows,
     }
-
-
-def _properties(storage: S3Storage | None) -> dict[str, str]:
-    """A storage as pyiceberg's properties."""
-    if storage is None:
-        return {}
-    told = {
-        "s3.endpoint": storage.endpoint,
-        "s3.region": storage.region,
-        "s3.access-key-id": storage.access_key,
-        "s3.secret-access-key": storage.secret_key,
-        "s3.session-token": storage.session_token,
-        "fastkcl.ca": None if storage.ca is None else str(storage.ca),
-    }
-    return {name: value for name, value in told.items() if value is not None}
