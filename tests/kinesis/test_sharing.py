@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -156,11 +157,100 @@ def test_a_task_that_is_still_at_its_item_holds_the_position(aws: LocalAws, stre
     assert before[0] != last_of(aws, stream)
 
 
+async def waited(consumer: Consumer) -> Any:
+    return await asyncio.wait_for(anext(consumer), 5)
+
+
+async def spawned(consumer: Consumer) -> Any:
+    return await asyncio.create_task(consumer.__anext__())
+
+
+async def ensured(consumer: Consumer) -> Any:
+    return await asyncio.ensure_future(anext(consumer))
+
+
+async def grouped(consumer: Consumer) -> Any:
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(anext(consumer))  # type: ignore[arg-type]  # not of every Awaitable
+    return task.result()
+
+
+async def gathered(consumer: Consumer) -> Any:
+    return (await asyncio.gather(anext(consumer)))[0]
+
+
+@pytest.mark.parametrize("ask", [waited, spawned, ensured, grouped, gathered])
+def test_the_task_that_asks_holds_the_item_whichever_awaits_it(
+    aws: LocalAws, stream: str, ask: Callable[[Consumer], Awaitable[Any]]
+) -> None:
+    """A helper's task ends with the item as its result, long before the body is done with it."""
+    put(aws, stream, numbered(1, 20))
+    kept = MemoryCheckPointer()
+
+    async def main() -> None:
+        has_third, others_done = asyncio.Event(), asyncio.Event()
+
+        async def slow(consumer: Consumer) -> list[int]:
+            items = [await ask(consumer) for _ in range(3)]
+            has_third.set()
+            await others_done.wait()
+            return numbers(items)
+
+        async with Consumer(stream, **QUICK, checkpointer=kept) as consumer:
+            working = asyncio.create_task(slow(consumer))
+            await has_third.wait()
+            assert numbers([await ask(consumer) for _ in range(17)]) == list(range(3, 20))
+            with pytest.raises(StopAsyncIteration):
+                await anext(consumer)
+            assert kept.get_all_checkpoints()[SHARD_0] == numbers_of(aws, stream)[1]
+            others_done.set()
+            assert await working == [0, 1, 2]
+        assert kept.get_all_checkpoints()[SHARD_0] == last_of(aws, stream)
+
+    asyncio.run(main())
+
+
+def test_items_that_a_task_asks_for_together_are_held_until_it_asks_again(aws: LocalAws) -> None:
+    """Of each shard; and what is given later is not acknowledged by having been asked for before."""
+    stream = make_stream(aws, 2)
+    put(aws, stream, numbered(8, 4))
+    kept = MemoryCheckPointer()
+
+    async def main() -> None:
+        async with Consumer(stream, **QUICK, checkpointer=kept) as consumer:
+            items = await asyncio.gather(*(anext(consumer) for _ in range(32)))
+            with pytest.raises(StopAsyncIteration):
+                await asyncio.create_task(take_in_task(consumer, 1))
+            assert set(kept.get_all_checkpoints().values()) <= {None}
+            with pytest.raises(StopAsyncIteration):
+                await anext(consumer)
+            assert None not in kept.get_all_checkpoints().values()
+        assert_each_once(items, 8, 4)
+
+    asyncio.run(main())
+
+
+def test_an_item_of_a_loop_that_does_not_run_yet(aws: LocalAws, stream: str) -> None:
+    """``run_until_complete`` makes a task for each call: nobody's, so that the next call acknowledges."""
+    put(aws, stream, numbered(1, 3))
+    kept = MemoryCheckPointer()
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        consumer = Consumer(stream, **QUICK, checkpointer=kept)
+        assert numbers([loop.run_until_complete(consumer.__anext__()) for _ in range(3)]) == [0, 1, 2]
+        loop.run_until_complete(consumer.close())
+    assert kept.get_all_checkpoints()[SHARD_0] == numbers_of(aws, stream)[1]
+
+
 def last_of(aws: LocalAws, stream: str) -> str:
+    return numbers_of(aws, stream)[-1]
+
+
+def numbers_of(aws: LocalAws, stream: str) -> list[str]:
     kinesis = client(aws)
     position = {"StreamName": stream, "ShardId": SHARD_0, "ShardIteratorType": "TRIM_HORIZON"}
     records = kinesis.get_records(ShardIterator=kinesis.get_shard_iterator(**position)["ShardIterator"])["Records"]
-    return str(records[-1]["SequenceNumber"])
+    return [record["SequenceNumber"] for record in records]
 
 
 def test_tasks_that_end_are_done_with_their_items(aws: LocalAws, stream: str) -> None:

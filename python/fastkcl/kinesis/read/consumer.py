@@ -22,7 +22,7 @@ import inspect
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import datetime
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self, Unpack
@@ -50,7 +50,7 @@ from fastkcl.kinesis.read.delivery import (
     RecordError,
 )
 from fastkcl.kinesis.read.fetch import MAX_BATCH_BYTES, ShardReader
-from fastkcl.kinesis.read.holders import Holders, current_task
+from fastkcl.kinesis.read.holders import Held, Holders, current_task
 from fastkcl.kinesis.read.pacing import Pace
 from fastkcl.kinesis.read.positions import Positions
 from fastkcl.kinesis.read.reading import LOOK_SECONDS, IteratorType, ReadOptions, StreamReader
@@ -345,8 +345,11 @@ class Consumer:
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
 
-    async def __anext__(self) -> Any:  # noqa: ANN401 - items are of any type
+    def __anext__(self) -> Coroutine[Any, Any, Any]:
         """The next item, record or batch.
+
+        The task that calls this holds the item, whichever task awaits it: `asyncio.wait_for` of Python 3.11 and
+        `create_task` make another one, which ends with the item as its result.
 
         Raises:
             StopAsyncIteration: nothing has come for idle_timeout at the tips of all shards, or the consumer is closed.
@@ -358,25 +361,48 @@ class Consumer:
             UnacknowledgedError: a record was not acknowledged within ack_timeout, with acknowledge="explicit".
             Exception: another error that stopped the fetching, or a checkpointer's.
         """
+        if self._is_explicit:
+            return self._next_item(None, None)
+        try:
+            task = current_task(asyncio.get_running_loop())
+        except RuntimeError:  # for run_until_complete
+            task = None
+        held = self._holders.held.get(task)
+        if held is not None:  # a method's call would take a twentieth of an item's time, here and below
+            held.is_done = True
+            if held.earlier:
+                held.earlier = []
+        return self._next_item(task, held)
+
+    async def _next_item(self, task: asyncio.Task[Any] | None, held: Held | None) -> Any:  # noqa: ANN401
+        """The next item.
+
+        Args:
+            task: that has asked for it.
+            held: what it had when it asked.
+        """
         # Most items are at hand: what this does for one of them is what a record costs a program.
         if time.perf_counter() >= self._pace.due:
             pause = self._pace.pause(time.perf_counter())
             if pause is not None:
                 await self._let_loop_run(pause)
-        item: Any = EXHAUSTED
         delivery = self._delivery
         # Nothing has to be awaited for it, here or by another task.
         if not (delivery is None or self._is_closed or delivery.fetched.reader.lost or self._turn.locked()):
-            try:  # noqa: SIM105 - contextlib.suppress takes 0.3 of an item's 2 µs
+            try:
                 item = delivery.take(MOST_WITHOUT_ITEMS)
             except RecordError:
-                pass  # the record stays the next one
-        if self._is_explicit:
-            return await self._take_next() if isinstance(item, Exhausted) else item
-        task = current_task(asyncio.get_running_loop())
-        if isinstance(item, Exhausted):
-            self._holders.ask(task)
-            item = await self._take_next()
+                item = EXHAUSTED  # the record stays the next one
+            if not isinstance(item, Exhausted):
+                if isinstance(delivery, AckDelivery):
+                    return item
+                if held is not None and held.is_done:
+                    held.delivery, held.mark, held.is_done = delivery, delivery.mark, False
+                else:
+                    self._holders.give(task, delivery)
+                return item
+        self._holders.wait(task)
+        item = await self._take_next()
         delivery = self._delivery
         if delivery is not None and not isinstance(delivery, AckDelivery):
             self._holders.give(task, delivery)

@@ -8,7 +8,11 @@ A position is written up to the first record that a task still holds. A task tha
 cancelled, holds its record for good: the record comes again after a restart, and all that follows it in its shard. A
 task that has ended without one is done with its record, as soon as another task asks.
 
-Rules: no I/O and no clock. At most one record is held for each task.
+A task asks when it calls ``anext``, whichever task then awaits that: `asyncio.wait_for` of Python 3.11, `create_task`
+and `gather` make tasks which only pass the record on. It is done with what it was given before the call. Of several
+records that it has asked for together, it is done with none until it asks again.
+
+Rules: no I/O and no clock. What is held for a task is at most the first record of each delivery.
 """
 
 from __future__ import annotations
@@ -16,7 +20,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fastkcl.kinesis.read.positions import Handed
@@ -24,7 +29,7 @@ from fastkcl.kinesis.read.positions import Handed
 if TYPE_CHECKING:
     from fastkcl.kinesis.read.delivery import Delivery
 
-__all__ = ["Holders", "current_task"]
+__all__ = ["Held", "Holders", "current_task"]
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +44,20 @@ FEW = 64
 
 
 @dataclass(slots=True)
-class _Held:
+class Held:
+    """What a task has."""
+
     delivery: Delivery
-    mark: int  # of the delivery: up to where it was acknowledged when this was taken
+    mark: int
+    """Of the delivery: up to where it was acknowledged when this was taken."""
+    is_done: bool = False
+    """Whether the task has asked since. Never of one that no task has any more."""
+    earlier: list[Held] = field(default_factory=list)
+    """Of other deliveries, asked for together with this; none when it is done."""
 
     @property
     def shard_id(self) -> str:
+        """Of the delivery."""
         return self.delivery.fetched.reader.shard_id
 
     @property
@@ -52,34 +65,45 @@ class _Held:
         """The position before the first held record of the shard."""
         return self.delivery.done_until(self.mark) or self.delivery.before
 
+    @property
+    def open(self) -> list[Held]:
+        """All that the task is not done with."""
+        return [] if self.is_done else [*self.earlier, self]
+
 
 class Holders:
     """The tasks that iterate over a consumer."""
 
     def __init__(self) -> None:
-        self._held: dict[asyncio.Task[Any] | None, _Held] = {}
+        self.held: dict[asyncio.Task[Any] | None, Held] = {}
+        """By task. A task that asks marks its own as done; None is for calls outside of a running loop."""
         self._failed: dict[str, Handed | None] = {}
         self._many = FEW
 
-    def ask(self, task: asyncio.Task[Any] | None) -> None:
-        """A task asks for more: it has finished its record."""
-        self._held.pop(task, None)
+    def wait(self, task: asyncio.Task[Any] | None) -> None:
+        """A task has to wait: nothing is kept of a batch that it is done with."""
+        held = self.held.get(task)
+        if held is not None and held.is_done:
+            self._remove(task, held)
 
     def give(self, task: asyncio.Task[Any] | None, delivery: Delivery) -> None:
-        """A task has taken something of a delivery, and has finished the record before it."""
-        held = self._held.get(task)
-        if held is not None:
+        """A task has been given something of a delivery."""
+        held = self.held.get(task)
+        if held is None:
+            self.held[task] = Held(delivery, delivery.mark)
+            if len(self.held) > self._many:
+                self._sweep()
+                self._many = max(FEW, 2 * len(self.held))
+        elif held.is_done:
+            held.delivery, held.mark, held.is_done = delivery, delivery.mark, False
+        elif held.delivery is not delivery:
+            held.earlier.append(Held(held.delivery, held.mark))
             held.delivery, held.mark = delivery, delivery.mark
-            return
-        self._held[task] = _Held(delivery, delivery.mark)
-        if len(self._held) > self._many:
-            self._sweep()
-            self._many = max(FEW, 2 * len(self._held))
 
     def holds(self, shard_id: str) -> bool:
         """Whether a task holds something of a shard."""
         self._sweep()
-        return shard_id in self._failed or any(held.shard_id == shard_id for held in self._held.values())
+        return shard_id in self._failed or any(held.shard_id == shard_id for held in self._open())
 
     def cap(self, shard_id: str, handed: Handed) -> Handed | None:
         """The position to commit for a shard that is finished up to `handed` except held records; None for none.
@@ -89,7 +113,7 @@ class Holders:
             handed: its last position.
         """
         self._sweep()
-        floors = [held.before for held in self._held.values() if held.shard_id == shard_id]
+        floors = [held.before for held in self._open() if held.shard_id == shard_id]
         if shard_id in self._failed:
             floors.append(self._failed[shard_id])
         for floor in floors:
@@ -102,19 +126,33 @@ class Holders:
     def drop(self, shard_id: str) -> None:
         """The shard is not ours any more, or is read anew."""
         self._failed.pop(shard_id, None)
-        self._held = {task: held for task, held in self._held.items() if held.shard_id != shard_id}
+        for task, held in list(self.held.items()):
+            left = [each for each in held.open if each.shard_id != shard_id]
+            self._remove(task, held)
+            if left:
+                self.held[task] = Held(left[-1].delivery, left[-1].mark, earlier=left[:-1])
+
+    def _remove(self, task: asyncio.Task[Any] | None, held: Held) -> None:
+        del self.held[task]
+        held.is_done = False
+
+    def _open(self) -> Iterator[Held]:
+        for held in self.held.values():
+            yield from held.open
 
     def _sweep(self) -> None:
         """Release records of ended tasks, unless they have failed."""
-        for task, held in list(self._held.items()):
+        for task, held in list(self.held.items()):
             if task is None or not task.done():
                 continue
-            del self._held[task]
+            left = held.open
+            self._remove(task, held)
             # exception() would keep asyncio from reporting one that nobody has retrieved.
             if task.cancelled() or task._exception is not None:
-                self._keep(held, task)
+                for each in left:
+                    self._keep(each, task)
 
-    def _keep(self, held: _Held, task: asyncio.Task[Any]) -> None:
+    def _keep(self, held: Held, task: asyncio.Task[Any]) -> None:
         shard_id, before = held.shard_id, held.before
         log.warning(
             "%s: %s ended with a record that it was not done with: the position stays at %s, and the record comes "
