@@ -261,7 +261,7 @@ def test_tasks_that_end_are_done_with_their_items(aws: LocalAws, stream: str) ->
     async def main() -> list[int]:
         async with Consumer(stream, **PATIENT, checkpointer=kept) as consumer:
             items = [await asyncio.create_task(anext(consumer)) for _ in range(300)]
-            assert len(consumer._holders._held) <= 128
+            assert len(consumer._holders.held) <= 128
             with pytest.raises(StopAsyncIteration):
                 await asyncio.create_task(anext(consumer))
         return numbers(items)
