@@ -47,12 +47,12 @@ def contend(
     """Have writers write, and see that none has failed.
 
     Args:
-        kind: ``DeltaTable`` or ``ParquetTable``.
+        kind: ``DeltaTable``, ``IcebergTable`` or ``ParquetTable``.
         url: of the table.
         writers: how many, each of a shard.
         writes: of each writer.
         hosts: folders, empty or of this test alone: writers of one meet in it, as those of one host do.
-        environment: variables, to reach S3.
+        environment: variables, to reach S3 or a catalog.
     """
     program = ROOT / "tests" / "programs" / "table_contender.py"
     with ExitStack() as stack:

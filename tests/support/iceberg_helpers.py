@@ -39,7 +39,8 @@ class IcebergPlace:
         self.name = NAME
 
     def table(self, **options: Any) -> IcebergTable:
-        """A writer's own, as each process has one."""
+        """A writer that commits alone, unless told otherwise: a test that stops one in its commit stops no others."""
+        options.setdefault("share_commits", False)
         return IcebergTable(self.name, self.catalog, **options)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ from delta_table_helpers import counted
 from fastkcl import Position
 from fastkcl.local_aws import LocalAws
 from fastkcl.tables import IcebergTable, Shard
-from fastkcl.tables.group import Outcome, Request
+from fastkcl.tables.group import Answer, Outcome, Request
+from fastkcl.tables.iceberg.group import IcebergCommitter
 from fastkcl.tables.iceberg.head import IcebergHead
 from fastkcl.tables.store import StoreError
 from iceberg_helpers import IcebergPlace, every_place, sql_posix, sql_s3, written
@@ -129,11 +130,11 @@ def test_spoiled_without_the_comparison_rows_are_doubled(local: IcebergPlace, mo
     zombie = written(local, (1, 3))
     other = written(local)
     other.append(arrived(range(4, 7)), as_they_are)
-    monkeypatch.setattr("fastkcl.tables.iceberg.table.choose", lambda requests, *_: (list(requests), []))
+    monkeypatch.setattr("fastkcl.tables.iceberg.group.choose", lambda requests, *_: (list(requests), []))
     monkeypatch.setattr(zombie, "_move_to", lambda _: None)  # it believes its own position
     zombie._head.load()
     request = _request(zombie, range(4, 7))
-    assert zombie.commit([request])[0].outcome is Outcome.COMMITTED
+    assert _commit(zombie, [request])[0].outcome is Outcome.COMMITTED
     assert local.numbers() == [1, 2, 3, 4, 4, 5, 5, 6, 6]
 
 
@@ -146,8 +147,12 @@ def test_spoiled_a_commit_of_properties_alone_fences_nothing(local: IcebergPlace
     one.open(SHARD)
     two.open(SHARD)
     requests = [_request(each, range(4, 7), empty=True) for each in (one, two)]
-    assert one.commit([requests[0]])[0].outcome is Outcome.COMMITTED
-    assert two.commit([requests[1]])[0].outcome is Outcome.AGAIN
+    assert _commit(one, requests[:1])[0].outcome is Outcome.COMMITTED
+    assert _commit(two, requests[1:])[0].outcome is Outcome.AGAIN
+
+
+def _commit(table: IcebergTable, requests: Sequence[Request]) -> Sequence[Answer]:
+    return IcebergCommitter(table._head, lambda: None).commit(requests)
 
 
 def _request(table: IcebergTable, numbers: range, *, empty: bool = False) -> Request:
@@ -167,14 +172,14 @@ def test_a_commit_takes_one_request_of_each_shard(local: IcebergPlace) -> None:
     requests = [_request(one, range(4, 7)), _request(other, range(4, 6)), _request(one, range(4, 9))]
     requests.append(_request(third, range(1, 3), empty=True))
     before = len(local.handle().metadata.snapshots)
-    answers = one.commit(requests)
+    answers = _commit(one, requests)
     assert [each.outcome for each in answers] == [
         Outcome.COMMITTED,
         Outcome.COMMITTED,
         Outcome.AGAIN,
         Outcome.COMMITTED,
     ]
-    assert one.commit(requests[2:3])[0].outcome is Outcome.PASSED
+    assert _commit(one, requests[2:3])[0].outcome is Outcome.PASSED
     assert len(local.handle().metadata.snapshots) == before + 1
     assert local.numbers() == sorted([*range(1, 7), *range(1, 6)])
     assert [local.table().open(shard) for shard in (SHARD, OTHER, late)] == [
@@ -195,7 +200,7 @@ def test_a_request_with_columns_of_another_schema_is_refused(local: IcebergPlace
         {"files": "x"},
     ):
         object.__setattr__(request, "files", {**request.files, **spoiled})
-        assert one.commit([request])[0].outcome is Outcome.REFUSED
+        assert _commit(one, [request])[0].outcome is Outcome.REFUSED
     assert local.numbers() == sorted([1, 2, 3] * 2)
 
 

@@ -35,7 +35,18 @@ from fastkcl.tables.base import Shard, SinkError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ARRIVAL", "Part", "as_json", "data_file", "new_schema", "of_json", "parts", "storable", "with_ids"]
+__all__ = [
+    "ARRIVAL",
+    "Part",
+    "as_json",
+    "data_file",
+    "folder_of",
+    "new_schema",
+    "of_json",
+    "parts",
+    "storable",
+    "with_ids",
+]
 
 ARRIVAL: Final = "approximateArrivalTimestamp"
 _STATISTICS: Final = ("sequenceNumber", "subSequenceNumber", ARRIVAL, "stream", "shard")
@@ -187,8 +198,13 @@ def parts(table: pa.Table, spec: PartitionSpec, schema: Schema, where: str) -> I
     for key in pc.unique(keys).to_pylist():
         rows = table if len(values) == 1 else table.filter(pc.equal(keys, key))
         record = Record(*values[key])
-        path = spec.partition_to_path(record, schema) if spec.fields else ""
-        yield Part(rows, record, path if _PLAIN.fullmatch(path) else "")
+        yield Part(rows, record, folder_of(record, spec, schema))
+
+
+def folder_of(values: Record, spec: PartitionSpec, schema: Schema) -> str:
+    """`Part.folder` of a partition."""
+    path = spec.partition_to_path(values, schema) if spec.fields else ""
+    return path if _PLAIN.fullmatch(path) else ""
 
 
 def _values(table: pa.Table, field: NestedField, transform: Transform[Any, Any]) -> tuple[pa.ChunkedArray, list[Any]]:

@@ -10,6 +10,7 @@ append has, one without files too. A commit of properties alone moves no branch,
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -55,6 +56,8 @@ OURS: Final[Mapping[str, str]] = {
 _MERGE_EACH: Final = 100  # commits
 _MANY: Final = 1000  # snapshots, of somebody else's table
 _FORMATS: Final = (1, 2)
+_WHERE: Final = ("uri", "warehouse", "glue.id", "glue.region", "glue.endpoint", "client.region")
+"""Properties that say which catalog it is. A table's copy has its UUID too."""
 
 
 class IcebergHead:
@@ -83,6 +86,13 @@ class IcebergHead:
     def seen(self) -> Seen | None:
         """What appends need of it."""
         return self._seen
+
+    @property
+    def identity(self) -> str:
+        """What tells the table from all others, for those that write it together."""
+        assert self._seen is not None
+        there = [self._catalog.properties.get(name) for name in _WHERE]
+        return json.dumps(["iceberg", self._name, self._seen.uuid, *there])
 
     def load(self) -> Seen | None:
         """Load the table.

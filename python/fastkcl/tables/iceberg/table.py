@@ -4,10 +4,12 @@
       1. compare    rows that the table has are dropped
       2. stage      a Parquet file for each partition, under a name with 96 random bits; no reader sees it
       3. compare    is it still that table, and at that position?
-      4. commit     one `commit_table` on the metadata that was compared: files, and the position as a property
+      4. commit     one `commit_table` on the metadata that was compared: files, and the position as a property;
+                    together with those of this host's other workers that write the table
 
-A commit that meets another one is made again after it: `iceberg.state` decides. `iceberg.head` has 3 and 4. A
-refused commit leaves files that no snapshot names: pyiceberg's and the engines' own clean-ups find them.
+A commit that meets another one is made again after it: `iceberg.state` decides. `iceberg.head` has 3 and 4, and
+`iceberg.group` a commit of several workers. A refused commit leaves files that no snapshot names: `fastkcl sink
+orphans`, pyiceberg's and the engines' own clean-ups find them.
 
 Rules: pyiceberg is imported at `open`; nothing of it is needed to make an `IcebergTable`.
 """
@@ -19,17 +21,20 @@ import random
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from fastkcl import Position
 from fastkcl.stdio.log import logger
 from fastkcl.tables.base import RECOVERY, Shard, SinkError
 from fastkcl.tables.clock import running_seconds
+from fastkcl.tables.combiner import Combiner
 from fastkcl.tables.folders import check_names, position_text, shard_folders
 from fastkcl.tables.given_up import note, noted
-from fastkcl.tables.group import Answer, Outcome, Request, choose
+from fastkcl.tables.group import Answer, Outcome, Request
+from fastkcl.tables.group_folder import HAS_LOCKS, PosixFolder
 from fastkcl.tables.iceberg.catalog import check_options, open_catalog, storage_properties
+from fastkcl.tables.iceberg.group import IcebergCommitter, about, place_of
 from fastkcl.tables.iceberg.state import GIVEN_UP, Append, Do, Seen, pause
 from fastkcl.tables.object_store import S3Storage
 from fastkcl.tables.parquet_file import parquet_bytes
@@ -38,7 +43,6 @@ from fastkcl.tables.store import StoreError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyiceberg.schema import Schema
     from pyiceberg.table import Table, Transaction
 
     from fastkcl.tables.delta.table import Evolve
@@ -68,6 +72,7 @@ class IcebergTable:
         evolve: for a column that the table does not have: ``"refuse"`` raises SinkError, ``"add"`` adds it.
         storage: how S3 is reached, instead of the ``s3.*`` properties of `catalog`. A REST catalog that hands out
             credentials has the last word.
+        share_commits: combine commits with those of this user's other workers on this host that write this table.
 
     Raises:
         ValueError: `name` has no namespace, the catalog is one of another type, or `evolve` is something else.
@@ -81,6 +86,7 @@ class IcebergTable:
         *,
         evolve: Evolve = "refuse",
         storage: S3Storage | None = None,
+        share_commits: bool = True,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise ValueError(f"name={name!r}: must be namespace and table, as 'db.clicks'")
@@ -93,7 +99,8 @@ class IcebergTable:
         self._opened: IcebergHead | None = None
         self._shard: Shard | None = None
         self._position: Position | None = None
-        self._own: tuple[str, pa.Schema] | None = None  # id and columns of the request that may add columns
+        self._shares = share_commits and HAS_LOCKS
+        self._meeting: Combiner | None = None
         self._pause: Callable[[float], None] = time.sleep
 
     @property
@@ -115,7 +122,7 @@ class IcebergTable:
         """
         check_names(shard, "IcebergTable")
         if shard != self._shard:
-            self._shard, self._position, self._opened = shard, None, None
+            self._shard, self._position, self._opened, self._meeting = shard, None, None, None
         self._move_to(self._head.load())
         return self._position
 
@@ -138,6 +145,7 @@ class IcebergTable:
         remaining = rows
         made: pa.Table | None = None
         request: Request | None = None
+        alone = False  # the next commit, as a shared one has come to nothing
         while True:
             if self._position is not None:
                 left = remaining.after(self._position)
@@ -158,61 +166,20 @@ class IcebergTable:
                     run.staged(self._position, columns, began)
                 case Do.COMMIT:
                     assert request is not None
+                    evolve = self._adding(made.schema) if self._lacks(made.schema) else None
+                    committer = IcebergCommitter(self._head, remaining.check_wanted, evolve)
                     remaining.check_wanted()
-                    self._own = (request.id, made.schema)
-                    self._after(self.commit([request])[0], run, request)
+                    if self._combiner is None or alone or evolve is not None:
+                        self._after(committer.commit([request])[0], run, request)
+                        alone = False
+                    else:
+                        alone = not self._share(request, committer, self._combiner)
                 case Do.DONE:
                     raise AssertionError("its rows were after the position")
                 case Do.GIVE_UP:
                     raise StoreError(
                         f"{self.url}: {run.conflicts} commits have met others: write less often, or from fewer shards"
                     )
-
-    def commit(self, requests: Sequence[Request]) -> Sequence[Answer]:
-        """Commit requests, one a shard, on the metadata that was seen last; see `group.Committer`.
-
-        Args:
-            requests: the committing child's own first.
-
-        Returns:
-            One answer for each.
-
-        Raises:
-            SinkError: it is another table now.
-            OSError: nobody knows whether they were committed.
-        """
-        from fastkcl.tables.iceberg.file import of_json
-
-        head = self._head
-        seen = head.seen if head.seen is not None else head.load()
-        if seen is None:
-            return [Answer(each.id, Outcome.AGAIN) for each in requests]
-        chosen, answers = choose(requests, seen.uuid, seen.position)
-        positions, files, told = {}, [], []
-        taken: list[Request] = []
-        evolve: Callable[[Transaction], None] | None = None
-        for request in chosen:
-            adds = self._adds(request)
-            schema, spec = self._evolved(adds)
-            try:
-                if request.files["spec"] != spec.spec_id or not _has(schema, request.files["columns"]):
-                    raise ValueError("its files have columns that the table does not have")
-                found = [of_json(each, spec, schema) for each in request.files["files"]]
-            except (ValueError, TypeError, KeyError) as error:
-                answers.append(Answer(request.id, Outcome.REFUSED, f"{self.url}: {error}"))
-                continue
-            if adds is not None:
-                evolve = self._adding(adds)
-            positions[request.shard] = request.upto
-            files += found
-            told.append(_told(request))
-            taken.append(request)
-        if taken:
-            done = head.commit(positions, files, {"fastkcl": json.dumps(told)}, evolve)
-            outcome = Outcome.COMMITTED if done else Outcome.AGAIN
-            answers += [Answer(each.id, outcome) for each in taken]
-        by_id = {each.id: each for each in answers}
-        return [by_id[each.id] for each in requests]
 
     def give_up(self, upto: Position) -> None:
         """Note that records up to a position have been given up: a checkpoint there is no sign of a loss."""
@@ -245,7 +212,7 @@ class IcebergTable:
         """Take in what became of a commit."""
         head = self._head
         if answer.outcome is Outcome.REFUSED:
-            raise SinkError(answer.why)
+            raise SinkError(f"{self.url}: {answer.why}")
         if answer.outcome is Outcome.COMMITTED:
             self._move_to(head.seen)
             return
@@ -253,6 +220,23 @@ class IcebergTable:
             run.refused()
             self._pause(pause(run.conflicts, head.commit_seconds, random.random()))
         self._move_to(head.load())
+        self._report_other(request)
+
+    def _share(self, request: Request, committer: IcebergCommitter, combiner: Combiner) -> bool:
+        """Have a request committed together with those of this host's other writers.
+
+        Returns:
+            Whether the position has moved: go on from it. False: commit alone.
+        """
+        looks = combiner.commit(request, committer, committer.forget)
+        self._move_to(self._head.seen)
+        if not looks or self._position == request.after:
+            self._move_to(self._head.load())
+        if self._position is not None and self._position != request.upto:
+            self._report_other(request)
+        return self._position != request.after
+
+    def _report_other(self, request: Request) -> None:
         if self._position != request.after:
             logger().warning(
                 "%s: another writer has continued from %s up to %s; dropping the records that it has written",
@@ -295,14 +279,18 @@ class IcebergTable:
     def _adding(self, schema: pa.Schema) -> Callable[[Transaction], None]:
         return lambda transaction: self._add_columns(transaction, schema)
 
-    def _add_columns(self, transaction: Transaction, schema: pa.Schema) -> None:
+    def _lacks(self, schema: pa.Schema) -> list[str]:
+        """The columns that the table does not have."""
         there = {field.name for field in self._table.schema().fields}
-        if lacking := [name for name in schema.names if name not in there]:
+        return [name for name in schema.names if name not in there]
+
+    def _add_columns(self, transaction: Transaction, schema: pa.Schema) -> None:
+        if lacking := self._lacks(schema):
             if self._evolve == "refuse":
                 raise SinkError(
                     f'{self.url}: has no column {", ".join(lacking)}: evolve="add", or drop it in transform'
                 )
-            folded = {name.casefold(): name for name in there}
+            folded = {field.name.casefold(): field.name for field in self._table.schema().fields}
             for name in lacking:
                 if name.casefold() in folded:
                     there_as = folded[name.casefold()]
@@ -314,10 +302,6 @@ class IcebergTable:
                     update.union_by_name(pa.schema([schema.field(name) for name in lacking]))
             except (ValueError, TypeError) as error:
                 raise SinkError(f"{self.url}: cannot add {', '.join(lacking)}: {error}") from error
-
-    def _adds(self, request: Request) -> pa.Schema | None:
-        """The columns of the own request, which may add some."""
-        return self._own[1] if self._own is not None and self._own[0] == request.id else None
 
     def _stage(self, rows: ShardRows, table: pa.Table, columns: _Columns) -> Request:
         """Put files that no snapshot names yet."""
@@ -334,7 +318,7 @@ class IcebergTable:
             rows=rows.num_rows,
             files={"spec": columns[0], "columns": [list(each) for each in columns[1]], "files": []},
         )
-        footer = json.dumps(_told(request)).encode()
+        footer = json.dumps(about(request)).encode()
         if whole.num_rows:
             for part in parts(whole, spec, schema, self.url):
                 body = parquet_bytes(part.rows, footer)
@@ -354,7 +338,7 @@ class IcebergTable:
         table = self._table
         for _ in range(_PUTS):
             name = f"after-{position_text(self._position)}-{secrets.token_hex(12)}.parquet"
-            location = table.location_provider().new_data_location(f"{folder}/{name}" if folder else name)
+            location = place_of(table, folder, name)
             store, key = store_and_key(location, storage_of(table.io.properties), table.location())
             if store.create(key, body) or store.tail(key, 8) is not None:  # its answer was lost
                 return location
@@ -387,6 +371,13 @@ class IcebergTable:
         return self._opened
 
     @property
+    def _combiner(self) -> Combiner | None:
+        """By which commits are shared; None if they are not."""
+        if self._meeting is None and self._shares:
+            self._meeting = Combiner(PosixFolder(self._head.identity), self.url)
+        return self._meeting
+
+    @property
     def _table(self) -> Table:
         table = self._head.table
         assert table is not None
@@ -404,20 +395,3 @@ class IcebergTable:
     @property
     def _label(self) -> str:
         return f"{self.url} ({self._shard_opened.stream}, {self._shard_opened.shard_id})"
-
-
-def _has(schema: Schema, columns: Any) -> bool:  # noqa: ANN401 - of a request
-    """Whether a schema has a file's columns, by their ids."""
-    there = {field.field_id: [field.field_id, field.name, str(field.field_type)] for field in schema.fields}
-    return all(there.get(each[0]) == list(each) for each in columns)
-
-
-def _told(request: Request) -> dict[str, Any]:
-    """What a snapshot's summary and a file's footer say of a run."""
-    return {
-        "stream": request.shard.stream,
-        "shard": request.shard.shard_id,
-        "after": position_text(request.after),
-        "upto": position_text(request.upto),
-        "rows": request.rows,
-    }
