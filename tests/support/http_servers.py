@@ -21,9 +21,8 @@ def request_of(link: socket.socket) -> bytes:
             return b""
         seen += data
     head, _, body = seen.partition(b"\r\n\r\n")
-    length = next(
-        int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")
-    )
+    lengths = [line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")]
+    length = int(lengths[0]) if lengths else 0
     while len(body) < length:
         body += link.recv(65536)
     return head + b"\r\n\r\n" + body

@@ -4,6 +4,7 @@
     answers    what a registry answers, checked before it is believed
     lookups    which id is looked up when, what is known, and when an outage has lasted too long; no I/O
     registry   does what `lookups` decides, for all readers of a process
+    http       answers bounded in bytes and in time, for glue and confluent
     glue, confluent, folder   the calls of each
     references named types of other schemas, put where an Avro schema uses them
 

@@ -13,11 +13,13 @@ __all__ = [
     "MAX_SCHEMA_BYTES",
     "AwayError",
     "MissingError",
+    "NoJsonError",
     "SchemaFormat",
     "SchemaText",
     "UnusableError",
     "check_text",
     "loads",
+    "whole_number",
 ]
 
 SchemaFormat: TypeAlias = Literal["avro", "protobuf", "json"]
@@ -37,8 +39,15 @@ class UnusableError(ValueError):
     """What the registry has for an id cannot be used: an error of that id alone."""
 
 
+class NoJsonError(UnusableError):
+    """A text is no JSON at all."""
+
+
 class AwayError(ConnectionError):
-    """The registry gives no answer now: it cannot be reached, throttles its callers, or denies them."""
+    """The registry gives no answer now: it cannot be reached, throttles its callers, or denies them.
+
+    What answers in its place, a proxy or a captive portal, says nothing about an id: then it is away, too.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +69,25 @@ class SchemaText:
     id: str | None = None
 
 
-def check_text(format: object, text: object) -> tuple[SchemaFormat, str]:  # noqa: A002 - the registries' word
+def check_text(format: object, text: object, call: str) -> tuple[SchemaFormat, str]:  # noqa: A002 - the registries' word
     """A format and a text, as a registry names them.
 
+    Args:
+        format: as it names it.
+        text: of the schema.
+        call: that was answered, for messages.
+
     Raises:
-        UnusableError: no such format, no text, or too large a one.
+        AwayError: they are no texts, so this is not the answer of a registry.
+        UnusableError: no such format, an empty text, or too large a one.
     """
+    if not isinstance(format, str) or not isinstance(text, str):
+        raise AwayError(f"{call}: not the answer of a registry, as it has no format and text of a schema")
     found: dict[str, SchemaFormat] = {"avro": "avro", "protobuf": "protobuf", "json": "json"}
-    known = found.get(str(format).lower())
+    known = found.get(format.lower())
     if known is None:
-        raise UnusableError(f"its format is {str(format)[:40]!r}, and not AVRO, PROTOBUF or JSON")
-    if not isinstance(text, str) or not text.strip():
+        raise UnusableError(f"its format is {format[:40]!r}, and not AVRO, PROTOBUF or JSON")
+    if not text.strip():
         raise UnusableError("the registry gives no text of it")
     if len(text) > MAX_SCHEMA_BYTES:
         raise UnusableError(f"its text has more than {MAX_SCHEMA_BYTES} bytes")
@@ -81,12 +98,15 @@ def loads(text: str, what: str) -> Any:  # noqa: ANN401 - JSON
     """JSON of at most `MAX_DEPTH` levels.
 
     Raises:
-        UnusableError: it is none, or deeper.
+        NoJsonError: it is none.
+        UnusableError: it is deeper.
     """
     try:
         value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UnusableError(f"{what} is no JSON: {error}") from None
+    except ValueError as error:
+        raise NoJsonError(f"{what} is no JSON: {error}") from None
+    except RecursionError:
+        raise UnusableError(f"{what} is deeper than {MAX_DEPTH} levels") from None
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [
@@ -98,3 +118,10 @@ def loads(text: str, what: str) -> Any:  # noqa: ANN401 - JSON
         if not level:
             return value
     raise UnusableError(f"{what} is deeper than {MAX_DEPTH} levels")
+
+
+def whole_number(value: object, most: int) -> int | None:
+    """A number of JSON from 0 to `most`; None of all else, true and false too."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 0 <= value <= most else None

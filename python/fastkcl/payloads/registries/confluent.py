@@ -4,8 +4,9 @@
     GET  /subjects/{subject}/versions/{version}  one of those; ``latest`` is a version, too
     POST /subjects/{subject}/versions            registers a schema
 
-Rules: redirects are not followed, as they would carry the credentials to another host. An answer is bounded in bytes
-and time. References are followed to `MAX_DEPTH`, and no more than `MAX_REFERENCES` of them.
+Rules: an answer that is not a registry's (of a proxy or a wrong address: HTML, a redirect, no JSON, no schema) is no
+word about the id: the registry is away. Answers are bounded in bytes and time, those of all references of a schema
+together, too. References are followed to `MAX_DEPTH`, and no more than `MAX_REFERENCES` of them.
 """
 
 from __future__ import annotations
@@ -13,11 +14,8 @@ from __future__ import annotations
 import base64
 import json
 import ssl
-import urllib.request
-from http.client import HTTPException
 from time import monotonic
 from typing import Any, Final
-from urllib.error import HTTPError
 from urllib.parse import quote
 
 from fastkcl import ConfigurationError
@@ -27,19 +25,20 @@ from fastkcl.payloads.registries.answers import (
     MAX_SCHEMA_BYTES,
     AwayError,
     MissingError,
+    SchemaFormat,
     SchemaText,
     UnusableError,
     check_text,
-    loads,
+    whole_number,
 )
+from fastkcl.payloads.registries.http import LONGEST_ANSWER, Http
 from fastkcl.payloads.registries.options import ConfluentRegistry
 
 __all__ = ["ConfluentClient"]
 
 _TYPE: Final = "application/vnd.schemaregistry.v1+json"
-_TIMEOUT: Final = 10.0  # seconds of silence
-_DEADLINE: Final = 30.0  # seconds of an answer
-_SHOWN: Final = 300
+_LONGEST_LOOK: Final = 2  # answers' time for a schema with all of its references
+_MOST_ID: Final = (1 << 32) - 1
 
 
 class ConfluentClient:
@@ -47,12 +46,13 @@ class ConfluentClient:
 
     Args:
         options: where it is, and who calls.
+        longest: seconds of one answer.
 
     Raises:
         ConfigurationError: the bundle of certificates cannot be read.
     """
 
-    def __init__(self, options: ConfluentRegistry) -> None:
+    def __init__(self, options: ConfluentRegistry, longest: float = LONGEST_ANSWER) -> None:
         self.where = options.url.rstrip("/")
         self._headers = {"Accept": f"{_TYPE}, application/json"}
         if options.token is not None:
@@ -64,7 +64,8 @@ class ConfluentClient:
             context = ssl.create_default_context(cafile=options.ca_bundle)
         except OSError as error:
             raise ConfigurationError(f"ca_bundle {options.ca_bundle} cannot be read: {error}") from error
-        self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _NoRedirects())
+        self._http = Http(context, longest)
+        self._longest = longest
 
     def by_id(self, id: str) -> SchemaText:  # noqa: A002 - the field's word
         """The schema of an id.
@@ -98,23 +99,33 @@ class ConfluentClient:
         return _id_of(answer)
 
     def _schema(self, path: str) -> SchemaText:
+        ends = monotonic() + _LONGEST_LOOK * self._longest
         answer = self._call(path)
-        format_, text = check_text(answer.get("schemaType") or "AVRO", answer.get("schema"))
+        format_, text = check_text(answer.get("schemaType", "AVRO"), answer.get("schema"), f"GET {self.where}{path}")
         references: dict[str, str] = {}
-        self._follow(answer, references, len(text), 0)
-        version = answer.get("version")
-        known = isinstance(answer.get("id"), int)
+        self._follow(answer, format_, references, len(text), 0, ends)
+        number = answer.get("id")
         return SchemaText(
             format_,
             text,
             references,
-            version=version if isinstance(version, int) else None,
-            id=_id_of(answer) if known else None,
+            version=whole_number(answer.get("version"), _MOST_ID),
+            id=None if number is None else _id_of(answer),
         )
 
-    def _follow(self, answer: dict[str, Any], found: dict[str, str], size: int, depth: int) -> int:
+    def _follow(  # noqa: PLR0913 - what is known on the way
+        self,
+        answer: dict[str, Any],
+        format: SchemaFormat,
+        found: dict[str, str],
+        size: int,
+        depth: int,
+        ends: float,  # noqa: A002
+    ) -> int:
         """Adds the texts that an answer refers to, those that they refer to first; the bytes of all."""
-        references = answer.get("references") or []
+        references = answer.get("references")
+        if references is None:
+            return size
         if not isinstance(references, list):
             raise UnusableError("its references are no list")
         if references and depth >= MAX_DEPTH:
@@ -122,80 +133,48 @@ class ConfluentClient:
         for each in references:
             if not isinstance(each, dict) or not isinstance(each.get("name"), str):
                 raise UnusableError("a reference of it has no name")
-            name, subject, version = each["name"], each.get("subject"), each.get("version")
+            name, subject, version = each["name"], each.get("subject"), whole_number(each.get("version"), _MOST_ID)
             if name in found:
                 continue
-            if not isinstance(subject, str) or not isinstance(version, int):
+            if not isinstance(subject, str) or version is None:
                 raise UnusableError(f"its reference {name[:80]!r} has no subject and version")
+            if monotonic() > ends:
+                raise AwayError(f"{self.where}: {len(found)} references of a schema, and no more in the time of a look")
             try:
-                inner = self._call(f"/subjects/{quote(subject, safe='')}/versions/{version}")
+                path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+                inner = self._call(path)
             except MissingError as error:
                 raise UnusableError(f"its reference {name[:80]!r} is missing: {error}") from None
-            _, text = check_text(inner.get("schemaType") or "AVRO", inner.get("schema"))
+            other, text = check_text(inner.get("schemaType", "AVRO"), inner.get("schema"), f"GET {self.where}{path}")
+            if other != format:
+                raise UnusableError(f"its reference {name[:80]!r} is {other.upper()}, and it is {format.upper()}")
             size += len(text)
             if len(found) >= MAX_REFERENCES or size > MAX_SCHEMA_BYTES:
                 raise UnusableError(f"it has more than {MAX_REFERENCES} references, or {MAX_SCHEMA_BYTES} bytes")
             found[name] = ""  # on the way: a circle ends here
-            size = self._follow(inner, found, size, depth + 1)
+            size = self._follow(inner, format, found, size, depth + 1, ends)
             del found[name]
             found[name] = text  # after those that it refers to
         return size
 
     def _call(self, path: str, body: bytes | None = None) -> dict[str, Any]:
+        method, url = "GET" if body is None else "POST", self.where + path
         headers = self._headers if body is None else {**self._headers, "Content-Type": _TYPE}
-        request = urllib.request.Request(self.where + path, data=body, headers=headers)  # noqa: S310 - http or https
-        call = f"{'GET' if body is None else 'POST'} {self.where}{path}"
-        try:
-            with self._opener.open(request, timeout=_TIMEOUT) as answer:
-                text = _read(answer)
-        except HTTPError as error:
-            said = _said(error)
-            if error.code == 404:
-                raise MissingError(f"{call}: status 404: {said}") from None
-            if error.code in (400, 409, 422):
-                raise UnusableError(f"{call}: status {error.code}: {said}") from None
-            raise AwayError(f"{call}: status {error.code}: {said}") from None
-        except (OSError, HTTPException, ValueError) as error:
-            if isinstance(error, UnusableError):
-                raise
-            raise AwayError(f"{call}: {error}") from None
-        value = loads(text, "the registry's answer")
-        if not isinstance(value, dict):
-            raise UnusableError(f"{call}: the answer is no object")
-        return value
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:  # noqa: ANN401 - of the library
-        """None: the redirect is an error of its status."""
-
-
-def _said(error: HTTPError) -> str:
-    """The beginning of what a registry says of an error."""
-    try:
-        with error:
-            return error.read(_SHOWN).decode(errors="replace")
-    except (OSError, HTTPException):
-        return error.reason
-
-
-def _read(answer: Any) -> str:  # noqa: ANN401 - of the library
-    ends, parts, left = monotonic() + _DEADLINE, [], 2 * MAX_SCHEMA_BYTES
-    while part := answer.read1(min(left + 1, 1 << 16)):
-        left -= len(part)
-        if left < 0:
-            raise UnusableError(f"the registry's answer has more than {2 * MAX_SCHEMA_BYTES} bytes")
-        if monotonic() > ends:
-            raise TimeoutError(f"no whole answer in {_DEADLINE:g} s")
-        parts.append(part)
-    try:
-        return b"".join(parts).decode()
-    except UnicodeDecodeError:
-        raise UnusableError("the registry's answer is no UTF-8") from None
+        answer = self._http.call(method, url, headers, body)
+        call = f"{method} {url}: status {answer.status}"
+        value = answer.json_object(call)
+        if answer.status == 200:
+            return value
+        code, said = whole_number(value.get("error_code"), 99_999), answer.shown()
+        if code is not None and answer.status == 404:
+            raise MissingError(f"{call}: {said}")
+        if code is not None and answer.status in (400, 409, 422):
+            raise UnusableError(f"{call}: {said}")
+        raise AwayError(f"{call}: {said}")
 
 
 def _id_of(answer: dict[str, Any]) -> str:
-    number = answer.get("id")
-    if not isinstance(number, int) or not 0 <= number < 1 << 32:
+    number = whole_number(answer.get("id"), _MOST_ID)
+    if number is None:
         raise UnusableError("the registry's answer has no id of 4 bytes")
     return str(number)

@@ -1,11 +1,15 @@
 """Schemas in a folder, by id; see `FolderRegistry`.
 
-Rules: files are read when they are asked for. An id becomes part of a path only if it is one of a header.
+Rules: files are read when they are asked for. An id becomes part of a path only if it is one of a header. A folder that
+is not there (not mounted, for example) is away, as a registry that does not answer. What is no file is not read: a pipe
+could hold its reader up for ever.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -51,18 +55,25 @@ class FolderClient:
         """
         if not _ID.fullmatch(id):
             raise UnusableError(f"{id!r} is no id of a header")
-        for suffix, format_ in _FORMATS.items():
-            text = self._read(self._folder / f"{id}{suffix}")
-            if text is not None:
-                return SchemaText(*check_text(format_, text), id=id)
+        found = [
+            (suffix, text) for suffix in _FORMATS if (text := self._read(self._folder / f"{id}{suffix}")) is not None
+        ]
+        if len(found) > 1:
+            raise UnusableError(
+                f"{self.where} has {' and '.join(id + suffix for suffix, _ in found)}: keep one of them"
+            )
+        for suffix, text in found:
+            return SchemaText(*check_text(_FORMATS[suffix], text, self.where), id=id)
         if _FINGERPRINT.fullmatch(id):
             for path in islice(sorted(self._folder.glob("*.avsc")), _MOST_FILES):
-                text = self._read(path)
                 try:
+                    text = self._read(path)
                     if text is not None and avro_fingerprint(text) == id:
                         return SchemaText("avro", text, id=id)
                 except ValueError:
-                    continue
+                    continue  # another file, which says nothing about this id
+        if not self._folder.is_dir():
+            raise AwayError(f"{self.where} is not there, so nothing is known of {id}")
         raise MissingError(f"{self.where} has no {id}.avsc, {id}.proto or {id}.json")
 
     def latest(self, name: str) -> SchemaText:
@@ -83,8 +94,12 @@ class FolderClient:
 
     def _read(self, path: Path) -> str | None:
         try:
-            with path.open("rb") as file:
+            with open(path, "rb", opener=_without_waiting) as file:  # noqa: PTH123 - pathlib's has no opener
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise UnusableError(f"{path} is no file")
                 data = file.read(MAX_SCHEMA_BYTES + 1)
+        except IsADirectoryError:
+            raise UnusableError(f"{path} is no file") from None
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -95,3 +110,8 @@ class FolderClient:
             return data.decode()
         except UnicodeDecodeError as error:
             raise UnusableError(f"{path} is no UTF-8: {error}") from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opens a file; a pipe, too, without a writer at its other end."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

@@ -2,16 +2,28 @@
 
 Permissions: ``glue:GetSchemaVersion``; to register, ``glue:RegisterSchemaVersion`` and ``glue:CreateSchema``.
 
-Rules: one attempt a call, as `lookups` decides when the next one is. botocore is imported when a client is made.
+Rules: one attempt a call, as `lookups` decides when the next one is. botocore is imported when a client is made. It
+signs requests and reads answers; what is between them is `http`, as botocore's own way has no bound in bytes or time.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import ssl
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from fastkcl import ConfigurationError
-from fastkcl.payloads.registries.answers import AwayError, MissingError, SchemaText, UnusableError, check_text
+from fastkcl.payloads.registries.answers import (
+    AwayError,
+    MissingError,
+    SchemaText,
+    UnusableError,
+    check_text,
+    whole_number,
+)
+from fastkcl.payloads.registries.http import LONGEST_ANSWER, Http
 from fastkcl.payloads.registries.options import GlueRegistry
 
 __all__ = ["GlueClient"]
@@ -19,6 +31,7 @@ __all__ = ["GlueClient"]
 _MISSING: Final = "EntityNotFoundException"
 _UNUSABLE: Final = frozenset({"InvalidInputException", "ValidationException"})
 _TOKEN: Final = re.compile(r"x-amz-security-token\S*\s*\S+", re.IGNORECASE)
+_MOST_VERSION: Final = (1 << 31) - 1
 _SHOWN: Final = 300  # characters of a service's message
 
 
@@ -35,18 +48,35 @@ class _Given:
         return self._credentials
 
 
+class _Body:
+    """The body of an answer, where botocore looks for urllib3's."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    def stream(self) -> list[bytes]:
+        """All of it."""
+        return [self._body]
+
+
 class GlueClient:
     """Calls of one registry service.
 
     Args:
         options: where it is.
         credentials: of botocore; None for those that it finds.
+        longest: seconds of one answer.
 
     Raises:
         ConfigurationError: botocore is not installed, or there is no region or no such endpoint.
     """
 
-    def __init__(self, options: GlueRegistry, credentials: Any = None) -> None:  # noqa: ANN401 - botocore has no types
+    def __init__(
+        self,
+        options: GlueRegistry,
+        credentials: Any = None,  # noqa: ANN401 - botocore has no types
+        longest: float = LONGEST_ANSWER,
+    ) -> None:
         try:
             from botocore.config import Config
             from botocore.exceptions import BotoCoreError
@@ -61,10 +91,12 @@ class GlueClient:
                 "glue",
                 region_name=options.region,
                 endpoint_url=options.endpoint_url,
-                config=Config(connect_timeout=4, read_timeout=10, retries={"total_max_attempts": 1}),
+                config=Config(retries={"total_max_attempts": 1}),
             )
-        except (BotoCoreError, ValueError) as error:
+            self._http = Http(_trusted(session), longest)
+        except (BotoCoreError, ValueError, OSError) as error:
             raise ConfigurationError(f"Glue's registry is not known: {error}") from error
+        self._client.meta.events.register("before-send.glue", self._send)
         self.where = str(self._client.meta.endpoint_url)
 
     def by_id(self, id: str) -> SchemaText:  # noqa: A002 - the field's word
@@ -125,14 +157,28 @@ class GlueClient:
             raise MissingError(f"{self.where}: the schema {which} is pending")
         if status != "AVAILABLE":
             raise UnusableError(f"its status is {str(status)[:40]}")
-        format_, text = check_text(answer.get("DataFormat"), answer.get("SchemaDefinition"))
-        number = answer.get("VersionNumber")
-        return SchemaText(
-            format_, text, version=number if isinstance(number, int) else None, id=str(answer.get("SchemaVersionId"))
+        format_, text = check_text(
+            answer.get("DataFormat"),
+            answer.get("SchemaDefinition"),
+            f"{self.where}: glue get_schema_version of {which}",
         )
+        version = whole_number(answer.get("VersionNumber"), _MOST_VERSION)
+        return SchemaText(format_, text, version=version, id=str(answer.get("SchemaVersionId")))
+
+    def _send(self, request: Any, **_: Any) -> Any:  # noqa: ANN401 - of botocore
+        """Answers a request that botocore has signed."""
+        from botocore.awsrequest import AWSResponse
+
+        parts = urlsplit(request.url)
+        usual = {"http": 80, "https": 443}.get(parts.scheme)
+        host = parts.hostname or "" if parts.port == usual else parts.netloc  # as it is signed
+        answer = self._http.call(request.method, request.url, {"Host": host, **request.headers}, request.body)
+        answer.json_object(f"status {answer.status}")  # botocore's parsers take anything, or fail in many ways
+        return AWSResponse(request.url, answer.status, dict(answer.headers), _Body(answer.body))
 
     def _call(self, operation: str, which: str, **request: Any) -> dict[str, Any]:  # noqa: ANN401 - of botocore
         from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+        from botocore.parsers import ResponseParserError
 
         call = f"{self.where}: glue {operation} of {which}"
         try:
@@ -147,8 +193,18 @@ class GlueClient:
             raise AwayError(f"{call}: {code}: {said}") from None
         except ParamValidationError as error:
             raise UnusableError(f"{call}: {error}") from None
-        except BotoCoreError as error:
+        except AwayError as error:
+            raise AwayError(f"{call}: {error}") from None
+        except (BotoCoreError, ResponseParserError) as error:
             raise AwayError(f"{call}: {_TOKEN.sub('…', str(error))[:_SHOWN]}") from None
-        if not isinstance(answer, dict):
-            raise UnusableError(f"{call}: no answer that can be read")
+        if not isinstance(answer, dict) or not isinstance(answer.get("SchemaVersionId"), str):
+            raise AwayError(f"{call}: not the answer of Glue: it has no SchemaVersionId")
         return answer
+
+
+def _trusted(session: Any) -> ssl.SSLContext:  # noqa: ANN401 - of botocore
+    """TLS by the certificates that botocore trusts."""
+    from botocore.httpsession import get_cert_path
+
+    bundle = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE") or get_cert_path(True)
+    return ssl.create_default_context(cafile=str(bundle))
