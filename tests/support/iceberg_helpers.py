@@ -144,15 +144,22 @@ def written(place: IcebergPlace, *runs: tuple[int, int], shard: Shard = SHARD, *
 
 @contextmanager
 def every_place(request: pytest.FixtureRequest, folder: Path) -> Iterator[IcebergPlace]:
-    """The one that a fixture's parameter names: ``sql``, ``sql-s3``, ``glue``, ``rest``."""
-    if request.param == "rest":
+    """The one that a fixture's parameter names."""
+    with place_of(request.param, request, folder) as place:
+        yield place
+
+
+@contextmanager
+def place_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[IcebergPlace]:
+    """Of a kind: ``sql``, ``sql-s3``, ``glue``, ``rest``."""
+    if kind == "rest":
         with rest_catalog(sql_posix(folder).table()._head._catalog) as address:
             yield IcebergPlace({"type": "rest", "uri": address})
-    elif request.param == "sql":
+    elif kind == "sql":
         yield sql_posix(folder)
     else:
         aws = request.getfixturevalue("aws")
-        yield glue(aws) if request.param == "glue" else sql_s3(aws, folder)
+        yield glue(aws) if kind == "glue" else sql_s3(aws, folder)
 
 
 # ---- a REST catalog ---------------------------------------------------------------------------------------------

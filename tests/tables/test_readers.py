@@ -7,12 +7,15 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pyarrow as pa
 import pytest
+from duckdb_helpers import EXTENSIONS, extended
+from fastkcl.local_aws import LocalAws
 from fastkcl.tables import Shard
 from fastkcl.tables.rows import ShardRows
 from sink_helpers import SHARD
-from table_helpers import DAY, NOON, arrived, as_they_are, posix_place
+from table_helpers import DAY, NOON, Place, arrived, as_they_are, posix_place, s3_place
 
 if TYPE_CHECKING:
     from spark_fixtures import SharedSpark
@@ -38,13 +41,17 @@ def with_price(rows: ShardRows) -> pa.Table:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The second half of the files has one column more."""
     place = posix_place(tmp_path_factory.mktemp("readers"))
+    fill(place)
+    return Path(place.url)
+
+
+def fill(place: Place) -> None:
     for shard in SHARDS:
         table = place.table()
         table.open(shard)
         for run in range(RUNS):
             rows = arrived([2 * run + 1, 2 * run + 2], NOON + run * STRIDE * DAY)
             table.append(rows, as_they_are if run < RUNS // 2 else with_price)
-    return Path(place.url)
 
 
 def newest(folder: Path) -> Path:
@@ -70,12 +77,13 @@ def by_polars(folder: Path) -> Iterable[tuple[Any, ...]]:
 
 
 def by_duckdb(folder: Path) -> Iterable[tuple[Any, ...]]:
-    import duckdb
-
-    files = f"read_parquet('{folder}/**/*.parquet', hive_partitioning = true, union_by_name = true)"
     with duckdb.connect() as connection:
-        rows: list[tuple[Any, ...]] = connection.execute(f"SELECT {', '.join(NAMES)} FROM {files}").fetchall()
-    return rows
+        return connection.execute(in_sql(str(folder))).fetchall()
+
+
+def in_sql(url: str) -> str:
+    files = f"read_parquet('{url}/**/*.parquet', hive_partitioning = true, union_by_name = true)"
+    return f"SELECT {', '.join(NAMES)} FROM {files}"
 
 
 def same(rows: Iterable[tuple[Any, ...]]) -> bool:
@@ -86,6 +94,14 @@ def same(rows: Iterable[tuple[Any, ...]]) -> bool:
 @pytest.mark.parametrize("read", [by_pyarrow, by_polars, by_duckdb], ids=lambda read: read.__name__)
 def test_every_row_once(folder: Path, read: Callable[[Path], Iterable[tuple[Any, ...]]]) -> None:
     assert same(read(folder))
+
+
+@pytest.mark.skipif(not EXTENSIONS, reason="DuckDB has no packages of its extensions for this Python")
+def test_every_row_once_by_duckdb_on_s3(aws: LocalAws) -> None:
+    place = s3_place(aws)
+    fill(place)
+    with extended(aws) as connection:
+        assert same(connection.execute(in_sql(place.url)).fetchall())
 
 
 def test_every_row_once_by_spark(folder: Path, spark: SharedSpark) -> None:
