@@ -29,8 +29,10 @@ from fastkcl.tables.posix_store import PosixStore
 EARLY_CHECKPOINT = 77
 URL = os.environ["TABLE_URL"]
 KIND = os.environ.get("TABLE_KIND", "ParquetTable")
-TABLE = functools.partial(getattr(tables, KIND), **json.loads(os.environ.get("TABLE_OPTIONS", "{}")))
-STORE = ObjectStore if URL.startswith("s3://") else PosixStore
+OPTIONS = json.loads(os.environ.get("TABLE_OPTIONS", "{}"))
+TABLE = functools.partial(getattr(tables, KIND), **OPTIONS)
+CATALOG = OPTIONS.get("catalog", {})
+STORE = ObjectStore if CATALOG.get("warehouse", URL).startswith("s3://") else PosixStore
 POINTS = {
     "create": (STORE, "create"),
     "claimed": (STORE, "claimed"),
@@ -38,9 +40,10 @@ POINTS = {
     "checkpoint": (fastkcl.Checkpointer, "checkpoint"),
 }
 if KIND == "IcebergTable":
-    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.catalog import glue, rest, sql
 
-    POINTS["commit"] = (SqlCatalog, "commit_table")
+    CATALOGS = {"glue": glue.GlueCatalog, "rest": rest.RestCatalog, "sql": sql.SqlCatalog}
+    POINTS["commit"] = (CATALOGS[CATALOG["type"]], "commit_table")
 
 
 def die():

@@ -16,7 +16,7 @@ import pytest
 from delta_table_helpers import delta_posix, delta_s3
 from fastkcl.local_aws import LocalAws
 from fastkcl.replay import ReplayOptions, generate, parse_fault, replay
-from iceberg_helpers import IcebergPlace, sql_posix
+from iceberg_helpers import IcebergPlace, place_of, sql_posix
 from paths import PROGRAMS
 from sink_replay import STREAM, delivered
 from table_helpers import Place, posix_place, s3_place
@@ -109,3 +109,20 @@ def test_deaths_of_an_iceberg_table_at_every_named_point(tmp_path: Path) -> None
     trouble = [["kill", when, point, nth] for point, nth in points for when in ("before", "after")]
     codes = play(sql_posix(tmp_path), trouble)
     assert codes.count(-9) >= 20, "the points are not reached any more"
+
+
+FEW = [("create", 3), ("commit", 1)]
+MANY = [("create", nth) for nth in (1, 2, 3, 5)] + [("commit", nth) for nth in (1, 2, 3)]
+MANY += [("checkpoint", nth) for nth in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("points", [FEW, pytest.param(MANY, marks=pytest.mark.long)], ids=["few", "20"])
+@pytest.mark.parametrize("catalog", ["rest", "glue"])
+def test_deaths_of_an_iceberg_table_of_another_catalog(
+    request: pytest.FixtureRequest, catalog: str, points: list[tuple[str, int]], tmp_path: Path
+) -> None:
+    """A REST catalog's server writes the metadata; Glue's metadata and files are on S3. Each shard's children die."""
+    trouble = [["kill", when, point, nth] for point, nth in points for when in ("before", "after")]
+    with place_of(catalog, request, tmp_path) as place:
+        codes = play(place, trouble)
+    assert codes.count(-9) >= 2 * len(trouble) - 2, "the points are not reached any more"
