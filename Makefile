@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: public-names docs-serve demo test test-rust test-python test-system test-long test-paths test-neon test-asan test-models fuzz fuzz-quick fuzz-build bench bench-codec bench-quick docs lint format wheel wheel-built sdist clean
+.PHONY: public-names docs-serve demo test test-rust test-python test-system test-long test-chaos test-paths test-neon test-asan test-models fuzz fuzz-quick fuzz-build bench bench-codec bench-quick docs lint format wheel wheel-built sdist clean
 
 # The dependencies, and a first build of the extension.
 $(VENV)/.installed: pyproject.toml tests/plugin/pyproject.toml tests/plugin/fastkcl_cases.py
@@ -111,6 +111,21 @@ test-long: $(VENV)/.built
 	FASTKCL_POWER_CUTS=2500 $(PYTEST) tests/system/test_power_cuts.py
 	FASTKCL_CONTENTION_WRITERS=32 $(PYTEST) -m system tests/system/test_contention.py
 	FASTKCL_ICEBERG_SCHEDULES=100000 $(PYTEST) tests/tables/test_iceberg_model.py tests/tables/test_iceberg_group_model.py
+	$(MAKE) test-chaos
+
+# Tables on an S3 server behind a proxy that loses requests and answers, by writers that are killed and woken beside their
+# successors: ten minutes for each format. The server is built once, which takes minutes.
+CHAOS_SECONDS ?= 600
+GATEWAY := target/versitygw-v1.8.0/versitygw
+test-chaos: $(VENV)/.built $(GATEWAY)
+	TABLE_CHAOS_SECONDS=$(CHAOS_SECONDS) VERSITYGW="$(abspath $(GATEWAY))" $(BIN)/python -m pytest -m system -s tests/system/test_table_chaos.py
+
+$(GATEWAY):
+	$(PYTHON) -m venv target/go
+	target/go/bin/python -m pip install --quiet --disable-pip-version-check --requirement tools/gateway.txt
+	GOBIN="$(abspath $(dir $@))" GOPATH="$(abspath target/go/path)" GOCACHE="$(abspath target/go/cache)" GOFLAGS=-modcacherw \
+		target/go/bin/go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+	rm -rf target/go
 
 # All suites, about an hour; some of them: make bench BENCH="decode pipe". The figures into docs/ too:
 # make bench BENCH=--write.
