@@ -116,6 +116,7 @@ MANY = [("create", nth) for nth in (1, 2, 3, 5)] + [("commit", nth) for nth in (
 MANY += [("checkpoint", nth) for nth in (1, 2, 3)]
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("points", [FEW, pytest.param(MANY, marks=pytest.mark.long)], ids=["few", "20"])
 @pytest.mark.parametrize("catalog", ["rest", "glue"])
 def test_deaths_of_an_iceberg_table_of_another_catalog(
