@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from fastkcl.replay import CATALOG
 from fastkcl.replay.conversation import Conversation
+from fastkcl.replay.effects import acting
 from fastkcl.replay.faults import GARBAGE
 from replay_helpers import BATCH, RECORDS, Played, play_processor, sent, small_source
 
@@ -359,3 +360,7 @@ def test_a_bug_in_a_zombies_thread_is_not_lost(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(Conversation, "lease_lost", break_down)
     with pytest.raises(ZeroDivisionError):
         play_processor(tmp_path, "stop@2=0", child=("--catch",))
+
+
+def test_each_fault_of_a_delivery_has_an_effect() -> None:
+    assert acting() == {name for name, kind in CATALOG.items() if kind.counts == "delivery"}

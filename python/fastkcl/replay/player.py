@@ -26,7 +26,8 @@ from fastkcl._core import Position
 from fastkcl.replay.child import Child, StderrRelay
 from fastkcl.replay.columns import first_after
 from fastkcl.replay.conversation import CheckpointAnswer, CheckpointRequest, Conversation, Lease
-from fastkcl.replay.faults import CATALOG, GARBAGE, Fault
+from fastkcl.replay.effects import Delivery, apply
+from fastkcl.replay.faults import CATALOG, Fault
 from fastkcl.replay.options import ReplayOptions
 from fastkcl.replay.plan import ShardPlan, cut
 from fastkcl.replay.report import Progress, ShardReport, ShardState
@@ -34,9 +35,6 @@ from fastkcl.replay.session import Hub, Session, SessionOver
 from fastkcl.replay.sources import Ask, Deliver, Step
 
 __all__ = ["ShardPlayer"]
-
-JVM_WRITE_SIZE = 8192
-"""The bytes that the daemon's BufferedWriter hands to the pipe at once."""
 
 ENVIRONMENT_SHARD = "FASTKCL_REPLAY_SHARD"
 ENVIRONMENT_ATTEMPT = "FASTKCL_REPLAY_ATTEMPT"
@@ -89,7 +87,7 @@ class ShardPlayer:
         self._deaths = 0
         self._vain = 0  # children in a row that ended by an error that was asked for, at the same checkpoint
         self._died_at: Position | None = None
-        self._close_at_reply: Fault | None = None
+        self.close_at_reply: Fault | None = None
         self._attempt = 0
         self._started_at = 0.0
         self._zombies: list[tuple[threading.Thread, ShardReport]] = []
@@ -268,10 +266,11 @@ class ShardPlayer:
                 self._next += 1
                 self._deliver(session, step, line)
             else:
-                self._ask(session, step)
+                self.ask(session, step)
                 self._next += 1
 
-    def _ask(self, session: Session, step: Ask) -> None:
+    def ask(self, session: Session, step: Ask) -> None:
+        """Send a request that carries no records, and wait for its status."""
         conversation = session.conversation
         session.expect_errors(step.errors)
         match step.request:
@@ -305,15 +304,7 @@ class ShardPlayer:
         """Counts a delivery; a broken line comes in its place if that was asked for."""
         self._deliveries += 1
         session.place = f", delivery {self._deliveries}"
-        garbage = self._faults_now().get("garbage")
-        if garbage is not None:
-            self._note(session, garbage)
-            session.write(GARBAGE[garbage.value or ""])
-            raise session.end(clean=False, after=f"a broken line ({garbage.value})", close_input=False)
-
-    def _note(self, session: Session, fault: Fault) -> None:
-        self._fired.add(fault)
-        session.fault(str(fault))
+        apply("instead", Delivery(self, session), self._faults_now())
 
     def _deliver(self, session: Session, step: Deliver, line: bytes) -> None:
         faults = self._faults_now()
@@ -324,75 +315,36 @@ class ShardPlayer:
         report.records_delivered += step.stop - step.start
         report.line_bytes += len(line)
 
-        if "crlf" in faults:
-            line = line.removesuffix(b"\n") + b"\r\n"
-        write_size, pause = self._options.write_size, 0.0
-        if "slow-pipe" in faults:
-            write_size, pause = write_size or JVM_WRITE_SIZE, faults["slow-pipe"].seconds
-        if "byte-wise" in faults:
-            write_size = 1
-        for name in ("crlf", "byte-wise", "slow-pipe"):
-            if name in faults and faults[name] not in self._fired:  # these often are for every line
-                self._note(session, faults[name])
-        lease_lost, close, kill, stop = (faults.get(name) for name in ("lease-lost", "close", "kill", "stop"))
-        if lease_lost and lease_lost.value == "mid-batch":
-            self._note(session, lease_lost)
-            conversation.owns_lease = False
-        if close and close.value == "reply":
-            self._close_at_reply = close
-
-        half = len(line) // 2
-        if kill and kill.value == "half":
-            self._note(session, kill)
-            session.write(memoryview(line)[:half], write_size=write_size, pause=pause)
-            raise session.kill()
-        if close and close.value == "mid-line":
-            self._note(session, close)
-            session.write(memoryview(line)[:half], write_size=write_size, pause=pause)
-            raise session.end(clean=False, after="the end of its input in the middle of a line")
-
+        delivery = Delivery(self, session, line, self._options.write_size)
+        apply("before", delivery, faults)
+        apply("half-way", delivery, faults)
         begun = time.monotonic()
-        written = session.write(line, write_size=write_size, pause=pause)
+        written = session.write(delivery.line, write_size=delivery.write_size, pause=delivery.pause)
         report.write_seconds += written - begun
-        if kill:
-            self._note(session, kill)
-            raise session.kill()
-        if stop:
-            self._note(session, stop)
-            raise self._make_zombie(session, stop.seconds)
+        apply("written", delivery, faults)
         self._encode_next()
         answered = session.await_status()
         report.answer_seconds += max(answered - written, 0.0)
         report.batches += 1
         self._show("playing")
-        self._after_batch(session, faults)
+        apply("answered", delivery, faults)
 
-    def _after_batch(self, session: Session, faults: dict[str, Fault]) -> None:
-        if "shard-end" in faults:
-            self._note(session, faults["shard-end"])
-            left, self._planned = self._planned - self._delivered, self._delivered
-            if left:
-                session.fault(f"{left} records of the source are not in the shard that ends here")
-            self._steps[self._next :] = [Ask("shardEnded")]
-            self._lines.clear()
-            return
-        conversation = session.conversation
-        if "lease-lost" in faults:
-            if faults["lease-lost"].value == "between":
-                self._note(session, faults["lease-lost"])
-            self._ask(session, Ask("leaseLost"))
-            raise session.end()
-        if "shutdown" in faults:
-            self._note(session, faults["shutdown"])
-            if _core.DIALECTS[conversation.dialect].shutdown_requested:
-                self._ask(session, Ask("shutdownRequested"))
-                self._ask(session, Ask("leaseLost"))
-            raise session.end()
-        if "close" in faults and faults["close"].value == "idle":
-            self._note(session, faults["close"])
-            raise session.end()
+    # What faults act on: see `effects.Shard`.
 
-    def _make_zombie(self, session: Session, seconds: float) -> SessionOver:
+    def note(self, session: Session, fault: Fault, *, once: bool = False) -> None:
+        """Write into the report that the fault has come; with `once` only the first time."""
+        if not once or fault not in self._fired:
+            session.fault(str(fault))
+        self._fired.add(fault)
+
+    def end_here(self) -> int:
+        """Let the shard end after the delivered records; returns how many planned records are left out."""
+        left, self._planned = self._planned - self._delivered, self._delivered
+        self._steps[self._next :] = [Ask("shardEnded")]
+        self._lines.clear()
+        return left
+
+    def make_zombie(self, session: Session, seconds: float) -> SessionOver:
         """Stop the child, and let it go on later beside its successor, without a lease."""
         session.child.signal(signal.SIGSTOP)
         report = ShardReport(self.plan.shard_id, self.plan.label, self.plan.dialect)
@@ -446,7 +398,7 @@ class ShardPlayer:
             self._fired.add(slow)
             session.fault(f"{slow} at checkpoint {ordinal}")
             self._hub.sleep(slow.seconds)
-        close, self._close_at_reply = self._close_at_reply, None
+        close, self.close_at_reply = self.close_at_reply, None
         if close is not None:
             self._fired.add(close)
             session.fault(f"{close} at checkpoint {ordinal}, of {answer.request}")
