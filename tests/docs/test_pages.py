@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,12 @@ def test_readme_lists_every_page() -> None:
     (readme,) = [page for page in PAGES if page.name == "README.md"]
     linked = {link.partition("#")[0] for link in readme.links}
     assert {page.name for page in PAGES if page is not readme} - linked == set()
+
+
+def test_readme_lists_every_extra() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    (listed,) = re.findall(r"Extras: ([^.]*)\.", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert sorted(re.findall(r"`([\w-]+)`", listed)) == sorted(declared)
 
 
 @pytest.mark.parametrize("test", NAMED)

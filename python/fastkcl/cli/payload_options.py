@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fastkcl.cli.payloads import SCHEMA_OPTIONS, payload_to_read
+from fastkcl.payloads.options import FORMATS
 
 if TYPE_CHECKING:
     from fastkcl.payloads.options import Compression, Payload
@@ -28,7 +29,7 @@ def payload_options(command: C) -> C:
     @click.option(
         "--payload",
         "kind",
-        type=click.Choice(["binary", "json", "avro", "protobuf"]),
+        type=click.Choice(list(FORMATS)),
         default="binary",
         show_default=True,
         help="Others than binary make typed columns; a payload that is none is kept in the column _corrupt.",

@@ -12,6 +12,7 @@ from fastkcl import ConfigurationError
 from fastkcl.replay import Source, encoded
 
 __all__ = ["SCHEMA_OPTIONS", "encoded_source", "payload_to_read", "read_options", "write_options"]
+from fastkcl.payloads.options import SCHEMA_FORMATS
 
 if TYPE_CHECKING:
     from fastkcl.payloads.options import Compression, Payload
@@ -49,7 +50,7 @@ def write_options(command: F) -> F:
         command,
         click.option(
             "--payload",
-            type=click.Choice(["avro", "protobuf"]),
+            type=click.Choice(SCHEMA_FORMATS),
             help="Write the JSON objects in this format.",
         ),
         *_COMMON,
@@ -65,7 +66,7 @@ def read_options(command: F) -> F:
         command,
         click.option(
             "--payload",
-            type=click.Choice(["avro", "protobuf", "json"]),
+            type=click.Choice([*SCHEMA_FORMATS, "json"]),
             help="Open payloads of this kind.",
         ),
         *_COMMON,

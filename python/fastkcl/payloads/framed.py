@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fastkcl import ConfigurationError, RecordBatch
 from fastkcl._core import SchemaReader
-from fastkcl.payloads.options import AvroPayload, JsonPayload, ProtobufPayload
+from fastkcl.payloads.options import JsonPayload, ProtobufPayload, SchemaPayload
 from fastkcl.payloads.registries.answers import UnusableError
 from fastkcl.payloads.registries.lookups import Missing
 from fastkcl.payloads.registries.options import registry_of
@@ -46,7 +46,7 @@ class FramedReader:
 
     def __init__(
         self,
-        payload: AvroPayload | ProtobufPayload | JsonPayload,
+        payload: SchemaPayload | JsonPayload,
         schema: bytes | None = None,
         *,
         max_payload_bytes: int,
@@ -121,7 +121,7 @@ class FramedReader:
         self._reader.reject(id, reason)
 
 
-def registry_of_payload(payload: AvroPayload | ProtobufPayload | JsonPayload) -> Registry | None:
+def registry_of_payload(payload: SchemaPayload | JsonPayload) -> Registry | None:
     """The registry of a payload's options; None if it has none.
 
     Raises:

@@ -23,8 +23,10 @@ __all__ = [
     "CORRUPT",
     "DEFAULT_MAX_OUTAGE",
     "DEFAULT_MAX_PAYLOAD_BYTES",
+    "FORMATS",
     "OWN_COLUMNS",
     "PACKED",
+    "SCHEMA_FORMATS",
     "UNPARSED",
     "AvroPayload",
     "BinaryPayload",
@@ -33,6 +35,7 @@ __all__ = [
     "JsonPayload",
     "Payload",
     "ProtobufPayload",
+    "SchemaPayload",
     "StructType",
     "check_names",
     "largest_payload",
@@ -165,8 +168,20 @@ class ProtobufPayload:
         _check_schema(self.schema, self.registry, str | bytes | os.PathLike)
 
 
-Payload: TypeAlias = BinaryPayload | JsonPayload | AvroPayload | ProtobufPayload
-"""What a payload can be."""
+SchemaPayload: TypeAlias = AvroPayload | ProtobufPayload
+"""Payloads whose format needs a schema."""
+Payload: TypeAlias = BinaryPayload | JsonPayload | SchemaPayload
+"""Any kind of payload."""
+
+FORMATS: Final[Mapping[str, type[Payload]]] = {
+    "binary": BinaryPayload,
+    "json": JsonPayload,
+    "avro": AvroPayload,
+    "protobuf": ProtobufPayload,
+}
+"""Each kind of payload by the name that options of the Spark source and of commands have for it."""
+SCHEMA_FORMATS: Final = ("avro", "protobuf")
+"""The names of those whose format needs a schema."""
 
 
 def _check_framing(

@@ -15,7 +15,7 @@ from typing import Final
 
 from fastkcl import ConfigurationError
 from fastkcl._core import compile_proto
-from fastkcl.payloads.options import AvroPayload, JsonPayload, ProtobufPayload
+from fastkcl.payloads.options import AvroPayload, JsonPayload, ProtobufPayload, SchemaPayload
 from fastkcl.payloads.registries.answers import (
     MAX_REFERENCES,
     MAX_SCHEMA_BYTES,
@@ -34,14 +34,14 @@ _MAIN: Final = "schema.proto"
 """Name of a text that has none."""
 
 
-def format_of(payload: AvroPayload | ProtobufPayload | JsonPayload) -> SchemaFormat:
+def format_of(payload: SchemaPayload | JsonPayload) -> SchemaFormat:
     """Of the payload's body."""
     if isinstance(payload, AvroPayload):
         return "avro"
     return "protobuf" if isinstance(payload, ProtobufPayload) else "json"
 
 
-def reader_schema(payload: AvroPayload | ProtobufPayload, registry: Registry | None) -> bytes:
+def reader_schema(payload: SchemaPayload, registry: Registry | None) -> bytes:
     """The schema that payloads are read by: Avro's JSON, or a FileDescriptorSet.
 
     Args:
@@ -73,7 +73,7 @@ def reader_schema(payload: AvroPayload | ProtobufPayload, registry: Registry | N
         raise ConfigurationError(f"schema={str(schema)[:200]!r}: {error}") from error
 
 
-def schema_text(payload: AvroPayload | ProtobufPayload) -> str:
+def schema_text(payload: SchemaPayload) -> str:
     """The text of a schema that is no descriptor set, as a registry takes it.
 
     Raises:

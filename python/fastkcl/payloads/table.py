@@ -22,10 +22,9 @@ from fastkcl.payloads.options import (
     OWN_COLUMNS,
     PACKED,
     UNPARSED,
-    AvroPayload,
     JsonPayload,
     Payload,
-    ProtobufPayload,
+    SchemaPayload,
     check_names,
     largest_payload,
 )
@@ -56,7 +55,7 @@ def opener_of(payload: Payload, *, max_bytes: int, max_table_bytes: int) -> Payl
     if payload.compression not in ("none", "gzip", "auto"):
         raise ValueError(f"compression={payload.compression!r}: must be 'none' or 'gzip' or 'auto'")
     most = largest_payload(payload.max_payload_bytes, max_table_bytes)
-    if isinstance(payload, AvroPayload | ProtobufPayload):
+    if isinstance(payload, SchemaPayload):
         framed = FramedReader(payload, max_payload_bytes=most)
         _check_columns(pa_schema(framed), keeps_payload=payload.keep_payload)
         return PayloadOpener(framed, _opened, max_bytes=max_bytes, max_table_bytes=max_table_bytes)

@@ -39,16 +39,15 @@ from fastkcl.payloads.opener import PayloadOpener
 from fastkcl.payloads.options import (
     CORRUPT,
     DEFAULT_MAX_PAYLOAD_BYTES,
+    FORMATS,
     OWN_COLUMNS,
     PACKED,
     UNPARSED,
-    AvroPayload,
     BinaryPayload,
     Compression,
     Framing,
     JsonPayload,
     Payload,
-    ProtobufPayload,
     check_names,
     largest_payload,
 )
@@ -111,14 +110,6 @@ class SinglePayload(TypedDict, total=False):
     casts: Mapping[str, Literal["string", "drop"]] | None
 
 
-_KINDS: Final[dict[str, type[Payload]]] = {
-    "binary": BinaryPayload,
-    "json": JsonPayload,
-    "avro": AvroPayload,
-    "protobuf": ProtobufPayload,
-}
-
-
 def payload_of(payload: PayloadFormat | Payload, single: Mapping[str, Any]) -> Payload:
     """What payloads are, whose options are given together or one by one.
 
@@ -126,20 +117,20 @@ def payload_of(payload: PayloadFormat | Payload, single: Mapping[str, Any]) -> P
         TypeError: they are given both ways, or one does not exist.
         ValueError: they do not fit together, or there is no such payload.
     """
-    if isinstance(payload, BinaryPayload | JsonPayload | AvroPayload | ProtobufPayload):
+    if isinstance(payload, Payload):
         if single:
             name, group = next(iter(single)), type(payload).__name__
             raise TypeError(f"{name}= beside payload={group}(…): give it as {group}({name}=…)")
         return payload
-    if payload not in _KINDS:
-        raise ValueError(f"payload={payload!r}: must be {' or '.join(map(repr, _KINDS))}")
+    if payload not in FORMATS:
+        raise ValueError(f"payload={payload!r}: must be {' or '.join(map(repr, FORMATS))}")
     given = {name: value for name, value in single.items() if not (name == "schema" and value is None)}
     if payload != "binary" and "schema" not in given:
         of = {"json": 'the columns of the objects: schema="id string, at timestamp"'}
         raise ValueError(f'payload="{payload}" needs schema=, {of.get(payload, "a file, its text or latest:NAME")}')
     if payload == "binary" and "schema" in given:
         raise ValueError('schema= is for payload="json", "avro" or "protobuf"; binary payloads have the column data')
-    kind = _KINDS[payload]
+    kind = FORMATS[payload]
     known = kind.__dataclass_fields__
     for name in given:
         if name not in known:

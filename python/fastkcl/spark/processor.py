@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 from fastkcl import Position, RecordBatch
 from fastkcl.monitoring import DEFAULT_REPORT_INTERVAL
-from fastkcl.payloads.options import AvroPayload, Payload, ProtobufPayload
+from fastkcl.payloads.options import Payload, SchemaPayload
 from fastkcl.processing.function import DEFAULT_CHECKPOINT_INTERVAL
 from fastkcl.processing.processor import refuse_deferred
 from fastkcl.spark.payload import Payloads, SinglePayload, payload_of
@@ -202,7 +202,7 @@ def _write(sink: Sink, through: Through, rows: ShardRows, attempt: int) -> Posit
 
 def _payloads_of(payload: Payload, bounds: Bounds) -> Payloads | SchemaPayloads | None:
     """How payloads are opened; None if there is nothing to open."""
-    if isinstance(payload, AvroPayload | ProtobufPayload):
+    if isinstance(payload, SchemaPayload):
         return SchemaPayloads(payload, bounds)
     made = Payloads(payload, max_bytes=bounds.max_bytes, max_table_bytes=bounds.max_table_bytes)
     return made if made.needed else None

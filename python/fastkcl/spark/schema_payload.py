@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fastkcl import ConfigurationError, RecordBatch
 from fastkcl.payloads.framed import FramedReader
 from fastkcl.payloads.opener import PayloadOpener
-from fastkcl.payloads.options import AvroPayload, ProtobufPayload, largest_payload
+from fastkcl.payloads.options import SchemaPayload, largest_payload
 from fastkcl.payloads.table import pa_schema
 from fastkcl.spark.frame import data_frame
 from fastkcl.spark.payload import OpenedRows
@@ -39,7 +39,7 @@ class SchemaPayloads:
         ValueError: a bound out of range.
     """
 
-    def __init__(self, payload: AvroPayload | ProtobufPayload, bounds: Bounds) -> None:
+    def __init__(self, payload: SchemaPayload, bounds: Bounds) -> None:
         self._payload = payload
         self._max_payload_bytes = largest_payload(payload.max_payload_bytes, bounds.max_table_bytes)
         self._bounds = bounds

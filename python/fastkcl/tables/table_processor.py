@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, Unpack
 
 from fastkcl import ConfigurationError, Position, RecordBatch
 from fastkcl.monitoring import DEFAULT_REPORT_INTERVAL
-from fastkcl.payloads.options import CORRUPT, AvroPayload, BinaryPayload, JsonPayload, Payload, ProtobufPayload
+from fastkcl.payloads.options import CORRUPT, Payload
 from fastkcl.payloads.table import opener_of
 from fastkcl.processing.function import DEFAULT_CHECKPOINT_INTERVAL
 from fastkcl.processing.processor import refuse_deferred, refuse_deferred_result
@@ -99,7 +99,7 @@ class TableProcessor(WriteBehindProcessor[ShardRows]):
     ) -> None:
         if isinstance(table, type) or not callable(getattr(table, "append", None)):
             raise TypeError(f"table must be a table, as ParquetTable(…), not {table!r}")
-        if payload is not None and not isinstance(payload, BinaryPayload | JsonPayload | AvroPayload | ProtobufPayload):
+        if payload is not None and not isinstance(payload, Payload):
             raise TypeError(
                 "payload must be an AvroPayload, a BinaryPayload, a JsonPayload or a ProtobufPayload of fastkcl.tables,"
                 f" not {type(payload).__name__}"

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastkcl.spark.payload import parse_schema, parsed_frame
-from fastkcl.spark.source.schema import LEFT, TYPES
+from fastkcl.spark.source.options import EXTRA_COLUMNS, TYPES
+from fastkcl.spark.source.schema import LEFT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["kinesis_json"]
 
-RECORD_COLUMNS = tuple(name for name in TYPES if name not in ("data", "explicitHashKey", "encryptionType"))
+RECORD_COLUMNS = tuple(name for name in TYPES if name not in ("data", *EXTRA_COLUMNS))
 
 
 def kinesis_json(spark: SparkSession, schema: str | StructType, *, streaming: bool = True, **options: str) -> DataFrame:

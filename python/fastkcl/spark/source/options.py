@@ -23,24 +23,39 @@ from typing import Any, Final
 
 from fastkcl.kinesis.access import Access
 from fastkcl.kinesis.read.plan import TRIM, PlanOptions, Position
+from fastkcl.payloads.options import FORMATS
 
-__all__ = ["COLUMNS", "IGNORED", "OPTIONS", "REFUSED", "Option", "OptionError", "SourceOptions", "show_log"]
+__all__ = [
+    "COLUMNS",
+    "EXTRA_COLUMNS",
+    "IGNORED",
+    "OPTIONS",
+    "REFUSED",
+    "TYPES",
+    "Option",
+    "OptionError",
+    "SourceOptions",
+    "show_log",
+]
 
 log = logging.getLogger("fastkcl.spark.source")
 
-COLUMNS: Final = (
-    "data",
-    "stream",
-    "partitionKey",
-    "sequenceNumber",
-    "subSequenceNumber",
-    "approximateArrivalTimestamp",
-    "shardId",
-    "explicitHashKey",
-    "encryptionType",
-)
-"""All that a record can have; the first seven by default."""
+TYPES: Final = {
+    "data": "binary",
+    "stream": "string",
+    "partitionKey": "string",
+    "sequenceNumber": "string",
+    "subSequenceNumber": "bigint",
+    "approximateArrivalTimestamp": "timestamp",
+    "shardId": "string",
+    "explicitHashKey": "string",
+    "encryptionType": "string",
+}
+"""Columns of a record, and Spark's names of their types. All may be null."""
+COLUMNS: Final = tuple(TYPES)
 DEFAULT_COLUMNS: Final = COLUMNS[:7]
+"""Those without the option `columns`."""
+EXTRA_COLUMNS: Final = COLUMNS[7:]
 
 
 class OptionError(ValueError):
@@ -253,7 +268,7 @@ OPTIONS: Final = (
     Option("columns", _columns, None, "which columns are made"),
     Option(
         "payload",
-        _one_of("binary", "json", "avro", "protobuf"),
+        _one_of(*FORMATS),
         "binary",
         "others than binary: typed columns; json by the schema of the query",
     ),

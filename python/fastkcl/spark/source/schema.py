@@ -17,27 +17,16 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
 from fastkcl._core import CANONICAL_COLUMNS, PayloadReader, RecordBatch, deaggregate
-from fastkcl.spark.source.options import OptionError, SourceOptions
+from fastkcl.payloads.options import SCHEMA_FORMATS
+from fastkcl.spark.source.options import EXTRA_COLUMNS, TYPES, OptionError, SourceOptions
 from fastkcl.spark.source.payloads import PayloadSource, check_without_payload
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructField, StructType
 
-__all__ = ["TYPES", "Rows"]
+__all__ = ["LEFT", "Rows"]
 
-TYPES: Final = {
-    "data": "binary",
-    "stream": "string",
-    "partitionKey": "string",
-    "sequenceNumber": "string",
-    "subSequenceNumber": "bigint",
-    "approximateArrivalTimestamp": "timestamp",
-    "shardId": "string",
-    "explicitHashKey": "string",
-    "encryptionType": "string",
-}
-"""Columns of a record, and Spark's names of their types. All may be null."""
 LEFT: Final = ("_corrupt", "_unparsed", "_packed")
 """Binary columns of payloads that are opened; the last two come together."""
 MAX_USER_BYTES: Final = 512 << 20
@@ -66,7 +55,7 @@ class Rows:
         self._deaggregate = options["deaggregate"]
         self._json = options["payload"] == "json"
         self._source: PayloadSource | None = None
-        if options["payload"] in ("avro", "protobuf"):
+        if options["payload"] in SCHEMA_FORMATS:
             self._source = PayloadSource(options)
         elif not self._json or options["framing"] == "none":
             check_without_payload(options)
@@ -227,7 +216,7 @@ class Rows:
         while offset < len(batch):
             reader = self._reader if self._source is None else self._source.reader
             opened = pa.record_batch(reader.open(batch, offset, max_bytes))
-            for name in ("explicitHashKey", "encryptionType"):
+            for name in EXTRA_COLUMNS:
                 if name in self.spark.names and name in (whole := pa.record_batch(batch)).schema.names:
                     opened = opened.append_column(name, whole.column(name).slice(offset, opened.num_rows))
             offset += opened.num_rows
