@@ -441,7 +441,7 @@ def test_what_is_no_file_takes_no_data_with_it(tmp_path: Path, what: str) -> Non
 def test_what_is_no_folder_is_named(tmp_path: Path, name: str, what: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     NO_FILES[what](tmp_path / name)
-    with pytest.raises(SinkError, match=f"{name}: a file.* is in the place of a folder: .*recovery.md"):
+    with pytest.raises(SinkError, match=f"{name}: a .* is in the place of a folder: .*recovery.md"):
         opened(tmp_path)
 
 

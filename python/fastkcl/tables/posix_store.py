@@ -143,7 +143,8 @@ class PosixStore:
     def folders(self, folder: str) -> list[str]:
         """See `Store.folders`."""
         path = self._root / folder
-        return [name for name in storage.names(path) if (path / name).is_dir()]
+        found = [(name, storage.status(path / name)) for name in storage.names(path)]
+        return [name for name, status in found if status is not None and stat.S_ISDIR(status.st_mode)]
 
     def walk(self) -> list[Found]:
         """See `Store.walk`."""
@@ -158,7 +159,12 @@ class PosixStore:
             for name in (*files, *links):
                 path = Path(folder, name)
                 key = path.relative_to(self._root).as_posix()
-                if is_visible(key) and (status := storage.status(path)) is not None:
+                if not is_visible(key):
+                    continue
+                status = storage.status(path)
+                if status is None and path.is_symlink():  # leads nowhere, and readers see it
+                    status = path.lstat()
+                if status is not None:
                     found.append(Found(key, status.st_size, status.st_mtime))
         return sorted(found)
 

@@ -8,7 +8,8 @@ or removed) until `sync_folder`. So files that others rely on are made aside, sy
 `replace` leave either nothing or the whole.
 
 A step that fails raises OSError. For `status`, `names`, `read` and `unlink` a missing file is not a failure. Only
-ENOENT means that it is missing: an I/O error never does, nor does a link that leads nowhere where a file is expected.
+ENOENT means that it is missing: an I/O error never does, nor does a link that leads nowhere where a file or the names of
+a folder are expected. A file, or a link in a circle, in the place of a folder is a `SinkError`, which nobody repeats.
 There only files are opened: a FIFO would block, and a device has no end.
 
 Rules: POSIX file systems. Called as ``storage.link(…)``, so that a test can put its own disk under all of it.
@@ -46,6 +47,9 @@ __all__ = [
 
 _MOST_BYTES = 64 << 20
 """Of a file that is read: a commit has a few hundred bytes, and a hundred for each of its files."""
+_NOWHERE = "a link that leads nowhere"
+_CIRCLE = "a link that leads in a circle"
+_MOVE = f"move it away, and restore the folder from a copy; {RECOVERY}"
 _CANNOT_SYNC = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS}
 
 
@@ -104,19 +108,56 @@ def sync_folder(folder: Path) -> None:
 
 
 def status(path: Path) -> os.stat_result | None:
-    """The status of a path, None if nothing is there."""
+    """The status of a path, None if nothing is there.
+
+    Raises:
+        SinkError: a file, or a link in a circle, is in the place of a folder above it, or a link in a circle in its own.
+    """
     try:
         return path.stat()
     except FileNotFoundError:
         return None
+    except OSError as error:
+        _check_folders(path, error)
+        raise
 
 
 def names(folder: Path) -> list[str]:
-    """The names in a folder, in order; none if it is not there."""
+    """The names in a folder, in order; none if it is not there.
+
+    Raises:
+        SinkError: it is a file, or a link that leads nowhere or in a circle; or one of those is in the place of a folder
+            above it.
+    """
     try:
         return sorted(os.listdir(folder))  # noqa: PTH208 - there can be very many
     except FileNotFoundError:
+        if folder.is_symlink():
+            raise SinkError(f"{folder}: {_NOWHERE} is in the place of a folder: {_MOVE}") from None
         return []
+    except OSError as error:
+        _check_folders(folder, error)
+        raise
+
+
+def _check_folders(path: Path, error: OSError) -> None:
+    """See what the error of a path was for.
+
+    Raises:
+        SinkError: its folder, or one above that, is something else, or a link in a circle is in its place.
+    """
+    if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+        return
+    for each in (*reversed(path.parents), path):
+        try:
+            if stat.S_ISDIR(each.stat().st_mode):
+                continue
+            what = "a file"
+        except OSError as failure:
+            if failure.errno != errno.ELOOP:
+                return
+            what = _CIRCLE
+        raise SinkError(f"{each}: {what} is in the place of a folder: {_MOVE}") from error
 
 
 def file_status(path: Path) -> os.stat_result | None:
@@ -130,11 +171,12 @@ def file_status(path: Path) -> os.stat_result | None:
     except FileNotFoundError:
         if not path.is_symlink():
             return None
-        what = "a link that leads nowhere"
+        what = _NOWHERE
     except OSError as error:
-        if error.errno != errno.ELOOP:
+        if error.errno != errno.ELOOP or not path.is_symlink():
+            _check_folders(path, error)
             raise
-        what = "a link that leads in a circle"
+        what = _CIRCLE
     else:
         if stat.S_ISREG(found.st_mode):
             return found

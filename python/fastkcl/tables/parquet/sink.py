@@ -28,7 +28,6 @@ exclusive creation and rename that this could trust.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -332,11 +331,11 @@ def removed(path: str | os.PathLike[str]) -> list[str]:
     that the earlier ones were there. Where all three are gone, nothing in the table shows it.
     """
     root = Path(path)
+    found: list[str] = []
     # Before the commits, so that nothing is seen here whose commits are made meanwhile.
-    later = {folders: where for where in (NOTES, _STAGING) for folders in _pairs(root / where)}
-    found = []
+    later = {folders: where for where in (NOTES, _STAGING) for folders in _pairs(root / where, found)}
     for folders, where in sorted(later.items()):
-        with suppress(OSError, ValueError):  # of another thing in the place of a folder, which `shards` names
+        with suppress(OSError, ValueError, SinkError):  # of another thing in the place of a folder, which `shards` names
             Shard(*map(unspelled, folders.split("/")))
             if storage.status(root / _COMMITS / folders) is None:
                 found.append(
@@ -346,19 +345,13 @@ def removed(path: str | os.PathLike[str]) -> list[str]:
     return found
 
 
-def _pairs(root: Path) -> Iterator[str]:
-    """The names in a folder's folders."""
-    for first in _names(root):
-        yield from (f"{first}/{second}" for second in _names(root / first))
-
-
-def _names(folder: Path) -> list[str]:
+def _pairs(root: Path, faults: list[str]) -> Iterator[str]:
+    """The names in a folder's folders; other things in the place of one are faults."""
     try:
-        return storage.names(folder)
-    except OSError as error:
-        if error.errno in (errno.ENOTDIR, errno.ELOOP):
-            return []
-        raise
+        for first in storage.names(root):
+            yield from (f"{first}/{second}" for second in storage.names(root / first))
+    except SinkError as error:
+        faults.append(str(error))
 
 
 def _two_levels(root: Path, faults: list[str]) -> Iterator[str]:
@@ -374,6 +367,9 @@ def _two_levels(root: Path, faults: list[str]) -> Iterator[str]:
 def _is_folder(path: Path, faults: list[str]) -> bool:
     try:
         found = storage.status(path)
+    except SinkError as error:
+        faults.append(str(error))
+        return False
     except OSError as error:
         faults.append(f"{path}: {error.strerror}; {RECOVERY}")
         return False
@@ -421,14 +417,11 @@ def _folders_of(root: Path, shard: Shard) -> str:
     """
     folders = shard_folders(shard)
     there = []
-    try:
-        for stream in storage.names(root / _COMMITS):
-            for shard_id in storage.names(root / _COMMITS / stream):
-                with suppress(ValueError):
-                    if Shard(unspelled(stream), unspelled(shard_id)) == shard:
-                        there.append(f"{stream}/{shard_id}")
-    except NotADirectoryError as error:
-        raise SinkError(f"{error.filename}: a file is in the place of a folder: move it away; {RECOVERY}") from None
+    for stream in storage.names(root / _COMMITS):
+        for shard_id in storage.names(root / _COMMITS / stream):
+            with suppress(ValueError):
+                if Shard(unspelled(stream), unspelled(shard_id)) == shard:
+                    there.append(f"{stream}/{shard_id}")
     old = f"{quoted(shard.stream)}/{quoted(shard.shard_id)}"
     if there in ([], [folders]):
         return folders
