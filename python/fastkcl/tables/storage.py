@@ -8,9 +8,9 @@ or removed) until `sync_folder`. So files that others rely on are made aside, sy
 `replace` leave either nothing or the whole.
 
 A step that fails raises OSError. For `status`, `names`, `read` and `unlink` a missing file is not a failure. Only
-ENOENT means that it is missing: an I/O error never does, nor does a link that leads nowhere where a file or the names of
-a folder are expected. A file, or a link in a circle, in the place of a folder is a `SinkError`, which nobody repeats.
-There only files are opened: a FIFO would block, and a device has no end.
+ENOENT means that it is missing: an I/O error never does, nor does a link that leads nowhere where a file or the names
+of a folder are expected. There only files are opened: a FIFO would block, and a device has no end. A file, or a link in
+a circle, in the place of a folder is a `SinkError`, which is not tried again.
 
 Rules: POSIX file systems. Called as ``storage.link(…)``, so that a test can put its own disk under all of it.
 """
@@ -111,7 +111,7 @@ def status(path: Path) -> os.stat_result | None:
     """The status of a path, None if nothing is there.
 
     Raises:
-        SinkError: a file, or a link in a circle, is in the place of a folder above it, or a link in a circle in its own.
+        SinkError: it is a link in a circle; or that or a file is in the place of a folder above it.
     """
     try:
         return path.stat()
@@ -126,8 +126,8 @@ def names(folder: Path) -> list[str]:
     """The names in a folder, in order; none if it is not there.
 
     Raises:
-        SinkError: it is a file, or a link that leads nowhere or in a circle; or one of those is in the place of a folder
-            above it.
+        SinkError: it is a file, or a link that leads nowhere; or a file or a link in a circle is in the place of a
+            folder above it.
     """
     try:
         return sorted(os.listdir(folder))  # noqa: PTH208 - there can be very many

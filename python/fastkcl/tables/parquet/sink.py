@@ -335,7 +335,9 @@ def removed(path: str | os.PathLike[str]) -> list[str]:
     # Before the commits, so that nothing is seen here whose commits are made meanwhile.
     later = {folders: where for where in (NOTES, _STAGING) for folders in _pairs(root / where, found)}
     for folders, where in sorted(later.items()):
-        with suppress(OSError, ValueError, SinkError):  # of another thing in the place of a folder, which `shards` names
+        with suppress(
+            OSError, ValueError, SinkError
+        ):  # of another thing in the place of a folder, which `shards` names
             Shard(*map(unspelled, folders.split("/")))
             if storage.status(root / _COMMITS / folders) is None:
                 found.append(
