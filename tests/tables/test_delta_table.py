@@ -616,7 +616,10 @@ def test_a_table_that_is_restored(place: DeltaPlace) -> None:
         (b'{"commitInfo":{}', "cut off"),
         (b'{"txn":{"appId":7}}', "no entry"),
         (b'{"metaData":{"id":"x"}}', "no entry"),
-        (b'{"txn":{"appId":"fastkcl/clicks/shardId-000000000000/sequence-number/0","version":-1}}', "damaged: -1"),
+        (
+            b'{"txn":{"appId":"fastkcl/clicks/shardId-000000000000/sequence-number/0","version":-1}}',
+            r"damaged: pieces \[-1",
+        ),
     ],
 )
 def test_an_entry_that_is_damaged(tmp_path: Path, content: bytes, said: str) -> None:

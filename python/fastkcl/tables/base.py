@@ -23,6 +23,7 @@ __all__ = [
     "WriteCancelledError",
     "in_one_line",
     "parse_json",
+    "parse_own_json",
     "place",
     "without_frames",
 ]
@@ -104,6 +105,29 @@ def parse_json(text: bytes | str) -> Any:  # noqa: ANN401 - whatever a file says
         return json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def parse_own_json(text: bytes | str) -> Any:  # noqa: ANN401 - whatever a file says
+    """The JSON of a file that a writer of ours makes, and that others can have damaged.
+
+    Raises:
+        ValueError: it is none, nested too deeply, names a key twice, or has a number that is none (NaN).
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_number)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("it names a key twice")
+    return found
+
+
+def _no_number(name: str) -> Any:  # noqa: ANN401 - it returns nothing
+    raise ValueError(f"{name} is no number of it")
 
 
 def place(position: Position) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote
 
 from fastkcl import Position
@@ -25,6 +26,7 @@ __all__ = [
     "data_folder",
     "local_folder",
     "parse_position",
+    "position_of",
     "position_text",
     "quoted",
     "shard_folders",
@@ -43,6 +45,7 @@ _WORDS = {
     *("nan", "inf", "infinity", "true", "false", "null", "none"),
     *("epoch", "now", "today", "tomorrow", "yesterday"),
 }
+_DIGITS = 129  # of a sequence number, which the service has at the most
 _ESCAPE = re.compile(rb"@([0-9A-F]{2})")
 
 
@@ -128,7 +131,23 @@ def parse_position(text: str) -> Position | None:
     if text == START:
         return None
     number, dot, sub = text.partition(".")
-    position = Position(number, int(sub) if dot else None)
+    try:
+        position = position_of([number, int(sub) if dot else None])
+    except ValueError:
+        raise ValueError(f"{text[:200]}: no position") from None
     if position_text(position) != text:
-        raise ValueError(f"{text}: no position")
+        raise ValueError(f"{text[:200]}: no position")
     return position
+
+
+def position_of(value: Any) -> Position:  # noqa: ANN401 - whatever a file says
+    """The position that JSON has as a list: a sequence number in digits, and a sub-sequence number or null.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match value:
+        case [str(number), None | int() as sub] if type(sub) is not bool and len(number) <= _DIGITS:
+            if sub is None or 0 <= sub < 1 << 63:
+                return Position(number, sub)
+    raise ValueError("no position: a list of a sequence number in digits, and a sub-sequence number or null")

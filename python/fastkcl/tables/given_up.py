@@ -13,7 +13,8 @@ from pathlib import Path
 
 from fastkcl import Position
 from fastkcl.tables import storage
-from fastkcl.tables.base import SinkError, parse_json
+from fastkcl.tables.base import SinkError, parse_own_json
+from fastkcl.tables.folders import position_of
 
 __all__ = ["NOTES", "give_up", "given_up", "note", "noted"]
 
@@ -58,6 +59,6 @@ def noted(text: bytes, where: str) -> Position:
         SinkError: it is damaged.
     """
     try:
-        return Position(*parse_json(text)["upto"])
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        return position_of(parse_own_json(text)["upto"])
+    except (ValueError, KeyError, TypeError) as error:
         raise SinkError(f"{where}: a damaged note ({error!r}): remove it") from error

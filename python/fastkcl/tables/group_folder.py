@@ -26,7 +26,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final, Protocol, Self
 
 from fastkcl import private_folder
-from fastkcl.tables.base import Shard, in_one_line, parse_json
+from fastkcl.tables.base import Shard, in_one_line, parse_own_json
 from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.folders import parse_position, position_text
 from fastkcl.tables.group import MOST_AGE, Answer, Outcome, Request
@@ -191,11 +191,14 @@ class _PosixMeeting:
     def _read(self, name: str) -> bytes:
         # O_NONBLOCK: to open a FIFO would never end.
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._folder)
-        with os.fdopen(file, "rb") as stream:
+        try:
             status = os.fstat(file)
             if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
                 raise ValueError("no file, or too large")
-            return stream.read(_MOST_BYTES)
+            with os.fdopen(file, "rb", closefd=False) as stream:  # of a folder it would raise, and leave it open
+                return stream.read(_MOST_BYTES)
+        finally:
+            os.close(file)
 
     def _write(self, name: str, body: bytes) -> None:
         if len(body) > _MOST_BYTES:
@@ -273,13 +276,17 @@ def request_of(body: bytes) -> tuple[float, Request]:
         ValueError: it is damaged, or older than an hour.
     """
     value = _unsealed(body)
+    now = _Clock.now()
     try:
         texts = [value[name] for name in ("id", "table", "stream", "shard", "after", "upto", "boot")]
         numbers = [value[name] for name in ("rows", "running", "wall")]
         if not all(isinstance(text, str) for text in texts) or type(value["rows"]) is not int:
             raise TypeError("types")
-        if not all(isinstance(number, int | float) for number in numbers):
+        if not all(type(number) in (int, float) for number in numbers):
             raise TypeError("types")
+        for text in texts:
+            text.encode()  # half of a pair of surrogates is no name
+        ages = (now.running - value["running"], now.wall - value["wall"])
         after, upto = parse_position(value["after"]), parse_position(value["upto"])
         if not _ID.fullmatch(value["id"]) or upto is None or value["rows"] < 1 or not all(texts[2:4]):
             raise ValueError("no request")
@@ -289,8 +296,6 @@ def request_of(body: bytes) -> tuple[float, Request]:
         found = Request(value["id"], value["table"], shard, after, upto, value["rows"], value["files"])
     except (KeyError, TypeError, OverflowError) as error:
         raise ValueError(f"no request: {error!r}") from error
-    now = _Clock.now()
-    ages = (now.running - value["running"], now.wall - value["wall"])
     if value["boot"] != now.boot or not all(-MOST_AGE < age <= MOST_AGE for age in ages):
         raise ValueError("older than an hour")
     return float(value["running"]), found
@@ -318,7 +323,7 @@ def _unsealed(body: bytes) -> dict[str, Any]:
     digest, _, text = body.partition(b"\n")
     if hashlib.sha256(text).hexdigest().encode() != digest:
         raise ValueError("damaged")
-    value = parse_json(text)
+    value = parse_own_json(text)
     if not isinstance(value, dict):
         raise ValueError("no object")
     return value

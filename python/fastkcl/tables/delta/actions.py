@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from fastkcl import Position
 from fastkcl._core import __version__
-from fastkcl.tables.base import Shard, SinkError
+from fastkcl.tables.base import RECOVERY, Shard, SinkError
 from fastkcl.tables.delta.rules import primitives
 from fastkcl.tables.folders import position_text
 
@@ -25,7 +25,8 @@ __all__ = ["Json", "about", "application_id", "beginning", "information", "lines
 Json: TypeAlias = Any
 
 _BITS: Final = 62
-_PIECES: Final = 7  # of the 129 digits that a sequence number has at the most
+_DIGITS: Final = 129  # of a sequence number, at the most
+_PIECES: Final = 7  # of those digits
 _ENGINE: Final = f"fastkcl:{__version__}"
 
 
@@ -45,17 +46,19 @@ def position_by(version_of: Callable[[str], int | None], shard: Shard, where: st
     Raises:
         SinkError: its transactions are no position.
     """
-    number = 0
-    pieces = 0
-    while (piece := version_of(application_id(shard, f"sequence-number/{pieces}"))) is not None:
-        if not 0 <= piece < 2**_BITS or pieces == _PIECES:
-            raise SinkError(f"{where}: the position of {shard.stream}, {shard.shard_id} is damaged: {piece}")
-        number |= piece << (_BITS * pieces)
-        pieces += 1
-    if pieces == 0:
-        return None
+    pieces = [version_of(application_id(shard, f"sequence-number/{index}")) for index in range(_PIECES)]
     sub = version_of(application_id(shard, "sub-sequence-number"))
-    return Position(str(number), None if sub is None or sub < 0 else sub)
+    there = [piece for piece in pieces if piece is not None]
+    if not there and sub is None:
+        return None
+    number = sum(piece << (_BITS * index) for index, piece in enumerate(there))
+    is_whole = pieces[: len(there)] == there and all(0 <= piece < 2**_BITS for piece in there)
+    if not there or not is_whole or sub is None or not -1 <= sub < 2**63 or number >= 10**_DIGITS:
+        raise SinkError(
+            f"{where}: the position of {shard.stream}, {shard.shard_id} in its application transactions is damaged:"
+            f" pieces {pieces}, sub-sequence number {sub}: restore the log from a copy; {RECOVERY}"
+        )
+    return Position(str(number), None if sub < 0 else sub)
 
 
 def transactions(shard: Shard, position: Position) -> list[Json]:

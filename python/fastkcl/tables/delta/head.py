@@ -32,7 +32,7 @@ from fastkcl.tables.delta.log import (
     versions,
     whole_checkpoint,
 )
-from fastkcl.tables.delta.snapshot import NOTHING, OURS, Snapshot, checked_metadata, checked_protocol, digest
+from fastkcl.tables.delta.snapshot import NOTHING, OURS, Snapshot, checked_metadata, checked_protocol, digest, whole
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store, StoreError
 
@@ -258,7 +258,7 @@ class DeltaHead:
             try:
                 for action in _actions(self._store, f"{LOG}/{name}"):
                     if (found := action.get("txn")) and found["appId"].startswith(OURS):
-                        transactions[found["appId"]] = int(found["version"])
+                        transactions[found["appId"]] = whole(found["version"])
                     if found := action.get("metaData"):
                         metadata = checked_metadata(_without_none(found))
                     if found := action.get("protocol"):
@@ -309,6 +309,10 @@ def _actions(store: Store, key: str) -> Iterator[dict[str, Any]]:
                 for batch in parquet.iter_batches(columns=columns):
                     yield from _rows(batch)
         except pa.ArrowException as error:
+            raise ValueError(str(error).partition("\n")[0]) from error
+        except OSError as error:  # of pyarrow, for a page that cannot be unpacked; the storage's have a number
+            if isinstance(error, StoreError) or error.errno is not None:
+                raise
             raise ValueError(str(error).partition("\n")[0]) from error
 
 

@@ -127,9 +127,10 @@ def last_checkpoint(log: Path) -> int:
 def version_named(text: bytes | None) -> int:
     """The version of the checkpoint that the content of `_last_checkpoint` names; -1 if it names none."""
     try:
-        return int(parse_json(text or b"")["version"])
-    except (ValueError, KeyError, TypeError, OverflowError):
+        version = parse_json(text or b"")["version"]
+    except (ValueError, KeyError, TypeError):
         return -1
+    return version if type(version) is int and version >= 0 else -1
 
 
 def no_files(log: Path) -> dict[Path, str]:
@@ -181,8 +182,8 @@ def _lack(text: bytes) -> str | None:
     try:
         info = parse_json(lines[0])["commitInfo"]
         writer, operation, counts = info.get("engineInfo"), info.get("operation"), info.get("operationMetrics")
-    except (ValueError, AttributeError):
-        return "its first line is no JSON"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return "its first line is no JSON of a commit"
     if not isinstance(writer, str):
         return None
     if writer.startswith("fastkcl:"):
@@ -234,12 +235,14 @@ def checkpoint_damage(log: Path) -> list[tuple[Path, str]]:
     if text is not None:
         damaged = {path.name for path, _ in found}
         try:
-            named = f"{int(parse_json(text)['version']):020d}.checkpoint."
+            if (version := version_named(text)) < 0:
+                raise ValueError("it names no version")
+            named = f"{version:020d}.checkpoint."
             left = [name for name in storage.names(log) if name.startswith(named) and name not in damaged]
             if newest_checkpoint(log, left)[0] < 0:
                 found.append((log / LAST_CHECKPOINT, f"it names {named}parquet, which is damaged or missing"))
-        except (ValueError, KeyError, TypeError, OverflowError) as error:
-            found.append((log / LAST_CHECKPOINT, repr(error)))
+        except ValueError as error:
+            found.append((log / LAST_CHECKPOINT, str(error)))
     return found
 
 

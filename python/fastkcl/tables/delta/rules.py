@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from fastkcl.tables.base import SinkError
 
-__all__ = ["Rules", "checked_fields", "fields_of", "nullable", "primitives"]
+__all__ = ["Rules", "check_field", "checked_fields", "fields_of", "nullable", "primitives"]
 
 _Json: TypeAlias = Any
 
@@ -27,6 +27,7 @@ _SAFE_FEATURES: Final = {
     *("appendOnly", "invariants", "checkConstraints", "generatedColumns", "identityColumns", "columnMapping"),
     *("changeDataFeed", "deletionVectors", "domainMetadata", "timestampNtz", "v2Checkpoint"),
 }
+_DEEPEST: Final = 100
 _NEWEST_READER: Final = 3
 _NEWEST_WRITER: Final = 7
 
@@ -128,6 +129,46 @@ def checked_fields(columns: Sequence[_Json], taken: Sequence[str]) -> list[_Json
                 f"column {field['name']}: its type {unknown.pop()} is none of Delta's: cast it in transform"
             )
     return fields
+
+
+def check_field(field: _Json) -> None:
+    """See that a field in a schema's JSON is one, with all that is in it.
+
+    Raises:
+        ValueError: it is not, or is nested too deeply; or KeyError, or TypeError.
+    """
+    waiting = [(field, 0)]
+    while waiting:
+        each, depth = waiting.pop()
+        if depth > _DEEPEST:
+            raise ValueError(f"a type is nested in more than {_DEEPEST} others")
+        if not (
+            isinstance(each["name"], str) and type(each["nullable"]) is bool and isinstance(each["metadata"], dict)
+        ):
+            raise TypeError(f"{str(each)[:200]}: no field")
+        waiting += [(part, depth + 1) for part in _fields_in(each["type"])]
+
+
+def _fields_in(kind: _Json) -> list[_Json]:
+    """The fields in a type; its elements, keys and values as if they were some."""
+
+    def part(kind: _Json) -> _Json:
+        return {"name": "", "nullable": True, "metadata": {}, "type": kind}
+
+    match kind:
+        case str():
+            return []
+        case {"type": "struct", "fields": list(fields)}:
+            return fields
+        case {"type": "array", "elementType": element, "containsNull": bool()}:
+            return [part(element)]
+        case {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": bool()}:
+            return [part(key), part(value)]
+        case {"type": "struct" | "array" | "map"}:
+            raise TypeError(f"{str(kind)[:200]}: no type")
+        case {"type": str()}:
+            return []
+    raise TypeError(f"{str(kind)[:200]}: no type")
 
 
 def primitives(kind: _Json) -> Iterator[str]:

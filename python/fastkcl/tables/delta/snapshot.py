@@ -9,15 +9,15 @@ next version goes with exactly one snapshot: what was compared is what it follow
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from fastkcl import Position
-from fastkcl.tables.base import Shard, SinkError, parse_json
+from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_json
 from fastkcl.tables.delta.actions import position_by
-from fastkcl.tables.delta.rules import Rules, fields_of
+from fastkcl.tables.delta.rules import Rules, check_field, fields_of
+from fastkcl.tables.folders import position_text
 
 __all__ = ["NOTHING", "OURS", "Snapshot", "checked_metadata", "checked_protocol", "digest"]
 
@@ -25,7 +25,7 @@ _Json: TypeAlias = Any
 
 OURS: Final = "fastkcl/"
 """Application ids of positions begin so."""
-_KEYS: Final = (b'"txn"', b'"metaData"', b'"protocol"', b'"RESTORE"')
+_KEYS: Final = (b'"txn"', b'"metaData"', b'"protocol"', b'"RESTORE"', b'"fastkcl"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,22 +106,47 @@ def digest(text: bytes) -> bytes:
 def _with(before: Snapshot, version: int, text: bytes, where: str) -> Snapshot:
     metadata, protocol, restored = before.metadata, before.protocol, before.restored
     transactions = dict(before.transactions)
+    told: _Json = None
     try:
         for line in text.splitlines():
             if not any(key in line for key in _KEYS):
                 continue
             action = parse_json(line)
             if (transaction := action.get("txn")) is not None and transaction["appId"].startswith(OURS):
-                transactions[transaction["appId"]] = int(transaction["version"])
+                transactions[transaction["appId"]] = whole(transaction["version"])
             elif (found := action.get("metaData")) is not None:
                 metadata = checked_metadata(found)
             elif (found := action.get("protocol")) is not None:
                 protocol = checked_protocol(found)
-            elif (action.get("commitInfo") or {}).get("operation") == "RESTORE":
-                restored = version
+            elif (info := action.get("commitInfo")) is not None:
+                told = info.get("fastkcl")
+                if info.get("operation") == "RESTORE":
+                    restored = version
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SinkError(f"{where}: no entry of a Delta log: {error!r}") from error
-    return Snapshot(version, digest(text), metadata, protocol, transactions, restored)
+        raise SinkError(f"{where}: no entry of a Delta log: {error!r}: restore it from a copy; {RECOVERY}") from error
+    found = Snapshot(version, digest(text), metadata, protocol, transactions, restored)
+    for each in told if isinstance(told, list) else [told]:
+        _check_told(found, each, where)
+    return found
+
+
+def _check_told(found: Snapshot, told: _Json, where: str) -> None:
+    """See that an entry of ours has the position that it tells of itself, in all of its transactions.
+
+    Raises:
+        SinkError: it has not.
+    """
+    match told:
+        case {"stream": str(stream), "shard": str(shard_id), "upto": str(upto)}:
+            try:
+                position = found.position(Shard(stream, shard_id), where)
+            except UnicodeEncodeError as error:  # half of a pair of surrogates
+                raise SinkError(f"{where}: {error}: restore it from a copy; {RECOVERY}") from error
+            if position_text(position) != upto:
+                raise SinkError(
+                    f"{where}: it tells of the position {upto[:200]}, and has another one in its application"
+                    f" transactions: restore it from a copy; {RECOVERY}"
+                )
 
 
 def checked_protocol(found: _Json) -> _Json:
@@ -130,7 +155,9 @@ def checked_protocol(found: _Json) -> _Json:
     Raises:
         ValueError: it cannot; or KeyError, or TypeError.
     """
-    return {**found, **{name: int(found[name]) for name in ("minReaderVersion", "minWriterVersion")}}
+    for name in ("readerFeatures", "writerFeatures"):
+        check_texts(found.get(name) or [])
+    return {**found, **{name: whole(found[name]) for name in ("minReaderVersion", "minWriterVersion")}}
 
 
 def checked_metadata(found: _Json) -> _Json:
@@ -139,9 +166,38 @@ def checked_metadata(found: _Json) -> _Json:
     Raises:
         ValueError: it cannot; or KeyError, or TypeError.
     """
-    names = found["partitionColumns"]
-    if not isinstance(found["id"], str) or not isinstance(names, list):
-        raise TypeError("metaData without an id, or partitionColumns")
-    for field in json.loads(found["schemaString"])["fields"]:
-        _ = field["name"], field["type"], field["nullable"], field["metadata"]
+    if not isinstance(found["id"], str):
+        raise TypeError("metaData without an id")
+    check_texts(found["partitionColumns"])
+    configuration = found.get("configuration") or {}
+    if not isinstance(configuration, dict) or not all(
+        isinstance(value, str | None) for value in configuration.values()
+    ):
+        raise TypeError("a configuration that is no texts")
+    fields = parse_json(found["schemaString"])["fields"]
+    if not isinstance(fields, list):
+        raise TypeError("a schema without fields")
+    for field in fields:
+        check_field(field)
     return found
+
+
+def whole(value: _Json) -> int:
+    """A whole number of a log.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is no whole number")
+    return value
+
+
+def check_texts(values: _Json) -> None:
+    """See that a list of texts is one.
+
+    Raises:
+        TypeError: it is not.
+    """
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError(f"{values!r} is no list of texts")

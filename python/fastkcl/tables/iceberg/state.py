@@ -22,6 +22,7 @@ A rollback leaves properties as they are. So a position counts only while its sn
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
@@ -39,6 +40,7 @@ GIVEN_UP: Final = "fastkcl.given-up."
 MOST_AGE: Final = 23 * 3600.0
 """Seconds: a clean-up of orphans may take what is staged for longer than a day."""
 MOST_CONFLICTS: Final = 100
+_SNAPSHOT: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _MOST_PAUSE: Final = 5.0  # seconds
 
 F = TypeVar("F")
@@ -69,10 +71,13 @@ class Seen:
             return None
         place, _, number = text.partition(" ")
         try:
-            position, snapshot = parse_position(place), int(number)
+            position = parse_position(place)
             if position is None:
                 raise ValueError(f"{START}: no position")
-        except (ValueError, OverflowError, TypeError) as error:
+            if not _SNAPSHOT.fullmatch(number):
+                raise ValueError(f"{number[:40]!r}: no snapshot id")
+            snapshot = int(number)
+        except (ValueError, TypeError) as error:
             raise SinkError(
                 f"{self.table}: its property {name} is damaged ({error}): set it to '<position> <snapshot id>' as a"
                 " copy of the metadata has it"

@@ -30,7 +30,8 @@ from datetime import date
 from typing import Any, Final
 
 from fastkcl import Position
-from fastkcl.tables.base import Shard, parse_json
+from fastkcl.tables.base import Shard, parse_own_json
+from fastkcl.tables.folders import position_of
 
 __all__ = [
     "BEGINNING",
@@ -39,6 +40,7 @@ __all__ = [
     "State",
     "Step",
     "name_after",
+    "parse_day",
     "position_in",
     "step",
 ]
@@ -122,7 +124,7 @@ def position_in(name: str) -> Position | None:
     if found[1] == "000":
         return None
     _, number, *sub = found[1].split(".")
-    position = Position(number, None if sub == [_LEGACY] else int(sub[1]))
+    position = position_of([number, None if sub == [_LEGACY] else int(sub[1])])
     if name_after(position) != name:
         raise ValueError(f"{name}: no file of this table")
     return position
@@ -173,18 +175,18 @@ class Footer:
         Raises:
             ValueError: it has not.
         """
-        value = parse_json(text)
+        value = parse_own_json(text)
         try:
             footer = cls(
                 table=_text(value["table"]),
                 shard=Shard(_text(value["stream"]), _text(value["shard"])),
-                after=_position(value["after"]),
-                upto=_position(value["upto"]),
-                rows=int(value["rows"]),
-                next_day=None if value["next"] is None else date.fromisoformat(value["next"]),
+                after=None if value["after"] is None else position_of(value["after"]),
+                upto=None if value["upto"] is None else position_of(value["upto"]),
+                rows=_count(value["rows"]),
+                next_day=None if value["next"] is None else parse_day(_text(value["next"])),
                 writer=_text(value["writer"]),
             )
-        except (KeyError, TypeError, OverflowError) as error:
+        except (KeyError, TypeError) as error:
             raise ValueError(f"{error!r}") from error
         if footer.upto is None or footer.upto == footer.after:
             if footer.upto != footer.after or footer.rows:
@@ -198,11 +200,22 @@ def _numbers(position: Position | None) -> list[Any] | None:
     return None if position is None else [position.sequence_number, position.sub_sequence_number]
 
 
-def _position(value: Any) -> Position | None:  # noqa: ANN401 - of JSON
-    if value is None:
-        return None
-    number, sub = value
-    return Position(number, sub)
+def parse_day(text: str) -> date:
+    """The day that `date.isoformat` has written.
+
+    Raises:
+        ValueError: it has not.
+    """
+    day = date.fromisoformat(text)
+    if day.isoformat() != text:
+        raise ValueError(f"{text}: no day")
+    return day
+
+
+def _count(value: Any) -> int:  # noqa: ANN401 - of JSON
+    if type(value) is not int or not 0 <= value < 1 << 53:
+        raise TypeError(f"{value!r} is no number of rows")
+    return value
 
 
 def _text(value: Any) -> str:  # noqa: ANN401 - of JSON

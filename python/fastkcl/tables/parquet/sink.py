@@ -43,12 +43,13 @@ from fastkcl import Position
 from fastkcl.stdio.log import logger
 from fastkcl.tables import storage
 from fastkcl.tables.appender import Appender
-from fastkcl.tables.base import RECOVERY, Files, Rows, Shard, SinkError, parse_json
+from fastkcl.tables.base import RECOVERY, Files, Rows, Shard, SinkError, parse_own_json
 from fastkcl.tables.folders import (
     check_names,
     data_folder,
     local_folder,
     parse_position,
+    position_of,
     position_text,
     quoted,
     shard_folders,
@@ -62,7 +63,6 @@ _COMMITS = "_commits"
 _STAGING = "_staging"
 _TABLE = "_table"
 _AFTER = "after-"
-_DIGITS = 129  # of a sequence number, which the service has at the most
 _RANDOM = re.compile(r"[0-9a-f]{16}")
 _PUBLISHED = re.compile(r"(start|[0-9]+(?:\.[0-9]+)?)-[0-9]{5,}\.parquet", re.ASCII)
 
@@ -473,8 +473,8 @@ def read_id(root: Path) -> str | None:
     if text is None:
         return None
     try:
-        content = parse_json(text)
-        if content["format"] == 1 and isinstance(content["id"], str):
+        content = parse_own_json(text)
+        if type(content["format"]) is int and content["format"] == 1 and isinstance(content["id"], str):
             return content["id"]
     except (ValueError, KeyError, TypeError):
         pass
@@ -526,12 +526,12 @@ def _read(path: Path, folders: str, *, in_chain: bool = True) -> Commit:
     if text is None:
         raise SinkError(f"{path}: this commit was there, and is gone: {_REPLACED}")
     try:
-        content = parse_json(text)
+        content = parse_own_json(text)
         if not (isinstance(content["staging"], str) and isinstance(content["files"], list)):
             raise TypeError("its staging is no text, or its files are no list")
         commit = Commit(
-            after=None if content["after"] is None else _position(content["after"]),
-            upto=_position(content["upto"]),
+            after=None if content["after"] is None else position_of(content["after"]),
+            upto=position_of(content["upto"]),
             rows=content["rows"],
             staging=content["staging"],
             files=tuple(content["files"]),
@@ -546,8 +546,8 @@ def _read(path: Path, folders: str, *, in_chain: bool = True) -> Commit:
 
 def _check(commit: Commit, name: str, folders: str) -> None:
     staging = f"{_STAGING}/{folders}/{name}-"
-    if type(commit.rows) is not int or commit.rows < 0:
-        raise ValueError(f"it has {commit.rows!r} rows")
+    if type(commit.rows) is not int or not 0 <= commit.rows < 1 << 53:
+        raise ValueError(f"it has {str(commit.rows)[:40]} rows")
     if not (commit.staging.startswith(staging) and _RANDOM.fullmatch(commit.staging[len(staging) :])):
         raise ValueError(f"{commit.staging!r} is no staging folder of it")
     for file in commit.files:
@@ -566,13 +566,3 @@ def _check_place(commit: Commit, name: str) -> None:
 
 def _numbers(position: Position | None) -> tuple[str, int | None] | None:
     return None if position is None else (position.sequence_number, position.sub_sequence_number)
-
-
-def _position(numbers: Any) -> Position:  # noqa: ANN401 - whatever a file says
-    number, sub = numbers
-    position = Position(number, sub)
-    if parse_position(position_text(position)) is None or (sub is not None and type(sub) is not int):
-        raise ValueError(f"{numbers!r} is no position")
-    if len(number) > _DIGITS:
-        raise ValueError(f"a sequence number of {len(number)} digits")
-    return position

@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from fastkcl import Position
 from fastkcl.stdio.log import logger
-from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_json
+from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_own_json
 from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.folders import check_names, data_folder, local_folder, position_text, shard_folders
 from fastkcl.tables.object_store import ObjectStore, S3Storage
-from fastkcl.tables.parquet.chain import BEGINNING, Footer, State, position_in, step
+from fastkcl.tables.parquet.chain import BEGINNING, Footer, State, parse_day, position_in, step
 from fastkcl.tables.parquet_file import TAIL_BYTES, footer_of, parquet_bytes
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.rows import ShardRows
@@ -338,6 +338,8 @@ def check_footer(footer: Footer, key: str, table: str, shard: Shard, partition: 
         raise ValueError(f"it says of itself {footer.text().decode('utf-8', 'replace')}")
     if (footer.next_day is None) != (partition == "none"):
         raise ValueError("it has another partition than the table")
+    if footer.next_day is not None and footer.next_day < parse_day(_name_in(key.rpartition("/")[0])[len("date=") :]):
+        raise ValueError(f"the file after it is of {footer.next_day}, an earlier day than its own")
 
 
 def parse_claim(text: str, url: str) -> dict[str, Any]:
@@ -347,8 +349,8 @@ def parse_claim(text: str, url: str) -> dict[str, Any]:
         SinkError: it is none of this version.
     """
     try:
-        value = parse_json(text)
-        if value["format"] == _FORMAT and isinstance(value["id"], str):
+        value = parse_own_json(text)
+        if type(value["format"]) is int and value["format"] == _FORMAT and isinstance(value["id"], str):
             return dict(value)
     except (ValueError, KeyError, TypeError):
         pass
