@@ -13,6 +13,7 @@ import click
 from fastkcl.cli.aws import explain, kinesis_client
 from fastkcl.cli.console import show_columns
 from fastkcl.cli.extras import without_extra
+from fastkcl.cli.numbers import MOST_SECONDS, FiniteRange
 from fastkcl.cli.output import printable, without_users
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class _Where(click.ParamType):  # type: ignore[type-arg]  # not generic in every
 @click.option("--shard", "only", multiple=True, help="This shard alone; may be repeated.")
 @click.option(
     "--failover",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, MOST_SECONDS, least_open=True),
     help="Seconds after which a lease that is not renewed is free: session_timeout, failoverTimeMillis.  "
     "[default: 10 for kcl, 60]",
 )

@@ -17,6 +17,7 @@ from fastkcl.cli.catalogs import catalog_option, properties_of
 from fastkcl.cli.extras import without_extra
 from fastkcl.cli.load_display import Display, LineDisplay, TableDisplay, count, logged_to
 from fastkcl.cli.load_state import Look, Shards
+from fastkcl.cli.numbers import MOST_SECONDS, FiniteRange
 from fastkcl.cli.payload_options import payload_options
 from fastkcl.cli.prometheus import Address, AddressType, serving
 from fastkcl.cli.table_formats import FORMATS, offered
@@ -55,18 +56,22 @@ class _LoadError(click.ClickException):
     show_default=True,
     help="Where a shard begins that has no position yet.",
 )
-@click.option("--max-age", type=click.FloatRange(0, min_open=True), help="Commit after S seconds.  [default: 60]")
+@click.option(
+    "--max-age", type=FiniteRange(0, MOST_SECONDS, least_open=True), help="Commit after S seconds.  [default: 60]"
+)
 @click.option(
     "--max-bytes", type=click.IntRange(1), help="Or after so many bytes of a shard.  [default: 16777216, 16 MiB]"
 )
 @click.option("--max-shards", type=click.IntRange(1), help="Of this process.  [default: an even share of all]")
 @click.option("--stop-at-tip", is_flag=True, help="End when each shard was read to its newest record.")
 @click.option(
-    "--idle-timeout", type=click.FloatRange(0, min_open=True), help="End when nothing has come for S seconds."
+    "--idle-timeout",
+    type=FiniteRange(0, MOST_SECONDS, least_open=True),
+    help="End when nothing has come for S seconds.",
 )
 @click.option(
     "--retry-for",
-    type=click.FloatRange(0),
+    type=FiniteRange(0, MOST_SECONDS),
     default=86_400.0,
     show_default=True,
     help="Seconds for which an outage of the stream or of the table's storage is waited out.",

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from fastkcl.cli.extras import without_extra
+from fastkcl.cli.numbers import MOST_SECONDS, FiniteRange
 
 __all__ = ["local_aws"]
 
@@ -56,19 +57,19 @@ class _StreamType(click.ParamType):  # type: ignore[type-arg]  # not generic in 
 )
 @click.option(
     "--iterator-seconds",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, MOST_SECONDS, least_open=True),
     default=300.0,
     show_default=True,
     help="A shard iterator can be used for so long.",
 )
 @click.option(
     "--retention-seconds",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, MOST_SECONDS, least_open=True),
     help="Records stay for so long.  [default: the stream's hours, 24 at first]",
 )
 @click.option(
     "--transition-seconds",
-    type=click.FloatRange(0),
+    type=FiniteRange(0, MOST_SECONDS),
     default=0.0,
     show_default=True,
     help="A stream is CREATING, UPDATING or DELETING for so long.",
@@ -78,20 +79,22 @@ class _StreamType(click.ParamType):  # type: ignore[type-arg]  # not generic in 
 )
 @click.option(
     "--empty-answers",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=FiniteRange(0, 1, most_open=True),
     default=0.0,
     help="This share of GetRecords answers comes without its records, as now and then at AWS.  [0 to 1]",
 )
 @click.option(
     "--false-zeros",
-    type=click.FloatRange(0, 1),
+    type=FiniteRange(0, 1),
     default=0.0,
     help="This share of them says MillisBehindLatest 0 with records left; never twice in a row.  [0 to 1]",
 )
-@click.option("--falling-seconds", type=click.FloatRange(0), default=0.0, help="Arrival times fall by up to so much.")
+@click.option(
+    "--falling-seconds", type=FiniteRange(0, MOST_SECONDS), default=0.0, help="Arrival times fall by up to so much."
+)
 @click.option(
     "--clock-seconds",
-    type=float,
+    type=FiniteRange(-MOST_SECONDS, MOST_SECONDS),
     default=0.0,
     help="The service's clock is ahead by so much; signatures more than 5 minutes off are refused.",
 )

@@ -13,6 +13,7 @@ import click
 
 from fastkcl.cli.aws import explain, kinesis_client
 from fastkcl.cli.extras import without_extra
+from fastkcl.cli.numbers import MOST_RATE, FiniteRange
 from fastkcl.cli.output import printable
 from fastkcl.cli.payloads import encoded_source, write_options
 from fastkcl.replay import Source, SourceError, from_records, generate
@@ -44,8 +45,10 @@ class _InputError(click.ClickException):
 @click.option("--seed", type=int, help="Of the generated records.  [default: 0]")
 @click.option("--aggregate", is_flag=True, help="Put KPL aggregates, which readers take apart, for each shard.")
 @click.option("--ordered", is_flag=True, help="Keep the order within a key, also where the service refuses records.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Records a second.  [default: no limit]")
-@click.option("--bytes-rate", type=click.FloatRange(0, min_open=True), help="Bytes a second.  [default: no limit]")
+@click.option("--rate", type=FiniteRange(0, MOST_RATE, least_open=True), help="Records a second.  [default: no limit]")
+@click.option(
+    "--bytes-rate", type=FiniteRange(0, MOST_RATE, least_open=True), help="Bytes a second.  [default: no limit]"
+)
 @click.option(
     "--create", "create", type=click.IntRange(1, 10_000), metavar="SHARDS", help="Make the stream if it is not there."
 )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastkcl._core import DIALECTS
+from fastkcl.cli.numbers import MOST_RATE, FiniteRange
 from fastkcl.cli.payloads import encoded_source, write_options
 from fastkcl.replay import (
     CATALOG,
@@ -186,7 +187,9 @@ def _form(name: str) -> str:
     help="Generated user records of one sequence number, as of a KPL aggregate.  [default: 1]",
 )
 @click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="Play the records so many times.")
-@click.option("--rate", type=click.FloatRange(RATE), help="Records per second of each shard.  [default: no limit]")
+@click.option(
+    "--rate", type=FiniteRange(RATE, MOST_RATE), help="Records per second of each shard.  [default: no limit]"
+)
 @click.option(
     "--dialect",
     type=click.Choice(list(DIALECTS)),
@@ -223,14 +226,14 @@ def _form(name: str) -> str:
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, SECONDS, min_open=True),
+    type=FiniteRange(0, SECONDS, least_open=True),
     default=300.0,
     show_default=True,
     help="Seconds without a message from a child that owes a status; for the status ten times that.",
 )
 @click.option(
     "--exit-grace",
-    type=click.FloatRange(0, SECONDS, min_open=True),
+    type=FiniteRange(0, SECONDS, least_open=True),
     default=30.0,
     show_default=True,
     help="Seconds for a child to end at the end of its input.",

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 import signal
 import sys
 import threading
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import click
 
+from fastkcl.cli.numbers import FiniteRange
 from fastkcl.cli.output import printable
 from fastkcl.processv1.core import StitchSpec
 from fastkcl.processv1.groups import GroupName
@@ -25,25 +24,7 @@ __all__ = ["replay_processv1"]
 _MOST_STITCHES = 1000  # each is a process and four threads
 
 
-class _SecondsType(click.FloatRange):
-    """As many as a thread can wait."""
-
-    def __init__(self) -> None:
-        super().__init__(0, threading.TIMEOUT_MAX, min_open=True)
-
-    def convert(
-        self,
-        value: Any,  # noqa: ANN401 - as click declares it
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> float:
-        seconds = float(super().convert(value, param, ctx))
-        if math.isnan(seconds):  # neither below nor above anything
-            self.fail(f"{value!r} is no number of seconds", param, ctx)
-        return seconds
-
-
-_SECONDS = _SecondsType()
+_SECONDS = FiniteRange(0, threading.TIMEOUT_MAX, least_open=True)
 
 
 class _StitchType(click.ParamType):  # type: ignore[type-arg]  # not generic in every click that will do
