@@ -115,7 +115,7 @@ def test_an_interrupt_ends_it_in_good_order() -> None:
         ([], "nothing to start"),
         (["--stitch", "a"], "expected"),
         (["--stitch", "a=node 'x"], "No closing quotation"),
-        (["--seconds", "nan", "--", "x"], "'nan' is no number of seconds"),
+        (["--seconds", "nan", "--", "x"], "'nan' is no number in the range"),
         (["--heartbeat", "inf", "--", "x"], "not in the range"),
         (["--stitch", "a=x", "--stitch", "a=x"], "instance id"),
         (["--", "/no/such/program"], "/no/such/program"),
