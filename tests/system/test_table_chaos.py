@@ -1,7 +1,8 @@
 """Writers that are killed, and woken beside their successors, before an object store that fails: each record once.
 
 TABLE_CHAOS_SECONDS is how long each format is troubled. VERSITYGW names the server, as `make test-chaos` has it; else
-local AWS is the store. Between writers and store is `fault_proxy`. The table is read from the store itself.
+local AWS is the store. Between writers and store is `fault_proxy`. The table is read from the store itself, inspected,
+and read again when what the dead have left was deleted.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,10 +24,13 @@ import boto3
 import pytest
 from delta_table_helpers import DeltaPlace
 from fastkcl.local_aws import LocalAws
-from fastkcl.tables import S3Storage
+from fastkcl.tables import S3Storage, orphans
+from fastkcl.tables.formats import inspect_table
+from fastkcl.tables.orphans import LEAST_AGE, Orphans, find_orphans
 from fault_proxy import FAULTS, FaultProxy, fault_proxy
 from iceberg_helpers import IcebergPlace
 from paths import PROGRAMS
+from sink_helpers import Record
 from table_helpers import Place
 from waiting import wait_until
 
@@ -35,7 +41,7 @@ PACE = {"ParquetTable": 1, "DeltaTable": 2, "IcebergTable": 4}
 KEY, SECRET = "local", "local-secret"
 KEYS = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"}
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(SECONDS + 600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(SECONDS + 1200)]
 
 
 @pytest.fixture
@@ -107,7 +113,7 @@ def trouble(kind: str, proxy: FaultProxy, folder: Path, seed: int) -> dict[str, 
 
 
 @pytest.mark.parametrize("kind", ["ParquetTable", "DeltaTable", "IcebergTable"])
-def test_each_record_is_there_once(kind: str, server: str, tmp_path: Path) -> None:
+def test_each_record_is_there_once(kind: str, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     boto3.client(
         "s3", endpoint_url=server, aws_access_key_id=KEY, aws_secret_access_key=SECRET, region_name="us-east-1"
     ).create_bucket(Bucket="lake")
@@ -119,12 +125,35 @@ def test_each_record_is_there_once(kind: str, server: str, tmp_path: Path) -> No
     assert set(report["codes"].values()) == {0}
     place = place_at(server, kind, tmp_path)
     records = place.records()
-    assert max(records.values()) == 1, [record for record, count in records.items() if count > 1]
-    assert all(data == number.encode() for _, _, number, _, data in records)
-    for shard_id, end in report["ends"].items():
-        found = sorted(int(number) for _, shard, number, _, _ in records if shard == shard_id)
-        assert found == list(range(1, len(found) + 1)), "some are lost"
-        assert len(found) >= end
+    check(records, report["ends"])
+    look = (place.name, None, place.catalog) if isinstance(place, IcebergPlace) else (place.url, place.storage, None)
+    found = inspect_table(*look)
+    assert found.ok, found
+    assert {shard.shard_id: shard.rows for shard in found.shards} == Counter(shard for _, shard, *_ in records)
+    left = orphans_of_days_ago(*look, monkeypatch)
+    print(kind, len(left.files), "orphans")
+    left.delete()
+    assert orphans_of_days_ago(*look, monkeypatch).files == ()
+    assert place.records() == records
     if SECONDS >= 60:
         assert report["kills"] + report["stops"] >= SECONDS / 4
         assert set(proxy.faults) == set(FAULTS)
+
+
+def orphans_of_days_ago(
+    name: str, storage: S3Storage | None, catalog: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch
+) -> Orphans:
+    """As if the writers had died long ago."""
+    later = time.time() + 4 * LEAST_AGE
+    monkeypatch.setattr(orphans, "time", type("Later", (), {"time": staticmethod(lambda: later)}))
+    return find_orphans(name, storage, catalog=catalog)
+
+
+def check(records: Counter[Record], ends: dict[str, int]) -> None:
+    """See that each record is there, once."""
+    assert max(records.values()) == 1, [record for record, count in records.items() if count > 1]
+    assert all(data == number.encode() for _, _, number, _, data in records)
+    for shard_id, end in ends.items():
+        found = sorted(int(number) for _, shard, number, _, _ in records if shard == shard_id)
+        assert found == list(range(1, len(found) + 1)), "some are lost"
+        assert len(found) >= end

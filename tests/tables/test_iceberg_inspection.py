@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from fastkcl.cli.main import cli
 from fastkcl.tables import IcebergTable, Shard
+from fastkcl.tables.iceberg.catalog import load_table
 from iceberg_helpers import NAME, IcebergPlace, as_columns, every_place, plans, sql_posix, written
 from pyiceberg.table import Table
 from sink_helpers import SHARD
@@ -263,6 +264,25 @@ def test_what_is_damaged_while_the_table_moves_on_is_looked_at_again(
     assert len(looks) == 2
 
 
+def test_a_catalog_that_does_not_tell_where_its_metadata_is(
+    local: IcebergPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a REST catalog may do."""
+    from fastkcl.tables.iceberg import inspection, orphans
+
+    def load(*arguments: Any) -> Table:
+        table = load_table(*arguments)
+        table.metadata_location = None  # type: ignore[assignment]
+        return table
+
+    monkeypatch.setattr(inspection, "load_table", load)
+    monkeypatch.setattr(orphans, "load_table", load)
+    written(local, (1, 4))
+    assert inspect(local)[0] == 0
+    done = CliRunner().invoke(cli, ["sink", "orphans", *local.arguments])
+    assert (done.exit_code, done.output) == (0, "No orphans.\n")
+
+
 def test_delete_files_are_not_read_and_said(local: IcebergPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     from fastkcl.tables.iceberg import inspection
 
@@ -296,6 +316,7 @@ def test_what_is_no_table_of_ours(local: IcebergPlace, tmp_path: Path) -> None:
     )
     assert "A table in a catalog needs --catalog" in said(NAME)
     assert "must be NAME=VALUE" in said(NAME, "--catalog", "glue")
+    assert "clicks: must be namespace and table" in said("clicks", *local.arguments[1:])
     assert "cannot be written in hive" in said(NAME, "--catalog", "type=hive")
     uri = f"sqlite:////{tmp_path}/none/x:secret@db"
     text = said(NAME, "--catalog", "type=sql", "--catalog", f"uri={uri}")

@@ -92,11 +92,13 @@ def load_table(name: str, catalog: Mapping[str, str], storage: S3Storage | None)
 
     Raises:
         SinkError: there is none of that name, or its metadata is damaged.
-        ValueError, TypeError: no catalog that a table may be in.
+        ValueError, TypeError: no catalog that a table may be in, or no name of one.
         StoreError: the catalog does not answer.
         ConfigurationError: pyiceberg is missing, or a package of the catalog.
     """
     check_options(catalog)
+    if "." not in name:
+        raise ValueError(f"{name}: must be namespace and table, as db.clicks")
     opened = open_catalog({**catalog, **storage_properties(storage)})
     from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchNamespaceError, NoSuchTableError
 

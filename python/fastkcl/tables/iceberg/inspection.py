@@ -68,9 +68,10 @@ def inspect_iceberg(name: str, catalog: Mapping[str, str], storage: S3Storage | 
             table = load_table(name, catalog, storage)
         except DamagedError as error:
             return TableState(url, _WRITER, (), (), (str(error),))
-        if table.metadata_location == seen:
+        now = table.metadata_location, table.metadata.last_updated_ms  # a REST catalog need not have the first
+        if now == seen:
             break
-        seen = table.metadata_location
+        seen = now
         state = _Look(table, url).state()
         if state.ok:
             break

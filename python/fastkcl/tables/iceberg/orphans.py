@@ -135,10 +135,9 @@ class _Names:
     def __init__(self, table: Table) -> None:
         self._table = table
         self._io: FileIO = table.io
-        self.logged = {
-            _base(table.metadata_location),
-            *(_base(each.metadata_file) for each in table.metadata.metadata_log),
-        }
+        # A REST catalog need not tell the first.
+        files = [table.metadata_location, *(each.metadata_file for each in table.metadata.metadata_log)]
+        self.logged = {_base(location) for location in files if location}
         """Those of the metadata files."""
         self.all = set(self.logged)
         """All that are known so far."""
