@@ -18,7 +18,7 @@ from fastkcl.cli.inspect import inspect
 from fastkcl.cli.put import put
 from fastkcl.cli.replay import replay
 from fastkcl.local_aws import LocalAws
-from fastkcl.payloads import AvroPayload, BatchOpener, BinaryPayload, JsonPayload
+from fastkcl.payloads import AvroPayload, BatchOpener, BinaryPayload, JsonPayload, ProtobufPayload
 from fastkcl.payloads.writing import AvroWriter, frame
 from fastkcl.spark.payload import Payloads
 from fastkcl.spark.schema_payload import SchemaPayloads
@@ -212,3 +212,48 @@ def test_an_arrow_schema_names_the_columns() -> None:
 
     reader = FramedReader(AvroPayload(schema=CLICK), max_payload_bytes=1 << 20)
     assert pa.schema(reader.columns).names[:2] == ["user", "at"]
+
+
+PROTO = 'syntax = "proto3"; message Click { string user = 1; int64 at = 2; }'
+IDS = {"none": None, "glue": "5a1f6c3e-1111-4222-8333-abcdefabcdef", "confluent": "7", "single-object": None}
+WAYS = [
+    *(("avro", framing) for framing in ("none", "glue", "confluent", "single-object")),
+    *(("protobuf", framing) for framing in ("none", "glue", "confluent")),
+]
+
+
+@pytest.mark.parametrize(("kind", "framing"), WAYS)
+def test_what_put_writes_is_what_inspect_and_a_program_read(
+    tmp_path: Path, aws: LocalAws, monkeypatch: pytest.MonkeyPatch, kind: str, framing: Any
+) -> None:
+    """For each payload and framing: `fastkcl put`, then `fastkcl inspect`, and batches in asyncio."""
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    suffix, text = ("avsc", CLICK) if kind == "avro" else ("proto", PROTO)
+    schema = tmp_path / f"click.{suffix}"
+    schema.write_text(text)
+    (tmp_path / "schemas").mkdir()
+    id_ = IDS[framing]
+    if id_ is not None:
+        (tmp_path / "schemas" / f"{id_}.{suffix}").write_text(text)
+    common = ["--payload", kind, "--schema", str(schema), "--framing", framing]
+    stream = make_stream(aws)
+    written = [*common, *([] if id_ is None else ["--schema-id", id_])]
+    done = CliRunner().invoke(put, ["--input", str(records(tmp_path)), *written, stream])
+    assert done.exit_code == 0, done.output
+    found = client(aws).get_records(ShardIterator=iterator(client(aws), stream))["Records"]
+    data = sorted((record["Data"] for record in found), key=lambda each: b"v" in each)
+    bad = data[0][:-1] + b"\xff\xff"
+    registry = [] if id_ is None else ["--registry", str(tmp_path / "schemas")]
+    output = tmp_path / "out"
+    options = [*common, *registry, "--format", "jsonl", "--output", str(output)]
+    done = CliRunner().invoke(inspect, [str(capture(tmp_path, *data, bad)), *options])
+    assert done.exit_code == 0, done.output
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [(row["user"], row["_corrupt"]) for row in rows] == [
+        ("u", None), ("v", None), (None, base64.b64encode(bad).decode())]  # fmt: skip
+    made: type[AvroPayload] | type[ProtobufPayload] = AvroPayload if kind == "avro" else ProtobufPayload
+    opener = BatchOpener(made(schema=schema, framing=framing, registry=None if id_ is None else tmp_path / "schemas"))
+    table = asyncio.run(opener.open_async(record_batch([1, 2, 3], data=[*data, bad])))
+    assert table["user"].to_pylist() == ["u", "v", None]
+    assert table["_corrupt"].to_pylist() == [None, None, bad]
