@@ -94,7 +94,7 @@ DIALECTS: Final[dict[str, Capabilities]]
 # Records
 
 class DecodeError(ValueError):
-    """A line or frame that is no valid message, or an answer that is none. Nothing of it has been handed out.
+    """A line or frame that is not a valid message, or an answer that is none. Nothing of it has been handed out.
 
     `str()` is one line: ``<kind>: <what> (record i, byte n)``. Kinds and precedence: the KCL
     multi-language protocol, docs/protocol-errors.md.
@@ -156,7 +156,7 @@ class Position:
         """Place inside an aggregate; None where there is none, and of a sentinel."""
     @property
     def is_sentinel(self) -> bool:
-        """Whether it is no record's: AT_TIMESTAMP, TRIM_HORIZON, LATEST or SHARD_END."""
+        """Whether it is not a record's: AT_TIMESTAMP, TRIM_HORIZON, LATEST or SHARD_END."""
     def __iter__(self) -> Iterator[str | int | None]: ...
     def __lt__(self, other: Position, /) -> bool: ...
     def __le__(self, other: Position, /) -> bool: ...
@@ -396,7 +396,7 @@ def decode_line(line: Buffer, *, max_line_bytes: int = ...) -> Message | None:
         The message, or None for a blank line.
 
     Raises:
-        DecodeError: the line is no valid message.
+        DecodeError: the line is not a valid message.
         ValueError: `max_line_bytes` out of range.
     """
 
@@ -751,7 +751,7 @@ class StitchDecoder:
         """The next message; StopIteration when more bytes are needed.
 
         Raises:
-            DecodeError: a frame that is no message.
+            DecodeError: a frame that is not a message.
         """
     def finish(self) -> ToStitchMessage | FromStitchMessage | None:
         """End of input: a message whose frame has no line ``end`` is returned, None if nothing is open.
@@ -789,7 +789,7 @@ def stitch_batch(messages: Sequence[ToStitchMessage], *, data: Literal["base64",
     """A run of messages as Arrow columns: id, channel, sender, node, data (binary of base64, or string of text).
 
     Raises:
-        DecodeError: data that is no base64 (kind base64); `record` is the index of its message.
+        DecodeError: data that is not base64 (kind base64); `record` is the index of its message.
         ValueError: `data` is neither "base64" nor "text".
     """
 
@@ -896,7 +896,7 @@ def deaggregate(
 ) -> Deaggregated:
     """Take the KPL aggregates of a batch apart; the GIL is released. A batch that was taken apart stays as it is.
 
-    A record that is no sound aggregate stays as it came. An aggregate with a user record outside of `hash_range` is
+    A record that is not a sound aggregate stays as it came. An aggregate with a user record outside of `hash_range` is
     dropped, all of it: the shard that owns it has received it, too.
 
     Args:
@@ -932,7 +932,7 @@ class Aggregate:
         """Add a user record, whatever the size becomes.
 
         Raises:
-            ValueError: a partition key that has not 1 to 256 characters; an explicit hash key that is no decimal number
+            ValueError: the partition key has not 1 to 256 characters, or the explicit hash key is not a decimal number
                 from 0 to 2**128 - 1. Nothing is added.
         """
     @property
@@ -957,21 +957,22 @@ def split_netstrings(data: Buffer) -> list[bytes]:
 class PayloadReader:
     """Opens the payloads of record batches: unpacks gzip, parses JSON objects into typed columns. Immutable.
 
-    A payload that cannot be unpacked, or is no JSON object, is in the column _corrupt as it came. A JSON object with a
-    value that its column does not take as it is (no integer in range, no string…) is left, unpacked, in the column
-    _unparsed, and as it came in _packed if it was unpacked. Is there something in it of which Spark's from_json loses a
-    part without a word, then it is in _corrupt instead of _packed, in any case. The other columns are null then.
+    A payload that cannot be unpacked, or is not a JSON object, is put unchanged into the column _corrupt. If a value of
+    a JSON object does not fit its column (an integer out of range, not a string…), the unpacked payload is put into the
+    column _unparsed, and the original one into _packed if it was unpacked. If Spark's from_json would lose a part of
+    such a payload without an error, the original one is always kept, in _corrupt instead of _packed. The other columns
+    are null then.
 
     Args:
         json: payloads are JSON objects.
         schema: the columns that they have, as an Arrow IPC message (pyarrow.Schema.serialize()); with a type that is
             not parsed here every object is left, and without one as well, whatever is lost of it.
-        compression: "none", "gzip" (what is no gzip is corrupt) or "auto" (what begins with its magic number is
+        compression: "none", "gzip" (what is not gzip is corrupt) or "auto" (what begins with its magic number is
             unpacked).
         max_payload_bytes: a payload that is larger when unpacked is corrupt.
 
     Raises:
-        ValueError: no such compression, a bound out of range, or a schema that is no Arrow schema.
+        ValueError: no such compression, a bound out of range, or a schema that is not an Arrow schema.
     """
 
     def __new__(
@@ -1091,7 +1092,7 @@ def avro_fingerprint(schema: str) -> str:
     """The CRC-64-AVRO of a schema's Parsing Canonical Form, as 16 lower-case hexadecimal digits.
 
     Raises:
-        ValueError: it is no Avro schema.
+        ValueError: it is not an Avro schema.
     """
 
 @final
@@ -1128,7 +1129,7 @@ class KclpyRecordBase:
         """The payload: new bytes at each access. None when the daemon sent null.
 
         Raises:
-            binascii.Error: a record that was made from a dict, and its data is no base64.
+            binascii.Error: a record that was made from a dict, and its data is not base64.
         """
     @property
     def data(self) -> str | None:
@@ -1170,7 +1171,7 @@ def kclpy_records(batch: RecordBatch, cls: type[_KclpyRecord]) -> list[_KclpyRec
     Each keeps the batch until it is detached.
 
     Raises:
-        TypeError: `cls` is no class that derives from `KclpyRecordBase`.
+        TypeError: `cls` is not a class that derives from `KclpyRecordBase`.
     """
 
 def kclpy_detach(records: tuple[KclpyRecordBase, ...]) -> int:

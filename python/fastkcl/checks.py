@@ -27,7 +27,7 @@ def check_not_negative(**options: float) -> None:
 
 
 def check_whole_number(name: str, value: object) -> None:
-    """Refuse fractions, and everything that is no number.
+    """Refuse fractions, and everything that is not a number.
 
     Raises:
         TypeError: it is one.

@@ -294,7 +294,7 @@ class Monitor:
         labels: more labels, e.g. the application's name where several read one stream on one host.
 
     Raises:
-        ValueError: an interval that is not above 0, or a label that is no name.
+        ValueError: an interval that is not above 0, or a label that is not a name.
         OSError: the folder cannot be made or written to.
     """
 
@@ -311,7 +311,7 @@ class Monitor:
             )
         for name in labels or {}:
             if not (name.isidentifier() and name.isascii()) or name.startswith("__"):
-                raise ValueError(f"labels: {name!r} is no name of a label: letters, digits and _ only")
+                raise ValueError(f"labels: {name!r} is not a name of a label: letters, digits and _ only")
         self.metrics = Metrics(labels)
         self._interval = report_interval
         self._started = False

@@ -35,7 +35,7 @@ def opened(path: Path | str, within: int | None = None) -> Iterator[int]:
 
     Raises:
         PermissionError: it is another user's, or open to others.
-        OSError: it cannot be made, or is no folder.
+        OSError: it cannot be made, or is not a folder.
     """
     with suppress(FileExistsError):
         os.mkdir(path, 0o700, dir_fd=within)  # noqa: PTH102 - pathlib takes no descriptor

@@ -256,7 +256,7 @@ def test_the_list_of_keys(invoke: Invoke) -> None:
         (["--set", "nothing"], "'nothing' is not KEY=VALUE"),
         (["--kcl", "2"], "'2' is not one of '3', '1.15', '1.7'"),
         (["--kcl", "1.7"], "--jars three has KCL 3.1.3, but --kcl 1.7 is asked for"),
-        (["--java", "/no/java"], "--java /no/java: it does not run"),
+        (["--java", "/no/java"], "--java /no/java: this program does not run"),
         (["-p", "none.properties"], "none.properties: No such file or directory"),
     ],
 )

@@ -206,7 +206,7 @@ def test_table_shows_an_error_in_its_place_and_goes_on() -> None:
     text = done.stdout.decode()
     assert "record 0, byte 47" in text
     assert "leaseLost" in text
-    assert "1 of the lines cannot be read" in text
+    assert "Lines that cannot be read: 1" in text
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet", "arrow"])

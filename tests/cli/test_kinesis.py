@@ -70,7 +70,7 @@ def test_streams_in_columns_and_as_json() -> None:
         ]
         done = run(own, "list", "--limit", "2")
         assert [line.split()[0] for line in done.stdout.decode().splitlines()] == ["stream", "s000", "s001"]
-        assert done.stderr == b"There are more than these 2: --limit shows them.\n"
+        assert done.stderr == b"There are more than these 2 streams: raise --limit to see them.\n"
         listed = json.loads(output(own, "list", "--json", "--limit", "4"))
         assert [entry["name"] for entry in listed["streams"]] == [f"s{number:03}" for number in range(4)]
         assert listed["streams"][0]["arn"].endswith(":stream/s000")
@@ -186,8 +186,8 @@ def test_forms_of_records(aws: LocalAws, stream: str, args: list[str], stdin: by
 @pytest.mark.parametrize(
     ("args", "stdin", "message"),
     [
-        ([], b'1\n{"a"\n2\n', "line 2 is no JSON: Expecting ':' delimiter: line 1 column 5 (char 4); -p string"),
-        (["-p", "string"], b"1\n\xff\n", "line 2 is no UTF-8: 'utf-8' codec can't decode byte 0xff"),
+        ([], b'1\n{"a"\n2\n', "line 2 is not JSON: Expecting ':' delimiter: line 1 column 5 (char 4); -p string"),
+        (["-p", "string"], b"1\n\xff\n", "line 2 is not UTF-8: 'utf-8' codec can't decode byte 0xff"),
         (["-p", "string"], b"1\n" + b"x" * 1_024_001, "an item of 1024001 bytes, framing included: a record holds"),
     ],
 )

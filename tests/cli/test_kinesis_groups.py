@@ -203,7 +203,7 @@ def test_a_position_of_another_shard(kind: str, aws: LocalAws, stream: str) -> N
     before = output(kind, "describe", stream, stream)
     for position in ("123", first["SequenceNumberRange"]["StartingSequenceNumber"]):
         done = run(kind, "reset", stream, stream, "--to", position, "--shard", child, "--execute", "--failover", "1")
-        assert (done.returncode, f"{position} is no position in {child}" in done.stderr) == (2, True), done.stderr
+        assert (done.returncode, f"{position} is not a position in {child}" in done.stderr) == (2, True), done.stderr
     assert output(kind, "describe", stream, stream) == before
 
 
@@ -248,4 +248,4 @@ def test_a_table_of_another_kind(kind: str, aws: LocalAws, stream: str, monkeypa
         done = run(kind, arguments[0], stream, stream, "--table", table, *arguments[1:])
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
         assert f"DynamoDB table {table} in us-east-1" in done.stderr
-        assert "no table of this kind" in done.stderr
+        assert "not a table of this kind" in done.stderr

@@ -194,8 +194,8 @@ def test_what_cannot_begin_says_so_within_seconds(aws: LocalAws, stream: str, tm
         (stream, "gs://lake/t", "--endpoint-url", aws.url): "gs://lake/t",
         (stream, folder, "--endpoint-url", aws.url, "--payload", "json"): "--payload json needs --schema FILE",
         (stream, folder, "--endpoint-url", aws.url, "--application", "a b"): "--application 'a b'",
-        (stream, folder, "--endpoint-url", aws.url, "--prometheus", "x:y"): "a port, or an address and a port",
-        (stream, folder, "--endpoint-url", "nonsense"): "is no URL such as",
+        (stream, folder, "--endpoint-url", aws.url, "--prometheus", "x:y"): "must be a port, or an address and a port",
+        (stream, folder, "--endpoint-url", "nonsense"): "is not a URL such as",
     }.items():
         begun = time.monotonic()
         done = CliRunner().invoke(cli, ["load", *arguments], env=KEYS)

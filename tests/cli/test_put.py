@@ -186,7 +186,7 @@ def test_data_that_is_null(aws: LocalAws, tmp_path: Path) -> None:
     path = record_file(tmp_path / "r.jsonl", [{"partitionKey": "k", "data": None}])
     done = put(new_name(), "--input", str(path), "--endpoint-url", aws.url, "--create", "1")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "Error: record 0: its data is null, which no stream can hold\n"
+    assert done.stderr == "Error: record 0: its data is null; a stream cannot hold that\n"
 
 
 def test_data_that_is_null_behind_what_was_put(aws: LocalAws, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_data_that_is_null_behind_what_was_put(aws: LocalAws, tmp_path: Path) ->
     path = record_file(tmp_path / "r.jsonl", [*rows, {"partitionKey": "k", "data": None}])
     stream = new_name()
     done = put(stream, "--input", str(path), "--endpoint-url", aws.url, "--create", "1", "--json")
-    assert (done.returncode, done.stderr) == (1, "Error: record 2500: its data is null, which no stream can hold\n")
+    assert (done.returncode, done.stderr) == (1, "Error: record 2500: its data is null; a stream cannot hold that\n")
     there = len(stored(aws, stream))
     assert 0 < json.loads(done.stdout)["user_records"] == there < 2500
 

@@ -353,7 +353,7 @@ def test_what_is_wrong_is_told(
     code, shown = inspect_text(table)
     assert code == 1
     assert text in shown
-    assert shown.endswith("\nNot all is well: see above (1 of 2 shards).\n")
+    assert shown.endswith("\nThe table is not sound: see above (1 of 2 shards).\n")
 
 
 @pytest.mark.parametrize(

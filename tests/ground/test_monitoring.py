@@ -146,7 +146,7 @@ def test_intervals_that_make_no_sense(interval: float) -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "é", "1a", "__name__"])
 def test_labels_that_are_no_names(name: str) -> None:
-    with pytest.raises(ValueError, match="no name of a label"):
+    with pytest.raises(ValueError, match="not a name of a label"):
         Monitor(labels={name: "x"})
 
 

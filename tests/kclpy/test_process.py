@@ -244,7 +244,7 @@ def test_a_line_that_is_no_object_is_no_reply_as_for_the_original(line: bytes) -
         except messages.CheckpointError as error:
             caught.append(error)
 
-    with pytest.raises(fastkcl.RemoteProtocolError, match="a line that is no object came where a checkpoint waits"):
+    with pytest.raises(fastkcl.RemoteProtocolError, match="a line that is not an object came where a checkpoint waits"):
         Run(Recorder(act), process_records(1), line, LEASE_LOST).process.run()
     assert [error.value for error in caught] == ["InvalidStateException"]
 

@@ -344,7 +344,7 @@ def test_credentials_of_a_function_that_do_not_expire(monkeypatch: pytest.Monkey
         ("fastkcl", None, "module:function"),
         ("nothing.here:f", None, "executors need the module"),
         ("fastkcl.kinesis.access:nothing", None, "executors need the module"),
-        ("fastkcl.kinesis.access:ROLE_SESSION_NAME", None, "is no function"),
+        ("fastkcl.kinesis.access:ROLE_SESSION_NAME", None, "is not a function"),
         ("", ("a", "b"), "must return key, secret, token and expiry"),
         ("", ("a", "b", 3, None), "the token text or None"),
         ("", ("a", "b", None, datetime(2026, 1, 1)), "time zone"),  # noqa: DTZ001

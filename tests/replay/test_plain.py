@@ -44,7 +44,7 @@ def test_every_record_arrives_as_it_was_sent(tmp_path: Path, profile: str, diale
 
 MISBEHAVIOURS: list[tuple[str, list[str], list[int]]] = [
     # what the child does, what each problem says, exit codes
-    ("noise", ["wrote 'processed 10 records' on standard output: it is no JSON"], [0]),
+    ("noise", ["wrote 'processed 10 records' on standard output: it is not JSON"], [0]),
     ("null", ["stops the daemon (NullPointerException)", "30 of 50 records were never delivered"], [1]),
     ("wrong-status", ["status of 'initialize' where the daemon waits for the status of processRecords", "never"], [1]),
     ("no-status", ["no message for 1.5 s, and the status of processRecords is owed", "never delivered"], [-9]),

@@ -199,7 +199,7 @@ REFUSED = [
     ({"compression": "zip"}, ValueError, "compression='zip': must be 'none' or 'gzip' or 'auto'"),
     ({"payload": "json"}, ValueError, "needs schema="),
     ({"payload": "avro"}, ValueError, "needs schema="),
-    ({"payload": "json", "schema": "a int", "message": "M"}, TypeError, "message= is no option of payload="),
+    ({"payload": "json", "schema": "a int", "message": "M"}, TypeError, "message= is not an option of payload="),
     ({"payload": "avro", "schema": "{}", "framing": "glue"}, ValueError, "needs registry="),
     ({"schema": "a int"}, ValueError, 'schema= is for payload="json"'),
     ({"payload": "json", "schema": ["a"]}, TypeError, "schema must be a StructType or a text"),

@@ -149,7 +149,7 @@ def test_a_listener_that_would_report_nothing_is_refused(tmp_path: Path, monkeyp
     monkeypatch.delenv("FASTKCL_METRICS_DIR", raising=False)
     with pytest.raises(ValueError, match="give metrics_dir, or set FASTKCL_METRICS_DIR"):
         SourceListener()
-    with pytest.raises(ValueError, match="no name of a label"):
+    with pytest.raises(ValueError, match="not a name of a label"):
         SourceListener(metrics_dir=tmp_path, labels={"a-b": "c"})
     monkeypatch.setenv("FASTKCL_METRICS_DIR", str(tmp_path))
     SourceListener().close()

@@ -29,7 +29,7 @@ def kinesis_client(endpoint_url: str | None, region: str | None, service: str = 
     """A boto3 client, of Kinesis or another service. One of this machine needs neither credentials nor a region.
 
     Raises:
-        UsageError: the endpoint is no URL.
+        UsageError: the endpoint is not a URL.
         EndpointConnectionError: nobody listens at the service's address.
     """
     import boto3
@@ -56,7 +56,7 @@ async def aio_session(endpoint_url: str | None, region: str | None) -> Any:  # n
     """A session of aiobotocore, as `kinesis_client` has one of boto3.
 
     Raises:
-        UsageError: the endpoint is no URL.
+        UsageError: the endpoint is not a URL.
         EndpointConnectionError: nobody listens at the address of Kinesis.
     """
     from fastkcl.kinesis.sessions import new_session
@@ -87,7 +87,7 @@ def _endpoint_checked() -> Iterator[None]:
         raise
     except ValueError:  # its text may have a password
         raise click.UsageError(
-            "the endpoint (--endpoint-url, AWS_ENDPOINT_URL) is no URL such as http://127.0.0.1:4567"
+            "the endpoint (--endpoint-url, AWS_ENDPOINT_URL) is not a URL such as http://127.0.0.1:4567"
         ) from None
 
 

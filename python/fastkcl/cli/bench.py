@@ -1,4 +1,4 @@
-"""``fastkcl bench``: the cost of a batch of your own records, beside other ways to decode it."""
+"""``fastkcl bench``: the cost of a batch of your own records, compared with other ways to decode it."""
 
 from __future__ import annotations
 
@@ -44,8 +44,10 @@ class _InputError(click.ClickException):
     help="Records of a JSON lines or Parquet file, as `fastkcl replay` reads them.",
 )
 @click.option("--profile", type=click.Choice(list(PROFILES)), help="Generated payloads.  [default: clickstream]")
-@click.option("--rounds", default=11, show_default=True, type=click.IntRange(1, 1000), help="Turns of each peer.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@click.option(
+    "--rounds", default=11, show_default=True, type=click.IntRange(1, 1000), help="Measurements of each peer."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 @click.argument("folder", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
 def bench(
     payloads: Path | None,
@@ -57,12 +59,13 @@ def bench(
 ) -> None:
     """Measure fastkcl on your own payloads, beside the alternatives.
 
-    One batch, as large as a daemon makes them (10,000 records or 10 MiB; fewer payloads are repeated), is decoded into
-    a pyarrow.RecordBatch: in this process, and by child processes on real pipes. Beside it: Python's json and base64,
-    amazon_kclpy (if it is installed, else its decoding steps), and, if installed, msgspec, orjson, pysimdjson,
-    pybase64, polars and DuckDB; on the pipe also a child that only reads. Results are compared first; peers take turns.
+    One batch is decoded into a pyarrow.RecordBatch, in this process and by child processes on real pipes. It is as
+    large as a daemon's (10,000 records or 10 MiB; fewer payloads are repeated). The alternatives are Python's json and
+    base64, amazon_kclpy (or its decoding steps, if it is not installed), and, if installed, msgspec, orjson,
+    pysimdjson, pybase64, polars and DuckDB; on the pipe also a child that only reads. The results are compared first;
+    the measurements take turns.
 
-    With FOLDER each file in it is a payload.
+    With FOLDER, each file in it is a payload.
 
     \b
     Examples:
@@ -70,11 +73,11 @@ def bench(
       fastkcl bench --file events.jsonl
       fastkcl bench --input records.parquet --json
 
-    Exits with 0 when all was measured, 1 if fastkcl gave another result than Python, 2 if it could not begin.
+    Exits with 0 if everything was measured, 1 if fastkcl's result differs from Python's, 2 if it could not start.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
     given = [name for name, value in _sources(payloads, records, profile, folder).items() if value is not None]
     if len(given) > 1:
-        raise click.UsageError(f"payloads come from one place: give {given[0]} or {given[1]}")
+        raise click.UsageError(f"give only one source of payloads: {given[0]} or {given[1]}")
     with without_extra("arrow"):
         import pyarrow  # noqa: F401 - only to see whether the extra is there
     from fastkcl.bench.run import BenchError, measure

@@ -23,7 +23,7 @@ def catalog_option(command: C) -> C:
         "--catalog",
         multiple=True,
         metavar="NAME=VALUE",
-        help="Iceberg: a property of the catalog, as type=glue, uri=… or warehouse=…; URL is then namespace.table.",
+        help="Iceberg: a property of the catalog, e.g. type=glue, uri=… or warehouse=…; URL is then namespace.table.",
     )
     return add(command)
 
@@ -38,7 +38,7 @@ def properties_of(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise click.UsageError(f"--catalog {name}: must be NAME=VALUE, as type=glue")
+            raise click.UsageError(f"--catalog {name}: must be NAME=VALUE, e.g. type=glue")
         found[name] = value
     return found
 
@@ -47,6 +47,6 @@ def storage_in(catalog: Mapping[str, str], endpoint: str | None, region: str | N
     """How the files of a catalog's tables are reached; None if the catalog's properties alone say.
 
     Raises:
-        ValueError: the endpoint is no URL.
+        ValueError: the endpoint is not a URL.
     """
     return storage_of(catalog.get("warehouse", ""), endpoint, region)

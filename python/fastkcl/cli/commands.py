@@ -1,6 +1,6 @@
 """The table of commands: names, one line of help each, the module of the command, and the extras that it needs.
 
-It needs no package outside of the standard library: the base install lists commands from it, too.
+It needs only the standard library, because the base install also lists commands from it.
 """
 
 from __future__ import annotations
@@ -25,38 +25,42 @@ COMMANDS: Final = {
     "demo": Entry(
         "fastkcl.cli.demo",
         "demo",
-        "Generated shards through child processes into Spark, checked.",
+        "Send generated shards through children into Spark, and check them.",
         ("cli", "spark"),
     ),
     "replay": Entry("fastkcl.cli.replay", "replay", "Play the daemon for a child program, with faults on demand."),
     "run": Entry("fastkcl.cli.run", "run", "Run an unchanged amazon_kclpy program, decoded in Rust.", ()),
-    "daemon": Entry("fastkcl.cli.daemon", "daemon", "Start the Java daemon for a stream, and live with it."),
+    "daemon": Entry("fastkcl.cli.daemon", "daemon", "Start the Java daemon for a stream, and supervise it."),
     "load": Entry(
         "fastkcl.cli.load", "load", "Read a stream into a table, each record exactly once.", ("cli", "kinesis", "arrow")
     ),
     "inspect": Entry("fastkcl.cli.inspect", "inspect", "Show or convert captured lines of the protocol."),
     "bench": Entry(
-        "fastkcl.cli.bench", "bench", "Measure it on your payloads, beside other ways to decode.", ("cli", "arrow")
+        "fastkcl.cli.bench", "bench", "Measure fastkcl on your payloads, beside other ways to decode.", ("cli", "arrow")
     ),
-    "sink": Entry("fastkcl.cli.sink", "sink", "Look into a table that a sink has written.", ("cli", "arrow")),
+    "sink": Entry(
+        "fastkcl.cli.sink", "sink", "Inspect and maintain a table that a worker has written.", ("cli", "arrow")
+    ),
     "local-aws": Entry(
         "fastkcl.cli.local_aws",
         "local_aws",
-        "Kinesis, DynamoDB and CloudWatch on one loopback port.",
+        "Serve Kinesis, DynamoDB and CloudWatch on one loopback port.",
         ("cli", "local"),
     ),
     "put": Entry("fastkcl.cli.put", "put", "Fill a Kinesis stream, local or real, with records.", ("cli", "kinesis")),
     "kinesis": Entry(
-        "fastkcl.cli.kinesis", "kinesis", "Look at streams; tail them, and put lines into them.", ("cli", "kinesis")
+        "fastkcl.cli.kinesis", "kinesis", "Show streams, tail them, and put lines into them.", ("cli", "kinesis")
     ),
     "spark": Entry(
         "fastkcl.cli.spark",
         "spark",
-        "Streams as a source of Spark: see it work, deaths included.",
+        "Show the Spark source at work, deaths included.",
         ("cli", "spark", "local"),
     ),
     "dkb": Entry("fastkcl.cli.dkb", "dkb", "Run pipelines of stages that speak the DKB stream protocol."),
-    "version": Entry("fastkcl.cli.version", "version", "Versions of everything that matters, and the CPU backend.", ()),
+    "version": Entry(
+        "fastkcl.cli.version", "version", "Show versions of fastkcl and companions, and the CPU backend.", ()
+    ),
 }
 
 _PACKAGES = {

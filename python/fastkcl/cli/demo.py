@@ -1,4 +1,4 @@
-"""``fastkcl demo``: the whole way from a daemon's lines to a Spark table, shown and checked."""
+"""``fastkcl demo``: shows and checks the whole way from a daemon's lines to a Spark table."""
 
 from __future__ import annotations
 
@@ -50,30 +50,38 @@ A Kinesis stream of click events, on this machine, and the real daemon:
 
 
 @click.command()
-@click.option("--shards", default=4, show_default=True, type=click.IntRange(1, 64), help="Shards; a child for each.")
 @click.option(
-    "--records", default=25_000, show_default=True, type=click.IntRange(1, 10_000_000), help="Records of each shard."
+    "--shards", default=4, show_default=True, type=click.IntRange(1, 64), help="Number of shards; each has a child."
 )
 @click.option(
-    "--daemon", "real", is_flag=True, help="By a real Java daemon (KCL 3) and local AWS instead of the replayer."
+    "--records",
+    default=25_000,
+    show_default=True,
+    type=click.IntRange(1, 10_000_000),
+    help="Number of records in each shard.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, and nothing else there.")
+@click.option(
+    "--daemon", "real", is_flag=True, help="Use a real Java daemon (KCL 3) and local AWS instead of the replayer."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object on standard output, and nothing else there."
+)
 @click.option(
     "--keep",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Leave the table in DIR, which must be new or empty. Without it nothing stays.",
+    help="Keep the table in DIR, which must be new or empty. Without this option nothing is kept.",
 )
 def demo(shards: int, records: int, real: bool, as_json: bool, keep: Path | None) -> None:
     """See it work: generated shards, child processes, Spark, Parquet, and a check of the table.
 
-    On the way a child is killed, a shard is split, and Spark is killed and started again. Needs pyspark and a Java (17
-    or newer, or the one of pip install 'fastkcl[jdk]'); about a minute, most of it the JVMs'. Exits with 1 if a record
-    is missing, doubled or changed.
+    A child is killed, a shard is split, and Spark is killed and started again. This needs pyspark and Java (17 or
+    newer, or the one of pip install 'fastkcl[jdk]'). It takes about a minute, mostly to start the JVMs. Exits with 1
+    if a record is missing, doubled or changed.
 
-    With --daemon the way begins at a stream of local AWS and leads through the Java daemon of KCL 3, and the trouble is
-    the split of a shard. Needs pip install 'fastkcl[local]' too, and the daemon's jars, which are found or fetched as
-    `fastkcl daemon` does it.
+    With --daemon, the records are put into a stream of local AWS, the Java daemon of KCL 3 reads them, and only a shard
+    is split. This also needs pip install 'fastkcl[local]' and the daemon's jars, which are found or fetched as for
+    `fastkcl daemon`.
 
     \b
     Examples:

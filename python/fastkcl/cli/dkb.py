@@ -30,7 +30,7 @@ class _UsageError(click.ClickException):
 
 
 class _Progress(AbstractContextManager["_Progress"]):
-    """Shows how far the stages are: a table on a terminal, a line now and then elsewhere."""
+    """Shows the progress of the stages: a table on a terminal, otherwise a line from time to time."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -104,13 +104,13 @@ def dkb() -> None:
     type=click.Choice(_LEVELS, case_sensitive=False),
     default="INFO",
     show_default=True,
-    help="Least level of the stages' standard error that is shown; lines without one are TRACE.",
+    help="Lowest level shown of the stages' standard error; lines without a level are TRACE.",
 )
 def run(file: Path, level: str) -> None:
     """Run the stages of a pipeline, each in its own process.
 
-    The file names the stages, their input, and the reaction to a death; see docs/dkb.md. Exit codes:
-    0 everything was processed, 1 a stage failed or messages were skipped, 2 the file is wrong.
+    The file names the stages, their input, and the reaction to a death; see docs/dkb.md. Exits with 0 if everything was
+    processed, 1 if a stage failed or messages were skipped, 2 if the file is wrong.
     """
     console = Console(stderr=True, soft_wrap=True)
     least = _LEVELS.index(level.upper())

@@ -45,7 +45,7 @@ __all__ = ["inspect"]
 _PREVIEW = 48  # characters of a payload in the table
 _OPENED = 200  # characters of an opened one
 _LONGEST_CELL = 1000  # characters: rich takes a second for a million
-_PLAIN_WIDTH = 200  # columns of the table where standard output is no terminal
+_PLAIN_WIDTH = 200  # columns of the table where standard output is not a terminal
 _ROWS_OF_A_BATCH = 5
 _TABLE_BYTES = 64 << 20  # of a part of a file for tools
 _TABLE_BATCHES = 1000
@@ -55,7 +55,7 @@ Format = Literal["table", "jsonl", "parquet", "arrow"]
 
 
 class _Shown(NamedTuple):
-    """What the table has of each batch."""
+    """The fields of a batch that the table shows."""
 
     rows: int
     opened: OpenedBatches | None
@@ -81,7 +81,7 @@ class _BadLineError(click.ClickException):
     "--output",
     "-o",
     type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-    help="Where to write; standard output without it or with - (not for parquet and arrow on a terminal).",
+    help="File to write; - is standard output, the default (not for parquet and arrow on a terminal).",
 )
 @click.option(
     "--records",
@@ -89,7 +89,7 @@ class _BadLineError(click.ClickException):
     type=click.IntRange(0),
     default=_ROWS_OF_A_BATCH,
     show_default=True,
-    help="Records of each batch that the table shows.",
+    help="Most records of each batch that the table shows.",
 )
 @read_options
 @click.pass_context
@@ -105,8 +105,8 @@ def inspect(
 ) -> None:
     """Show the captured lines of FILE (- for standard input) or convert their records.
 
-    FILE has a daemon's lines to a child, one JSON message a line; .gz is unpacked. In a table, the lines of a
-    child (.out.jsonl) can be shown as well.
+    FILE has the lines of a daemon to a child, one JSON message in each; .gz is unpacked. The table format can also
+    show the lines of a child (.out.jsonl).
 
     \b
     Examples:
@@ -115,7 +115,7 @@ def inspect(
       fastkcl inspect capture.in.jsonl --payload avro --schema click.avsc --framing glue --registry glue
       fastkcl inspect - --format jsonl < capture.in.jsonl | head -1
 
-    Exits with 1 if a line cannot be read, 2 if FILE or the output cannot be used, 141 if the output's reader has gone.
+    Exits with 1 if a line cannot be read, 2 if FILE or the output cannot be used, 141 if the output's reader has ended.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
     if output == Path("-"):
         output = None
@@ -246,7 +246,7 @@ def _show(lines: BufferedIOBase, name: str, shown: _Shown, console: Console) -> 
     table = _Rows(console)
     errors = sum(_add_line(table, number, line, shown) for number, line in _lines(lines, name))
     if errors:
-        console.print(f"\n{errors} of the lines cannot be read: see the errors above.", style="red")
+        console.print(f"\nLines that cannot be read: {errors} (see the errors above).", style="red")
     return errors
 
 
@@ -420,7 +420,7 @@ def _write_tables(schema: pa.Schema, tables: Iterable[pa.Table], form: Format, s
 
 
 def _write(output: Path | None, fill: Callable[[Any], object]) -> None:
-    """Fill standard output, a FIFO or device at a path, or a file that appears only when it is whole.
+    """Fill standard output, a FIFO, a device, or a file that appears only when it is complete.
 
     Args:
         output: None for standard output.

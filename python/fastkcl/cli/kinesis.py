@@ -35,7 +35,7 @@ _SHORT = 120  # characters of raw-short
 
 
 class _KinesisError(click.ClickException):
-    """The service failed, or an argument is wrong; 1 is kept for records that the stream did not take."""
+    """The service failed, or an argument is wrong. Exit code 1 is for records that the stream did not take."""
 
     exit_code = 2
 
@@ -80,13 +80,13 @@ class _Service:
 
 
 @click.group(context_settings={"max_content_width": 110})
-@click.option("--endpoint-url", help="Instead of AWS.  [default: AWS_ENDPOINT_URL, or AWS]")
-@click.option("--region", help="[default: as for every AWS SDK]")
+@click.option("--endpoint-url", help="Endpoint instead of AWS.  [default: AWS_ENDPOINT_URL, or AWS]")
+@click.option("--region", help="Region.  [default: as for every AWS SDK]")
 @click.option("-v", "--verbose", is_flag=True, help="Log the client's calls on standard error.")
 @click.version_option(package_name="fastkcl", message="fastkcl %(version)s")
 @click.pass_context
 def kinesis(ctx: click.Context, /, endpoint_url: str | None, region: str | None, verbose: bool) -> None:
-    """Look at streams of Kinesis, local or real; read and put records by hand.
+    """Show Kinesis streams, local or real; read and put records by hand.
 
     \b
     Examples:
@@ -117,8 +117,8 @@ kinesis.add_command(groups)
 
 
 @kinesis.command("list")
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Streams at most.")
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Most streams to list.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj
 def list_streams(service: _Service, /, limit: int, as_json: bool) -> None:
     """List the streams of an account and region."""
@@ -133,13 +133,13 @@ def list_streams(service: _Service, /, limit: int, as_json: bool) -> None:
         [(s["name"], s["status"] or "", s["mode"] or "", s["created"] or "") for s in streams],
     )
     if more:
-        click.echo(f"There are more than these {limit}: --limit shows them.", err=True)
+        click.echo(f"There are more than these {limit} streams: raise --limit to see them.", err=True)
     elif not streams:
         click.echo("No streams.", err=True)
 
 
 def _streams(client: Any, limit: int) -> tuple[list[dict[str, Any]], bool]:  # noqa: ANN401 - boto3 has no types
-    """So many streams, and whether there are more."""
+    """At most `limit` streams, and whether there are more."""
     streams: list[dict[str, Any]] = []
     request: dict[str, Any] = {}
     while True:
@@ -163,7 +163,7 @@ def _streams(client: Any, limit: int) -> tuple[list[dict[str, Any]], bool]:  # n
 
 @kinesis.command()
 @click.argument("stream")
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj
 def describe(service: _Service, /, stream: str, as_json: bool) -> None:
     """Show STREAM, a name or an ARN, and all of its shards."""
@@ -230,9 +230,9 @@ _PROCESSORS = click.Choice(["json", "string"])
 
 
 @kinesis.command()
-@click.option("-k", "--partition-key", help="Of all records.  [default: a random one for each]")
+@click.option("-k", "--partition-key", help="Partition key of all records.  [default: a random one for each]")
 @click.option("-p", "--processor", type=_PROCESSORS, default="json", show_default=True, help="The format of a line.")
-@click.option("--create", is_flag=True, help="Make the stream, of one shard, if it is not there.")
+@click.option("--create", is_flag=True, help="Create the stream with one shard if it does not exist.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on standard output.")
 @click.argument("stream")
 @click.argument("data", required=False)
@@ -251,8 +251,8 @@ def put(
 ) -> None:
     """Put DATA into STREAM as a record, or each line of standard input that is not empty.
 
-    A line is a JSON value, or with `-p string` any text in UTF-8. Lines are put as they come, at most half a second
-    later; refused records are put again until the service takes them.
+    A line is a JSON value, or with `-p string` any text in UTF-8. Each line is put at most half a second after it
+    arrives. Refused records are put again until the service takes them.
     """
     parse: Callable[[str], Any] = json.loads if processor == "json" else str
     putting = Putting(stream, partition_key, parse, sys.stderr.isatty())
@@ -281,9 +281,9 @@ def put(
     type=click.Choice(["LATEST", "TRIM_HORIZON", "AT_TIMESTAMP"]),
     default="LATEST",
     show_default=True,
-    help="Where to begin.",
+    help="Where to start.",
 )
-@click.option("--timestamp", type=_Moment(), help="Of AT_TIMESTAMP: ISO 8601, UTC where it names no zone.")
+@click.option("--timestamp", type=_Moment(), help="Time for AT_TIMESTAMP, in ISO 8601; UTC if it has no zone.")
 @click.option(
     "-f",
     "--format",
@@ -291,10 +291,10 @@ def put(
     type=click.Choice(["json-pretty", "json", "raw", "raw-short"]),
     default="json-pretty",
     show_default=True,
-    help="json has a line for each item; raw writes text as it is.",
+    help="json writes one line for each item; raw writes text unchanged.",
 )
 @click.option("-p", "--processor", type=_PROCESSORS, default="json", show_default=True, help="The format of a record.")
-@click.option("-n", "--max-records", type=click.IntRange(1), help="End after so many.  [default: go on for ever]")
+@click.option("-n", "--max-records", type=click.IntRange(1), help="End after this many records.  [default: no limit]")
 @click.argument("stream")
 @click.pass_obj
 @click.pass_context
@@ -309,10 +309,10 @@ def tail(
     max_records: int | None,
     stream: str,
 ) -> None:
-    """Show the records of STREAM as they come, of all shards.
+    """Show the records of all shards of STREAM as they arrive.
 
-    KPL aggregates are taken apart. A record that cannot be read is a line on standard error, and left out. Nothing is
-    kept of where it was: it begins anew each time.
+    KPL aggregates are split into their records. A record that cannot be read is reported on standard error and skipped.
+    The command stores no position: it starts anew each time.
     """
     if (iterator_type == "AT_TIMESTAMP") != (timestamp is not None):
         raise click.UsageError("--timestamp and --iterator-type AT_TIMESTAMP belong together")

@@ -1,4 +1,4 @@
-"""``fastkcl kinesis groups``: consumers that share a stream, how far they are, and where they are to go on."""
+"""``fastkcl kinesis groups``: lists groups of consumers, shows their positions, and moves the positions."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ _KIND = click.option(
     "kind",
     type=click.Choice(list(_FAILOVER)),
     required=True,
-    help="The store of the group's positions. Redis is that of REDIS_HOST and its companions.",
+    help="The store of the group's positions. The variables REDIS_HOST, REDIS_PORT, … say which Redis.",
 )
-_TABLE = click.option("--table", help="Of DynamoDB, if its name is not made from the group's.")
-_JSON = click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+_TABLE = click.option("--table", help="DynamoDB table, if its name is not made from the group's.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 @click.group()
 def groups() -> None:
-    """Groups of consumers: those that there are, where they are, and where they are to go on.
+    """Groups of consumers: list them, show their positions, and move the positions.
 
     \b
     Examples:
@@ -86,7 +86,7 @@ def list_groups(service: _Service, /, kind: str, as_json: bool) -> None:
 @_JSON
 @click.pass_obj
 def describe(service: _Service, /, group: str, stream: str, kind: str, table: str | None, as_json: bool) -> None:
-    """Show where GROUP is in STREAM: the owner of each shard, its position, and how long ago the next record came."""
+    """Show each shard of STREAM for GROUP: its owner, its position, and the age of the next record."""
     from fastkcl.kinesis.groups import check_stream, standings
 
     with _explained(service, stream):
@@ -94,7 +94,9 @@ def describe(service: _Service, /, group: str, stream: str, kind: str, table: st
         rows = _store(service, kind, table, _FAILOVER[kind]).rows(group, shards)
         check_stream(group, _name_of(stream), rows)
         if not rows:
-            raise _GroupError(f"{printable(group)} has no positions of {printable(stream)}: `groups list` shows groups")
+            raise _GroupError(
+                f"{printable(group)} has no positions in {printable(stream)}: `groups list` shows all groups"
+            )
         found = standings(kinesis, address, shards, rows)
     if as_json:
         described = [
@@ -146,7 +148,7 @@ class _Where(click.ParamType):  # type: ignore[type-arg]  # not generic in every
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
-            self.fail(f"{value!r} is neither TRIM_HORIZON nor LATEST, nor a time, nor a sequence number", param, ctx)
+            self.fail(f"{value!r} must be TRIM_HORIZON, LATEST, a time or a sequence number", param, ctx)
         return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
@@ -159,17 +161,17 @@ class _Where(click.ParamType):  # type: ignore[type-arg]  # not generic in every
     "--to",
     type=_Where(),
     required=True,
-    help="TRIM_HORIZON, LATEST, a time in ISO 8601 (UTC where it names no zone), or the sequence number of the last "
-    "record that is done with, which needs --shard.",
+    help="TRIM_HORIZON, LATEST, a time in ISO 8601 (UTC if it has no zone), or the sequence number of the last "
+    "processed record, which needs --shard.",
 )
-@click.option("--shard", "only", multiple=True, help="This shard alone; may be repeated.")
+@click.option("--shard", "only", multiple=True, help="Only this shard. Repeatable.")
 @click.option(
     "--failover",
     type=FiniteRange(0, MOST_SECONDS, least_open=True),
-    help="Seconds after which a lease that is not renewed is free: session_timeout, failoverTimeMillis.  "
+    help="Seconds after which a lease expires if it is not renewed: session_timeout, failoverTimeMillis.  "
     "[default: 10 for kcl, 60]",
 )
-@click.option("--execute", is_flag=True, help="Write it. Without this, it is only shown.")
+@click.option("--execute", is_flag=True, help="Write the positions. Without this option they are only shown.")
 @_JSON
 @click.pass_obj
 def reset(
@@ -193,7 +195,7 @@ def reset(
     from fastkcl.kinesis.groups import check_stream, live_members, plan
 
     if isinstance(to, str) and to not in ("TRIM_HORIZON", "LATEST") and len(only) != 1:
-        raise click.UsageError("a sequence number is a position in one shard: name it by --shard")
+        raise click.UsageError("a sequence number is a position in one shard: name the shard by --shard")
     seconds = failover or _FAILOVER[kind]
     with _explained(service, stream):
         kinesis, address, shards = _stream(service, stream)
@@ -206,7 +208,7 @@ def reset(
             living = live_members(lambda: store.rows(group, shards), seconds)
             if living:
                 raise _GroupError(
-                    f"{group} has members that live: {printable(', '.join(sorted(living)))}. Stop them first: they "
+                    f"{group} has running members: {printable(', '.join(sorted(living)))}. Stop them first: they "
                     "would write their own positions. Nothing was written"
                 )
         try:
@@ -230,7 +232,9 @@ def reset(
             click.echo("Nothing was written: --execute writes it.", err=True)
     if refused:
         names = ", ".join(move.shard.shard_id for move in refused)
-        raise _GroupError(f"positions of {names} were written meanwhile, and are not replaced: try again")
+        raise _GroupError(
+            f"positions of {names} were changed by somebody else in the meantime and are not replaced: try again"
+        )
 
 
 def _position(row: Row | None) -> str | None:

@@ -74,14 +74,14 @@ class Putting:
                 try:
                     text = line.decode()
                 except UnicodeDecodeError as error:
-                    raise _LineError(f"line {number} is no UTF-8: {error}") from None
+                    raise _LineError(f"line {number} is not UTF-8: {error}") from None
                 await self._put(producer, text, f"line {number}")
 
     async def _put(self, producer: Producer, text: str, where: str) -> None:
         try:
             item = self._parse(text)
         except (ValueError, RecursionError) as error:
-            raise _LineError(f"{where} is no JSON: {error}; -p string puts it as it is") from None
+            raise _LineError(f"{where} is not JSON: {error}; -p string puts it as it is") from None
         await producer.put(item, self._partition_key)
 
     async def _count(self, accepted: Sequence[OutputItem]) -> None:
@@ -111,7 +111,7 @@ class Putting:
 
 
 class _LineError(Exception):
-    """A line that is no record."""
+    """A line that is not a record."""
 
 
 async def _lines(descriptor: int) -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""``fastkcl load``: a stream into a table until it is stopped, each record exactly once, without a line of code."""
+"""``fastkcl load``: reads a stream into a table until it is stopped, each record exactly once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _APPLICATION = re.compile(r"[A-Za-z0-9_.-]{3,255}", re.ASCII)
 
 
 class _LoadError(click.ClickException):
-    """It could not begin; 1 is kept for a run that an error has ended."""
+    """The run could not start. Exit code 1 is for a run that an error has ended."""
 
     exit_code = 2
 
@@ -41,11 +41,11 @@ class _LoadError(click.ClickException):
 @click.argument("stream")
 @click.argument("url")
 @click.option(
-    "--format", "form", type=click.Choice(offered()), default="parquet", show_default=True, help="Of the table."
+    "--format", "form", type=click.Choice(offered()), default="parquet", show_default=True, help="Format of the table."
 )
 @click.option(
     "--application",
-    help="Processes of one name share the shards; the name of the lease table.  [default: by stream and URL]",
+    help="Name of the lease table; processes with the same name share the shards.  [default: from stream and URL]",
 )
 @payload_options
 @click.option(
@@ -54,60 +54,66 @@ class _LoadError(click.ClickException):
     type=click.Choice(["TRIM_HORIZON", "LATEST"]),
     default="TRIM_HORIZON",
     show_default=True,
-    help="Where a shard begins that has no position yet.",
+    help="Where to start a shard that has no position yet.",
 )
 @click.option(
-    "--max-age", type=FiniteRange(0, MOST_SECONDS, least_open=True), help="Commit after S seconds.  [default: 60]"
+    "--max-age", type=FiniteRange(0, MOST_SECONDS, least_open=True), help="Commit every S seconds.  [default: 60]"
 )
 @click.option(
-    "--max-bytes", type=click.IntRange(1), help="Or after so many bytes of a shard.  [default: 16777216, 16 MiB]"
+    "--max-bytes", type=click.IntRange(1), help="Commit after this many bytes of a shard.  [default: 16777216, 16 MiB]"
 )
-@click.option("--max-shards", type=click.IntRange(1), help="Of this process.  [default: an even share of all]")
+@click.option(
+    "--max-shards", type=click.IntRange(1), help="Most shards of this process.  [default: an even share of all]"
+)
 @click.option("--stop-at-tip", is_flag=True, help="End when each shard was read to its newest record.")
 @click.option(
     "--idle-timeout",
     type=FiniteRange(0, MOST_SECONDS, least_open=True),
-    help="End when nothing has come for S seconds.",
+    help="End when no record has arrived for S seconds.",
 )
 @click.option(
     "--retry-for",
     type=FiniteRange(0, MOST_SECONDS),
     default=86_400.0,
     show_default=True,
-    help="Seconds for which an outage of the stream or of the table's storage is waited out.",
+    help="Seconds to keep trying while the stream or the table's storage is away.",
 )
-@click.option("--accept-gap", is_flag=True, help="Go on where positions lie after the table's: it is new on purpose.")
+@click.option(
+    "--accept-gap", is_flag=True, help="Continue if checkpoints are after the table's position: the table is new."
+)
 @catalog_option
 @click.option(
-    "--add-columns", is_flag=True, help="Delta, Iceberg: add columns that the table does not have, not refuse them."
+    "--add-columns",
+    is_flag=True,
+    help="Delta, Iceberg: add columns that the table does not have, instead of refusing them.",
 )
-@click.option("--region", help="Of the stream, the lease table and the bucket.  [default: as for every AWS SDK]")
+@click.option("--region", help="Region of the stream, the lease table and the bucket.  [default: as for every AWS SDK]")
 @click.option(
     "--endpoint-url",
     envvar="AWS_ENDPOINT_URL",
-    help="Kinesis, DynamoDB and S3 instead of AWS.  [env: AWS_ENDPOINT_URL]",
+    help="Endpoint for Kinesis, DynamoDB and S3 instead of AWS.  [env: AWS_ENDPOINT_URL]",
 )
 @click.option(
     "--s3-endpoint-url",
-    help="S3 alone.  [default: --endpoint-url, FASTKCL_S3_ENDPOINT or AWS_ENDPOINT_URL_S3]",
+    help="Endpoint for S3 only.  [default: FASTKCL_S3_ENDPOINT, AWS_ENDPOINT_URL_S3 or --endpoint-url]",
 )
-@click.option("--s3-region", help="The bucket's, if it is another one.")
+@click.option("--s3-region", help="Region of the bucket, if it differs.")
 @click.option(
     "--prometheus", type=AddressType(), help="Serve metrics at http://HOST:PORT/metrics; HOST is 127.0.0.1 by default."
 )
-@click.option("-v", "--verbose", is_flag=True, help="Log each commit, and each shard that comes or goes.")
+@click.option("-v", "--verbose", is_flag=True, help="Log each commit, and each shard that is taken or given up.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on standard output.")
 @click.pass_context
 def load(ctx: click.Context, /, stream: str, url: str, verbose: bool, as_json: bool, **options: Any) -> None:  # noqa: ANN401
-    """Read STREAM into the table at URL until it is stopped: each record is there exactly once, whatever dies.
+    """Read STREAM into the table at URL until it is stopped. Each record is there exactly once, whatever dies.
 
-    URL is a folder, or s3://bucket/table. The table is made if it is not there. Processes on any number of hosts that
-    have the same STREAM and URL share the shards, by leases in DynamoDB; one that ends or dies leaves its shards to the
-    others. An outage of the stream or of the storage is waited out: what is held meanwhile is bounded, the rest stays
-    in the stream.
+    URL is a folder, or s3://bucket/table. The table is created if it does not exist. Processes with the same STREAM and
+    URL, on any number of hosts, share the shards by leases in DynamoDB. If one ends or dies, the others take its
+    shards. During an outage of the stream or of the storage it waits and tries again. It holds a bounded amount in
+    memory, and the rest stays in the stream.
 
-    On a terminal there is a table of the shards, elsewhere a line each 10 s on standard error. SIGTERM and Ctrl-C end
-    it after a last commit; a second one at once, which loses nothing either.
+    On a terminal it shows a table of the shards; otherwise it writes a line every 10 s to standard error. SIGTERM and
+    Ctrl-C end it after a last commit. A second signal ends it at once, and no record is lost.
 
     \b
     Examples:
@@ -117,7 +123,7 @@ def load(ctx: click.Context, /, stream: str, url: str, verbose: bool, as_json: b
       fastkcl load clicks s3://lake/clicks --prometheus 0.0.0.0:9400
       fastkcl load clicks db.clicks --format iceberg --catalog type=glue --catalog warehouse=s3://lake/warehouse
 
-    Exits with 0 when it was stopped or is at its end, 1 if an error has ended it, 2 if it could not begin.
+    Exits with 0 if it was stopped or has reached its end, 1 if an error ended it, 2 if it could not start.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
     with without_extra("kinesis"):
         import aiobotocore
@@ -190,7 +196,7 @@ def _run(plan: Plan, *, verbose: bool, as_json: bool) -> int:
 
 @contextmanager
 def _metrics(address: Address | None, shards: Shards) -> Iterator[tuple[str, MetricsCollector | None]]:
-    """Serve metrics, if that is asked for; what is said of it, and the collector of the stream's clients."""
+    """Serve metrics if an address is given; the note for the first line, and the collector of the clients."""
     if address is None:
         yield "", None
         return

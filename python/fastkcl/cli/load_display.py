@@ -128,7 +128,7 @@ class LineDisplay:
 
 
 def _print(console: Console, text: str) -> None:
-    with suppress(OSError):  # nobody reads it any more, which is no reason to end the run
+    with suppress(OSError):  # nobody reads it any more, no reason to end the run
         console.print(text, markup=False, emoji=False)
 
 

@@ -1,6 +1,6 @@
-"""One run of ``fastkcl load``: what it needs is looked at first, then `run_processors` reads until it is stopped.
+"""One run of ``fastkcl load``: it checks its preconditions, then `run_processors` reads until it is stopped.
 
-prepare      somebody listens, the stream is there, the table can be written: errors within seconds
+prepare      checks that the endpoint answers, the stream exists and the table can be written: errors within seconds
 Loading      the leases, a processor for each shard, and the signals that end it
 explained    an error in one line, with what to do
 """
@@ -100,7 +100,7 @@ class Plan:
 
 
 class Prepared(NamedTuple):
-    """What was found before the start."""
+    """The stream and the table that were found before the start."""
 
     name: str
     """The stream's, without the rest of an ARN."""
@@ -109,11 +109,11 @@ class Prepared(NamedTuple):
 
 
 def prepare(plan: Plan) -> Prepared:
-    """See that everything is there that the run needs; the table is made if it is not.
+    """Check that everything that the run needs is there; create the table if it does not exist.
 
     Raises:
-        UsageError: an option that cannot be meant.
-        Exception: something is not there; `explained` knows it.
+        UsageError: an option that makes no sense.
+        Exception: something is missing; `explained` describes it.
     """
     from botocore.exceptions import EndpointConnectionError
 

@@ -34,45 +34,51 @@ class _StreamType(click.ParamType):  # type: ignore[type-arg]  # not generic in 
 
 
 @click.command("local-aws")
-@click.option("--port", type=click.IntRange(0, 65535), default=4567, show_default=True, help="0 takes a free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=4567,
+    show_default=True,
+    help="Port to listen at; 0 takes a free one.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option(
     "--allow-host",
     "names",
     multiple=True,
     metavar="NAME",
-    help="Answer requests for this host, too, e.g. host.docker.internal; else only those for loopback. Repeatable.",
+    help="Also answer requests for this host, e.g. host.docker.internal; otherwise only for loopback. Repeatable.",
 )
 @click.option(
     "--create-stream",
     "streams",
     multiple=True,
     type=_StreamType(),
-    help="Make a stream at the start, of one shard unless N is given. Repeatable.",
+    help="Create a stream at the start, with one shard unless N is given. Repeatable.",
 )
 @click.option(
     "--state",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Keep the state in this file, and go on with it at the next start.",
+    help="Keep the state in this file, and continue with it at the next start.",
 )
 @click.option(
     "--iterator-seconds",
     type=FiniteRange(0, MOST_SECONDS, least_open=True),
     default=300.0,
     show_default=True,
-    help="A shard iterator can be used for so long.",
+    help="How long a shard iterator is valid.",
 )
 @click.option(
     "--retention-seconds",
     type=FiniteRange(0, MOST_SECONDS, least_open=True),
-    help="Records stay for so long.  [default: the stream's hours, 24 at first]",
+    help="How long records are kept.  [default: the stream's hours, 24 at first]",
 )
 @click.option(
     "--transition-seconds",
     type=FiniteRange(0, MOST_SECONDS),
     default=0.0,
     show_default=True,
-    help="A stream is CREATING, UPDATING or DELETING for so long.",
+    help="How long a stream is CREATING, UPDATING or DELETING.",
 )
 @click.option(
     "--shard-limits", is_flag=True, help="Refuse calls above a shard's 1 MiB/s in, 2 MiB/s and 5 reads/s out."
@@ -81,33 +87,40 @@ class _StreamType(click.ParamType):  # type: ignore[type-arg]  # not generic in 
     "--empty-answers",
     type=FiniteRange(0, 1, most_open=True),
     default=0.0,
-    help="This share of GetRecords answers comes without its records, as now and then at AWS.  [0 to 1]",
+    help="Share of GetRecords answers that are empty although there are records, as sometimes at AWS.  [0 to 1]",
 )
 @click.option(
     "--false-zeros",
     type=FiniteRange(0, 1),
     default=0.0,
-    help="This share of them says MillisBehindLatest 0 with records left; never twice in a row.  [0 to 1]",
+    help="Share of them with MillisBehindLatest 0 although records are left; never twice in a row.  [0 to 1]",
 )
 @click.option(
-    "--falling-seconds", type=FiniteRange(0, MOST_SECONDS), default=0.0, help="Arrival times fall by up to so much."
+    "--falling-seconds",
+    type=FiniteRange(0, MOST_SECONDS),
+    default=0.0,
+    help="Let arrival times go back by up to this many seconds.",
 )
 @click.option(
     "--clock-seconds",
     type=FiniteRange(-MOST_SECONDS, MOST_SECONDS),
     default=0.0,
-    help="The service's clock is ahead by so much; signatures more than 5 minutes off are refused.",
+    help="How far the service's clock is ahead; signatures more than 5 minutes off are refused.",
 )
 @click.option("--region", default="us-east-1", show_default=True, help="Region in the streams' ARNs.")
 @click.option(
-    "--trace", "trace", multiple=True, metavar="OPERATION", help="Write its bodies to stderr, or all. Repeatable."
+    "--trace",
+    "trace",
+    multiple=True,
+    metavar="OPERATION",
+    help="Write the bodies of this operation, or of all, to stderr. Repeatable.",
 )
 @click.option(
     "--ready-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the URL into this file when it answers.",
+    help="Write the URL into this file when the server answers.",
 )
-@click.option("--until-stdin-ends", is_flag=True, help="End at the end of standard input as well.")
+@click.option("--until-stdin-ends", is_flag=True, help="Also end at the end of standard input.")
 @click.pass_context
 def local_aws(
     ctx: click.Context,
@@ -192,7 +205,7 @@ def local_aws(
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """Whole or not at all, as somebody waits for it."""
+    """Write it as a whole or not at all, because somebody waits for it."""
     half = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
     try:
         with half.open("x") as file:

@@ -32,19 +32,19 @@ def payload_options(command: C) -> C:
         type=click.Choice(list(FORMATS)),
         default="binary",
         show_default=True,
-        help="Others than binary make typed columns; a payload that is none is kept in the column _corrupt.",
+        help="All but binary make typed columns; a payload that does not fit is kept in the column _corrupt.",
     )
     @click.option(
         "--schema",
-        help="A file. Of json with the columns, as in: id string, at timestamp, tags array<string>. Of others .avsc,"
-        " .proto or a descriptor set; or latest:NAME of the registry.",
+        help="A file. For json it has the columns, e.g. id string, at timestamp, tags array<string>. For others: .avsc,"
+        " .proto, a descriptor set, or latest:NAME of the registry.",
     )
     @click.option(
         "--compression",
         type=click.Choice(["none", "gzip", "auto"]),
         default="none",
         show_default=True,
-        help="Unpack payloads; auto knows gzip by its first bytes.",
+        help="Unpack payloads; auto recognizes gzip by its first bytes.",
     )
     @functools.wraps(command)
     def with_payload(

@@ -37,7 +37,7 @@ SCHEMA_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option("--registry", help="glue, confluent, a URL, or a folder of schemas by id."),
 )
-"""Those of headers, and of messages."""
+"""The options for headers and messages."""
 _COMMON: tuple[Callable[[Any], Any], ...] = (
     click.option("--schema", help="A file (.avsc, .proto, descriptor set), or latest:NAME of the registry."),
     *SCHEMA_OPTIONS,
@@ -45,7 +45,7 @@ _COMMON: tuple[Callable[[Any], Any], ...] = (
 
 
 def write_options(command: F) -> F:
-    """The options by which JSON objects are put or played in Avro or Protobuf."""
+    """The options for putting or playing JSON objects as Avro or Protobuf."""
     return _options(
         command,
         click.option(
@@ -55,19 +55,19 @@ def write_options(command: F) -> F:
         ),
         *_COMMON,
         click.option("--schema-name", help="REGISTRY/NAME or subject, under which the schema is registered."),
-        click.option("--schema-id", help="The schema's id, where it is known; no registry is asked then."),
-        click.option("--compress", is_flag=True, help="By zlib, in Glue's header."),
+        click.option("--schema-id", help="The schema's id, if you know it; then no registry is needed."),
+        click.option("--compress", is_flag=True, help="Compress with zlib, as Glue's header notes."),
     )
 
 
 def read_options(command: F) -> F:
-    """The options by which payloads are shown opened."""
+    """The options for showing decoded payloads."""
     return _options(
         command,
         click.option(
             "--payload",
             type=click.Choice([*SCHEMA_FORMATS, "json"]),
-            help="Open payloads of this kind.",
+            help="Decode payloads of this kind.",
         ),
         *_COMMON,
     )
@@ -114,7 +114,7 @@ def encoded_source(
 def payload_to_read(
     payload: str | None, options: Mapping[str, Any], compression: Compression = "auto"
 ) -> Payload | None:
-    """What the payloads are, by the options.
+    """The payload that the options describe.
 
     Raises:
         UsageError: they do not fit together.
@@ -144,5 +144,5 @@ def payload_to_read(
 
 
 def _file(schema: str) -> str | Path:
-    """A file, unless it is the newest of a registry."""
+    """A file, unless the text names the newest schema of a registry."""
     return schema if schema.startswith("latest:") else Path(schema)

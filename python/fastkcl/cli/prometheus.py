@@ -1,4 +1,4 @@
-"""Metrics of a command over HTTP, where Prometheus fetches them: those of the reader, and those of each shard.
+"""Serves a command's metrics over HTTP for Prometheus: those of the reader, and those of each shard.
 
 GET /metrics ──▶ prometheus_client ─┬─ PrometheusMetricsCollector    the stream's reader, by its labels
                                     └─ _ShardMetrics                 fastkcl_…, as a child's file has them
@@ -36,7 +36,7 @@ class AddressType(click.ParamType):  # type: ignore[type-arg]  # not generic in 
         """An address."""
         found = re.fullmatch(r"(?:(\[[0-9a-fA-F:]+\]|[^:\[\]\s]+):)?([0-9]{1,5})", str(value))
         if found is None or int(found[2]) > 65_535:
-            self.fail(f"{value!r}: a port, or an address and a port, as 0.0.0.0:9400", param, ctx)
+            self.fail(f"{value!r}: must be a port, or an address and a port, e.g. 0.0.0.0:9400", param, ctx)
         return Address((found[1] or "127.0.0.1").strip("[]"), int(found[2]))
 
 

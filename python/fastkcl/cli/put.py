@@ -28,7 +28,7 @@ _BLOCK = 1000  # records that are made at a time
 
 
 class _InputError(click.ClickException):
-    """Something about the arguments, the records or AWS; 1 is kept for records that the stream did not take."""
+    """An argument or a record is wrong, or AWS failed. Exit code 1 is for records that the stream did not take."""
 
     exit_code = 2
 
@@ -41,19 +41,27 @@ class _InputError(click.ClickException):
     help="Put the records of a JSON lines or Parquet file.",
 )
 @click.option("--profile", type=click.Choice(list(PROFILES)), help="Generate records of this kind.")
-@click.option("--records", type=click.IntRange(1), help="Generated records.  [default: ten batches of the profile]")
-@click.option("--seed", type=int, help="Of the generated records.  [default: 0]")
-@click.option("--aggregate", is_flag=True, help="Put KPL aggregates, which readers take apart, for each shard.")
-@click.option("--ordered", is_flag=True, help="Keep the order within a key, also where the service refuses records.")
+@click.option(
+    "--records", type=click.IntRange(1), help="Number of generated records.  [default: ten batches of the profile]"
+)
+@click.option("--seed", type=int, help="Seed of the generated records.  [default: 0]")
+@click.option(
+    "--aggregate", is_flag=True, help="Put KPL aggregates, one shard's records in each; readers split them again."
+)
+@click.option("--ordered", is_flag=True, help="Keep the order within a key, even if the service refuses records.")
 @click.option("--rate", type=FiniteRange(0, MOST_RATE, least_open=True), help="Records a second.  [default: no limit]")
 @click.option(
     "--bytes-rate", type=FiniteRange(0, MOST_RATE, least_open=True), help="Bytes a second.  [default: no limit]"
 )
 @click.option(
-    "--create", "create", type=click.IntRange(1, 10_000), metavar="SHARDS", help="Make the stream if it is not there."
+    "--create",
+    "create",
+    type=click.IntRange(1, 10_000),
+    metavar="SHARDS",
+    help="Create the stream if it does not exist.",
 )
-@click.option("--endpoint-url", help="Instead of AWS.  [default: AWS_ENDPOINT_URL, or AWS]")
-@click.option("--region", help="[default: as for every AWS SDK]")
+@click.option("--endpoint-url", help="Endpoint instead of AWS.  [default: AWS_ENDPOINT_URL, or AWS]")
+@click.option("--region", help="Region.  [default: as for every AWS SDK]")
 @write_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object on standard output.")
 @click.argument("stream")
@@ -76,14 +84,13 @@ def put(
     stream: str,
     **payload: Any,  # noqa: ANN401 - the options of write_options
 ) -> None:
-    """Put records into STREAM: of a file, or generated.
+    """Put records into STREAM, from a file or generated.
 
-    A file has records as `fastkcl replay --input` reads them: JSON lines (.gz) with data in base64 and partitionKey, or
-    Parquet with these columns. Sequence numbers and times in it are not used: the stream gives its own.
+    The file has the same format as for `fastkcl replay --input`: JSON lines (.gz) with data in base64 and partitionKey,
+    or Parquet with these columns. Its sequence numbers and times are not used: the stream assigns new ones.
 
-    Calls are as large as the service takes them. Refused records are put again, in order and before anything else; so
-    every record is put at least once. Without --ordered a record can overtake an earlier one of its key when that is
-    refused.
+    Calls are as large as the service allows. Refused records are put again, in order and before any others, so every
+    record is put at least once. Without --ordered, a record can overtake an earlier record of its key that was refused.
 
     \b
     Examples:
@@ -173,7 +180,7 @@ def _open(source: Source) -> tuple[int, Iterator[UserRecord]]:
             columns = shard.records.columns(start, min(start + _BLOCK, count))
             for index, (key, data) in enumerate(zip(columns.partition_keys, columns.data, strict=True), start):
                 if data is None:
-                    raise SourceError(f"record {index}: its data is null, which no stream can hold")
+                    raise SourceError(f"record {index}: its data is null; a stream cannot hold that")
                 yield UserRecord(key, data)
 
     return count, users()
@@ -183,7 +190,7 @@ def _open(source: Source) -> tuple[int, Iterator[UserRecord]]:
 
 
 def _prepare(client: Any, stream: str, create: int | None) -> int:  # noqa: ANN401
-    """See that the stream is there; most bytes of a record of it."""
+    """Check that the stream exists. Returns the size limit of its records in bytes."""
     try:
         summary = client.describe_stream_summary(StreamName=stream)
     except client.exceptions.ResourceNotFoundException:

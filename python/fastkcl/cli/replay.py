@@ -1,4 +1,4 @@
-"""``fastkcl replay``: the daemon's part for a child program, from the command line."""
+"""``fastkcl replay``: plays the daemon for a child program, from the command line."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ DEFAULT_STREAM = "replay"
 
 _MOST_SHARDS = 10_000  # each is a process and five threads or so
 
-_PLAIN_WIDTH = 150  # columns of the summary where standard output is no terminal
+_PLAIN_WIDTH = 150  # columns of the summary where standard output is not a terminal
 
 
 class _InputError(click.ClickException):
-    """Something about the arguments or the source; 1 is kept for children that break the protocol."""
+    """An argument or the source is wrong. Exit code 1 is for children that break the protocol."""
 
     exit_code = 2
 
@@ -106,7 +106,7 @@ class _ReplayCommand(click.Command):
         with formatter.section("Faults (--fault NAME[@WHEN][#SHARD][=VALUE])"):
             formatter.write_text(
                 "WHEN is a number from 1, a range 2-4, or * for always. It counts the deliveries of a shard (batches, "
-                "redelivered ones included), or for checkpoint-error and slow-reply the checkpoints it asks for. "
+                "including redelivered ones). For checkpoint-error and slow-reply it counts the requested checkpoints. "
                 "SHARD is an index from 0; without it every shard has the fault."
             )
             formatter.write_paragraph()
@@ -114,8 +114,8 @@ class _ReplayCommand(click.Command):
         with formatter.section("Environment of the children"):
             formatter.write_dl(
                 [
-                    ("FASTKCL_STREAM", "the stream's name; of dead letters their own"),
-                    ("FASTKCL_REPLAY_SHARD", "the shard's id, before initialize has it"),
+                    ("FASTKCL_STREAM", "the stream's name; for dead letters the name in them"),
+                    ("FASTKCL_REPLAY_SHARD", "the shard's id, which is there before initialize"),
                     ("FASTKCL_REPLAY_ATTEMPT", "1 for the shard's first child, 2 for the next, ..."),
                 ]
             )
@@ -145,7 +145,7 @@ def _form(name: str) -> str:
     default="kcl",
     show_default=True,
     expose_value=False,
-    help="Whose part to play; processv1 has its own options: --protocol processv1 --help.",
+    help="Protocol to play; processv1 has its own options: --protocol processv1 --help.",
 )
 @click.option(
     "--profile", type=click.Choice(list(PROFILES)), help="Generate records of this kind.  [default: clickstream]"
@@ -168,25 +168,31 @@ def _form(name: str) -> str:
     "dead_letter",
     metavar="DIR",
     type=click.Path(exists=True, path_type=Path),
-    help="Deliver dead letters again: a folder that a child had as dead_letter=, or one file of it.",
+    help="Deliver dead letters again: the folder that a child wrote them to (dead_letter=), or one of its files.",
 )
 @click.option(
     "--shards",
     type=click.IntRange(1, _MOST_SHARDS),
     default=1,
     show_default=True,
-    help="Shards, and children at a time.",
+    help="Number of shards, and of children at a time.",
 )
-@click.option("--records", type=click.IntRange(0), help="Generated records of each shard.  [default: ten batches]")
-@click.option("--batch-records", type=click.IntRange(1), help="Records of one batch.  [default: the source's own]")
-@click.option("--seed", type=int, help="Of the generated records.  [default: 0]")
+@click.option(
+    "--records", type=click.IntRange(0), help="Number of generated records in each shard.  [default: ten batches]"
+)
+@click.option(
+    "--batch-records", type=click.IntRange(1), help="Number of records in a batch.  [default: as in the source]"
+)
+@click.option("--seed", type=int, help="Seed of the generated records.  [default: 0]")
 @click.option(
     "--aggregate",
     type=click.IntRange(1),
     metavar="N",
-    help="Generated user records of one sequence number, as of a KPL aggregate.  [default: 1]",
+    help="Generated user records for each sequence number, as in a KPL aggregate.  [default: 1]",
 )
-@click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="Play the records so many times.")
+@click.option(
+    "--repeat", type=click.IntRange(1), default=1, show_default=True, help="Play the records this many times."
+)
 @click.option(
     "--rate", type=FiniteRange(RATE, MOST_RATE), help="Records per second of each shard.  [default: no limit]"
 )
@@ -207,12 +213,12 @@ def _form(name: str) -> str:
     "--merge-at", type=click.IntRange(1), metavar="N", help="Merge shards 0 and 1, 2 and 3, ... after batch N."
 )
 @click.option(
-    "--empty-batches", type=click.IntRange(0), default=0, metavar="N", help="N empty batches after each batch."
+    "--empty-batches", type=click.IntRange(0), default=0, metavar="N", help="Send N empty batches after each batch."
 )
-@click.option("--write-size", type=click.IntRange(1), metavar="BYTES", help="Bytes of one write. A JVM writes 8192.")
 @click.option(
-    "--fault", "faults", multiple=True, type=_FaultType(), help="Let something go wrong; see below. Repeatable."
+    "--write-size", type=click.IntRange(1), metavar="BYTES", help="Number of bytes in one write. A JVM writes 8192."
 )
+@click.option("--fault", "faults", multiple=True, type=_FaultType(), help="Inject a fault; see below. Repeatable.")
 @click.option("--stream", help="The stream's name.  [default: replay, or that of the dead letters]")
 @click.option(
     "--env", "variables", multiple=True, type=_VariableType(), help="A variable for the children. Repeatable."
@@ -222,14 +228,14 @@ def _form(name: str) -> str:
     type=click.IntRange(0),
     default=3,
     show_default=True,
-    help="New children after deaths that were not asked for, or that come again at the same checkpoint.",
+    help="Restarts after deaths that were not asked for, or that happen again at the same checkpoint.",
 )
 @click.option(
     "--timeout",
     type=FiniteRange(0, SECONDS, least_open=True),
     default=300.0,
     show_default=True,
-    help="Seconds without a message from a child that owes a status; for the status ten times that.",
+    help="Most seconds without a message from a child that owes a status; ten times that for the status itself.",
 )
 @click.option(
     "--exit-grace",
@@ -239,8 +245,8 @@ def _form(name: str) -> str:
     help="Seconds for a child to end at the end of its input.",
 )
 @write_options
-@click.option("--prefix", is_flag=True, help="Put the shard before each line of the children's standard error.")
-@click.option("--json", "as_json", is_flag=True, help="The report as one JSON object on standard output.")
+@click.option("--prefix", is_flag=True, help="Write the shard before each line of the children's standard error.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object on standard output.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def replay(
@@ -266,8 +272,8 @@ def replay(
     """Play the daemon for COMMAND: one child per shard, over real pipes, strictly by the protocol.
 
     Records come from a profile, from captured lines, from a file of records, or from dead letters. Every line that
-    a child writes is read as the Java daemon reads it, every checkpoint is judged by KCL's rules, and after a death
-    all records above the last checkpoint are delivered again. In the end each record has to lie below a checkpoint.
+    a child writes is read as the Java daemon reads it, and every checkpoint is checked by KCL's rules. After a death,
+    all records after the last checkpoint are delivered again. At the end, a checkpoint has to cover each record.
 
     \b
     Examples:
@@ -320,10 +326,10 @@ def _source(
     sources = {"--profile": profile, "--capture": captures, "--input": records_file, "--dead-letter": dead_letter}
     given = [name for name, value in sources.items() if value]
     if len(given) > 1:
-        raise click.UsageError(f"{' and '.join(given)} exclude each other: records come from one source")
+        raise click.UsageError(f"{' and '.join(given)} exclude each other: give one source of records")
     for option, value in (("--records", records), ("--seed", seed), ("--aggregate", aggregate)):
         if value is not None and given not in ([], ["--profile"]):
-            raise click.UsageError(f"{option} is for generated records; {given[0]} brings its own")
+            raise click.UsageError(f"{option} is for generated records; {given[0]} has its own")
     if captures:
         if shards != 1:
             raise click.UsageError("--shards has no meaning with --capture: each file is a shard")
@@ -481,7 +487,7 @@ def _table(report: Report) -> Table:
 
 
 def _blocks(console: Console, report: Report) -> None:
-    """The content of the table, shard by shard, where its rows would not fit."""
+    """The content of the table, shard by shard, for a terminal that is too narrow for its rows."""
     from rich.padding import Padding
     from rich.text import Text
 

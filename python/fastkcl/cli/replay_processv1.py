@@ -1,4 +1,4 @@
-"""``fastkcl replay --protocol processv1``: the core's part for stitches, from the command line."""
+"""``fastkcl replay --protocol processv1``: plays the core for stitches, from the command line."""
 
 from __future__ import annotations
 
@@ -54,23 +54,39 @@ class _StitchType(click.ParamType):  # type: ignore[type-arg]  # not generic in 
     help="A separate stitch, e.g. ping@Games.Ping.1='node ping.js'. Repeatable.",
 )
 @click.option(
-    "--stitches", type=click.IntRange(1, _MOST_STITCHES), default=1, show_default=True, help="Stitches of COMMAND."
+    "--stitches",
+    type=click.IntRange(1, _MOST_STITCHES),
+    default=1,
+    show_default=True,
+    help="Number of stitches that run COMMAND.",
 )
-@click.option("--group", default="App.Stitch.1", show_default=True, help="Application, component and version of them.")
-@click.option("--argument", "custom", multiple=True, help="A custom argument, after --, for all. Repeatable.")
-@click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Where each gets its own folder.")
+@click.option(
+    "--group", default="App.Stitch.1", show_default=True, help="Application, component and version of the stitches."
+)
+@click.option(
+    "--argument", "custom", multiple=True, help="A custom argument for all stitches, given after --. Repeatable."
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder in which each stitch gets its own folder.",
+)
 @click.option("--node", default="node1", show_default=True, help="The core's name.")
 @click.option("--heartbeat", type=_SECONDS, default=60.0, show_default=True, help="Seconds between heartbeats.")
-@click.option("--messages", type=click.IntRange(0), default=0, help="Payloads for each stitch, base64.  [default: 0]")
-@click.option("--profile", type=click.Choice(list(PROFILES)), default="clickstream", show_default=True)
-@click.option("--seed", type=int, default=0, help="Of the payloads.")
 @click.option(
-    "--seconds", type=_SECONDS, help="How long to go on.  [default: until all payloads are answered, or Ctrl-C]"
+    "--messages", type=click.IntRange(0), default=0, help="Number of payloads for each stitch, in base64.  [default: 0]"
 )
-@click.option("--timeout", type=_SECONDS, default=300.0, show_default=True, help="Seconds that an answer may take.")
-@click.option("--exit-code", type=click.IntRange(0, 255), default=0, help="The code with which stitches should end.")
-@click.option("--exit-grace", type=_SECONDS, default=15.0, show_default=True, help="Seconds for them to end.")
-@click.option("--json", "as_json", is_flag=True, help="The report as one JSON object on standard output.")
+@click.option("--profile", type=click.Choice(list(PROFILES)), default="clickstream", show_default=True)
+@click.option("--seed", type=int, default=0, help="Seed of the payloads.")
+@click.option(
+    "--seconds", type=_SECONDS, help="How long to run.  [default: until all payloads are answered, or Ctrl-C]"
+)
+@click.option("--timeout", type=_SECONDS, default=300.0, show_default=True, help="Most seconds for an answer.")
+@click.option(
+    "--exit-code", type=click.IntRange(0, 255), default=0, help="Exit code that the stitches should end with."
+)
+@click.option("--exit-grace", type=_SECONDS, default=15.0, show_default=True, help="Seconds for the stitches to end.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object on standard output.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def replay_processv1(

@@ -23,7 +23,7 @@ _MOST_LINES = 10  # of one kind and shard; JSON has all
 
 @click.group()
 def sink() -> None:
-    """Look into a table that a worker has written, and care for it.
+    """Inspect and maintain a table that a worker has written.
 
     \b
     Examples:
@@ -40,7 +40,7 @@ sink.add_command(compact)
 
 @sink.command()
 @click.argument("url")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, with everything in full.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output, with complete lists.")
 @table_options
 @click.pass_context
 def inspect(
@@ -48,16 +48,16 @@ def inspect(
 ) -> None:
     """Show, for each stream and shard of the table at URL, whether each record is there once.
 
-    URL is a folder, s3://bucket/table, or with --catalog the name of an Iceberg table, as for fastkcl load. It shows
-    commits, records, the first and the last position, the position that the next writer continues from, and faults:
-    gaps (a commit that continues from where no other ends), files that are missing, files that no commit names, and
-    doubles (rows whose stream, shard, sequence number and sub-sequence number are there already). A commit that is not
-    published yet is no fault: the next writer publishes it first.
+    URL is a folder, s3://bucket/table, or with --catalog the name of an Iceberg table, as for fastkcl load. The output
+    has commits, records, the first and the last position, and the position that the next writer continues from. It also
+    has the faults: gaps (a commit continues from a position that no other commit ends at), missing files, files that no
+    commit names, and doubles (rows with a stream, shard, sequence number and sub-sequence number that another row has).
+    A commit that is not published yet is not a fault: the next writer publishes it first.
 
-    The table is one of a ParquetTable, a ParquetSink, a DeltaSink, a DeltaTable or an IcebergTable; of a Delta table
-    only the commits in its log are known, of an Iceberg table those of the snapshots that are left. A table of a
-    TableSink has no positions and cannot be inspected. Reads the files' key columns, not their payloads, changes
-    nothing, and needs no Spark. The table may be in use.
+    The table belongs to a ParquetTable, a ParquetSink, a DeltaSink, a DeltaTable or an IcebergTable. For a Delta table
+    only the commits in its log are known, for an Iceberg table only those of the remaining snapshots. A TableSink's
+    table has no positions and cannot be inspected. The command reads the files' key columns, not their payloads. It
+    changes nothing and needs no Spark. The table may be in use.
 
     \b
     Examples:
@@ -65,7 +65,7 @@ def inspect(
       fastkcl sink inspect s3://lake/clicks --json | jq '.shards[] | select(.ok | not)'
       fastkcl sink inspect db.clicks --catalog type=glue --catalog warehouse=s3://lake/warehouse
 
-    Exits with 0 if all is well, 1 if not, 2 if URL is no table of a sink or cannot be read.
+    Exits with 0 if the table is sound, 1 if it is not, 2 if URL is not such a table or cannot be read.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
     from fastkcl.tables.formats import inspect_table
 
@@ -150,7 +150,7 @@ def _lines(table: TableState) -> Iterator[str]:
     if table.ok:
         yield "All is well."
     else:
-        yield f"Not all is well: see above ({bad} of {_count(len(table.shards), 'shard')})."
+        yield f"The table is not sound: see above ({bad} of {_count(len(table.shards), 'shard')})."
 
 
 def _facts(shard: ShardState) -> Iterator[tuple[str, Sequence[str]]]:

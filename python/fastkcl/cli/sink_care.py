@@ -1,4 +1,4 @@
-"""``fastkcl sink orphans`` and ``fastkcl sink compact``: what users do to a table between commits."""
+"""``fastkcl sink orphans`` and ``fastkcl sink compact``: maintenance of a table between commits."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 
 class TableError(click.ClickException):
-    """Something about the URL; 1 is kept for tables that are not as they should be."""
+    """The table cannot be reached or read. Exit code 1 is for tables that are not sound."""
 
     exit_code = 2
 
 
 def table_options(command: C) -> C:
-    """Add what names a table, and how it is reached.
+    """Add the options that name a table and say how it is reached.
 
     The command gets ``url``, ``storage``, and ``catalog``: None for a table that is in none.
     """
 
     @catalog_option
-    @click.option("--endpoint-url", help="S3 instead of AWS.  [default: as for fastkcl load]")
-    @click.option("--region", help="Of the bucket.  [default: as for every AWS SDK]")
+    @click.option("--endpoint-url", help="Endpoint for S3 instead of AWS.  [default: as for fastkcl load]")
+    @click.option("--region", help="Region of the bucket.  [default: as for every AWS SDK]")
     @functools.wraps(command)
     def with_storage(
         *arguments: Any,  # noqa: ANN401 - as the command has them
@@ -70,7 +70,7 @@ def table_options(command: C) -> C:
 
 
 def _check_exists(url: str) -> None:
-    """See that a URL is on S3, or a folder that is there.
+    """Check that a URL is on S3, or is an existing folder.
 
     Raises:
         BadParameter: it is not.
@@ -116,18 +116,25 @@ class _Age(click.ParamType):  # type: ignore[type-arg]  # not generic in every c
         """Seconds."""
         found = re.fullmatch(r"([0-9]+)([hd])", str(value))
         if found is None:
-            self.fail(f"{value!r}: hours or days, as 36h or 3d", param, ctx)
+            self.fail(f"{value!r}: must be hours or days, e.g. 36h or 3d", param, ctx)
         seconds = int(found[1]) * _UNITS[found[2]]
         if seconds < _LEAST_AGE:
-            self.fail(f"{value!r}: at least 1d: a younger file may be one that is being committed", param, ctx)
+            self.fail(f"{value!r}: must be at least 1d: a younger file may belong to a running commit", param, ctx)
         return seconds
 
 
 @click.command()
 @click.argument("url")
-@click.option("--delete", is_flag=True, help="Delete them; without it they are listed alone.")
-@click.option("--older-than", "age", type=_Age(), default="3d", show_default=True, help="Hours or days, at least 1d.")
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option("--delete", is_flag=True, help="Delete the files. Without this option they are only listed.")
+@click.option(
+    "--older-than",
+    "age",
+    type=_Age(),
+    default="3d",
+    show_default=True,
+    help="Only files older than this: hours or days, at least 1d.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @table_options
 def orphans(
     url: str,
@@ -137,13 +144,13 @@ def orphans(
     storage: S3Storage | None,
     catalog: Mapping[str, str] | None,
 ) -> None:
-    """List the files of the table at URL that no version names: writers that died have left them, no reader sees them.
+    """List the files of the table at URL that no version names. Dead writers have left them, and no reader sees them.
 
-    Delta: files that no version in the log names, nor any checkpoint. Those that a version has removed belong to
-    VACUUM. A ParquetTable has none: what is there is committed; on a disk, a file that was being written can be left.
-    Iceberg (with --catalog): data files of fastkcl's writer that no metadata names which the table still has; in a
-    table that this writer has made also manifests and metadata files.
-    On S3 uploads in parts that nobody has finished are listed, which cost storage: fastkcl makes none and deletes none.
+    Delta: files that no version in the log and no checkpoint names. Files that a version has removed belong to VACUUM.
+    ParquetTable: none on S3, because each file is a commit; on a disk, a dead writer can leave an unfinished file.
+    Iceberg (with --catalog): data files of fastkcl's writer that no metadata names which the table still has. In a
+    table that this writer has created, also manifests and metadata files.
+    On S3, unfinished multipart uploads are listed too, because they cost storage. fastkcl makes and deletes none.
 
     \b
     Examples:
@@ -151,7 +158,7 @@ def orphans(
       fastkcl sink orphans s3://lake/clicks --older-than 7d --delete
       fastkcl sink orphans db.clicks --catalog type=glue --catalog warehouse=s3://lake/warehouse
 
-    Exits with 0, or with 2 if URL is no table or cannot be read.
+    Exits with 0, or with 2 if URL is not a table or cannot be read.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
     from fastkcl.tables.orphans import find_orphans
 
@@ -179,7 +186,7 @@ def orphans(
 
 
 def _uploads(url: str, storage: S3Storage | None) -> list[dict[str, str]]:
-    """Uploads in parts below a table that nobody has finished; none where boto3 is missing."""
+    """Unfinished multipart uploads below a table; empty if boto3 is missing."""
     if storage is None or not is_s3(url):
         return []
     try:
@@ -208,8 +215,10 @@ def _uploads(url: str, storage: S3Storage | None) -> list[dict[str, str]]:
 
 @click.command()
 @click.argument("url")
-@click.option("--before", type=click.DateTime(["%Y-%m-%d"]), help="Days before this one.  [default: today, in UTC]")
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
+@click.option(
+    "--before", type=click.DateTime(["%Y-%m-%d"]), help="Compact only days before this one.  [default: today, in UTC]"
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @table_options
 def compact(
     url: str,
@@ -218,18 +227,18 @@ def compact(
     storage: S3Storage | None,
     catalog: Mapping[str, str] | None,
 ) -> None:
-    """Make few large files of the many small ones in the Delta table at URL, a closed day at a time (OPTIMIZE).
+    """Make few large files from the many small ones in the Delta table at URL, one closed day at a time (OPTIMIZE).
 
-    Writers go on meanwhile, and so do readers: the small files stay until VACUUM removes them. A table without days, as
-    DeltaSink's, is compacted as a whole. A ParquetTable is refused: its readers list files, and would see a day twice.
-    An Iceberg table is compacted by an engine, beside the writer: the error has the statement.
+    Writers and readers can continue: the small files stay until VACUUM removes them. A table without days, such as a
+    DeltaSink's, is compacted as a whole. A ParquetTable is refused, because its readers list files and would read a day
+    twice. An Iceberg table is compacted by an engine while the writer runs: the error has the statement.
 
     \b
     Examples:
       fastkcl sink compact /data/events
       fastkcl sink compact s3://lake/clicks --before 2026-11-01
 
-    Exits with 0, or with 2 if URL is no Delta table or cannot be compacted.
+    Exits with 0, or with 2 if URL is not a Delta table or cannot be compacted.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
     from fastkcl.tables.compaction import compact_delta, refuse_iceberg
 

@@ -25,22 +25,28 @@ def spark() -> None:
 
 
 @spark.command()
-@click.option("--shards", default=2, show_default=True, type=click.IntRange(1, 64), help="Shards of the stream.")
-@click.option("--records", default=30_000, show_default=True, type=click.IntRange(3, 1_000_000), help="Records to put.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output, and nothing else there.")
+@click.option(
+    "--shards", default=2, show_default=True, type=click.IntRange(1, 64), help="Number of shards of the stream."
+)
+@click.option(
+    "--records", default=30_000, show_default=True, type=click.IntRange(3, 1_000_000), help="Number of records to put."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object on standard output, and nothing else there."
+)
 @click.option(
     "--keep",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Leave table and checkpoint in DIR, which must be new or empty. Without it nothing stays.",
+    help="Keep the table and the checkpoint in DIR, which must be new or empty. Without this option nothing is kept.",
 )
 def demo(shards: int, records: int, as_json: bool, keep: Path | None) -> None:
     """See the source work: local AWS, a query into Parquet, a split, a death, and a check of the table.
 
-    Starts local AWS and puts records, reads them by spark.readStream.format("kinesis"), splits a shard, kills the
-    driver with its JVM, starts it again from its checkpoint, and shows that each record is in the table once. Needs pip
-    install 'fastkcl[spark,local]' and a Java (17 or newer, or the one of 'fastkcl[jdk]'); about a minute, most of it
-    Spark's starts. Exits with 1 if a record is missing or doubled.
+    It starts local AWS, puts records, and reads them by spark.readStream.format("kinesis"). It splits a shard, kills
+    the driver with its JVM, and starts it again from its checkpoint. Then it checks that each record is in the table
+    once. This needs pip install 'fastkcl[spark,local]' and Java (17 or newer, or the one of 'fastkcl[jdk]'). It takes
+    about a minute, mostly to start Spark. Exits with 1 if a record is missing or doubled.
 
     \b
     Examples:

@@ -36,7 +36,7 @@ def storage_of(url: str, endpoint: str | None, region: str | None) -> S3Storage 
     """How a table is reached; None for one on a disk.
 
     Raises:
-        ValueError: the endpoint is no URL.
+        ValueError: the endpoint is not a URL.
     """
     if not is_s3(url):
         return None

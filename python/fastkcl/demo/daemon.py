@@ -9,7 +9,7 @@ the other half is put. The demo waits until the lease table has every shard at i
 
 The sent records are read from the stream itself, with sequence numbers and arrival times as the service gave them, and
 compared with those that Spark reads back (`fastkcl.demo.check`). The lease table is written ahead, as a daemon that
-finds none waits for up to half a minute. It is no benchmark: two JVMs start cold on one machine.
+finds none waits for up to half a minute. It is not a benchmark: two JVMs start cold on one machine.
 """
 
 from __future__ import annotations

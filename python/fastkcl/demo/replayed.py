@@ -13,7 +13,7 @@ Its faults:
                            started again at the same address, and the children go on by themselves
 
 The sent records are compared with those that Spark reads back: rows, distinct (sequence number, sub-sequence number),
-and a checksum over all columns of every record. It is no benchmark: the JVM is cold, and everything shares one machine.
+and a checksum over all columns of every record. This is not a benchmark: the JVM is cold, and all share one machine.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def unescape(text: str) -> bytes:
         elif name and name in "01234567" or name.isdigit():
             value = int(name, 8)
             if value > 0xFF:
-                raise StageError("arguments", f"marker {text!r}: \\{name} is no byte", 2)
+                raise StageError("arguments", f"marker {text!r}: \\{name} is not a byte", 2)
             parts.append(bytes([value]))
         elif name in _ESCAPES:
             parts.append(_ESCAPES[name])

@@ -6,7 +6,7 @@
     text   text                                 as UTF-8
     bytes  bytes                                as they are
 
-A JSON object may have ``"_incomplete": true``: a stage upstream could not do all of its work. The flag is no part of
+A JSON object may have ``"_incomplete": true``: a stage upstream could not do all of its work. The flag is not a part of
 the content: it is taken out when the message is read, and put back as the last key when one that is marked incomplete
 is written. A flag that is false is not written.
 """
@@ -84,7 +84,7 @@ class Message(ABC):
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 class JSONMessage(Message):

@@ -484,5 +484,5 @@ def _output(name: str | None, stdout: IO[bytes] | None) -> IO[bytes] | None:
 
 def _write(out: IO[bytes], message: bytes) -> None:
     if b"\n" in message:
-        raise PipelineError(f"a result of {len(message)} bytes holds a line feed, so it is no line of the output")
+        raise PipelineError(f"a result of {len(message)} bytes holds a line feed, so it is not a line of the output")
     out.write(message + b"\n")

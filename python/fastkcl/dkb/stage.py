@@ -402,7 +402,7 @@ class ProcessorStage:
                 batch, answered = [], 0
 
     def _message(self, data: bytes) -> Message | None:
-        """The message of these bytes; None, with a warning where it is no trigger, if it cannot be read."""
+        """The message of these bytes; None, with a warning where it is not a trigger, if it cannot be read."""
         assert self._input_class is not None
         if self.extract and not data:
             return None

@@ -103,7 +103,7 @@ class _IOHandler:
         """The input or checkpoint answer that a line stands for; None for a blank line.
 
         Raises:
-            DecodeError: the line is no valid message.
+            DecodeError: the line is not a valid message.
             MalformedAction: its action is missing or unknown.
         """
         try:
@@ -127,7 +127,7 @@ class _IOHandler:
         """The next input or checkpoint answer; None at the end of input.
 
         Raises:
-            DecodeError: a line is no valid message.
+            DecodeError: a line is not a valid message.
             MalformedAction: its action is missing or unknown.
             OSError: reading failed.
         """
@@ -291,7 +291,7 @@ class Checkpointer:
             return handler._receive() if _is_ours(handler) else handler.load_action(handler.read_line())
         except (_core.DecodeError, dispatch.MalformedAction, OSError) as error:
             if isinstance(error, _core.DecodeError) and error.kind == "not_an_object":
-                raise _fail(handler, UnexpectedReplyError(f"a line that is no object came {_WHERE}")) from error
+                raise _fail(handler, UnexpectedReplyError(f"a line that is not an object came {_WHERE}")) from error
             _fail(handler, error)
             raise
 

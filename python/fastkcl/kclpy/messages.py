@@ -447,7 +447,7 @@ class Record(_WithAttributes):
         """Data of a record that was made from a dict.
 
         Raises:
-            binascii.Error: it is no base64.
+            binascii.Error: it is not base64.
         """
         try:
             return decode_base64(text.encode() if isinstance(text, str) else text)

@@ -23,7 +23,7 @@ The position is the largest of those processed, by sequence number and then sub-
 **never one that an unprocessed record is at or before**. So:
 
 - Records without sub-sequence numbers (KCL 1.7 and older) can share a sequence number. Between two such records there
-  is no position to checkpoint; a checkpoint that is due waits for the last of them.
+  is not a position to checkpoint; a checkpoint that is due waits for the last of them.
 - When a call of `process_records` is left by an exception, the first record that it did not come to is remembered, and
   nothing from there on is checkpointed in this process, even if later records are processed: after a restart it is
   delivered again. This holds where `on_error` of `fastkcl.kclpy.kcl` is "skip", too. The shard's end cannot be
@@ -85,7 +85,7 @@ class PerRecordProcessor(RecordProcessorBase):
 
     Raises:
         ValueError: an argument out of range.
-        TypeError: `checkpoint_retries` is no whole number.
+        TypeError: `checkpoint_retries` is not a whole number.
     """
 
     def __init__(

@@ -183,7 +183,7 @@ def _find_function(path: str) -> Callable[[], object]:
     except (ImportError, AttributeError) as error:
         raise AccessError(f"credentials={path}: {error}; executors need the module, too") from error
     if not callable(function):
-        raise AccessError(f"credentials={path}: {name} is no function")
+        raise AccessError(f"credentials={path}: {name} is not a function")
     return function  # type: ignore[no-any-return]
 
 

@@ -28,7 +28,7 @@ def check_count(name: str, value: object, least: int, most: int | None = None) -
 
     Raises:
         ValidationError: it is out of range, or a fraction.
-        TypeError: it is no number.
+        TypeError: it is not a number.
     """
     expected = f"{least} or more" if most is None else f"{least} to {most:,}"
     try:

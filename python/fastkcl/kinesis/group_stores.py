@@ -100,7 +100,7 @@ class _Tables:
         with self._named(group):
             items = [item for page in pages for item in page["Items"]]
         if any("S" not in item.get(self.key, {}) for item in items):
-            raise self._error(group, "Scan", f"its items have no text {self.key}: it is no table of this kind")
+            raise self._error(group, "Scan", f"its items have no text {self.key}: it is not a table of this kind")
         return [item for item in items if item[self.key]["S"].startswith("shardId-")]
 
     @contextmanager

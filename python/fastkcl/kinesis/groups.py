@@ -201,7 +201,7 @@ def plan(
         to: TRIM_HORIZON, LATEST, an aware time, or a position.
 
     Raises:
-        ValueError: it is no position, or one that this cannot stand for.
+        ValueError: it is not a position, or one that this cannot stand for.
     """
     if to == "LATEST":
         to = datetime.now(UTC)
@@ -210,10 +210,10 @@ def plan(
         row = rows.get(shard.shard_id)
         position = to if isinstance(to, str) else _position_at(kinesis, address, shard, to)
         if position == "AT_TIMESTAMP":
-            raise ValueError("AT_TIMESTAMP is no position by itself: give the time")
+            raise ValueError("AT_TIMESTAMP is not a position by itself: give the time")
         if not _can_be_in(shard, position):
             raise ValueError(
-                f"{position} is no position in {shard.shard_id}, whose records have the numbers from "
+                f"{position} is not a position in {shard.shard_id}, whose records have the numbers from "
                 f"{shard.starting_sequence_number} to {shard.sequence_range.get('EndingSequenceNumber', 'now')}"
             )
         now = None if row is None else SHARD_END if row.lease.finished else row.position

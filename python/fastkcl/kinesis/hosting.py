@@ -417,7 +417,7 @@ class _HostedShard:
             raise raised from None
 
     def _is_lost_lease(self, error: Exception) -> bool:
-        """A lease that is another's by now is no failure of a checkpoint: lease_lost reports it."""
+        """A lease that is another's by now is not a failure of a checkpoint: lease_lost reports it."""
         if not (isinstance(error, CheckpointError) and self.reader.lost and error.value == "ShutdownException"):
             return False
         log.warning("%s: %s", self.reader.shard_id, error)

@@ -88,7 +88,7 @@ class Whims:
         try:
             off = now - datetime.strptime(signed, _FORMAT).replace(tzinfo=UTC).timestamp()
         except ValueError:
-            raise ServiceError("IncompleteSignatureException", f"X-Amz-Date {signed} is no time") from None
+            raise ServiceError("IncompleteSignatureException", f"X-Amz-Date {signed} is not a time") from None
         if abs(off) > SKEW:
             what = "expired" if off > 0 else "not yet current"
             text = datetime.fromtimestamp(now, UTC).strftime(_FORMAT)

@@ -120,7 +120,7 @@ class _Cbor:
 def _seconds(millis: object, immutable: bool) -> float:
     del immutable
     if not isinstance(millis, int | float):
-        raise ValueError("a timestamp that is no number")
+        raise ValueError("a timestamp that is not a number")
     return millis / 1000
 
 

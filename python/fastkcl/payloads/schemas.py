@@ -74,7 +74,7 @@ def reader_schema(payload: SchemaPayload, registry: Registry | None) -> bytes:
 
 
 def schema_text(payload: SchemaPayload) -> str:
-    """The text of a schema that is no descriptor set, as a registry takes it.
+    """The text of a schema that is not a descriptor set, as a registry takes it.
 
     Raises:
         ConfigurationError: there is no such file, or it has no text.

@@ -168,7 +168,7 @@ class AvroWriter:
         """The payload of an item.
 
         Raises:
-            ValueError: the item is no value of the schema.
+            ValueError: the item is not a value of the schema.
         """
         sink = io.BytesIO()
         try:
@@ -189,7 +189,7 @@ class AvroWriter:
         """The item of a payload that has this schema.
 
         Raises:
-            ValueError: it has another header, or is no value of the schema.
+            ValueError: it has another header, or is not a value of the schema.
         """
         body = self._header.body(payload)
         source = io.BytesIO(body)
@@ -261,7 +261,7 @@ class ProtobufWriter:
             ValueError: the item is no such message.
         """
         if getattr(getattr(item, "DESCRIPTOR", None), "full_name", None) != self.kind.DESCRIPTOR.full_name:
-            raise ValueError(f"the item is no message {self.kind.DESCRIPTOR.full_name}: {type(item).__name__}")
+            raise ValueError(f"the item is not a message {self.kind.DESCRIPTOR.full_name}: {type(item).__name__}")
         return self._header.before(self._index + item.SerializeToString())
 
     def read(self, payload: bytes) -> Any:  # noqa: ANN401 - a message of `kind`

@@ -2,7 +2,7 @@
 
 A `LocalProtocolError` is the caller's mistake, a `RemoteProtocolError` the daemon's (or its end). After either the
 connection is in ERROR for good: nothing more is read or written, and `run` ends, also where user code swallows it.
-A `CheckpointError` is no protocol error: the daemon answered, and the dialogue goes on.
+A `CheckpointError` is not a protocol error: the daemon answered, and the dialogue goes on.
 A `ConfigurationError` is for the person who runs the program, and is reported without a traceback.
 """
 
@@ -60,7 +60,7 @@ _MEANINGS: dict[str, tuple[bool, str]] = {
     "InvalidStateException": (False, "the lease table is missing, or no checkpoint is possible at this point"),
     "IllegalArgumentException": (
         False,
-        "the position is no number, or outside the range from the last checkpoint to the last record delivered",
+        "the position is not a number, or outside the range from the last checkpoint to the last record delivered",
     ),
 }
 

@@ -64,7 +64,7 @@ class FailurePolicy:
 
     Raises:
         ValueError: an argument out of range.
-        TypeError: `retries` is no whole number.
+        TypeError: `retries` is not a whole number.
         OSError: `dead_letter` cannot be made or written to.
     """
 
@@ -242,7 +242,7 @@ class FailurePolicy:
         for each in _with_its_causes(error):
             if issubclass(type(each), quitting):
                 self._stop(
-                    f"{what}: a debugger has quit, which it does by itself where standard input is no terminal; take"
+                    f"{what}: a debugger has quit, which it does by itself where standard input is not a terminal; take"
                     " breakpoint() out, set PYTHONBREAKPOINT=0, or use a debugger that listens on a socket"
                 )
             if _is_unanswered(each):

@@ -224,7 +224,7 @@ class Stitch:
     ) -> StitchBatch | ToStitchMessage | None:
         """Wait for a message, and take those that follow it already, as Arrow columns.
 
-        A message whose data is no base64 is not lost silently: it is failed and logged, and the others are the batch.
+        A message whose data is not base64 is not lost silently: it is failed and logged, and the others are the batch.
 
         Args:
             max_messages: the most to take, at least 1.
@@ -299,7 +299,7 @@ class Stitch:
             channel: the channel's name.
 
         Raises:
-            AddressError: `instance` is no address.
+            AddressError: `instance` is not an address.
         """
         address = str(InstanceAddress.parse(instance))
         self._send(FromStitchMessage(command="data", data=data, data_channel=channel, to_stitch_instance_id=address))

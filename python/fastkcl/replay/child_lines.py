@@ -8,7 +8,7 @@ module repeats it, for the classes of one dialect:
 - The first JSON value counts; text after it is not looked at. Text *before* it loses the message.
 - The word ``null`` is a value that deserialises to no object at all: a NullPointerException, and the end of
   the daemon with every shard it serves.
-- Anything else that is no message (no JSON, no object, unknown ``action``, unknown key, wrong type) is logged
+- Anything else that is not a message (no JSON, no object, unknown ``action``, unknown key, wrong type) is logged
   and skipped, and the daemon goes on waiting. A checkpoint in the other dialect has an unknown key: nobody
   ever answers it.
 - Scalars are coerced: a number to the text of a string field, ``"4"`` and ``1.7`` to a long.
@@ -61,7 +61,7 @@ class _Number(str):
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 class _DuplicateActionError(ValueError):
@@ -128,9 +128,9 @@ def read_child_line(line: bytes, dialect: ReplayDialect = "modern") -> ChildLine
     except _DuplicateActionError:
         return ChildLine("skip", why="the key action stands in it twice")
     except (ValueError, RecursionError):
-        return ChildLine("skip", why="it is no JSON" if text[0] != "{" else "it is no complete JSON object")
+        return ChildLine("skip", why="it is not JSON" if text[0] != "{" else "it is not a complete JSON object")
     if not isinstance(value, dict):
-        return ChildLine("skip", why="it is no JSON object")
+        return ChildLine("skip", why="it is not a JSON object")
     action = value.pop("action", None)
     fields = _CLASSES[dialect].get(action) if isinstance(action, str) else None
     if fields is None:

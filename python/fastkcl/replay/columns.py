@@ -74,7 +74,9 @@ class StoredRecords:
         for index in range(len(columns)):
             number, sub = columns.sequence_numbers[index], columns.sub_sequence_numbers[index]
             if not is_sequence_number(number):
-                raise ValueError(f"{describe} {index}: {number[:60]!r} is no sequence number: decimal digits expected")
+                raise ValueError(
+                    f"{describe} {index}: {number[:60]!r} is not a sequence number: decimal digits expected"
+                )
             if sub >= 2**63:
                 raise ValueError(f"{describe} {index}: sub-sequence number {sub} is too large")
             place = Position(number, sub)

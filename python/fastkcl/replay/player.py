@@ -54,7 +54,7 @@ class ShardPlayer:
     Attributes:
         report: of the shard, whole when `run` has returned.
         done: set when `run` is about to return.
-        failure: an exception that is no child's fault (the command cannot be started, or a bug).
+        failure: an exception that is not a child's fault (the command cannot be started, or a bug).
     """
 
     def __init__(

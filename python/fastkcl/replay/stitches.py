@@ -112,7 +112,7 @@ def play_stitches(
 
     Raises:
         OSError: a program cannot be started.
-        ValueError: an id that is no id, or comes twice.
+        ValueError: an id that is not an id, or comes twice.
     """
     stop = stop or threading.Event()
     texts = [

@@ -131,7 +131,7 @@ class MessageWriter:
 
     Raises:
         TypeError: `sink` is neither, `spark` is something else, or a bound is given twice.
-        ValueError: a bound out of range, or a `spark` that is no URL.
+        ValueError: a bound out of range, or a `spark` that is not a URL.
     """
 
     def __init__(

@@ -134,7 +134,7 @@ def payload_of(payload: PayloadFormat | Payload, single: Mapping[str, Any]) -> P
     known = kind.__dataclass_fields__
     for name in given:
         if name not in known:
-            raise TypeError(f'{name}= is no option of payload="{payload}", whose options are {", ".join(known)}')
+            raise TypeError(f'{name}= is not an option of payload="{payload}", whose options are {", ".join(known)}')
     return kind(**given)
 
 
@@ -180,7 +180,7 @@ class Payloads:
         """Find out, with Spark's help, the meaning of the schema.
 
         Raises:
-            ConfigurationError: it is no schema, has a type that ``from_json`` does not parse, or a name that is taken.
+            ConfigurationError: it is not a schema, or has a type that ``from_json`` does not parse, or a reserved name.
         """
         fields = None if self._json is None else _parse(self._ddl, session)
         schema = None if fields is None else arrow_schema(fields).serialize().to_pybytes()

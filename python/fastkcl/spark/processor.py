@@ -105,7 +105,7 @@ class SparkProcessor(WriteBehindProcessor[ShardRows]):
 
     Raises:
         TypeError: `sink` is neither, `spark` is something else, or an option is given in a group and by its own name.
-        ValueError: a bound out of range, or a `spark` that is no URL.
+        ValueError: a bound out of range, or a `spark` that is not a URL.
         OSError: `metrics_dir` cannot be written to.
     """
 

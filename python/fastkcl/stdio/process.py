@@ -5,10 +5,10 @@ The ends of a run:
     serve returns              the run returns; the program may go on, with nothing left of the daemon's pipes
     SystemExit                 goes through unchanged, from any code
     KeyboardInterrupt          one line, 128 + SIGINT
-    anything else              goes through: a bug of ours, or an exception of user code that is no Exception
+    anything else              goes through: a bug of ours, or an exception of user code that is not an Exception
 
 The daemon waits for the end of the process without a limit, and Python, before it ends, for every thread and every
-worker process that is no daemon, without a limit too. One that user code left running would hang the daemon; it gets
+worker process that is not a daemon, without a limit too. One that user code left running would hang the daemon; it gets
 the grace time after the main thread's end, then the process is ended.
 """
 

@@ -46,7 +46,7 @@ def as_report(text: str) -> str:
 
 
 def line(text: str) -> None:
-    """Write a report to fd 2. A standard error that is gone is no reason to fail."""
+    """Write a report to fd 2. A standard error that is gone is not a reason to fail."""
     write(f"{as_report(text)}\n")
 
 
@@ -107,7 +107,7 @@ def traceback_lines(text: str) -> None:
 
 
 def write(text: str) -> None:
-    """Write text to fd 2 as ASCII without control characters. A standard error that is gone is no reason to fail."""
+    """Write text to fd 2 as ASCII without control characters. A standard error that is gone is not a reason to fail."""
     data = text.translate(_CONTROLS).encode("ascii", "backslashreplace")
     try:
         while data:

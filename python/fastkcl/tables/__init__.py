@@ -1,4 +1,4 @@
-"""Tables with a position in them: how rows that follow a position get into one exactly once, and what a table has.
+"""Tables that store a shard's position: they add the rows after it exactly once, and can be inspected.
 
     import fastkcl
     from fastkcl.tables import ParquetTable, TableProcessor
@@ -11,26 +11,26 @@ One folder for each format:
     delta/      a Delta table
     iceberg/    an Iceberg table
     formats     which of these a folder has, for `fastkcl sink inspect`
-    inspection  what a table holds of each shard, as the module of that name in each format finds it
+    inspection  the records of each shard in a table; each format has a module of this name
 
 For tables that the worker process writes itself:
 
     table_processor  the BatchProcessor for them
     store            the verbs of a storage; posix_store and object_store have them
     parquet_file     makes Parquet of Arrow
-    group            which requests of one host's children go into one commit; no I/O. combiner does it
-    group_folder     where they meet: requests, answers and a lock
+    group            decides which requests of one host's children go into one commit; no I/O. combiner commits them
+    group_folder     the folder that the children share: requests, answers and a lock
 
 For tables whose files Spark writes:
 
-    appender    what any format does: rows are appended after the position
-    storage     the calls by which tables change
+    appender    the steps of every format: rows are appended after the position
+    storage     the file system calls that change tables
 
 For both:
 
-    base        what a table is given, and its errors
+    base        the rows that a table gets, and its errors
     folders     names of streams, shards and positions in paths
-    given_up    up to where records have been given up
+    given_up    the position up to which records were given up
 
 The loop of every processor that writes to a table, or through Spark:
 

@@ -1,11 +1,11 @@
-"""How any format appends a shard's rows: after the position, whoever else appends meanwhile.
+"""Appends a shard's rows after the table's position, in any format, also if others append at the same time.
 
     append_run(rows)
       1. compare    rows that the table has are dropped
-      2. _append    the format's own commit: after position P these rows, up to L. It fails if another writer has
-                    continued from P; then its position counts, and both steps are taken again
+      2. _append    the format's own commit: it adds these rows after position P, up to L. It fails if another writer
+                    has continued from P. Then both steps are repeated from that writer's position
 
-`files` turns the rows into Parquet files; nothing here knows who writes these.
+`files` turns the rows into Parquet files. This module does not depend on who writes them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When batches are written, how large a table may be, and how much is held meanwhile."""
+"""Bounds of a write: when batches are written, how large one table may be, and how many bytes are held."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time that goes on while the machine sleeps, and that nobody sets: for the age of what was seen or staged."""
+"""A clock that also counts while the machine sleeps, and that nobody sets: for the ages of files and requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Has a request committed together with those of this host's other children. `group` decides, this does it."""
+"""Commits a request together with those of this host's other children. `group` decides, this module acts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Compaction of a Delta table: many small files become few large ones, a closed day at a time.
+"""Compaction of a Delta table: many small files become few large ones, one closed day at a time.
 
-deltalake does it (OPTIMIZE): a commit that removes the small files and adds the large ones, without a change of rows.
-Writers' appends go on beside it, and readers see either the one or the other. A day that goes on would only be
-compacted again, so the days before one are: today's by default.
+deltalake does it (OPTIMIZE): one commit removes the small files and adds the large ones, without a change of rows.
+Writers can append at the same time, and readers see either the small files or the large ones. An open day would have to
+be compacted again later. So only the days before a given one are compacted, by default those before today.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def compact_delta(
         The parts in which something was to be done.
 
     Raises:
-        SinkError: it is no Delta table, has no days and `before` is given, or was not committed.
+        SinkError: it is not a Delta table, has no days and `before` is given, or was not committed.
         ConfigurationError: deltalake is not installed.
         OSError: it cannot be read.
     """

@@ -1,8 +1,7 @@
-"""Names in a table's folders, which every reader reads back alike, and positions as parts of names.
+"""Names in a table's folders, which every reader reads back in the same way, and positions as parts of names.
 
-A reader makes a column of ``stream=…`` by its own rules: Spark takes 007 for a number and the escapes of URLs for
-Latin-1, others take dates for dates. So a name is spelled in ASCII letters, and as nothing else that one could take it
-for:
+A reader makes a column from ``stream=…`` by its own rules: Spark reads 007 as a number and URL escapes as Latin-1,
+other readers convert dates. So a name is spelled in ASCII letters, in a form that no reader converts:
 
     clicks-eu.1    itself: it begins with a letter, and has letters, digits, ``_``, ``.`` and ``-``
     007            @007: anything else, and words like nan, true or null, begin with ``@``

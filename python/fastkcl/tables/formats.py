@@ -1,4 +1,4 @@
-"""The formats of tables, each by a folder that its tables have."""
+"""The formats of tables; each is recognized by a folder that only its tables have."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A note beside a table: up to where records of a shard have been given up (a dead letter, `on_error="skip"`).
+"""A note beside a table: the position up to which a shard's records were given up (dead letter, `on_error="skip"`).
 
     table/_given_up/clicks/shardId-000000000000       {"upto": ["4959…", 0]}
 
-A checkpoint that lies after the table's position means lost records, unless they were given up. The note
-is no part of the commits: nobody drops a record by it.
+A checkpoint after the table's position means lost records, unless they were given up. The note is not a part of the
+commits, and no record is dropped because of it.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Shared commits: the children of one host that write one table combine into one commit. No I/O; for any format.
+"""Shared commits: children of one host that write the same table share one commit. No I/O; for any format.
 
-    child      stages its files, and wants a Request committed
-    lock       free: the child has it, and commits its own request with all that others have left
-               taken: the child leaves its request, and waits for an answer, or for the lock
-    answer     look at the table. It is only a hint: the table's position decides, whoever has committed
+    child      stages its files, and wants to commit a Request
+    lock       free: the child takes it, and commits its own request together with all that the others have left
+               taken: the child leaves its request, and waits for an answer or for the lock
+    answer     makes the child read the table. It is only a hint: the table's position decides, whoever committed
     3 seconds  without an answer: the child commits alone
 
 The lock only saves work. Correctness comes from the table's compare-and-set: a request continues from a position, and
-is committed only on the very version of the table that has this position. So a request may be committed by anybody,
-once or never, also after its child's death: its rows are right.
+is committed only on exactly the version of the table that has this position. So any child may commit a request, once
+or never, even after the death of the child that made it: the rows are still correct.
 
-Rules: one request a shard in a commit. A zombie and its successor continue from one position, and both compare equal
-to the table's; the next commit refuses the second one. Requests older than an hour are never committed. Answers of
-`Committer.commit` cover each request that was passed, those for which nothing was done with `Outcome.AGAIN`.
+Rules: a commit takes one request from each shard. A zombie and its successor continue from the same position, and both
+compare equal to the table's; the next commit refuses the second one. Requests older than an hour are never committed.
+`Committer.commit` answers each request that it gets; `Outcome.AGAIN` means that it did nothing for the request.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""The folder by which the children of one host combine their commits: requests, answers and a lock.
+"""The folder through which the children of one host share their commits: requests, answers and a lock.
 
     $XDG_RUNTIME_DIR/fastkcl/table-<hash of the table's URL>/
-      lock                  flock: who has it commits
+      lock                  flock: its holder commits
       <id>.request          a digest, and the request as JSON
-      <id>.answer           the same, with what became of it
+      <id>.answer           a digest, and the outcome as JSON
 
-All of it is a hint and can go at any time. A request is whole or not there: it is written aside, and renamed. Nothing
-is synced, as nothing is needed after a power cut.
+All files are only hints and may disappear at any time. A request is either complete or absent: it is written under
+another name and then renamed. Nothing is synced, because nothing is needed after a power cut.
 
-Rules: what is read is checked: the digest, types, ages, sizes. A file that is damaged, or old, is removed by who has
-the lock. Each failure is a `FolderError`; its child commits alone.
+Rules: everything that is read is checked: digest, types, ages, sizes. The holder of the lock removes files that are
+damaged or old. Each failure is a `FolderError`; then the child commits alone.
 """
 
 from __future__ import annotations

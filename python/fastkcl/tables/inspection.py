@@ -1,15 +1,15 @@
-"""Inspects a table: the records of each shard, and doubles. It reads the table alone and changes nothing.
+"""Inspects a table: the records of each shard, and doubles. It reads only the table, and changes nothing.
 
     commits of a shard     a chain of runs (after, upto], from the start to the position of the next writer
     files of a commit      published (readers see them), staged (the next writer publishes them), or missing
     rows of those files    their keys (stream, shard, sequence number, sub-sequence number) are there once
 
-Keys are compared without holding all of them. The rows of one commit are a unit; so is a file that no commit names.
-Units lie side by side in a sound table, so each is looked through by itself; only units whose positions overlap are
-read a second time, together. A table that is being written to can be inspected.
+Keys are compared without holding all of them in memory. The rows of one commit are a unit; so is a file that no commit
+names. In a sound table the units do not overlap, so each is checked by itself. Only units whose positions overlap are
+read a second time, together. A table may be inspected while it is being written.
 
-A Delta table forgets old commits when its log is cleaned up, and anybody may rewrite its files (OPTIMIZE). So there the
-chain is that of the log that is left, and files outside of a commit's folder are no fault.
+A Delta table loses old commits when its log is cleaned up, and anybody may rewrite its files (OPTIMIZE). So for these
+tables the chain covers only the remaining log, and files outside a commit's folder are not a fault.
 
 Rules: no Spark here, and pyarrow and deltalake only when a table is inspected.
 """

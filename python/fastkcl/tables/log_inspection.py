@@ -1,8 +1,8 @@
-"""What a table with a log holds, whatever its format: runs as the log tells of them, and the files of each shard.
+"""Inspects a table that has a log, in any format: the runs in the log, and the files of each shard.
 
-runs     each continues from where the one before it ends, and the last one ends at the shard's position
-files    a file's shard is told by the log; else by the file's footer; of a file that somebody has rewritten, by
-         the columns stream and shard: each shard's rows are looked through by themselves
+runs     each run continues from the end of the run before it, and the last one ends at the shard's position
+files    the log names a file's shard, otherwise the file's footer does. If somebody has rewritten the file, its
+         columns stream and shard are read, and each shard's rows are checked separately
 """
 
 from __future__ import annotations

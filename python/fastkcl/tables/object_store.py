@@ -1,10 +1,10 @@
 """Files of a table on S3, and on stores that speak its protocol, by obstore (object_store).
 
-    create   PUT with If-None-Match: *; one request, as uploads in parts cannot be conditional
+    create   PUT with If-None-Match: *; one request, because multipart uploads cannot be conditional
     claim    an empty object with the text in its metadata: polars refuses a folder with files of other kinds
     files    pages of 1,000 keys
 
-412 (it is there) and 409 (another request for it is under way) come as one error; so after False there may be nothing.
+412 (it exists) and 409 (another request for it is running) come as one error, so after False it may still be absent.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class S3Storage:
     environment, or from the container or instance.
 
     Raises:
-        ValueError: an endpoint that is no URL, or a key without its secret.
+        ValueError: an endpoint that is not a URL, or a key without its secret.
     """  # noqa: D205 - one sentence of two lines
 
     endpoint: str | None = None
@@ -97,7 +97,7 @@ class ObjectStore:
         if parts.scheme != "s3":
             raise ValueError(f"{url}: must be a path, or a URL as s3://bucket/table")
         if not _BUCKET.fullmatch(parts.netloc):
-            raise ValueError(f"{url}: {parts.netloc!r} is no name of a bucket: s3://bucket/table")
+            raise ValueError(f"{url}: {parts.netloc!r} is not a name of a bucket: s3://bucket/table")
         if not prefix or not _KEY.fullmatch(prefix) or "//" in prefix or {".", ".."} & set(prefix.split("/")):
             raise ValueError(
                 f"{url}: the table needs a name in its bucket, of letters, digits and !_.*'()=@- alone, which readers"
@@ -316,7 +316,7 @@ class ObjectStore:
             if what == "GET":
                 raise
             raise self._error(what, key, error) from error
-        except BaseException as error:  # a panic in Rust is no Exception
+        except BaseException as error:  # a panic in Rust is not an Exception
             raise self._error(what, key, error) from error
 
     def _error(self, what: str, key: str, error: BaseException) -> StoreError:

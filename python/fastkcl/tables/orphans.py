@@ -1,14 +1,14 @@
-"""Files of a table that nobody reads: staged by a writer that died before its commit.
+"""Files of a table that nobody reads: a writer staged them and died before its commit.
 
-    Delta          data files that no entry of the log names, and no checkpoint
-    Iceberg        `iceberg.orphans`: what no metadata names that the table still has
-    ParquetTable   none: the data file is the commit; on POSIX what lay aside while it was being made
+    Delta          data files that no entry of the log and no checkpoint names
+    Iceberg        `iceberg.orphans`: files that no metadata names which the table still has
+    ParquetTable   none, because the data file is the commit; on POSIX, files whose writing was not finished
 
-What a version of a Delta table has removed is named by it, and belongs to VACUUM. Files are listed before the log is
-read, and entries before the checkpoint that may replace them: what is committed meanwhile is named.
+A version of a Delta table names the files that it removes; these belong to VACUUM. Files are listed before the log is
+read, and entries before the checkpoint that may replace them. So files that are committed in the meantime are named.
 
-Rules: younger files than a day are never orphans: a writer stages again what is older, and commits the rest. Of data
-files those in Parquet alone count; vectors of deleted rows have other names.
+Rules: a file younger than a day is never an orphan. A writer stages older files again, and commits younger ones. Only
+Parquet data files count; deletion vectors have other names.
 """
 
 from __future__ import annotations

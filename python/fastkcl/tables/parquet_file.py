@@ -1,8 +1,8 @@
-"""The one place that makes Parquet of Arrow: a file in memory, with a footer of our own.
+"""Makes every Parquet file from Arrow: in memory, with our own metadata in its footer.
 
-zstd at level 1, which costs most of the time and saves most of the bytes. Sequence numbers differ in their last digits
-and times by little, so they are written as differences; a dictionary would only be built and thrown away, but for
-sub-sequence numbers. Statistics are of these columns alone: of payloads nobody asks for the least.
+It uses zstd at level 1, which costs most of the time and saves most of the bytes. Sequence numbers differ only in their
+last digits, and times differ little, so both are written as differences. A dictionary helps only for sub-sequence
+numbers; for other columns it would be built and discarded. Only these columns have statistics, not the payloads.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def footer_of(tail: bytes) -> bytes | int:
         The footer; or, if `tail` is too short for it, how many bytes of the end have it.
 
     Raises:
-        ValueError: it is no Parquet file, or has no such footer.
+        ValueError: it is not a Parquet file, or has no such footer.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

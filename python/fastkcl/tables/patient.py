@@ -1,14 +1,14 @@
-"""A table that waits for its store: a call that the store refuses, or does not answer, is made again.
+"""A table that waits for its store: it repeats a call that the store refuses or does not answer.
 
-    append ──▶ table.append ── OSError ──▶ a line in the log, a pause ──▶ open: where is the table? ──▶ append the rest
+    append ──▶ table.append ── OSError ──▶ log, pause ──▶ open: read the table's position ──▶ append the missing rows
                     └── anything else: raised
 
-Nobody watches a worker that runs for months, and its store may be away for an hour: the stream keeps the records, what
-is held is bounded, and the lease is kept meanwhile. Errors of the table itself (`SinkError`), of a transformation or of
-the rows would come again, so they are raised at once.
+Nobody watches a worker that runs for months, and its store may be away for an hour. In that time the stream keeps the
+records, the held bytes are bounded, and the lease is kept. Errors of the table itself (`SinkError`), of a
+transformation or of the rows would occur again, so they are raised at once.
 
-Rules: for the thread of one shard. A pause ends within half a second when the rows are not wanted any more, or when the
-worker is to stop.
+Rules: for the thread of one shard. A pause ends within half a second if the rows are no longer wanted or the worker has
+to stop.
 """
 
 from __future__ import annotations

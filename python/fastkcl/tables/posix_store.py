@@ -1,6 +1,6 @@
-"""Files of a table on a POSIX file system: made aside, synced, and linked to their names; `storage` has the steps.
+"""Files of a table on a POSIX file system: written under another name, synced, then linked; `storage` has the steps.
 
-What a death leaves aside lies in ``_fastkcl/writing``, and goes when it is older than an hour.
+A dead writer's unfinished files are in ``_fastkcl/writing``, and are removed when they are older than an hour.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A batch processor that collects a shard's records and writes them to a table in the background.
 
-    process_batch ──▶ BatchBuffer ─▶ status         the daemon goes on while
+    process_batch ──▶ BatchBuffer ─▶ status         the daemon continues while
                           │
                           └──▶ writer's thread: missing rows ──▶ the table, or a function
                                                                         │

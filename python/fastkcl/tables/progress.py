@@ -1,4 +1,4 @@
-"""Reports how the writes of a shard, or of messages, go: a line in the log for each, and values for the monitor."""
+"""Reports the writes of a shard, or of messages: a line in the log for each, and values for the monitor."""
 
 from __future__ import annotations
 

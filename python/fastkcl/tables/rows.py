@@ -1,4 +1,4 @@
-"""Rows of a shard as a table takes them: slices of record batches, a pa.Table when it is wanted."""
+"""Rows of a shard for a table: slices of record batches, converted to a pa.Table on demand."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""How far a table has a shard: these records are not written again, and not given up either.
+"""A shard's position in a table: records up to it are neither written again nor given up.
 
     rows ──▶ after the position? ──▶ write      ──▶ the position moves on
                  │ no                    │ fails
                  ▼                       ▼
-          dropped, counted, logged    the table is asked how far it is: the write may have been committed
+          dropped, counted, logged    the table's position is read: the write may have been committed
 
-Rules: the writer's thread writes, and nobody else touches this meanwhile; the main thread asks while the writer is
-stopped after a failure. A table without a position drops nothing.
+Rules: only the writer's thread uses this while it writes. The main thread uses it while the writer is stopped after a
+failure. A table without a position drops nothing.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The calls by which tables change: a sink makes no others, except in scratch folders.
+"""The file system calls that change tables: a sink makes no others, except in scratch folders.
 
     one step each      write_new, link, rename, unlink, remove, make, sync_file, sync_folder; status, names, read
     made of those      create, replace, make_folder
 
-A power cut may take back all that was not synced: a file's content until `sync_file`, a name in a folder (made, moved
-or removed) until `sync_folder`. So files that others rely on are made aside, synced, and then named: `create` and
-`replace` leave either nothing or the whole.
+A power cut may undo everything that was not synced: a file's content until `sync_file`, a name in a folder (made, moved
+or removed) until `sync_folder`. So files that others rely on are written under another name, synced, and then named:
+`create` and `replace` leave either nothing or the complete file.
 
 A step that fails raises OSError. For `status`, `names`, `read` and `unlink` a missing file is not a failure. Only
 ENOENT means that it is missing: an I/O error never does, nor does a link that leads nowhere where a file or the names

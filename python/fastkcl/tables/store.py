@@ -1,22 +1,22 @@
-"""What a table's files are kept in: a few verbs, with one implementation for POSIX and one for object stores.
+"""The storage of a table's files: a few verbs, with one implementation for POSIX and one for object stores.
 
-    create   True: this call has made it. False: something is there, perhaps one's own file whose answer was lost, or
-             another request for it is under way: look. An exception: nobody knows
-    claim    exclusive, a text instead of a body; returns the text that is there afterwards
-    mark     an empty file, whose name says all; there already is fine
-    replace  a file, whole, in the place of another if there is one
+    create   True: this call has made the file. False: the file exists, perhaps our own whose answer was lost, or
+             another request for it is running: look. An exception: the outcome is unknown
+    claim    an exclusive creation, with a text instead of a body; returns the text that is there afterwards
+    mark     an empty file whose name has all information; it may exist already
+    replace  a complete file, in the place of another one if there is one
     remove   absent is fine
     read     a small file, or None if it is absent
     open     a file to read parts of, or None if it is absent
     tail     the end of a file, or None if it is absent
     files    the files below a folder, in order, complete
     folders  the folders in a folder, in order, complete
-    walk     all files, but for those that no reader looks at
-    settle   what was read does not go any more; on POSIX its maker may have died before it was kept
-    prove    a store that ignores conditions is refused, before anything relies on them
+    walk     all files except those that no reader looks at
+    settle   makes a file that was read durable; on POSIX its writer may have died before the sync
+    prove    refuses a store that ignores conditional writes, before anything relies on them
 
 Rules: keys are relative to the table, with ``/`` between parts, in characters that no reader decodes. Each call ends
-within a minute or two, with a `StoreError` that says which call, of what, and what to do.
+within a minute or two. Its `StoreError` names the call, the object and the remedy.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Store(Protocol):
         """A file's content; None if there is none.
 
         Raises:
-            SinkError: it has more bytes than `most`, or is no file.
+            SinkError: it has more bytes than `most`, or is not a file.
         """
 
     def open(self, key: str) -> BinaryIO | None:

@@ -1,11 +1,11 @@
-"""A batch processor that writes a shard's records into a table itself: no Spark, no JVM, no POSIX disk needed.
+"""A batch processor that writes a shard's records into a table itself, without Spark, a JVM or a POSIX disk.
 
     import fastkcl
     from fastkcl.tables import ParquetTable, TableProcessor
 
     fastkcl.run(TableProcessor(ParquetTable("s3://lake/clicks")))
 
-When it writes and checkpoints, and what a failure does, is the loop's: `fastkcl.tables.processor`.
+`fastkcl.tables.processor` decides when it writes and checkpoints, and how it reacts to a failure.
 """
 
 from __future__ import annotations

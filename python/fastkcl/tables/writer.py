@@ -1,13 +1,13 @@
 """One write, of a shard's records or of messages; in the writer's thread.
 
     write(run, rows)
-      missing    rows that the target has already are dropped
+      missing    drops the rows that the target already has
       store      the target makes the rows durable
-      has        after a failure: the target may have the rows all the same
+      has        after a failure: asks whether the target has the rows nevertheless
       done       the target counts the stored and the dropped rows
-      progress   a line in the log and values for the monitor, of a failure too
+      progress   a line in the log and values for the monitor, also after a failure
 
-The target is a table with a position, or something that keeps none.
+The target is a table that stores a position, or one that does not.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Place(NamedTuple):
         """From text; None for a position that names no record.
 
         Raises:
-            ValueError: it is no position.
+            ValueError: it is not a position.
         """
         sequence, slash, sub = position.partition("/")
         if _is_decimal(sequence) and (not slash or _is_decimal(sub)):
@@ -157,7 +157,7 @@ def check_checkpointer(checkpointer: object) -> None:
     """Refuse options with which a consumer would fail at its first shard.
 
     Raises:
-        TypeError: it is no checkpointer.
+        TypeError: it is not a checkpointer.
     """
     if isinstance(checkpointer, type) or not isinstance(checkpointer, CheckPointer):
         raise TypeError(f"checkpointer must be a checkpointer like MemoryCheckPointer(), not {checkpointer!r}")

@@ -246,7 +246,7 @@ class Table:
         if keys != [(self._key, "HASH")] or types.get(self._key) != "S":
             raise ValidationError(
                 f"DynamoDB table {table.get('TableArn', self.name)} has the key {keys}, and not the text "
-                f"{self._key}: it is no table of positions of this kind"
+                f"{self._key}: it is not a table of positions of this kind"
             )
         return True
 

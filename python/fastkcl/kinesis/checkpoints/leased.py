@@ -285,7 +285,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
 
         Raises:
             CheckpointOwnershipConflict: the shard is not ours, or not any more. Nothing was written.
-            ValueError: it is no position.
+            ValueError: it is not a position.
             Exception: the backend's error.
         """
         if self.auto_checkpoint:

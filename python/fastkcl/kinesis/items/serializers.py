@@ -27,7 +27,7 @@ class Serializer(abc.ABC):
         """The item.
 
         Raises:
-            DeserializeError: `data` is no item.
+            DeserializeError: `data` is not an item.
         """
 
 

@@ -453,7 +453,7 @@ class ShardReader:
             return
         oldest = None if first is None else await self._oldest()
         if oldest is not None and int(oldest.sequence_number) < int(place.sequence_number):
-            log.info("%s: %s is no record, and records before it are there", self.shard_id, place)
+            log.info("%s: %s is not a record, and records before it are there", self.shard_id, place)
             return
         if first is not None:
             await self._is_listed()  # it may be another stream's record

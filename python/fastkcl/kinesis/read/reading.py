@@ -93,7 +93,7 @@ class ReadOptions:
 
     Raises:
         ValidationError: an option out of range.
-        TypeError: `timestamp` is no datetime.
+        TypeError: `timestamp` is not a datetime.
     """
 
     iterator_type: IteratorType = "TRIM_HORIZON"

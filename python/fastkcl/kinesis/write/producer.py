@@ -656,7 +656,7 @@ def check_key(partition_key: str) -> None:
     """Refuse a value that cannot be a partition key.
 
     Raises:
-        ValidationError: it is no text of 1 to 256 bytes in UTF-8.
+        ValidationError: it is not text of 1 to 256 bytes in UTF-8.
     """
     if not isinstance(partition_key, str):
         raise ValidationError(f"a partition key must be a string, not {type(partition_key).__name__}")

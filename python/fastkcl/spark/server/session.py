@@ -82,7 +82,7 @@ class Session:
         reconnect_timeout: seconds, from its failure on, in which a write whose server has gone is tried again.
 
     Raises:
-        ValueError: a text that is no address, or a negative time.
+        ValueError: a text that is not an address, or a negative time.
         TypeError: `spark` is something else.
     """
 

@@ -33,7 +33,7 @@ def kinesis_json(spark: SparkSession, schema: str | StructType, *, streaming: bo
         options: of the source, e.g. ``streamName="orders"``.
 
     Returns:
-        The columns of `schema`, those of the records, and ``_corrupt``: the payload as it came where it is no object,
+        The columns of `schema`, those of the records, and ``_corrupt``: the unchanged payload if it is not an object
         or has a value that does not fit.
 
     Raises:

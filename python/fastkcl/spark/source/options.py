@@ -102,7 +102,7 @@ def _streams(value: str) -> tuple[str, ...]:
     names = _names(value)
     for name in names:
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name of a stream")
+            raise ValueError(f"{name!r} is not a name of a stream")
     return names
 
 
@@ -110,7 +110,7 @@ def _arns(value: str) -> tuple[str, ...]:
     names = _names(value)
     for name in names:
         if not _ARN.fullmatch(name):
-            raise ValueError(f"{name!r} is no ARN of a stream: arn:aws:kinesis:REGION:ACCOUNT:stream/NAME")
+            raise ValueError(f"{name!r} is not an ARN of a stream: arn:aws:kinesis:REGION:ACCOUNT:stream/NAME")
     return names
 
 

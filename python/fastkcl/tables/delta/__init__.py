@@ -1,9 +1,9 @@
-"""Delta tables: what the worker process writes itself, and what Spark writes.
+"""Delta tables: those that the worker process writes itself, and those whose files Spark writes.
 
-table       DeltaTable: the worker process writes it; file has Arrow in Delta's types
-group       a request's part of an entry that several shards share; staged the files that it is about
-head        the head of the log: opened once, moved on, continued; checkpoint makes checkpoints
-snapshot    a table at a version, actions a shard in its log, rules what it asks of writers; no I/O
-sink        the commits of a DeltaSink, whose files Spark writes; log looks through the log
-inspection  what a table holds of each shard
+table       DeltaTable: the worker process writes it. file converts Arrow to Delta's types
+group       a request's part of an entry that several shards share. staged has its files
+head        the head of the log: opened once, then moved on and continued. checkpoint makes checkpoints
+snapshot    a table at a version. actions: a shard in its log. rules: its demands on writers. No I/O
+sink        the commits of a DeltaSink, whose files Spark writes. log checks the log for damage
+inspection  the records of each shard in a table
 """

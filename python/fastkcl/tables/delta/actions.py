@@ -1,7 +1,7 @@
 """A shard in a Delta log: its position in application transactions, and the entries that set it. No I/O.
 
-A sequence number is there in pieces of 62 bits (a transaction's version is a signed 64-bit number), beside the
-sub-sequence number. Checkpoints and the clean-up of the log keep transactions, and drop old commits' metadata.
+A sequence number is stored in pieces of 62 bits (a transaction's version is a signed 64-bit number), beside the
+sub-sequence number. Checkpoints and the clean-up of the log keep transactions, but drop the metadata of old commits.
 DeltaSink and DeltaTable write the same, so both can write to one table.
 """
 

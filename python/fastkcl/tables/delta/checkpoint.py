@@ -1,7 +1,7 @@
-"""Checkpoints of a Delta table's log: deltalake makes one in a scratch folder, of copies or links of what it needs.
+"""Checkpoints of a Delta table's log: deltalake makes one in a scratch folder, from copies or links of the log's files.
 
-From there it goes to the table: first the checkpoint, whole, then `_last_checkpoint`, which names it. If anything of it
-fails, the log has everything; the next one that becomes due is tried again.
+From there it is moved to the table: first the complete checkpoint, then `_last_checkpoint`, which names it. If a step
+fails, nothing is lost, because the log has everything. The next checkpoint is tried when it is due.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Arrow on its way into a Delta table's files: its columns in Delta's types, and those that say where a row is from.
+"""Prepares Arrow for a Delta table's files: columns in Delta's types, and columns for the stream and the shard.
 
-Delta's types are fewer than Arrow's. What fits is converted (times to microseconds in UTC, dictionaries to their
-values, unsigned integers that fit); what does not is refused, with the column's name.
+Delta has fewer types than Arrow. Types that fit are converted: times to microseconds in UTC, dictionaries to their
+values, unsigned integers if they fit. Others are refused with the column's name.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Requests for shared commits of a Delta table, and the entry that commits several of them. No I/O.
 
 A request has the actions that add its files, the columns of those files, and the columns that the table is partitioned
-by. From another child's request only what can be checked is taken: each action has to be exactly the one that a child
-makes for a file in the folder of its partitions, with the name of its position.
+by. A request of another child is checked completely: each action has to be exactly the one that a child makes for a
+file in the folder of its partitions, with its position in the name.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@
     commit     the entry after the head's, created exclusively. False: somebody else's is there; move on, and compare
     stands     the new entry counts: no clean-up of the log has passed it
 
-So a commit costs the same at any version. The entry that is created follows exactly the snapshot that the caller has
-compared: a head opened or moved on after the comparison would let a zombie's commit in.
+So a commit costs the same at any version. The new entry follows exactly the snapshot that the caller has compared. If
+the head were opened or moved on after the comparison, a zombie could commit.
 
-Rules: entries and checkpoints are read from the storage itself, on POSIX and on S3 alike, and synced (`Store.settle`)
-before anything in them is relied on: who has made an entry may have died before it was kept.
+Rules: entries and checkpoints are read from the storage itself, on POSIX and on S3 alike. They are synced
+(`Store.settle`) before anything relies on them, because the writer of an entry may have died before it was durable.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a Delta table of a DeltaSink or a DeltaTable holds, by its log as far as it is left; on POSIX and on S3.
+"""Inspects the Delta table of a DeltaSink or a DeltaTable by its remaining log; on POSIX and on S3.
 
-A table that is partitioned by stream and shard has a file's shard in its log; `log_inspection` finds that of others.
+If a table is partitioned by stream and shard, its log has a file's shard. Otherwise `log_inspection` finds it.
 """
 
 from __future__ import annotations

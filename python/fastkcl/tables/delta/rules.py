@@ -1,7 +1,7 @@
-"""Which Delta tables files can be added to as they are: what a table asks of its writers. No I/O.
+"""Decides which Delta tables we can add files to, by their demands on writers. No I/O.
 
-Files are added whole, so nobody checks a constraint, computes a column or renames one. A table that wants that is
-refused, with the obstacle's name.
+Files are added as they are: we check no constraint, compute no column and rename none. A table that demands one of
+these is refused, and the error names the demand.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A Delta table at a version of its log, as far as a writer of whole files has to know it. No I/O.
+"""A Delta table at a version of its log: the parts that a writer of complete files needs. No I/O.
 
     Snapshot ──▶ moved(the next version's entry) ──▶ Snapshot
 
 An entry can set positions (application transactions), and change the table's metadata and its protocol. A commit of the
-next version goes with exactly one snapshot: what was compared is what it follows.
+next version belongs to exactly one snapshot: it follows the one that was compared.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Snapshot:
             where: its name, for the error.
 
         Raises:
-            SinkError: it is no entry of a Delta log.
+            SinkError: it is not an entry of a Delta log.
         """
         return _with(self, self.version + 1, text, where)
 

@@ -1,4 +1,4 @@
-"""Files of a DeltaTable that no entry of its log names yet, and the days that rows are divided into. No I/O."""
+"""Files of a DeltaTable that no entry of its log names yet, and the division of rows into days. No I/O."""
 
 from __future__ import annotations
 

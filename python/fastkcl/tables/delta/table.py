@@ -7,16 +7,16 @@
     append(rows)
       1. compare    rows that the table has are dropped
       2. stage      a Parquet file for each day, under a name with 96 random bits; no reader sees it
-      3. move on    the entries that others have added meanwhile: is it still that table, and at that position?
+      3. move on    read the entries that others have added: is it still that table, and at that position?
       4. commit     the next entry of the log is created exclusively: files, and the new position in application
-                    transactions. False: somebody else's is there; 3 again
+                    transactions. False: another writer was first; repeat 3
       5. checkpoint each hundredth version
 
 A commit is five requests at any version: a PUT of the file, a GET of the head's entry and one of the next, which is not
 there, a PUT of the entry, and a GET of `_last_checkpoint`. `delta.head` has 3 and 4, `delta.actions` the position.
 
-A zombie continues from an old position: the entries that it takes in say so, and its file is left for the table's next
-VACUUM. DeltaSink writes the same positions, so that both can write to one table.
+A zombie continues from an old position. The entries that it reads in step 3 show this, and its file is left for the
+table's next VACUUM. DeltaSink writes the same positions, so that both can write to one table.
 """
 
 from __future__ import annotations

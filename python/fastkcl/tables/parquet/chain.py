@@ -116,7 +116,7 @@ def position_in(name: str) -> Position | None:
     """The position that a file's name continues from.
 
     Raises:
-        ValueError: it is no name of `name_after`.
+        ValueError: it is not a name of `name_after`.
     """
     found = _NAME.fullmatch(name)
     if found is None:
@@ -220,5 +220,5 @@ def _count(value: Any) -> int:  # noqa: ANN401 - of JSON
 
 def _text(value: Any) -> str:  # noqa: ANN401 - of JSON
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not text")
     return value

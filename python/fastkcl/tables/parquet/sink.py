@@ -304,7 +304,7 @@ def shards(path: str | os.PathLike[str]) -> tuple[dict[Shard, str], list[str]]:
     """The shards that a table has commits of, in order, with their folders; and the faults of others' files there.
 
     Raises:
-        SinkError: `path` is no table of a ParquetSink.
+        SinkError: `path` is not a table of a ParquetSink.
     """
     root = Path(path, _COMMITS)
     if storage.status(root) is None:
@@ -528,7 +528,7 @@ def _read(path: Path, folders: str, *, in_chain: bool = True) -> Commit:
     try:
         content = parse_own_json(text)
         if not (isinstance(content["staging"], str) and isinstance(content["files"], list)):
-            raise TypeError("its staging is no text, or its files are no list")
+            raise TypeError("its staging is not text, or its files are no list")
         commit = Commit(
             after=None if content["after"] is None else position_of(content["after"]),
             upto=position_of(content["upto"]),
@@ -549,10 +549,10 @@ def _check(commit: Commit, name: str, folders: str) -> None:
     if type(commit.rows) is not int or not 0 <= commit.rows < 1 << 53:
         raise ValueError(f"it has {str(commit.rows)[:40]} rows")
     if not (commit.staging.startswith(staging) and _RANDOM.fullmatch(commit.staging[len(staging) :])):
-        raise ValueError(f"{commit.staging!r} is no staging folder of it")
+        raise ValueError(f"{commit.staging!r} is not a staging folder of it")
     for file in commit.files:
         if not (isinstance(file, str) and file.isprintable() and file.endswith(".parquet")) or "/" in file:
-            raise ValueError(f"{file!r} is no name of a staged file")
+            raise ValueError(f"{file!r} is not a name of a staged file")
     if len(set(commit.files)) != len(commit.files):
         raise ValueError("it names a file twice")
 

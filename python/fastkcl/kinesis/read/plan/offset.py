@@ -209,7 +209,7 @@ def _by_shard(name: str, value: object) -> dict[str, object]:
     parts = _mapping(name, value)
     for key in parts:
         if not _SHARD.fullmatch(key):
-            raise OffsetError(f"{name} of an offset has {key[:150]!r}, which is no shard id")
+            raise OffsetError(f"{name} of an offset has {key[:150]!r}, which is not a shard id")
     return {_long(key): part for key, part in parts.items()}
 
 
@@ -221,13 +221,13 @@ def _integer(name: str, value: object) -> int:
 
 def _number(key: str, value: object) -> str:
     if not isinstance(value, str) or not _NUMBER.fullmatch(value):
-        raise OffsetError(f"{key} begins with {str(value)[:150]!r}, which is no sequence number")
+        raise OffsetError(f"{key} begins with {str(value)[:150]!r}, which is not a sequence number")
     return value
 
 
 def _position(key: str, value: object) -> Position:
     if not isinstance(value, str) or not _POSITION.fullmatch(value):
-        raise OffsetError(f"{key} is at {str(value)[:150]!r}, which is no position")
+        raise OffsetError(f"{key} is at {str(value)[:150]!r}, which is not a position")
     return Position(value)
 
 

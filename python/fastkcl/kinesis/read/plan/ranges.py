@@ -120,7 +120,7 @@ class _Reader(ABC):
     Attributes:
         finished: whether the range is read to its end.
         throttled: how many calls were.
-        warnings: what was lost, for the log, where that is no error.
+        warnings: what was lost, for the log, where that is not an error.
     """
 
     def __init__(

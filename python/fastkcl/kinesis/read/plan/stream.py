@@ -203,7 +203,7 @@ class StreamPlan:
                 if look.has_ended and not any(key in shard.parents for shard in self.shards.values()):
                     self._due["list"] = now
             case _:
-                raise TypeError(f"{type(answer).__name__} is no answer to {call}")
+                raise TypeError(f"{type(answer).__name__} is not an answer to {call}")
         if self.is_known:
             self._enter(date)
 
