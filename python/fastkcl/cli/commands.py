@@ -25,7 +25,7 @@ COMMANDS: Final = {
     "demo": Entry(
         "fastkcl.cli.demo",
         "demo",
-        "Send generated shards through children into Spark, and check them.",
+        "Send generated shards through children into Spark; check them.",
         ("cli", "spark"),
     ),
     "replay": Entry("fastkcl.cli.replay", "replay", "Play the daemon for a child program, with faults on demand."),

@@ -4,9 +4,9 @@ An import hook for this one name: ``amazon_kclpy`` and ``amazon_kclpy.x`` become
 ``fastkcl.kclpy.x``, so that a class is the same under both names. It does not matter whether amazon_kclpy is
 installed; only ``amazon_kclpy.jars``, which holds no code, is the installed one's if there is one.
 
-A worker process that multiprocessing starts afresh (spawn, forkserver) imports the program again, without our hook,
-but with our ``sys.path``. For its sake a folder comes second there, before anything that is installed. It holds only a
-module ``amazon_kclpy``, which installs the hook.
+A worker process of multiprocessing with spawn or forkserver imports the program again, without our hook but with our
+``sys.path``. So we put a folder second in ``sys.path``, before all installed packages. It holds only a module
+``amazon_kclpy``, which installs the hook.
 """
 
 from __future__ import annotations

@@ -2,12 +2,13 @@
 
     line or message ─▶ input ─▶ KCLProcess._perform_action ─▶ processor ─▶ KCLProcess._report_done
 
-Any text files serve as input and output. Where they are the real standard input and output, and nothing that reads or
-writes lines has been replaced, messages come from the Rust reader instead of `_IOHandler.read_line` and `load_action`;
-all else is the same code. FASTKCL_VERBOSE, or the level DEBUG of the logger "fastkcl", shows which it is, and why.
+Input and output can be any text files. If they are the real standard input and output, and no method that reads or
+writes lines has been replaced, the Rust reader reads messages instead of `_IOHandler.read_line` and `load_action`. All
+other code is the same. FASTKCL_VERBOSE, or the level DEBUG of the logger "fastkcl", logs which of the two is used, and
+why.
 
-When the processor raises, the default is the original's: the error and its traceback go to the error file, and then
-the daemon gets a status. A separate line names the records that this skips.
+When the processor raises, the default is that of the original: the error and its traceback are written to the error
+file, and then the daemon gets a status. Another line names the records that are skipped by this.
 """
 
 from __future__ import annotations

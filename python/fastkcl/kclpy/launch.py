@@ -1,10 +1,10 @@
 """``fastkcl run app.py [args]``: an unchanged program, whose imports of amazon_kclpy are served from here.
 
-The program runs as ``python app.py`` would run it, be it a file, a folder, an archive or a module: ``sys.path[0]``,
-``sys.argv`` and the module ``__main__`` are as Python would make them. Of the drop-in nothing but the import hook is
-loaded before it: `fastkcl.kclpy.kcl` binds standard input and output when it is imported, as the original does, and a
-program may have replaced them by then. A daemon starts this once for each shard, so nothing of the command line library
-is imported either.
+The program runs in the same way as with ``python app.py``. It may be a file, a folder, an archive or a module:
+``sys.path[0]``, ``sys.argv`` and the module ``__main__`` have the values that Python would give them. Before the
+program, only the import hook of the drop-in is loaded. The reason: `fastkcl.kclpy.kcl` binds standard input and output
+when it is imported, as the original does, and the program may replace them first. A daemon starts this once for each
+shard, so the command line library is not imported either.
 """
 
 from __future__ import annotations

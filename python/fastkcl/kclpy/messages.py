@@ -1,8 +1,8 @@
 """The inputs of a record processor, and its records.
 
-Each class is made of the dict of one message, by its wire names, as tests of users do. The ones that come from a
-daemon are made by fastkcl.kclpy.kcl, which never has such a dict for a record: its values are in the columns of a
-batch, and a `Record` makes them at each access.
+Each class can be made from the dict of one message, with the names of the wire, as users' tests do. fastkcl.kclpy.kcl
+makes those of a daemon's messages. It has no dict for a record: the values are in the columns of a batch, and a
+`Record` makes them at each access.
 """
 
 from __future__ import annotations

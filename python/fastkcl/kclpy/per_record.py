@@ -9,21 +9,20 @@
 
     kcl.KCLProcess(Words(checkpoint_freq_seconds=30)).run()
 
-It checkpoints at these events (the first that comes; each is looked at after every record, and once for a list of no
-records):
+It checkpoints at the first of these events. They are checked after every record, and once for an empty list:
 
-    checkpoint_freq_seconds   more than so many seconds have passed since it did last
-    records_per_checkpoint    at least so many records were processed since then
+    checkpoint_freq_seconds   more than this many seconds have passed since the last checkpoint
+    records_per_checkpoint    at least this many records were processed since then
     process_record            has returned True: at this record, at once
     shard ended, shutdown     always
 
-Your own `should_checkpoint` is called once for each list, after its last record, as easy-kclpy asks it.
+Your own `should_checkpoint` is called once for each list, after its last record, as in easy-kclpy.
 
 The position is the largest of those processed, by sequence number and then sub-sequence number, both as integers, and
 **never one that an unprocessed record is at or before**. So:
 
 - Records without sub-sequence numbers (KCL 1.7 and older) can share a sequence number. Between two such records there
-  is not a position to checkpoint; a checkpoint that is due waits for the last of them.
+  is no position to checkpoint; a checkpoint that is due waits for the last of them.
 - When a call of `process_records` is left by an exception, the first record that it did not come to is remembered, and
   nothing from there on is checkpointed in this process, even if later records are processed: after a restart it is
   delivered again. This holds where `on_error` of `fastkcl.kclpy.kcl` is "skip", too. The shard's end cannot be

@@ -2,15 +2,15 @@
 
     read          Consumer: items, records or Arrow batches into asyncio
     write         Producer: items into a stream; Filler: PutRecords in full calls, KPL aggregates
-    items         how items become records, and records items
-    checkpoints   the positions of a group, and who owns its shards
+    items         converts items to records, and records to items
+    checkpoints   the positions of a group, and the owners of its shards
     client        a stream's client: the common part of reading and writing
     failures      failures of its calls: their kinds, and the pauses of an outage
     service       calls without an event loop, for `read.plan`; http: connections; access: endpoint, credentials
-    topology      which shards there are; shards: the one of a key
+    topology      the shards of a stream, and which may be read now; shards: the shard of a key
     hosting       `run_processors`: batch processors over a stream, fastkcl.spark's too
     shard_host    a shard as the host of a processor
-    groups        groups of consumers, seen and moved from outside
+    groups        shows groups of consumers, and moves their positions
     botocore_hook the decoder of answers for programs with boto3 or aiobotocore
     testing       streams in memory, for tests of programs
     metrics       counts of clients, in memory or for Prometheus

@@ -1,12 +1,12 @@
-"""Who calls the service, and where it is: regions, endpoints, credentials and roles, as botocore finds them.
+"""Finds regions, endpoints, credentials and roles in the same way as botocore.
 
     Access ──▶ botocore: region, endpoint (FIPS, VPC, AWS_ENDPOINT_URL), CA bundle, proxy
            └─▶ credentials: botocore's chain, or a function of the program; with a role, assumed by them
 
-An `Access` is what a query is given, and holds no secret: it travels to other processes, and each finds credentials of
-its own, anew where they expire.
+A query gets an `Access`, which holds no secret. It is sent to other processes; each of them finds its own credentials,
+and finds them again when they expire.
 
-Rules: botocore is imported when something is looked for.
+Rules: botocore is imported at the first look-up.
 """
 
 from __future__ import annotations

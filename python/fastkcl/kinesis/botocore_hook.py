@@ -10,8 +10,8 @@ decoded into Arrow columns, and objects are made of them at the first access:
 
 Rules: GetRecords of Kinesis only, answers of success only. A program sees the result of botocore's parser, and
 `RecordBatch` beside it. Parsers to which a program has given its own timestamp or blob parser stay as they
-are. It concerns all clients of the process, also those that exist already, in every thread. An answer that cannot be
-read is a `DecodeError`, where botocore's parser would give an answer without records.
+are. The hook applies to all clients of the process, also to existing ones, in every thread. If an answer cannot be
+read, it raises `DecodeError`; botocore's parser would return an answer without records.
 """
 
 from __future__ import annotations

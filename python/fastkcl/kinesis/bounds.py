@@ -1,4 +1,4 @@
-"""Bounds of callers' arguments: counts that are whole numbers, times above 0, and waits that end.
+"""Checks of callers' arguments: whole numbers for counts, times above 0, and waits that end.
 
 The checks of `fastkcl.checks` raise ValueError; these raise the client's `ValidationError`, as async-kinesis does.
 """

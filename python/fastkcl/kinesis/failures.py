@@ -1,6 +1,6 @@
 """Failures of calls to a stream's service: their kinds, and the pauses of an outage.
 
-Rules: botocore is imported when a failure is looked at. `ReconnectPolicy` has no clock.
+Rules: botocore is imported when the first failure is classified. `ReconnectPolicy` has no clock.
 """
 
 from __future__ import annotations

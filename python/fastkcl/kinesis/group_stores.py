@@ -1,6 +1,6 @@
-"""Where groups keep their positions, as each checkpointer writes them: keys of Redis, tables of DynamoDB, KCL's table.
+"""The stores of groups' positions, one for each checkpointer: keys in Redis, tables in DynamoDB, KCL's table.
 
-Rules: calls block. A position is written on condition that its row is unchanged since it was read.
+Rules: calls block. A position is written only if its row has not changed since it was read.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Groups of consumers, seen and moved from outside: the owner of each shard, its position, and a new position.
+"""Shows groups of consumers from outside (owner and position of each shard), and moves their positions.
 
     store ── rows ──▶ Standing of each shard ──▶ lag, owners
       ▲                     │
       └── write ◀── Move ◀──┴── plan: TRIM_HORIZON, LATEST, a time, a position
 
-A store is where a checkpointer keeps its positions: `fastkcl.kinesis.group_stores` has one for each.
+A store holds the positions of a checkpointer: `fastkcl.kinesis.group_stores` has one for each kind.
 
-A time becomes the position of the last record before it, which any version and async-kinesis can read; a shard without
-such a record begins at its first one, and a closed shard without a later record is finished. LATEST is the time of now.
+A time becomes the position of the last record before it, which any version and async-kinesis can read. A shard without
+such a record begins at its first record, and a closed shard without a later record is finished. LATEST means now.
 
-Rules: calls block. A position is written on condition that its row is unchanged since it was read, so a member's write
-is never replaced; `live_members` returns the members that still write.
+Rules: calls block. A position is written only if its row has not changed since it was read, so a member's write is
+never replaced. `live_members` returns the members that still write.
 """
 
 from __future__ import annotations

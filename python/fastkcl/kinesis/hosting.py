@@ -1,18 +1,18 @@
-"""Processors over a stream, without a daemon: processors of KCL run here, `fastkcl.spark.SparkProcessor` too.
+"""Runs processors over a stream without a daemon: processors for KCL, and `fastkcl.spark.SparkProcessor`.
 
     StreamReader ──▶ a queue for each shard ──▶ a thread for each shard ──▶ BatchProcessor.process_batch(batch, …)
          ▲                                                                            │
-         └──────── commit: a position of the processor's own choice ◀── checkpoint ◀──┘
+         └──────── commit: the position that the processor chose ◀──── checkpoint ◀───┘
 
-A processor gets the calls that a daemon would make: initialize, process_batch, and shard_ended, lease_lost or
-shutdown_requested, and run_ended at last. A batch without records is the tick in which a processor that writes in the
-background can checkpoint. Positions are the processor's: records that it has not checkpointed come again after a
-death, and a sink that knows its table's position has them once all the same.
+A processor gets the same calls as from a daemon: initialize, process_batch, then shard_ended, lease_lost or
+shutdown_requested, and finally run_ended. An empty batch gives a processor that writes in the background the chance to
+checkpoint. The processor chooses the positions: after a death, records that it has not checkpointed are delivered
+again. A sink that stores its position in the table still has each record once.
 
-Rules: one object of a processor for each shard, called in its own thread, one call at a time. A shard is
-finished, and its children start, when shard_ended has checkpointed its end. `fastkcl.processing.failures` decides on
-records that a processor fails on, as under a daemon. If it decides to stop, the exception ends the run, after the
-other processors were asked to shut down. The run leaves neither threads nor tasks behind.
+Rules: each shard has its own processor object, called in its own thread, one call at a time. When shard_ended has
+checkpointed the end of a shard, the shard is finished and its children start. `fastkcl.processing.failures` handles
+records that a processor fails on, as under a daemon. If it decides to stop, the other processors are asked to shut
+down, and then the exception ends the run. No thread or task outlives the run.
 """
 
 from __future__ import annotations

@@ -2,12 +2,11 @@
 
     post ──▶ a kept connection, or a new one (proxy, TLS) ──▶ request ──▶ Answer: status, headers, body
 
-The body is a view of the connection's buffer: the reader that `Http.post` is given sees it, and nobody after that. So
-an answer of 10 MiB is received into memory that the last one has used.
+The body is a view of the connection's buffer. Only the reader that `Http.post` gets may use it, and only during the
+call. So an answer of 10 MiB is received into the memory of the last one.
 
-Rules: blocking, for any number of threads. A process that was forked makes connections of its own. A request may
-reach the service twice: one that goes out on a kept connection that the service has closed meanwhile is sent again on
-a new one.
+Rules: calls block; any number of threads may make them. A forked process makes its own connections. A request may reach
+the service twice: if the service has closed a kept connection, the request is sent again on a new one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Streams in memory, and the client that reads them: what `fastkcl.kinesis.testing` stands on.
+"""Streams in memory, and the client that reads them: the base of `fastkcl.kinesis.testing`.
 
 MockKinesisBackend ── by name ──▶ MemoryStream ── of a key ──▶ MemoryShard ◀── MemoryClient
 """

@@ -8,9 +8,9 @@ A metric is one of `MetricType`, and `METRICS` describes it: its kind, its label
 a client as ``metrics_collector``, or to all of them with `set_metrics_collector` before they are made. Write another
 one by its three calls.
 
-Rules: names, labels and the namespace for Prometheus are those of async-kinesis, so that dashboards go on. A call comes
-from the event loop between two reads or writes of the network: it must be quick, and its error ends the counted
-operation, as any error does.
+Rules: names, labels and the namespace for Prometheus are those of async-kinesis, so that dashboards keep working. The
+event loop calls a collector between two reads or writes of the network. So a call must be quick, and an error in it
+ends the counted operation.
 """
 
 from __future__ import annotations

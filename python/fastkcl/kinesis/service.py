@@ -1,14 +1,14 @@
-"""The calls of Kinesis that readers make, signed and sent by the thread that makes them.
+"""Calls of Kinesis for readers; the calling thread signs and sends them.
 
     Service.call ──▶ botocore's signature ──▶ Http ──▶ answer, and the service's time
                             └── ServiceError: its `Failure`, the action and what it was made on
 
-A request is JSON of a few fields, and the body of GetRecords goes to the decoder in Rust as it came: no objects of
-botocore's are made but those of the signature.
+A request is JSON with a few fields, and the body of GetRecords goes unchanged to the decoder in Rust. The only botocore
+objects are those of the signature.
 
-Rules: blocking, for any number of threads and for processes that are forked. Nothing is repeated but a call that the
-service refuses for the time of its signature: it is signed with the service's time from then on; and one with keys that
-count no more, where others are found.
+Rules: calls block; any number of threads and forked processes may make them. Only two calls are repeated. If the
+service refuses the time of a signature, the call is repeated, and its time is used from then on. If the keys are no
+longer valid and others are found, the call is repeated with these.
 """
 
 from __future__ import annotations

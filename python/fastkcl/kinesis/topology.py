@@ -1,4 +1,4 @@
-"""Which shards there are, and which of them may be read now.
+"""The shards of a stream, and which of them may be read now.
 
 A stream's shards form a graph: a split makes two children of a parent, a merge one child of two parents. Records of a
 key go to the parent first and to a child afterwards, so a child is read when each of its parents is finished:
@@ -8,8 +8,8 @@ key go to the parent first and to a child afterwards, so a child is read when ea
     1 ──────────┘
 
 Rules: no I/O and no clock. A shard is finished when it was read to its end and its records were handed over, or when
-it is finished for everybody (SHARD_END). A parent that is not listed any more is gone with its records: it counts as
-finished. Where a shard without a position begins depends on how it came to be there, see `Topology.begin`.
+it is finished for everybody (SHARD_END). A parent that is no longer listed is gone with its records, so it counts as
+finished. The start of a shard without a position depends on how the shard came to exist: see `Topology.begin`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     opener = BatchOpener(AvroPayload(schema="clicks.avsc", framing="glue", registry="glue"))
     table = opener.open(batch)                       # or, in asyncio: await opener.open_async(batch)
 
-Rules: what opens them is what `TableProcessor` uses. A registry that is away is waited for in a thread of its own where
-there is an event loop.
+Rules: `TableProcessor` uses the same openers. If a registry is away and there is an event loop, a separate thread waits
+for the registry.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     batch ─▶ SchemaReader.unknown ─▶ Registry.schemas ─▶ add, or reject ─▶ SchemaReader.open
                                           └── away: the batch waits, up to max_outage; then an error
 
-Rules: an id that cannot be used is said once, and its records are corrupt. Fields of a writer that the reader's schema
-lacks are said once an id.
+Rules: an id that cannot be used is logged once, and its records are corrupt. Fields of a writer's schema that the
+reader's schema lacks are logged once for each id.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records whose payloads are opened, as those who write them see them."""
+"""Records with opened payloads, in the form that writers use."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Opens payloads of batches, as many as make one table; what they are read by is the reader's.
+"""Opens the payloads of as many batches as make one table; a reader decodes them.
 
-Rules: rows are opened in order, without the GIL. A table is cut by the size of its opened payloads, which can be many
-times the packed one.
+Rules: rows are opened in order, without the GIL. The size of the opened payloads decides where a table ends, because it
+can be many times the packed size.
 """
 
 from __future__ import annotations

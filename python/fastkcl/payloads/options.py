@@ -1,4 +1,4 @@
-"""What a payload is, as users say it: options of each kind of payload, and the rules that all of them share."""
+"""The options with which users describe payloads, and the rules that all kinds share."""
 
 from __future__ import annotations
 

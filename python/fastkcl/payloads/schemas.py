@@ -1,9 +1,9 @@
-"""The schema that payloads are read by, and those of their writers, as `SchemaReader` takes them.
+"""The reader's schema and the writers' schemas, in the form that `SchemaReader` takes.
 
     a file, a text, a descriptor set, latest:NAME ──▶ reader_schema ──▶ bytes
     what a registry has for an id                 ──▶ definition    ──▶ bytes
 
-Rules: files are bounded; a .proto imports what lies beside it, and nothing else of the disk.
+Rules: the size of files is bounded. A .proto can import only files beside it, nothing else on the disk.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Opens payloads for tables that are written without Spark: gzip is unpacked, JSON objects become typed columns.
 
-The reader (Rust) takes values with one possible reading alone: an integer in range, a number for a double, a string for
-a string, dates and times in the full form of ISO 8601. There is no Spark here to find a rule for others. So an object
-with anything else (a number for a string, a key that comes twice) has NULL in all columns of the schema, and its
-payload as it came in ``_corrupt``; nothing is changed, and nothing is lost.
+The reader (Rust) takes only values with one possible meaning: an integer in range, a number for a double, a string for
+a string, dates and times in the full form of ISO 8601. Without Spark, no other rules apply. If an object has any other
+value (a number for a string, a key that occurs twice), all columns of the schema are NULL, and ``_corrupt`` has the
+unchanged payload. So nothing is changed, and nothing is lost.
 
 Rules otherwise as in `fastkcl.spark.payload`: a row for each record, with all its columns.
 """

@@ -1,4 +1,4 @@
-"""Writes payloads with a schema: the body by fastavro or protobuf, after the header of a framing. The one place for it.
+"""Writes all payloads with a schema: the header of a framing, then the body by fastavro or protobuf.
 
     item ─▶ fastavro, or a Protobuf message ─▶ message index ─▶ zlib (Glue) ─▶ header ─▶ payload
 
@@ -7,9 +7,9 @@
     confluent       00, schema id (4 bytes, big-endian), body
     single-object   C3 01, CRC-64-AVRO of the schema (8 bytes, little-endian), body
 
-Before a Protobuf body: Confluent's has the path to the message as zig-zag varints, their number first, or one 00 for
-the first message; Glue's a varint, the message's place among all of the file, sorted by full names, as AWS's Java
-serialiser writes it.
+Before a Protobuf body, Confluent's framing has the path to the message as zig-zag varints, with their number first, or
+one 00 for the first message. Glue's has a varint: the index of the message among all of the file, sorted by full names,
+as AWS's Java serialiser writes it.
 
 Rules: the schema's id is found once, at the start; nothing is looked up while items are written.
 """

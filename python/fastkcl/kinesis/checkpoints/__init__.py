@@ -1,4 +1,4 @@
-"""Where consumers keep their positions, and divide the shards among them.
+"""The stores in which consumers keep their positions, and by which they divide the shards.
 
     base ── the protocol of a checkpointer, and the common parts of implementations
       ├─ memory                                   in the process
@@ -7,8 +7,8 @@
            ├─ dynamodb ─┬─ dynamodb_table         the same
            └─ kcl ──────┘                         KCL's own lease table
 
-Rules: `base` has the promises of a checkpointer; nothing here knows of the consumer. Clients of Redis and AWS are
-imported by those that need them.
+Rules: `base` defines the promises of a checkpointer. Nothing here depends on the consumer. Only the modules that need
+the clients of Redis and AWS import them.
 """
 
 from fastkcl.kinesis.checkpoints.base import (

@@ -1,23 +1,23 @@
 """The interface of a consumer to the store of its positions.
 
-A checkpointer divides a stream's shards among consumers, and remembers for each shard up to where it was processed:
+A checkpointer divides a stream's shards among consumers, and stores the processed position of each shard:
 
     allocate ──▶ (ours?, position) ──▶ checkpoint ──▶ checkpoint ──▶ … ──▶ deallocate, which keeps the position
 
 A position is text:
 
 ==================  =================================================================================================
-``"49…2"``          the record of that sequence number, all of it, and everything before it
-``"49…2/3"``        everything before it, and of itself, if it is an aggregate, the user records 0 to 3
+``"49…2"``          the complete record with that sequence number, and everything before it
+``"49…2/3"``        everything before that record, and, if it is an aggregate, its user records 0 to 3
 ``"TRIM_HORIZON"``  nothing yet: the start that the lease's creator chose; also ``LATEST``, ``AT_TIMESTAMP``
 ``"SHARD_END"``     everything: the shard is finished, by any consumer
 ==================  =================================================================================================
 
 A checkpointer returns this text unchanged.
 
-Rules: each method is safe to call again. A position is written for the owner only, and `CheckpointOwnershipConflict`
-is raised, with nothing written, when the shard is another's by now. Any other exception means that it is not known to
-be written; the consumer keeps the position and tries again.
+Rules: each method may safely be called again. Only the owner's position is written. If another consumer owns the shard
+by now, nothing is written and `CheckpointOwnershipConflict` is raised. After any other exception it is unknown whether
+the position was written; the consumer keeps it and tries again.
 """
 
 from __future__ import annotations

@@ -5,11 +5,12 @@ A shard is an item: `shard_id`, `ref` (its owner), `ts` (its last renewal, in se
 conditional update. `ref` and `ts` are missing while the shard is free, or null as async-kinesis has it.
 
 Rules:
-- A position has no `ttl` as long as the stream lists its shard, since a restart needs it: DynamoDB deletes the items of
-  shards alone that the stream does not have any more, `ttl_hours` after that was seen.
-- Consumers that share shards evenly take one whose item stood still for `session_timeout`. `allocate` without `share`,
-  and with ``balance=False``, compares the clocks of the consumers: those that differ by more than `session_timeout`
-  take each other's shards. Nothing is overwritten then, either; the records since the last position are read twice.
+- A position has no `ttl` while the stream lists its shard, because a restart needs it. DynamoDB deletes only items of
+  shards that the stream no longer has, `ttl_hours` after this was seen.
+- Consumers that share shards evenly take a shard whose item has not changed for `session_timeout`. `allocate` without
+  `share`, and with ``balance=False``, compares the clocks of the consumers: if these differ by more than
+  `session_timeout`, consumers take each other's shards. Even then nothing is overwritten, but the records since the
+  last position are read twice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A DynamoDB table with one item a shard: the calls of the checkpointers in DynamoDB.
+"""A DynamoDB table with one item for each shard: the calls of the checkpointers in DynamoDB.
 
-Rules: items and values are the wire's (``{"S": "text"}``); reads are consistent; a write whose condition is not met is
-None, not an error. The client is made by the first call, and made again after `close`.
+Rules: items and values have the form of the wire (``{"S": "text"}``). Reads are consistent. A write whose condition is
+not met returns None; this is not an error. The client is made by the first call, and made again after `close`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Errors of a checkpointer's table, with all that their reader needs to mend it.
+"""Errors of a checkpointer's table, with everything that is needed to fix them.
 
 An error names the API call, the table, its region and the account. Some last until somebody changes a permission, a
 credential or a name (`is_lasting`): trying again only hides them. The others pass.
 
-Rules: the account costs no call where the answer, the credentials or the access key id have it; otherwise one of STS,
-which needs no permission, and two seconds.
+Rules: the account comes from the answer, the credentials or the access key id. If none has it, one call of STS returns
+it, which needs no permission and takes at most two seconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Items into records and back: the other half of a processor, which knows how many items a record holds and how.
+"""Puts items into records and takes them out again: the half of a processor that defines the layout of a record.
 
 ==================  ===================================  =====================================
 aggregator          one record                           parsing gives
@@ -10,9 +10,9 @@ NetstringAggregator ``<decimal length>:<bytes>,`` each   each item
 KPLAggregator       a KPL aggregate                      each user record; plain records pass
 ==================  ===================================  =====================================
 
-Rules: a record has at most `max_bytes`, counted as they are written. One of several items stays strictly below it: the
-item that would reach it begins another. Another partition key closes the record, too. Order is kept; an item is in
-exactly one record; one that fits nowhere is refused before anything changes.
+Rules: a record has at most `max_bytes`, counted as they are written. A record of several items stays strictly below
+`max_bytes`: the item that would reach it begins another record. So does an item with another partition key. The order
+is kept, and each item is in exactly one record. An item that fits into no record is refused before anything changes.
 """
 
 from __future__ import annotations

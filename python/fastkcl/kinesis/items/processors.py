@@ -1,6 +1,6 @@
-"""Processors: how items become records, and records items. Each is an aggregator and a serializer in one class.
+"""Processors convert items to records and back. Each is an aggregator and a serializer in one class.
 
-Write another by the same two parts:
+Write your own from the same two parts:
 
     class LineProcessor(Processor, NewlineAggregator, StringSerializer):
         pass

@@ -2,8 +2,8 @@
 
     async with Producer("clicks", processor=AvroProcessor("clicks.avsc", "glue", registry="glue", name="web/clicks")):
 
-Rules: the schema is registered, or its id found, before the first item. Items of other writers' schemas are not read
-here, one by one: `fastkcl.payloads.BatchOpener` opens whole batches, by all schemas of a registry.
+Rules: the schema is registered, or its id is found, before the first item. This does not read items with the schemas of
+other writers: `fastkcl.payloads.BatchOpener` opens whole batches, with all schemas of a registry.
 """
 
 from __future__ import annotations

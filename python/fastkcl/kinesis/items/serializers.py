@@ -1,7 +1,7 @@
 """Items to bytes and back: one half of a processor.
 
-The JSON is that of Python's `json.dumps` by default, ASCII with spaces after colons and commas, with any installed
-libraries: the same item gives the same bytes everywhere.
+The JSON is that of Python's `json.dumps` by default: ASCII, with spaces after colons and commas. It does not depend on
+installed libraries, so the same item gives the same bytes everywhere.
 """
 
 from __future__ import annotations

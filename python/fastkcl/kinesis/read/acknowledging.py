@@ -3,11 +3,11 @@
     handed out      1 2 3 4 5 6 7 8
     acknowledged    1 2   4     7        ──▶ the position is 2: it moves over acknowledged records without gaps
 
-So after a death all records after the first gap come again. Open records are bounded in bytes, as an answer counts
-against `max_queue_bytes` until all of it is acknowledged, and in time, by `ack_timeout`.
+So after a death all records after the first gap are delivered again. Open records are bounded in bytes, because an
+answer counts against `max_queue_bytes` until all of it is acknowledged. `ack_timeout` bounds them in time.
 
-Rules: no I/O; the clock gives the time since which a record is open. Records without items count as acknowledged when
-they are passed. A second acknowledgement, or one of a shard that was lost meanwhile, changes nothing.
+Rules: no I/O; a clock measures how long a record has been open. A record without items counts as acknowledged when the
+reader passes it. A second acknowledgement changes nothing, nor does one for a shard that was lost in the meantime.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
     request ──▶ status and headers ──▶ gate(length of the body) ──▶ body
 
-An answer that waits at the gate has the connection's buffers and no more: the rest stays with the service. An answer
-whose gate raises is dropped with its connection, unread. So is one of more than `MAX_ANSWER` bytes: no service gives
-that, and one without a length might have no end.
+An answer that waits at the gate fills only the connection's buffers; the rest stays with the service. If its gate
+raises, the answer is dropped unread, with its connection. So is an answer of more than `MAX_ANSWER` bytes: the service
+never sends that much, and an answer without a length might never end.
 
-Rules: imported with aiobotocore, when a client is opened. Calls outside of `gated` are as ever; so are errors, as their
-bodies are short.
+Rules: imported with aiobotocore, when a client is opened. Calls outside `gated` work as usual. So do errors, because
+their bodies are short.
 """
 
 from __future__ import annotations

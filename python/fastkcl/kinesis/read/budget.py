@@ -1,16 +1,16 @@
-"""How much memory the shards of a stream hold together, and how many records a call asks for.
+"""Bounds the memory of all shards of a stream together, and chooses how many records a call asks for.
 
     CallSizes.plan ──▶ reserve ──▶ GetRecords ──▶ grow: the answer's length ──▶ body, batch ──▶ settle: the batch
                           ▲                                                                          │
                           └───────────── room ◀── release: the program has finished the batch ◀──────┘
 
 A reservation covers all memory of an answer, from the call to the last record that the program has finished: first its
-body and its columns, then the columns alone. The headers give the length of a body before it is read; a call that meets
-more than it has reserved waits there, with nothing read.
+body and its columns, then the columns alone. The headers give the length of a body
+before it is read. If the body is longer than the reservation, the call waits there and reads nothing.
 
-Rules: no I/O and no clock; for one event loop. Room is given in the order of the requests, and first to those that hold
-some already. A request above the whole budget is let in when nothing else is held: such an answer comes alone. So the
-held memory exceeds the budget by at most one answer.
+Rules: no I/O and no clock; for one event loop. Requests get room in their order, but those that already hold some come
+first. A request above the whole budget is granted when nothing else is held. So the held memory exceeds the budget by
+at most one answer.
 """
 
 from __future__ import annotations

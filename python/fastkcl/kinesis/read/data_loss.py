@@ -1,4 +1,4 @@
-"""Reports of records that a stream has trimmed: one ERROR, a count, and an exception if the program wants one."""
+"""Reports records that a stream has trimmed: by one ERROR, a count, and an exception if the program wants one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A batch on its way to the program, one item after the other.
 
-Rules: no I/O and no clock. A record is parsed when it is its turn. Asking for more acknowledges a record, since all of
-its items were handed out by then. A record that cannot be parsed stays the next one until it is skipped; the records
-before it are acknowledged.
+Rules: no I/O and no clock. A record is parsed when its turn comes. When the program asks for more, the record is
+acknowledged, because all its items were handed out by then. A record that cannot be parsed stays the next one until it
+is skipped; the records before it are acknowledged.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""When a program that asks for one item after the other lets the event loop run.
+"""Decides when a program that iterates over items lets the event loop run.
 
-An item that is at hand needs no waiting, so a program whose loop body awaits nothing would hold the event loop for a
-whole answer: nothing would be fetched, no position written, no other task would run. So asking for an item lets the
-loop run once when the program has been busy for `BUSY_SECONDS`. Where the program blocks the loop for much longer at a
-time, one turn is not enough to get anywhere, a TLS handshake for example: then it gets a fiftieth of that time.
+If an item is ready, the program does not wait for it. So a program whose loop body awaits nothing would hold the event
+loop for a whole answer: nothing would be fetched, no position written, and no other task would run. So when the program
+has been busy for `BUSY_SECONDS`, asking for an item lets the loop run once. If the program blocks the loop for much
+longer at a time, one turn is not enough, for example for a TLS handshake: then the loop gets a fiftieth of that time.
 
 Rules: no I/O and no clock.
 """

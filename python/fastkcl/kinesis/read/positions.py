@@ -1,13 +1,13 @@
 """The positions that may be committed: those whose records the program has finished.
 
-A program finishes a record by asking for the next. So a position goes two steps before it is
-committed, and a death on the way means that its records come again:
+A program finishes a record by asking for the next one. So a position takes two steps until it is committed. If the
+program dies between them, the records are delivered again:
 
     hand_out ──▶ deferred ── acknowledge: the program asks for more ──▶ pending ── committed ──▶ gone
 
 Rules: no I/O and no clock. Positions of a shard only grow; the last one wins. A position that was written is removed
-only if no newer one has come meanwhile. A position that could not be written stays pending. Positions of a shard that
-is lost are dropped.
+only if there is no newer one. A position that could not be written stays pending. The positions of a lost shard are
+dropped.
 """
 
 from __future__ import annotations

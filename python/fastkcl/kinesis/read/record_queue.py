@@ -1,8 +1,8 @@
 """Records on their way from the shards to the program: bounded, in order.
 
-Rules: for one event loop. An entry names the reader of its shard; the queue does not look at it. Room is counted in
-records here, and in bytes by `fastkcl.kinesis.read.budget`; an entry that finds room may be larger than it, so a queue
-that is empty takes any. An entry that is taken out makes room at once.
+Rules: for one event loop. An entry names the reader of its shard; the queue does not use it. Room is counted in records
+here, and in bytes by `fastkcl.kinesis.read.budget`. If there is any room, an entry may exceed it; so an empty queue
+takes every entry. An entry that is taken out makes room at once.
 """
 
 from __future__ import annotations

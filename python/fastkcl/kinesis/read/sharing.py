@@ -1,4 +1,4 @@
-"""Consumers of one process that were given the same checkpointer: each shard is one consumer's, as between processes.
+"""Consumers of one process that share a checkpointer: each shard belongs to one of them, as between processes.
 
     consumer a ─ join ─┐                    ┌─ shard 0: a's       the second to ask for a shard does not get it
                        ├─ one checkpointer ─┤

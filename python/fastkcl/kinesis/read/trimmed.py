@@ -1,17 +1,17 @@
 """Records that a stream no longer has, and that its consumer has not read.
 
-A stream keeps a record for its retention. An iterator that begins after a record that is gone begins at the oldest one
-left, without a word. So a shard is continued AT its last record, which comes again and is left out:
+A stream keeps a record for its retention. If a record is gone, an iterator that should begin after it silently begins
+at the oldest record left. So a shard is continued AT its last record, which is read again and skipped:
 
     position P ──▶ iterator AT P ──▶ first record ─┬─ P                nothing is missing
                                                    └─ Q, and P is not  P was trimmed: `TrimWatch.judge`
 
-An iterator that is kept skips as silently. Where records can have been trimmed since the last answer, because the
-reader lags by nearly the retention or was stopped, the next call uses a new one, see `TrimWatch.is_due`.
+A kept iterator also skips silently. Records may have been trimmed since the last answer if the reader lags by nearly
+the retention or was stopped. Then the next call uses a new iterator: see `TrimWatch.is_due`.
 
-Rules: no I/O and no clock; times are seconds since the epoch. An answer without records decides nothing. A position
-that was trimmed counts as a loss unless it is known that nothing came after it that is trimmed as well: the shard was
-read up to its tip within the retention.
+Rules: no I/O and no clock; times are seconds since the epoch. An answer without records decides nothing. A trimmed
+position counts as a loss, unless no later record can have been trimmed: this is known if the shard was read up to its
+tip within the retention.
 """
 
 from __future__ import annotations

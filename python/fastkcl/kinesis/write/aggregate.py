@@ -1,8 +1,8 @@
-"""User records into records of Kinesis, as the Kinesis Producer Library (KPL) does it.
+"""Packs user records into records of Kinesis, as the Kinesis Producer Library (KPL) does.
 
-An aggregate is one record that holds many: it goes to the shard of its first key, and readers take it apart. A reader
-drops an aggregate, all of it, if one of its keys does not belong to the shard that it is read from. So there is one
-open aggregate for each shard, and a key goes to the aggregate of the shard that owns it.
+An aggregate is one record that holds many. It goes to the shard of its first key, and readers split it again. If one of
+its keys does not belong to the shard that it is read from, a reader drops the whole aggregate. So there is one open
+aggregate for each shard, and a key goes to the aggregate of the shard that owns it.
 
     user records ──▶ by shard ──┬─▶ shard 0: [key table | records ...] full ─▶ Entry
                                 └─▶ shard 1: [key table | records ...]

@@ -1,16 +1,15 @@
 """Fills a stream: PutRecords in full calls, at a rate, until each record is taken.
 
-PutRecords can take some records of a call and refuse others, as each shard has its own limits. Refused ones are put
-again, in their order and before anything that comes after them, with growing pauses; calls that fail as a whole are
-botocore's to repeat. An answer that was lost on the way makes botocore repeat a call that was done: every record is
-put at least once.
+PutRecords can take some records of a call and refuse others, as each shard has its own limits. Refused records are
+put again, in their order and before all later ones, with growing pauses. botocore repeats calls that fail as a whole.
+If an answer is lost, botocore repeats a call that the service has done: so every record is put at least once.
 
 Order: within one call the service may take the second record of a key and refuse the first. Where the order within a
 key matters, `PutOptions.ordered` has each key at most once in a call.
 
-Aggregates are made for the shards that there are. If the stream is resharded meanwhile, an aggregate can land in a
-shard that does not own all of its keys, and readers would drop it. The answer names the shard, so that is seen, and
-its user records are put again for the shards that there are now.
+Aggregates are made for the current shards. If the stream is resharded before the call, an aggregate can get into a
+shard that does not own all of its keys, and readers would drop it. The answer names the shard, so this is noticed, and
+the user records are put again for the new shards.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Registries of schemas: which schema an id in a record's header stands for.
 
-    options    which registry, as users say it; no secret is shown
-    answers    what a registry answers, checked before it is believed
-    lookups    which id is looked up when, what is known, and when an outage has lasted too long; no I/O
+    options    the options that name a registry; they show no secret
+    answers    checks of a registry's answers
+    lookups    decides which id is looked up when, and when an outage has lasted too long; no I/O
     registry   does what `lookups` decides, for all readers of a process
     http       answers bounded in bytes and in time, for glue and confluent
     glue, confluent, folder   the calls of each
     references named types of other schemas, put where an Avro schema uses them
 
-Rules: an id is immutable, so what is known stays known. A registry that is away is not the record's fault: nothing is
-corrupt for it. What a registry answers about an id concerns that id alone.
+Rules: the schema of an id never changes, so it is kept for ever. A record does not become corrupt because a registry is
+away. A registry's answer about an id affects only that id.
 """
 
 from fastkcl.payloads.registries.options import ConfluentRegistry, FolderRegistry, GlueRegistry

@@ -1,4 +1,4 @@
-"""What registries answer, checked before it is believed: size, depth, number of references, and format."""
+"""Checks of registries' answers before they are used: size, depth, number of references, and format."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Which id is looked up when, what is known of it, and when an outage has lasted too long.
+"""Decides which id is looked up when, and when an outage has lasted too long; keeps the known schemas.
 
     id ──▶ next ──▶ Look ──▶ found   ──▶ known for ever
                          ├─▶ missing ──▶ Wait 5 s ──▶ Look ──▶ missing ──▶ known as missing: the records are corrupt
                          └─▶ away    ──▶ Wait, longer each time ──▶ Look … until max_outage ──▶ GaveUp
 
-A missing id gets one more look 5 s later, as registration and the first record can race. An outage concerns all ids of
-a registry: throttled, denied and unreachable ones alike are not the record's fault.
+A missing id gets one more look 5 s later, because registration and the first record can race. An outage (throttled,
+denied, unreachable) concerns all ids of a registry, and is not the record's fault.
 
 Rules: no clock, no chance, no I/O. Times are seconds of any clock that does not go back. Ids are bounded: a stream of
 garbage with headers cannot fill the memory.

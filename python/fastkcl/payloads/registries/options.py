@@ -1,11 +1,11 @@
-"""Which registry has the schemas, as users say it.
+"""The options that name the registry of the schemas.
 
     "glue"                            GlueRegistry()
     "https://registry.example:8081"   ConfluentRegistry(url)
     "confluent"                       the same, by FASTKCL_REGISTRY_URL
     "schemas/"                        FolderRegistry(path)
 
-Rules: no secret is in a text or in what is shown of an option: users, passwords and tokens come from the environment,
+Rules: neither a text nor the `repr` of an option has a secret. Users, passwords and tokens come from the environment,
 or from a program.
 """
 

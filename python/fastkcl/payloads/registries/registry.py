@@ -1,4 +1,4 @@
-"""Does what `lookups` decides, for all readers of a process: one look at a time, and one look an id.
+"""Carries out the decisions of `lookups` for all readers of a process: one look at a time, one look for each id.
 
     reader ─▶ schemas(ids) ──▶ Lookups.next ──▶ Look: the client's call ──▶ found, missing, unusable, away
                    ▲                       └──▶ Wait: other readers may look at their ids meanwhile
