@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastkcl import ConfigurationError
 from fastkcl.local_aws import LocalAws
+from fastkcl.payloads import AvroPayload, BatchOpener
 from fastkcl.payloads.registries import ConfluentRegistry, FolderRegistry, GlueRegistry
 from fastkcl.payloads.registries.answers import AwayError, MissingError, UnusableError
 from fastkcl.payloads.registries.confluent import ConfluentClient
@@ -176,8 +178,16 @@ def test_glues_registry_answers(aws: LocalAws) -> None:
     assert (newest.text, newest.version, newest.id) == (newer, 2, second)
     with pytest.raises(MissingError, match="glue get_schema_version of .*EntityNotFoundException"):
         client.by_id(str(uuid.uuid4()))
-    with pytest.raises(MissingError):
+    with pytest.raises(MissingError, match="a name is REGISTRY/SCHEMA"):
         client.latest(f"{name}/none")
+
+
+def test_a_newest_version_that_is_not_there_is_named_once(aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastkcl.payloads.registries.lookups.SECOND_LOOK", 0.0)
+    registry = GlueRegistry(endpoint_url=aws.url, region="us-east-1")
+    with pytest.raises(ConfigurationError, match="Schema is not found.*a name is REGISTRY/SCHEMA") as raised:
+        BatchOpener(AvroPayload(schema="latest:web/none", framing="glue", registry=registry))
+    assert str(raised.value).count("schema='latest:web/none'") == 1
 
 
 @pytest.fixture(autouse=True)

@@ -121,7 +121,12 @@ class GlueClient:
         which = {"RegistryName": registry or "default-registry", "SchemaName": schema}
         if name.startswith("arn:"):
             which = {"SchemaArn": name}
-        return self._version(name, {"SchemaId": which, "SchemaVersionNumber": {"LatestVersion": True}})
+        try:
+            return self._version(name, {"SchemaId": which, "SchemaVersionNumber": {"LatestVersion": True}})
+        except MissingError as error:
+            raise MissingError(
+                f"{error}: a name is REGISTRY/SCHEMA, or SCHEMA of default-registry, or an ARN"
+            ) from None
 
     def register(self, name: str, format: str, text: str) -> str:  # noqa: A002
         """The version id of a schema's text; the schema is made if it is not there.

@@ -105,7 +105,7 @@ class Registry:
         """
         found = self.schemas([_LATEST + name])[_LATEST + name]
         if isinstance(found, Missing):
-            raise UnusableError(f"schema='latest:{name}': {found.reason}")
+            raise UnusableError(found.reason)
         return found
 
     def _look(self, id: str) -> None:  # noqa: A002
