@@ -564,7 +564,7 @@ class MarkerDecoder:
         max_message_bytes: bound of one message.
 
     Raises:
-        ValueError: markers that cannot be told apart, or a bound out of range.
+        ValueError: markers that cannot be distinguished, or a bound out of range.
     """
 
     def __new__(
@@ -598,7 +598,7 @@ class MarkerReader:
         idle_after: seconds of silence after which the memory of buffers is given back; 2.5.
 
     Raises:
-        ValueError: markers that cannot be told apart, or a bound out of range.
+        ValueError: markers that cannot be distinguished, or a bound out of range.
     """
 
     def __new__(

@@ -18,7 +18,7 @@ class WritableFormat(NamedTuple):
     name: str
     """Its class in `fastkcl.tables`."""
     has_schema: bool
-    """Whether a table refuses columns that it does not have, unless it is told to add them."""
+    """Whether a table refuses columns that it does not have, unless an option asks to add them."""
     in_catalog: bool = False
     """Whether a table is named, in a catalog, and has no URL."""
 

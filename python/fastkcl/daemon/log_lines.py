@@ -1,4 +1,4 @@
-"""Lines of the daemon's log: how it is told to write them, and how they are told from those of its children.
+"""Lines of the daemon's log: its configuration, and how its lines are distinguished from those of its children.
 
 The daemon writes some four lines for each message to a child. It is started with a log configuration of ours, by
 which a few loggers log more than they usually do and each line has a head:

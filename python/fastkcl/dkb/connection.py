@@ -126,7 +126,7 @@ class WorkerConnection(_Connection):
         batch_size: see `batching_of`.
 
     Raises:
-        StageError: markers that cannot be told apart.
+        StageError: markers that cannot be distinguished.
         ValueError: a negative size.
     """
 
@@ -224,7 +224,7 @@ class SupervisorConnection(_Connection):
         extract: the worker gets no requests and writes messages until its end.
 
     Raises:
-        StageError: markers that cannot be told apart, or that this way of batching needs and that are not there.
+        StageError: markers that cannot be distinguished, or missing markers that this way of batching needs.
     """
 
     def __init__(self, markers: Markers, batching: Batching, *, extract: bool = False) -> None:

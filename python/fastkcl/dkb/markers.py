@@ -32,7 +32,7 @@ class Markers(NamedTuple):
     batch_not_complete: bytes = b"BNC"
 
     def check(self) -> Markers:
-        """Return the set if its markers can be told apart.
+        """Return the set if its markers can be distinguished.
 
         Raises:
             StageError: kind ``marker_length`` or ``marker_prefix``.

@@ -88,7 +88,7 @@ class SparkProcessor(WriteBehindProcessor[ShardRows]):
             once. Either is called in a separate thread, one call at a time.
         spark: a SparkSession, a function that makes one, ``"sc://host:port"``, ``"shared"``, ``"local[n]"``, or None
             for FASTKCL_SPARK, SPARK_REMOTE or ``"shared"``; see `fastkcl.spark.server.session`.
-        stream: the stream's name, when ``run(stream=)`` and FASTKCL_STREAM do not tell it.
+        stream: the stream's name, if ``run(stream=)`` and FASTKCL_STREAM do not give it.
         bounds: when batches are written, how large a table may be, and how much is held.
         checkpoint_interval: least seconds between two checkpoints.
         shutdown_grace: seconds, at the most, that a requested shutdown waits for the writes.

@@ -54,7 +54,7 @@ class FunctionTarget(Target[R], Generic[R, C]):
 
     Args:
         write: stores a DataFrame before it returns.
-        context: tells `write` what that holds.
+        context: describes the rows for `write`.
         through: the session.
     """
 

@@ -65,7 +65,7 @@ def local_folder(path: str | os.PathLike[str], sink: str) -> Path:
 
 
 def check_names(shard: Shard, sink: str) -> None:
-    """See that a shard has names, which no reader could tell from null otherwise.
+    """Check that a shard has names; readers could not distinguish an empty name from null.
 
     Raises:
         ValueError: it has not.

@@ -108,7 +108,7 @@ class WriteBehindProcessor(BatchProcessor, Generic[R]):
     """What all processors that write in the background have in common.
 
     Args:
-        stream: the stream's name, when ``run(stream=)`` and FASTKCL_STREAM do not tell it.
+        stream: the stream's name, if ``run(stream=)`` and FASTKCL_STREAM do not give it.
         bounds: when batches are written, how large a table may be, and how much is held.
         checkpoint_interval: least seconds between two checkpoints.
         shutdown_grace: seconds, at the most, that a requested shutdown waits for the writes.

@@ -64,7 +64,7 @@ class TableProcessor(WriteBehindProcessor[ShardRows]):
             may drop rows and columns and add some, but for ``stream``, ``shard`` and ``date``, which folders give.
         payload: a `JsonPayload`, `AvroPayload` or `ProtobufPayload` for typed columns in the place of ``data``; a
             `BinaryPayload`, to unpack gzip.
-        stream: the stream's name, when ``run(stream=)`` and FASTKCL_STREAM do not tell it.
+        stream: the stream's name, if ``run(stream=)`` and FASTKCL_STREAM do not give it.
         bounds: when batches are written, how large a file's table may be, and how much is held.
         checkpoint_interval: least seconds between two checkpoints.
         shutdown_grace: seconds, at the most, that a requested shutdown waits for the writes.

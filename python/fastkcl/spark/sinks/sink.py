@@ -40,7 +40,7 @@ class Rows(base.Rows, Frame, Protocol):
 class Sink(Protocol):
     """A table, for the shard that it was opened for.
 
-    A record is there exactly once if `open` tells the position up to which the table has the shard, and `write` moves
+    A record is there exactly once if `open` returns the position up to which the table has the shard, and `write` moves
     it on in the same atomic step in which the rows become visible. Without a position it is there at least once.
     One with a position is `KeepsPositions` as well.
     """

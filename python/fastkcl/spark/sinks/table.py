@@ -119,7 +119,7 @@ class TableSink:
         df.write.mode("append").saveAsTable(self._table)  # by name; insertInto goes by the columns' order
 
     def _check_columns(self, df: DataFrame) -> None:
-        """See that the rows can be told apart.
+        """Check that the rows can be distinguished.
 
         Raises:
             SinkError: not by the columns that are there.

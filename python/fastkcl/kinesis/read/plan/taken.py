@@ -1,4 +1,4 @@
-"""What a look is told by its trigger, and what it gives to a batch.
+"""The limits that a trigger sets for a look, and the records that the look gives to a batch.
 
 Rules: no state.
 """
