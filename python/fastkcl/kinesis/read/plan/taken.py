@@ -15,7 +15,7 @@ __all__ = ["Gone", "Head", "LookRules", "Taken"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookRules:
-    """What a trigger asks of all shards.
+    """The limits that a trigger sets for all shards.
 
     Attributes:
         limit: records of a head.
