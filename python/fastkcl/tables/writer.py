@@ -27,7 +27,7 @@ R = TypeVar("R", bound=Written)
 
 
 class Target(ABC, Generic[R]):
-    """The target of rows. This one keeps no position: it drops no rows, and does not know what a failed write stored."""
+    """The target of rows. This one keeps no position: it drops no rows, and cannot know what a failed write stored."""
 
     def missing(self, rows: R) -> R | None:
         """The rows that it does not have; None if it has all of them."""
