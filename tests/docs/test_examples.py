@@ -513,14 +513,28 @@ def a_delta_table_on_s3(block: Example) -> None:
     assert DeltaTable("s3://delta/clicks", storage_options=options).count() == RECORDS
 
 
-@example("docs/tables.md", "in_cents")
-def tables_with_typed_columns(block: Example) -> None:
+def play_prices(block: Example) -> None:
+    """Three records with a price of 0.5."""
     block.put("/data/clicks", str(block.folder / "table"))
     payload = json.dumps({"user": "u", "price": 0.5}).encode()
     records = block.folder / "records.jsonl"
     row = {"data": base64.b64encode(payload).decode(), "partitionKey": "k"}
     records.write_text(f"{json.dumps(row)}\n" * 3)
     block.worker(from_records(records))
+
+
+@example("docs/tables.md", "SparkWriter(")
+def a_table_by_spark(block: Example) -> None:
+    from deltalake import DeltaTable
+
+    play_prices(block.put("sc://localhost:15002", block.spark.url))
+    adds = DeltaTable(block.folder / "table").file_uris()
+    assert [price for uri in adds for price in pq.read_table(uri)["cents"].to_pylist()] == [50, 50, 50]
+
+
+@example("docs/tables.md", "in_cents")
+def tables_with_typed_columns(block: Example) -> None:
+    play_prices(block)
     tables = [pq.read_table(path) for path in (block.folder / "table").rglob("*.parquet")]
     assert [row for table in tables for row in table["cents"].to_pylist()] == [50, 50, 50]
 

@@ -5,6 +5,7 @@ Not a test. Environment:
     TABLE_URL    the table; Place.environment has the rest for S3
     TABLE_KIND   its class, ParquetTable without it
     TABLE_OPTIONS  JSON of its options: the catalog of an IcebergTable
+    SPARK_WRITER   a Connect server by which a SparkWriter makes the files
     OPTIONS      JSON for TableProcessor
     TROUBLE      a JSON list of what happens to the shard's first child, to its second and so on:
                  ["kill", "before", "create", 2]     SIGKILL right before the second creation; "after": when it is done
@@ -22,7 +23,7 @@ import threading
 
 import fastkcl
 from fastkcl import tables
-from fastkcl.tables import Shard, TableProcessor
+from fastkcl.tables import Shard, TableProcessor, storage
 from fastkcl.tables.object_store import ObjectStore
 from fastkcl.tables.posix_store import PosixStore
 
@@ -38,6 +39,7 @@ POINTS = {
     "claimed": (STORE, "claimed"),
     "read": (STORE, "read"),
     "checkpoint": (fastkcl.Checkpointer, "checkpoint"),
+    "rename": (storage, "rename"),
 }
 if KIND == "IcebergTable":
     from pyiceberg.catalog import glue, rest, sql
@@ -109,4 +111,9 @@ class Processor(TableProcessor):
         super().shutdown_requested(Checked(checkpointer, self.shard, self.delivered))
 
 
-fastkcl.run(Processor(TABLE(URL), report_interval=None, **json.loads(os.environ["OPTIONS"])))
+writer = None
+if "SPARK_WRITER" in os.environ:
+    from fastkcl.spark import SparkWriter
+
+    writer = SparkWriter(lambda df: df, spark=os.environ["SPARK_WRITER"])
+fastkcl.run(Processor(TABLE(URL), writer=writer, report_interval=None, **json.loads(os.environ["OPTIONS"])))

@@ -19,6 +19,7 @@ from fastkcl.replay import ReplayOptions, generate, parse_fault, replay
 from iceberg_helpers import IcebergPlace, place_of, sql_posix
 from paths import PROGRAMS
 from sink_replay import STREAM, delivered
+from spark_fixtures import SharedSpark
 from table_helpers import Place, posix_place, s3_place
 
 EARLY = 77
@@ -40,11 +41,18 @@ def delta(aws: LocalAws) -> Place:
 
 
 def play(
-    place: Place | IcebergPlace, trouble: list[list[Any]], *faults: str, seed: int = 1, **settings: Any
+    place: Place | IcebergPlace,
+    trouble: list[list[Any]],
+    *faults: str,
+    seed: int = 1,
+    spark: str | None = None,
+    **settings: Any,
 ) -> list[int]:
     """Replay to children that have this trouble, each its own; compare the table. The exit codes of all children."""
-    source = generate("tiny", records=600, shards=2, batch_records=20, aggregate=3, seed=seed)
+    shards = 2 if spark is None else 1
+    source = generate("tiny", records=600, shards=shards, batch_records=20, aggregate=3, seed=seed)
     noise: list[str] = []
+    options = {"max_bytes": 1, "max_held_bytes": 1} if spark is None else {"max_records": 80, "max_age": 1}
     report = replay(
         [sys.executable, str(PROGRAMS / "table_child.py")],
         source,
@@ -52,8 +60,9 @@ def play(
             stream=STREAM,
             faults=tuple(map(parse_fault, faults)),
             environment={
-                "OPTIONS": json.dumps({"max_bytes": 1, "max_held_bytes": 1, "checkpoint_interval": 0}),
+                "OPTIONS": json.dumps({**options, "checkpoint_interval": 0}),
                 "TROUBLE": json.dumps(trouble),
+                **({} if spark is None else {"SPARK_WRITER": spark}),
                 **place.environment,
             },
             on_stderr=lambda _shard, line: noise.append(line.decode()),
@@ -101,6 +110,14 @@ def test_deaths_of_a_delta_table_at_random_among_other_faults(tmp_path: Path) ->
     trouble += [["kill", chance.choice(("before", "after")), "create", chance.randrange(1, 8)] for _ in range(4)]
     place = delta_posix(tmp_path)
     play(place, trouble, "lease-lost@4", "stop@7=0.3", "checkpoint-error@9", "kill@15=half", seed=2, split_at=6)
+
+
+def test_deaths_while_spark_makes_the_files(tmp_path: Path, spark: SharedSpark) -> None:
+    """Around the move of Spark's files to their names, the entry that adds them, and a checkpoint."""
+    trouble = [["kill", "after", "rename", 1], ["kill", "before", "create", 1], ["kill", "after", "create", 1]]
+    trouble += [["kill", "before", "checkpoint", 1]]
+    codes = play(delta_posix(tmp_path), trouble, spark=spark.url)
+    assert codes.count(-9) == 4, "the points are not reached any more"
 
 
 def test_deaths_of_an_iceberg_table_at_every_named_point(tmp_path: Path) -> None:

@@ -67,6 +67,26 @@ def test_who_finds_the_table_made_meanwhile_drops_its_rows(local: IcebergPlace) 
     assert local.numbers() == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("made", [True, False])
+def test_the_namespace_is_made_by_two_at_once(local: IcebergPlace, monkeypatch: pytest.MonkeyPatch, made: bool) -> None:
+    """A SQL catalog refuses the second one by an error of the database."""
+    table = local.table()
+    table.open(SHARD)
+    create = table._head._catalog.create_namespace
+
+    def refuse(name: str) -> None:
+        if made:
+            create(name)
+        raise RuntimeError("UNIQUE constraint failed")
+
+    monkeypatch.setattr(table._head._catalog, "create_namespace", refuse)
+    if made:
+        assert table.append(arrived([1, 2]), as_they_are) == Position("2", 0)
+    else:
+        with pytest.raises(StoreError, match=r"make the namespace db: .*UNIQUE"):
+            table.append(arrived([1, 2]), as_they_are)
+
+
 class _Lost:
     """A catalog whose answers to commits are lost, before or after the commit."""
 

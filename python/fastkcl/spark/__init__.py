@@ -11,6 +11,7 @@ Modules, from the protocol to Spark:
     processor   the BatchProcessor; its loop is that of `fastkcl.tables`
     messages    the same for messages without positions, of other protocols: at least once
     targets     where rows go: sinks and functions, through a session
+    writer      files of a table that the worker commits itself
     payload     gzip unpacked, JSON objects as typed columns
     sinks       tables for the records: exactly once, or at least once
     frame       a DataFrame of a table, in the form that costs Spark least
@@ -30,6 +31,7 @@ from fastkcl.spark.messages import MessageContext, MessageWriter
 from fastkcl.spark.processor import SparkProcessor, WriteContext
 from fastkcl.spark.server.local import LocalSpark
 from fastkcl.spark.server.settings import SparkUnavailableError
+from fastkcl.spark.writer import SparkWriter
 from fastkcl.tables.bounds import Bounds
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "MessageWriter",
     "SparkProcessor",
     "SparkUnavailableError",
+    "SparkWriter",
     "WriteContext",
     "kinesis_json",
 ]

@@ -75,6 +75,7 @@ __all__ = [
     "parse_schema",
     "parsed_frame",
     "payload_of",
+    "sql_text",
 ]
 
 PayloadFormat: TypeAlias = Literal["binary", "json", "avro", "protobuf"]
@@ -389,7 +390,7 @@ def _from_json(text: str, ddl: str) -> str:
     """The SQL that parses `text`, with a ``_corrupt`` in `ddl` for values that do not fit."""
     # Options keep Spark from parsing those columns only that are asked for, which would hide misfits in others.
     options = "map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_corrupt')"
-    return f"from_json(CAST({text} AS STRING), {_literal(ddl)}, {options})"
+    return f"from_json(CAST({text} AS STRING), {sql_text(ddl)}, {options})"
 
 
 def _ddl(schema: StructType) -> str:
@@ -413,7 +414,8 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _literal(text: str) -> str:
+def sql_text(text: str) -> str:
+    """A text as a literal of Spark's SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

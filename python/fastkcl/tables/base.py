@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
@@ -17,6 +18,7 @@ __all__ = [
     "RECOVERY",
     "Files",
     "KeepsPositions",
+    "MadeFiles",
     "Rows",
     "Shard",
     "SinkError",
@@ -78,6 +80,14 @@ class Files(Protocol):
 
     def write(self, folder: Path) -> None:
         """Write the rows into a folder, which is not there yet."""
+
+
+@runtime_checkable
+class MadeFiles(Files, Protocol):
+    """Rows that another writer than pyarrow makes files of."""
+
+    def with_columns(self, values: Mapping[str, str]) -> Files:
+        """The same rows with more columns, each of one text."""
 
 
 @runtime_checkable

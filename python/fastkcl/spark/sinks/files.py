@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastkcl import Position
+from fastkcl.spark.payload import sql_text
 from fastkcl.spark.sinks.sink import Rows, Transform
 from fastkcl.tables.delta.sink import DeltaAppender
 from fastkcl.tables.parquet.sink import ParquetAppender
@@ -15,7 +17,7 @@ from fastkcl.tables.parquet.sink import ParquetAppender
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["DeltaSink", "ParquetSink"]
+__all__ = ["DeltaSink", "ParquetSink", "SparkFiles"]
 
 
 class ParquetSink(ParquetAppender):
@@ -77,7 +79,7 @@ class DeltaSink(DeltaAppender):
         """
         return self.append_run(rows, partial(self._files_of, session))
 
-    def _files_of(self, session: SparkSession, rows: Rows) -> _Files:
+    def _files_of(self, session: SparkSession, rows: Rows) -> SparkFiles:
         files = _files(session, self._transform, rows)
         if self._transform is None:
             if self._columns is None:  # always the same, and asking Connect for them costs as much as sending the rows
@@ -86,23 +88,30 @@ class DeltaSink(DeltaAppender):
         return files
 
 
-class _Files:
-    """A DataFrame on its way into Parquet files."""
+class SparkFiles:
+    """A DataFrame on its way into Parquet files; see `fastkcl.tables.base.MadeFiles`."""
 
     def __init__(self, df: DataFrame) -> None:
         self._df = df
         self.known_columns: list[Any] | None = None
 
     def columns(self) -> list[Any]:
+        """Their columns, as the JSON of a schema has them."""
         if self.known_columns is not None:
             return self.known_columns
         columns: list[Any] = self._df.schema.jsonValue()["fields"]
         return columns
 
+    def with_columns(self, values: Mapping[str, str]) -> SparkFiles:
+        """The same rows with more columns, each of one text."""
+        # SQL, as in fastkcl.spark.payload: a literal of pyspark's functions is of one kind of session.
+        return SparkFiles(self._df.selectExpr("*", *(f"{sql_text(text)} AS {name}" for name, text in values.items())))
+
     def write(self, folder: Path) -> None:
+        """Write them into a folder, which is not there yet."""
         self._df.write.parquet(f"file://{folder}")  # Spark takes the path as it is, without escapes
 
 
-def _files(session: SparkSession, transform: Transform | None, rows: Rows) -> _Files:
+def _files(session: SparkSession, transform: Transform | None, rows: Rows) -> SparkFiles:
     df = rows.data_frame(session)
-    return _Files(df if transform is None else transform(df))
+    return SparkFiles(df if transform is None else transform(df))

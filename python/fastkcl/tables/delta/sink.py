@@ -38,7 +38,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
 from fastkcl import Position
 from fastkcl.stdio.log import logger
@@ -46,6 +45,8 @@ from fastkcl.tables import storage
 from fastkcl.tables.appender import Appender, R
 from fastkcl.tables.base import RECOVERY, Files, Rows, Shard, SinkError
 from fastkcl.tables.delta.actions import Json, about, beginning, information, position_by, transactions
+from fastkcl.tables.delta.found_files import found_files
+from fastkcl.tables.delta.group import add_action
 from fastkcl.tables.delta.head import DeltaHead
 from fastkcl.tables.delta.log import (
     ASIDE,
@@ -196,27 +197,12 @@ class DeltaAppender(Appender):
 
     def _files(self, staging: Path) -> list[Json]:
         """The Parquet files with records in a staging folder, synced; other files of Spark there are removed."""
-        import pyarrow.parquet as pq
-
         assert self._shard is not None
         actions = []
-        for name in storage.names(staging):
-            file = staging / name
-            rows = pq.read_metadata(file).num_rows if name.endswith(".parquet") and name[0] not in "._" else 0
-            if rows == 0:
-                storage.unlink(file)
-                continue
-            storage.sync_file(file)
-            status = file.stat()
-            add = {
-                "path": quote(str(file.relative_to(self._root)), safe="/="),
-                "partitionValues": dict(zip(_PARTITIONS, (self._shard.stream, self._shard.shard_id), strict=True)),
-                "size": status.st_size,
-                "modificationTime": status.st_mtime_ns // 1_000_000,
-                "dataChange": True,
-                "stats": json.dumps({"numRecords": rows}),
-            }
-            actions.append({"add": add})
+        for each in found_files(staging):
+            key = str(each.path.relative_to(self._root))
+            values: dict[str, str | None] = {"stream": self._shard.stream, "shard": self._shard.shard_id}
+            actions.append(add_action(key, values, each.size, each.rows, each.modified))
         storage.sync_folder(staging)
         storage.sync_folder(staging.parent)
         return actions

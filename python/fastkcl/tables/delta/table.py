@@ -33,15 +33,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from fastkcl import ConfigurationError, Position
 from fastkcl.stdio.log import logger
-from fastkcl.tables.base import RECOVERY, Shard, SinkError, in_one_line
+from fastkcl.tables.base import RECOVERY, MadeFiles, Shard, SinkError, in_one_line
 from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.combiner import Combiner
 from fastkcl.tables.delta.actions import about, beginning
 from fastkcl.tables.delta.checkpoint import is_due, make_checkpoint
 from fastkcl.tables.delta.file import ORIGIN, folder_of, origin_fields, partition_values, storable, with_origin
+from fastkcl.tables.delta.found_files import moved_in
 from fastkcl.tables.delta.group import add_action, checked, entry_of
 from fastkcl.tables.delta.head import DeltaHead
-from fastkcl.tables.delta.rules import Rules
+from fastkcl.tables.delta.rules import Rules, checked_fields
 from fastkcl.tables.delta.snapshot import Snapshot
 from fastkcl.tables.delta.staged import Staged, days
 from fastkcl.tables.folders import check_names, local_folder, position_text, shard_folders
@@ -128,6 +129,13 @@ class DeltaTable:
         """Where it is."""
         return self._store.url
 
+    @property
+    def refuses_files(self) -> str | None:
+        """Why it takes no files of another writer, as `fastkcl.spark.SparkWriter`; None if it takes some."""
+        if isinstance(self._store, PosixStore):
+            return None
+        return "files that Spark writes are committed in a folder alone; on S3 this process makes them"
+
     def open(self, shard: Shard) -> Position | None:
         """Begin with a shard, or look again.
 
@@ -160,13 +168,13 @@ class DeltaTable:
             self._move_to(snapshot)
         return self._position
 
-    def append(self, rows: ShardRows, make: Callable[[ShardRows], pa.Table]) -> Position:
+    def append(self, rows: ShardRows, make: Callable[[ShardRows], pa.Table | MadeFiles]) -> Position:
         """Make rows durable and visible. Rows that the table has already are dropped.
 
         Args:
             rows: the next run of the shard.
-            make: makes the table of rows that is written; called for the rows of each day, and again when it is cut
-                otherwise.
+            make: makes the table of rows that is written, or the files; called for the rows of each day, and again
+                when it is cut otherwise.
 
         Returns:
             The position up to which the table has the shard's records now, at least the last one's of `rows`.
@@ -220,7 +228,7 @@ class DeltaTable:
 
     # ---- one commit ---------------------------------------------------------------------------------------------
 
-    def _stage(self, rows: ShardRows, make: Callable[[ShardRows], pa.Table]) -> Staged:
+    def _stage(self, rows: ShardRows, make: Callable[[ShardRows], pa.Table | MadeFiles]) -> Staged:
         """Put files that no entry names yet: one for each day, or one."""
         snapshot = self._head.snapshot
         staged = Staged(
@@ -231,13 +239,27 @@ class DeltaTable:
             at=running_seconds(),
         )
         for day, part in days(rows) if "date" in staged.partition_columns else [(None, rows)]:
-            table, fields = storable(make(part))
-            staged.take_fields(fields, self.url)
+            made = make(part)
+            if isinstance(made, MadeFiles):
+                staged.take_fields(checked_fields(made.columns(), ORIGIN), self.url)
+            else:
+                made, fields = storable(made)
+                staged.take_fields(fields, self.url)
             if snapshot is not None:
                 self._evolved(snapshot, staged.fields)  # refused before anything is put
-            if table.num_rows:
-                staged.adds.append(self._put(table, staged, day))
+            if isinstance(made, MadeFiles):
+                staged.adds += self._have_written(made, staged, day)
+            elif made.num_rows:
+                staged.adds.append(self._put(made, staged, day))
         return staged
+
+    def _have_written(self, files: MadeFiles, staged: Staged, day: date | None) -> list[Any]:
+        """Have another writer make files; the actions that add them."""
+        assert isinstance(self._store, PosixStore)
+        values = partition_values(self._shard_opened, day, staged.partition_columns)
+        origin = {"stream": self._shard_opened.stream, "shard": self._shard_opened.shard_id}
+        more = {name: value for name, value in origin.items() if name not in values}
+        return moved_in(self._store.folder, files.with_columns(more), folder_of(values), staged.after, values)
 
     def _put(self, table: pa.Table, staged: Staged, day: date | None) -> Any:  # noqa: ANN401 - an action
         """Put a file; the action that adds it."""

@@ -33,6 +33,7 @@ from fastkcl.tables.folders import shard_folders
 from fastkcl.tables.iceberg.catalog import asked
 from fastkcl.tables.iceberg.file import new_schema
 from fastkcl.tables.iceberg.state import POSITION, Seen, position_value
+from fastkcl.tables.store import StoreError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,9 +128,19 @@ class IcebergHead:
         try:
             asked(f"make {self._name}", create)
         except NoSuchNamespaceError:
+            self._make_namespace(namespace)
+            asked(f"make {self._name}", create)
+
+    def _make_namespace(self, namespace: str) -> None:
+        """Make the table's namespace, unless somebody else has."""
+        try:
             with suppress(NamespaceAlreadyExistsError):
                 asked(f"make the namespace {namespace}", lambda: self._catalog.create_namespace(namespace))
-            asked(f"make {self._name}", create)
+        except StoreError as error:  # a SQL catalog says so of one that was made at the same moment
+            try:
+                asked(f"read the namespace {namespace}", lambda: self._catalog.load_namespace_properties(namespace))
+            except NoSuchNamespaceError:
+                raise error from None
 
     def transaction(self) -> Transaction:
         """Changes that are gathered on the head's metadata, and committed by `commit` alone."""
@@ -213,8 +224,7 @@ class IcebergHead:
     def note_in_namespace(self, name: str, value: str) -> None:
         """Keep a property for a table that is not made yet."""
         namespace, _, table = self._name.rpartition(".")
-        with suppress(NamespaceAlreadyExistsError):
-            asked(f"make the namespace {namespace}", lambda: self._catalog.create_namespace(namespace))
+        self._make_namespace(namespace)
         asked(
             f"note in the namespace {namespace}",
             lambda: self._catalog.update_namespace_properties(namespace, updates={f"{name}/{table}": value}),

@@ -108,6 +108,9 @@ class IcebergTable:
         """Catalog and name."""
         return f"{self._options.get('name', 'default')}:{self._name}"
 
+    refuses_files: Final = "its files need the ids of the table's columns, which files that Spark writes do not have"
+    """Why it takes no files of another writer, as `fastkcl.spark.SparkWriter`."""
+
     def open(self, shard: Shard) -> Position | None:
         """Begin with a shard, or look again.
 

@@ -95,6 +95,11 @@ class ParquetTable:
         """Where it is."""
         return self._store.url
 
+    refuses_files: Final = (
+        "the file is the commit, so this process makes it: SparkProcessor with a ParquetSink writes by Spark"
+    )
+    """Why it takes no files of another writer, as `fastkcl.spark.SparkWriter`."""
+
     def open(self, shard: Shard) -> Position | None:
         """Begin with a shard, or look again: where its chain of files ends.
 
