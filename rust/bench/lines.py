@@ -1,6 +1,6 @@
 """Writes one processRecords line of each payload profile, for fastkcl-bench: lines.py FOLDER.
 
-Besides the daemon's form: ``shuffled`` has other key orders, ``spaced`` white space behind colons and commas.
+Besides the daemon's form: ``shuffled`` has other key orders, ``spaced`` white space after colons and commas.
 """
 
 import json

@@ -203,7 +203,7 @@ class _WakeUp:
             pass  # this is another thread, or somebody has closed ours
 
     def unwatch(self) -> None:
-        """From now on no more; handlers that the program has set meanwhile stay."""
+        """Stop it; handlers that the program has set in the meantime stay."""
         try:
             now = set_wakeup_fd(-1)
             if now != self._write_end:

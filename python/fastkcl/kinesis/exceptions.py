@@ -37,7 +37,7 @@ class ValidationError(ValueError):
 
 
 class ExceededPutLimit(ValueError):  # noqa: N818 - the name that programs catch
-    """An item that no record has room for, its framing included. Nothing of it was taken."""
+    """An item that is too large for a record, including its framing. Nothing of it was taken."""
 
 
 class DeserializeError(ValueError):

@@ -185,7 +185,7 @@ async def run_processors(
 
 
 class _Run:
-    """The shards that are served, and why they are not any more."""
+    """The shards that are served, and the reasons why others no longer are."""
 
     stream: StreamReader
 
@@ -264,7 +264,7 @@ class _Run:
             shard.reader.queue.clear()
 
     async def shut_down(self) -> None:
-        """Read no more, and let the processors shut down."""
+        """Stop reading, and let the processors shut down."""
         await self.stream.stop()
         for shard in self._shards.values():
             shard.stop()
@@ -417,7 +417,7 @@ class _HostedShard:
             raise raised from None
 
     def _is_lost_lease(self, error: Exception) -> bool:
-        """A lease that is another's by now is not a failure of a checkpoint: lease_lost reports it."""
+        """A lost lease is not a failure of a checkpoint: lease_lost reports it."""
         if not (isinstance(error, CheckpointError) and self.reader.lost and error.value == "ShutdownException"):
             return False
         log.warning("%s: %s", self.reader.shard_id, error)
@@ -434,7 +434,7 @@ class _HostedShard:
             self.is_busy = False
 
     def _commit(self, place: Place) -> None:
-        """Write a position; in the shard's thread. If the shard is not ours any more, its reader is `lost` then.
+        """Write a position; in the shard's thread. If the shard is no longer ours, its reader becomes `lost`.
 
         Raises:
             Exception: it is not known to be written.

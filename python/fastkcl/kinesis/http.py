@@ -49,7 +49,7 @@ class _ClosedError(ConnectionError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a service answered.
+    """The answer of a service.
 
     Attributes:
         status: of HTTP.

@@ -302,7 +302,7 @@ def _utc(seconds: float) -> Any:  # noqa: ANN401
 
 @lru_cache(maxsize=16)
 def _date_of(text: str) -> int | None:
-    """A Date header in ms since the epoch; None for one that is none."""
+    """A Date header in ms since the epoch; None if it is not a date."""
     try:
         return int(parsedate_to_datetime(text).timestamp() * 1000)
     except (TypeError, ValueError, OverflowError):

@@ -44,7 +44,7 @@ class Shard:
 
     @property
     def is_closed(self) -> bool:
-        """Whether no records are added any more."""
+        """Whether no more records are added."""
         return "EndingSequenceNumber" in self.sequence_range
 
     @property
@@ -92,7 +92,7 @@ class Origin(Enum):
     ITERATOR_TYPE = "iterator_type"
     """Where the consumer's options say."""
     NOWHERE = "nowhere"
-    """It was closed before the consumer came, which begins at the latest record: there is nothing to read."""
+    """It was closed before the consumer started at the latest record, so there is nothing to read."""
 
 
 class Topology:
@@ -193,12 +193,12 @@ class Topology:
         return [self._shards[shard_id] for shard_id in sorted(self._shards)]
 
     def is_closed(self, shard_id: str) -> bool:
-        """Whether no records are added any more, as far as it is known."""
+        """Whether no more records are added, as far as is known."""
         shard = self._shards.get(shard_id)
         return shard_id in self._ended or (shard is not None and shard.is_closed)
 
     def is_finished(self, shard_id: str) -> bool:
-        """Whether nobody needs to read it any more."""
+        """Whether nobody needs to read it any longer."""
         return shard_id in self._finished
 
     def can_start(self, shard_id: str) -> bool:
@@ -231,7 +231,7 @@ class Topology:
 
     @property
     def expired(self) -> frozenset[str]:
-        """Parents that are not listed any more."""
+        """Parents that are no longer listed."""
         return frozenset(self._expired)
 
     @property

@@ -32,7 +32,7 @@ class BatchProcessor:
         raise NotImplementedError(f"{type(self).__name__} does not define process_batch(batch, checkpointer)")
 
     def lease_lost(self) -> None:
-        """Another worker has the shard now. Nothing can be checkpointed any more."""
+        """Another worker has the shard now. Checkpoints are no longer possible."""
 
     def shard_ended(self, checkpointer: Checkpointer) -> None:
         """The shard was split or merged and everything in it has been delivered.

@@ -39,7 +39,7 @@ class SinkError(Exception):
 
 
 class WriteCancelledError(Exception):
-    """Rows are not wanted any more: the shard's lease is another worker's."""
+    """Rows are no longer wanted: another worker has the shard's lease."""
 
 
 @dataclass(frozen=True, slots=True)

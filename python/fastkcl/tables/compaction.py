@@ -45,7 +45,7 @@ class Compacted:
     part: str
     """``date=2026-11-22``, or the whole table."""
     removed: int
-    """Files that readers do not see any more."""
+    """Files that readers no longer see."""
     added: int
     """Files in their place."""
 

@@ -67,7 +67,7 @@ class Meeting(Protocol):
         """Remove a request and its answer, if they are there. Raises nothing."""
 
     def requests(self) -> Sequence[Request]:
-        """The others' requests, the oldest first. For who has the lock; what is old or damaged is removed."""
+        """The others' requests, the oldest first. For the lock's holder; old or damaged requests are removed."""
 
     def reply(self, answer: Answer) -> None:
         """Leave an answer, and remove its request."""
@@ -214,7 +214,7 @@ class _PosixMeeting:
             raise FolderError(in_one_line(error)) from error
 
     def _clean(self, names: Sequence[str]) -> None:
-        """Remove files that nobody looks at any more, by their age."""
+        """Remove files that nobody reads any longer, by their age."""
         now = time.time()
         for name in names:
             with suppress(OSError):

@@ -211,7 +211,7 @@ class ObjectStore:
         return sorted(each for each in found if is_visible(each.key))
 
     def settle(self, key: str, *others: str) -> None:
-        """What is there is kept."""
+        """Does nothing: a stored object is durable."""
 
     def prove(self) -> None:
         """Create an object twice."""

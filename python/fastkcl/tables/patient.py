@@ -80,7 +80,7 @@ class PatientTable:
         return self._again(f"{shard.shard_id}: opening {self.url}", lambda: self._table.open(shard), self._check_going)
 
     def append(self, rows: ShardRows, make: Callable[[ShardRows], pa.Table]) -> Position:
-        """See `Table.append`. After a failure nobody knows what is stored, so the table is asked first."""
+        """See `Table.append`. After a failure nobody knows what is stored, so the table's position is read first."""
         assert self._shard is not None
         shard = self._shard
         failed = False

@@ -169,7 +169,7 @@ class PosixStore:
         return sorted(found)
 
     def dead(self) -> list[Found]:
-        """What is left aside of files that were being made; some of it may still be under way."""
+        """Unfinished files; some may still be in the process of being written."""
         found = []
         for name in storage.names(self._root / _ASIDE):
             if (status := storage.status(self._root / _ASIDE / name)) is not None:

@@ -75,7 +75,7 @@ __all__ = [
 ]
 
 DEFAULT_SHUTDOWN_GRACE: Final = 20.0
-"""Within the 30 s for which `fastkcl.run` goes on after a signal."""
+"""Less than the 30 s for which `fastkcl.run` continues after a signal."""
 
 _JOIN_SECONDS: Final = 1.0  # for a writer that has nothing to do any more; one that hangs ends with the process
 _SHARD_END_RETRIES: Final = 5  # 1 + 2 + 4 + 8 + 16 s of pauses: there is no next request
@@ -269,7 +269,7 @@ class WriteBehindProcessor(BatchProcessor, Generic[R]):
         return given if self._table is None else self._table.without_stored(given)
 
     def run_ended(self) -> None:
-        """Let nothing be written after the run: a running write is not committed any more."""
+        """Let nothing be written after the run: a running write is no longer committed."""
         if self._buffer.discard() and not self._lease_gone:
             logger().warning("%s: the run ends before everything was written; it is delivered again", self._shard_id)
         self._buffer.join(_JOIN_SECONDS)

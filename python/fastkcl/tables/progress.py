@@ -31,7 +31,7 @@ class Written(Protocol):
 
     @property
     def millis_behind_latest(self) -> int | None:
-        """How far the last of them lay behind the newest, where it is known."""
+        """How far the last of them was behind the newest record, if that is known."""
 
 
 class WriteProgress:

@@ -91,7 +91,7 @@ class ShardTable(Target[R], Generic[R]):
         return self._dropped_records
 
     def missing(self, rows: R) -> R | None:
-        """The rows that the table has not; None if it has all of them."""
+        """The rows that the table does not have; None if it has all of them."""
         return rows if self._upto is None else rows.after(self._upto)
 
     def store(self, rows: R, attempt: int) -> None:
@@ -118,7 +118,7 @@ class ShardTable(Target[R], Generic[R]):
         return True
 
     def done(self, rows: R, missing: R | None) -> None:
-        """Count what the table has now, and report what was dropped."""
+        """Count the rows that the table has now, and report the dropped rows."""
         stored = 0 if missing is None else missing.num_rows
         self._new_records += stored
         if dropped := rows.num_rows - stored:
@@ -168,7 +168,7 @@ class ShardTable(Target[R], Generic[R]):
             )
 
     def _check_gap(self, checkpoint: Position, *, accept_gap: bool) -> None:
-        """See that the table has all records that the daemon does not deliver any more, except those given up.
+        """Check that the table has all records that the daemon no longer delivers, except those given up.
 
         Raises:
             SinkError: it has not.

@@ -29,7 +29,7 @@ class RecordProcessorBase:
         raise NotImplementedError
 
     def lease_lost(self, lease_lost_input: messages.LeaseLostInput) -> None:
-        """The lease is another worker's; nothing can be checkpointed any more. No further call comes."""
+        """Another worker has the lease; checkpoints are no longer possible. This is the last call."""
         raise NotImplementedError
 
     def shard_ended(self, shard_ended_input: messages.ShardEndedInput) -> None:

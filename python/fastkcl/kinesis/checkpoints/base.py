@@ -188,7 +188,7 @@ class EndsShards(Protocol):
     """A checkpointer that remembers finished shards, for everybody."""
 
     async def shard_ended(self, shard_id: str) -> None:
-        """All of a shard of ours is processed: write `SHARD_END`, and let go of it. In the place of `deallocate`.
+        """A shard of ours is completely processed: write `SHARD_END`, and release it. Replaces `deallocate`.
 
         Raises:
             CheckpointOwnershipConflict: it is another's by now.
@@ -213,7 +213,7 @@ class ListsPositions(KeepsPositions, Protocol):
 
 @runtime_checkable
 class KeepsBeginnings(Protocol):
-    """A checkpointer that keeps where a shard begins before anything was read of it."""
+    """A checkpointer that stores the start of a shard before the first record is read."""
 
     async def begin_at_first(self, shard_id: str) -> None:
         """Keep that a shard of ours begins at its first record: it follows one that is gone, which was looked at.

@@ -110,7 +110,7 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
         self._table.bind_region(region_name)
 
     async def shards_listed(self, shards: Sequence[Shard]) -> None:
-        """Let the items of shards expire that the stream does not list any more."""
+        """Let the items of shards expire that the stream no longer lists."""
         listed = {shard.shard_id for shard in shards}
         self._gone = (self._gone | (self._listed - listed)) - listed
         self._listed = listed

@@ -117,7 +117,7 @@ class Table:
             page = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
 
     async def put_new(self, key: str, item: Item) -> bool:
-        """Write an item if there is none of its key; whether it was written."""
+        """Write an item unless there is one with its key; whether it was written."""
         answer = await self._call(
             "PutItem",
             Item={self._key: string(key), **item},
@@ -211,7 +211,7 @@ class Table:
             return self._client
 
     async def _look(self, client: Any) -> bool:  # noqa: ANN401
-        """Whether the table is there; a slow service is waited for, and reported to be away meanwhile."""
+        """Whether the table exists. It waits for a slow service, and reports it as away in that time."""
         looking = asyncio.create_task(self._is_there(client), name=f"look at table {self.name}")
         try:
             for _ in range(FIRST_LOOKS):  # one long wait would count a loop blocked by the program as silence

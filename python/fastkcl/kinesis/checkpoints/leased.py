@@ -153,7 +153,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         return None
 
     async def _finish(self, shard_id: str) -> None:
-        """Free a shard that nobody needs any more; nothing, if it is not ours."""
+        """Free a shard that nobody needs any longer; does nothing if it is not ours."""
         await self._release(shard_id)
 
     @abstractmethod

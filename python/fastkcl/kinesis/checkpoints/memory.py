@@ -11,7 +11,7 @@ __all__ = ["MemoryCheckPointer"]
 
 
 class MemoryCheckPointer(BaseCheckPointer):
-    """Positions that live as long as the object. A consumer that gets the same object goes on where one before it was.
+    """Positions that live as long as the object. A consumer with the same object continues at the last one's positions.
 
     Args:
         name: of the group.

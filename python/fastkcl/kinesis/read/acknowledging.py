@@ -119,7 +119,7 @@ class AckDelivery:
 
     @property
     def is_finished(self) -> bool:
-        """Whether everything of it was handed out, and acknowledged."""
+        """Whether all of it was handed out and acknowledged."""
         return not self._open and self._items.rows_handed_out == self.fetched.batch.num_rows
 
     @property
@@ -162,7 +162,7 @@ class Acknowledgements:
         return reader in self._deliveries
 
     def drop(self, reader: ShardReader) -> None:
-        """The shard is not ours any more."""
+        """The shard is no longer ours."""
         for delivery in self._deliveries.pop(reader, ()):
             delivery.fetched.release()
 

@@ -129,7 +129,7 @@ class Reservation:
         return self
 
     def release(self) -> None:
-        """Let go of it; the last holder gives its bytes back."""
+        """Release it; the last holder returns its bytes."""
         self._holders -= 1
         if not self._holders:
             self.settle(0)

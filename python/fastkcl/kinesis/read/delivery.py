@@ -103,7 +103,7 @@ class Delivery(Protocol):
 
     @property
     def acknowledged(self) -> Handed | None:
-        """Up to where the program is done with it; None if with nothing of it."""
+        """The position up to which the program has finished it; None if it has finished nothing."""
 
     @property
     def mark(self) -> int:

@@ -223,7 +223,7 @@ class ShardReader:
         return at_tip and (self._calling_since is None or self._calling_since > before)
 
     async def run(self) -> None:
-        """Read until the shard has ended or is lost. After an exception, it goes on where it was.
+        """Read until the shard has ended or is lost. After an exception, it continues at the same position.
 
         Raises:
             ConnectionError: the service is away, and the client has given up.
@@ -362,7 +362,7 @@ class ShardReader:
             ) from None
 
     def _take_apart(self, batch: RecordBatch, most: int) -> Deaggregated | None:
-        """Take aggregates apart, if that is to be done, and takes no more than so many bytes."""
+        """Split aggregates, if that is wanted and takes no more than this many bytes."""
         if not (self._options.deaggregate and batch.num_rows):
             return None
         hash_range = self.shard.hash_range if self._options.hash_range_check else None

@@ -45,7 +45,7 @@ FEW = 64
 
 @dataclass(slots=True)
 class Held:
-    """What a task has."""
+    """The records that a task holds."""
 
     delivery: Delivery
     mark: int
@@ -124,7 +124,7 @@ class Holders:
         return handed
 
     def drop(self, shard_id: str) -> None:
-        """The shard is not ours any more, or is read anew."""
+        """The shard is no longer ours, or is read again from its position."""
         self._failed.pop(shard_id, None)
         for task, held in list(self.held.items()):
             left = [each for each in held.open if each.shard_id != shard_id]

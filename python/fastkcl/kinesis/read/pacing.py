@@ -37,7 +37,7 @@ class Pace:
         return min(busy * LOOPS_PART, LONGEST_PAUSE)
 
     def resumed(self, now: float) -> None:
-        """The program goes on after a pause."""
+        """The program continues after a pause."""
         self._since = now
         self.due = now + BUSY_SECONDS
         self._loop_ran = False

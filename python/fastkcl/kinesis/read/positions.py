@@ -62,12 +62,12 @@ class Positions:
         return dict(self._pending)
 
     def committed(self, shard_id: str, handed: Handed) -> None:
-        """It was written; it stays if a newer one has come meanwhile, which is then the one to write."""
+        """The position was written. If there is a newer one by now, that one stays to be written."""
         if self._pending.get(shard_id) is handed:
             del self._pending[shard_id]
 
     def drop(self, shard_id: str) -> None:
-        """The shard is not ours any more, or is read anew."""
+        """The shard is no longer ours, or is read again from its position."""
         for positions in (self._deferred, self._pending, self._latest):
             positions.pop(shard_id, None)
         self._highest.pop(shard_id, None)

@@ -330,7 +330,7 @@ class StreamReader:
                     await asyncio.sleep(0)  # a first call takes a tenth of a millisecond: each in a turn of its own
 
     async def _look_at_group(self, checkpointer: SharesShards) -> None:
-        """Let the checkpointer choose which shards it gives us; where another consumer has finished one, list anew."""
+        """Let the checkpointer choose our shards; if another consumer has finished one, list the shards again."""
         startable = [shard.shard_id for shard in self.topology.startable]
         restartable = self._options.iterator_type != "LATEST"
         if await checkpointer.share(startable, restartable=restartable):
@@ -581,7 +581,7 @@ class StreamReader:
         self._end_reading(reader)
 
     def drop(self, reader: ShardReader) -> None:
-        """Let go of a shard that is another's by now, and that nobody here is at any more; it can be ours again."""
+        """Release a shard that another consumer owns, and that nobody here uses any longer; it can be ours again."""
         reader.lost = True
         self._forget(reader)
 

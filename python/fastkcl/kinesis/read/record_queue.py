@@ -45,7 +45,7 @@ class Fetched(NamedTuple, Generic[Reader]):
 
 
 class ShardEnded(NamedTuple, Generic[Reader]):
-    """The shard was read to its end, and everything of it was queued before."""
+    """The shard was read to its end, and all its records were queued before."""
 
     reader: Reader
 
@@ -139,7 +139,7 @@ class RecordQueue(Generic[Reader]):
         self._has_entries.set()
 
     def close(self) -> None:
-        """Let nobody wait for entries any more."""
+        """End all waits for entries, now and later."""
         self._is_closed = True
         self._has_entries.set()
 

@@ -173,7 +173,7 @@ class Filler:
         return self._aggregator.add(user)
 
     def _after_reshard(self) -> None:
-        """Make aggregates anew of records that went astray and of open ones, for the present shards."""
+        """Pack records of misplaced and open aggregates again, for the current shards."""
         users, self._astray = self._astray, []
         self._report.moved += len(users)
         if self._aggregator is not None:

@@ -394,7 +394,7 @@ class PutQueue:
             lane.not_before = max(lane.not_before, not_before)
 
     def _end(self, call: Sequence[Pending]) -> None:
-        """It is not under way any more."""
+        """The call is no longer running."""
         if call:
             del self._calls[call[0].lane.group]
 

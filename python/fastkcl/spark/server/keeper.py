@@ -62,7 +62,7 @@ class Keeper:
         self._selector = selectors.DefaultSelector()
 
     def serve(self, spark: LocalSpark) -> None:
-        """Send clients the address of Spark, until the last of them has gone or Spark has."""
+        """Send the address of Spark to clients, until the last client or Spark has ended."""
         answer = {"url": spark.url, "pid": os.getpid()}
         process = os.pidfd_open(spark.pid)
         self._listener.setblocking(False)
@@ -101,7 +101,7 @@ class Keeper:
         self._selector.close()
 
     def hurry(self, _number: int, _frame: FrameType | None) -> None:
-        """Do not wait for new clients any more: somebody wants all of this to end."""
+        """Stop waiting for new clients, because the keeper has to end."""
         self._linger = 0.0
 
     def _ended(self, answer: Mapping[str, object]) -> bool:

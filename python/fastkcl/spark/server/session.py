@@ -124,7 +124,7 @@ class Session:
         return self._session
 
     def call(self, function: Callable[[SparkSession], T], wanted: Callable[[], bool] = lambda: True) -> T:
-        """Call a function with a session that its server knows; again if the server goes meanwhile.
+        """Call a function with a session that its server knows; call it again if the server dies during the call.
 
         A server forgets a session after an hour without use (``spark.connect.session.manager.defaultSessionTimeout``)
         and when it is restarted; a quiet shard gets there easily.

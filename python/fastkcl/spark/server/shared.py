@@ -101,13 +101,13 @@ class Attachment:
             return False
 
     def give_up(self) -> None:
-        """Let go of a server that lives and does not answer, and have nobody find it any more."""
+        """Release a server that runs but does not answer, and keep others from finding it."""
         with suppress(OSError):
             self._connection.send(b"\n")
         self._connection.close()
 
     def close(self) -> None:
-        """Let go of it. Harmless when done before."""
+        """Release it. A second call does nothing."""
         self._connection.close()
 
 

@@ -1,4 +1,4 @@
-"""What a sink is, and what it is given."""
+"""The interface of a sink, and the context that it gets."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Sink(Protocol):
         """
 
     def write(self, rows: Rows, session: SparkSession) -> Position:
-        """Make rows durable. What the table has of them already is dropped.
+        """Make rows durable. Rows that the table already has are dropped.
 
         Returns:
             The position up to which the table has the shard's records now, at least the last one's of `rows`.

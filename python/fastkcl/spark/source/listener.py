@@ -1,4 +1,4 @@
-"""What the source says of itself in each progress event, for Prometheus and the log.
+"""Reports the source's values of each progress event to Prometheus and the log.
 
     progress event ──▶ sources[i].latestOffset ──▶ a Monitor for each source of each run ──▶ a file, a line in the log
 
@@ -135,7 +135,7 @@ class _Source:
         self.seen = metrics.timestamp("source_last_event", "When a batch, or that nothing is new, was last reported.")
 
     def batch(self, said: dict[str, Any], rows: int) -> None:
-        """Count what a progress event says."""
+        """Count the values of a progress event."""
         self._said = said
         self._batches.add()
         self._rows.add(max(0, rows))
@@ -154,7 +154,7 @@ class _Source:
 
 
 def _figures(latest: object) -> dict[str, Any] | None:
-    """What a source of ours says in a progress event; None for another source's, and before the first plan."""
+    """The values of our source in a progress event; None for other sources, and before the first plan."""
     try:
         said = json.loads(latest) if isinstance(latest, str) else latest
     except ValueError:

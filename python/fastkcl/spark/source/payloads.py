@@ -54,7 +54,7 @@ class PayloadSource:
         self._schema = self.reader.schema
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a task needs; it makes the rest."""
+        """The part that a task needs; it makes the rest."""
         return {**self.__dict__, "_reader": None}
 
     @property

@@ -105,7 +105,7 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_partition(partition.partition, self._options, self._rows)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """A batch is in the sink: its plan is not needed any more."""
+        """A batch is in the sink: its plan is no longer needed."""
         self._plans.pop(str(Offset.from_json(end)), None)
 
     def stop(self) -> None:

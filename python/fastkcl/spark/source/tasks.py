@@ -1,4 +1,4 @@
-"""What a task reads: rows that came with the plan, and ranges of shards, in their order.
+"""The rows of a task: those that came with the plan, and those in ranges of shards, in order.
 
     Plan ──▶ partitions_of ──▶ Partition: rows (Arrow IPC), ranges ──▶ a Python worker ──▶ read_partition ──▶ batches
 

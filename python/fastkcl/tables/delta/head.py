@@ -157,7 +157,7 @@ class DeltaHead:
         return snapshot.moved(text, name)
 
     def _compare(self, found: Snapshot | None) -> None:
-        """See that what is there follows what was there.
+        """Check that the new state follows the old one.
 
         Raises:
             SinkError: it does not.

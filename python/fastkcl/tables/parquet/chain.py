@@ -132,7 +132,7 @@ def position_in(name: str) -> Position | None:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a file says of itself, in Parquet's own metadata, under the key ``fastkcl``."""
+    """A file's description of itself, in Parquet's own metadata, under the key ``fastkcl``."""
 
     table: str
     """The table's id."""

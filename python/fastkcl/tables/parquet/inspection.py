@@ -1,4 +1,4 @@
-"""What a ParquetTable holds: each shard's chain of files, by their footers, and the keys of their rows.
+"""Inspects a ParquetTable: each shard's chain of files, by their footers, and the keys of their rows.
 
     files of a shard, in order    each continues from where the one before it ends, and lies in the day that it names
     the first of them             begins at the shard's start, unless older files were deleted, which users may do
@@ -76,7 +76,7 @@ def _inspect_shard(store: Store, claim: dict[str, Any], files: _Files) -> ShardS
         state.damage.append(str(error))
 
     def read(key: str) -> Footer | str:
-        """A footer, or what is wrong with it."""
+        """A footer, or its fault."""
         try:
             footer = read_footer(store, key)
             if footer is None:

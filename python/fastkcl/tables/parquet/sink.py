@@ -273,7 +273,7 @@ class ParquetAppender(Appender):
         return None if last is _NOTHING else _read(self._commit_file(last), self._folders)
 
     def _remove_dead_staging(self, committed: Set[str]) -> None:
-        """Remove staging folders whose commit can't succeed any more, as that of somebody else is published."""
+        """Remove staging folders whose commit can no longer succeed, because another commit is published."""
         for name in storage.names(self._staging_folder):
             after, _, _ = name.removeprefix(_AFTER).rpartition("-")
             if name.startswith(_AFTER) and after in committed:

@@ -1,4 +1,4 @@
-"""What a table of a ParquetSink holds, by its commit files and what is published."""
+"""Inspects a table of a ParquetSink by its commit files and published files."""
 
 from __future__ import annotations
 

@@ -225,11 +225,11 @@ class Look:
         self._phase, self._call = _Phase.REST, None
 
     def prepare(self) -> None:
-        """Only what is seen from now on shows that the shard is quiet."""
+        """Only later answers show that the shard is quiet."""
         self.quiet = 0
 
     def take(self, rules: LookRules, rows: int | None) -> Taken:
-        """Plan what was seen, and go on after it.
+        """Plan the records that were seen, and continue after them.
 
         Args:
             rules: of this trigger.
@@ -264,7 +264,7 @@ class Look:
 
     @property
     def _tail(self) -> Position:
-        """After which record a new iterator goes on."""
+        """The record after which a new iterator continues."""
         return self.position if self._highest is None else Position(self._highest)
 
     def _begin(self, now: int, date: int, rules: LookRules) -> None:

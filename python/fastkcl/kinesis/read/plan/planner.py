@@ -63,7 +63,7 @@ MEAN_SIZE = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
-    """What a query reads, and how.
+    """The streams that a query reads, and its options.
 
     Attributes:
         streams: names or ARNs.
@@ -326,7 +326,7 @@ class Planner:
         return min(WITHOUT_NEWS, max(1, min(times) - now))
 
     def plan(self, now: int) -> Plan:
-        """The batch of what was seen.
+        """The batch of the records that were seen.
 
         Args:
             now: ms.
@@ -415,7 +415,7 @@ class Planner:
             looks.pop().drop()
 
     def _take(self, rules: LookRules) -> dict[str, dict[str, Taken]]:
-        """What each shard gives; those whose records have waited longest first, where there is a limit for all."""
+        """The records of each shard. With a limit for all, the shards whose records have waited longest come first."""
         left = None if self._everything else self.options.max_records
         taken: dict[str, dict[str, Taken]] = {name: {} for name in self.streams}
         for look in sorted(self._looks(), key=_arrival_of):

@@ -100,7 +100,7 @@ class StreamPlan:
         self._logged = -OUTAGE_LINES
 
     def begin(self, start: StreamOffset | None, planned: int | None) -> None:
-        """Go on from an offset; what is known of shards at their positions is kept."""
+        """Continue from an offset; knowledge about shards that are at their positions is kept."""
         self.start, self._planned = start, planned
         known, self.looks = self.looks, {}
         for key, position in ({} if start is None else start.shards).items():
@@ -182,7 +182,7 @@ class StreamPlan:
     # What is seen.
 
     def answered(self, call: Call, answer: Answer, now: int, date: int, rules: LookRules) -> None:
-        """A call has succeeded; one that is not waited for any more is left out."""
+        """A call has succeeded; a call that nobody waits for any longer is ignored."""
         key = self._key(call)
         if key is None:
             return
@@ -238,7 +238,7 @@ class StreamPlan:
         raise CallError.of(type(call).__name__, self.name, arn or self.name, failure, error) from error
 
     def positions(self) -> dict[str, Position]:
-        """Where each shard is, by its id; `END` where nothing of it is left to plan."""
+        """The position of each shard, by its id; `END` if nothing is left to plan."""
         return {key: END if look.has_ended else look.position for key, look in self.looks.items()}
 
     def could_enter(self) -> bool:
