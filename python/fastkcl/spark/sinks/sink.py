@@ -1,4 +1,4 @@
-"""The interface of a sink, and the context that it gets."""
+"""The interface of a sink, and the rows that it gets."""
 
 from __future__ import annotations
 
