@@ -876,7 +876,7 @@ class Deaggregated:
         """
     @property
     def aggregates(self) -> int:
-        """Aggregates that were taken apart; one without user records is one of them."""
+        """Aggregates that were split; one without user records is one of them."""
     @property
     def dropped_aggregates(self) -> int:
         """Aggregates that were dropped, as one of their user records does not belong to the shard."""

@@ -38,7 +38,7 @@ pub enum ErrorKind {
     LoneSurrogate,
     /// `data` is no base64 that a Java daemon could read.
     Base64,
-    /// `action` is none that a daemon sends.
+    /// No daemon sends this `action`.
     UnknownAction,
     /// `reason` is neither TERMINATE nor ZOMBIE.
     UnknownReason,

@@ -12,7 +12,7 @@ pub enum RecordSchema {
     Canonical,
     /// The records of a GetRecords answer.
     Answered,
-    /// Records whose aggregates have been taken apart.
+    /// Records whose aggregates have been split.
     Deaggregated,
 }
 

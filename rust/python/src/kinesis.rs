@@ -158,7 +158,7 @@ impl Deaggregated {
         RecordBatch(self.0.batch.clone())
     }
 
-    /// Aggregates that were taken apart.
+    /// Aggregates that were split.
     #[getter]
     fn aggregates(&self) -> usize {
         self.0.aggregates

@@ -8,17 +8,17 @@
 //! | `decoder` | `decode_line`, `Decoder` |
 //! | `source` | waiting on a descriptor, signals, deadlines |
 //! | `reader` | `Reader`: a KCL daemon's messages from one |
-//! | `dialect` | what each dialect has |
+//! | `dialect` | the capabilities of each dialect |
 //! | `message` | a class for each message |
 //! | `batch`, `arrow` | `RecordBatch`, `Record`, `Position`; Arrow PyCapsules |
 //! | `message_batch` | `MessageBatch`: messages without positions as columns |
 //! | `dkb` | `MarkerDecoder`, `MarkerReader`: messages between markers |
 //! | `payload` | `PayloadReader`: gzip unpacked, JSON in typed columns |
 //! | `schema_payload` | `SchemaReader`: Avro, Protobuf, and headers of registries |
-//! | `kinesis` | what the Kinesis client reads and writes |
+//! | `kinesis` | answers and records of the Kinesis client |
 //! | `processv1` | messages, decoder and framer of CrossStitch ProcessV1 |
 //! | `kclpy` | the records of the amazon_kclpy drop-in |
-//! | `write` | what a child and a daemon write; `write_all` |
+//! | `write` | the lines of a child and a daemon; `write_all` |
 //! | `ipc` | Arrow IPC files that are whole or absent |
 //! | `descriptor` | poll(2), read(2), write(2), fcntl(2); `no_descriptor` in its place where there is no POSIX |
 //! | `errors` | `DecodeError`, `OSError` from errno |

@@ -135,7 +135,7 @@ impl ProcessRecords {
     }
 }
 
-/// Another worker has the shard now: no checkpoint is possible any more.
+/// Another worker has the shard now: checkpoints are no longer possible.
 #[pyclass(module = "fastkcl._core", frozen, eq, hash)]
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct LeaseLost;

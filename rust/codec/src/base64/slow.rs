@@ -14,7 +14,7 @@
 //! | end at p = 0 | | done |
 //! | end elsewhere | | truncated |
 //!
-//! Unused bits are not checked. Reading goes on after padding: `QQ==QQ==` is two bytes.
+//! Unused bits are not checked. Reading continues after padding: `QQ==QQ==` is two bytes.
 
 use super::alphabet::{NONE, VALUES};
 use crate::error::Base64Reason;

@@ -79,7 +79,7 @@ impl Routine for Canonical<'_> {
     }
 }
 
-/// Whether more input could still make a canonical end of `rest`, which is none yet.
+/// Whether more input could still turn `rest` into a canonical end; it is not one yet.
 fn may_end_canonically(rest: &[u8]) -> bool {
     rest.len() < 5 && rest.iter().all(|byte| *byte == b'=' || VALUES[usize::from(*byte)] != NONE)
 }

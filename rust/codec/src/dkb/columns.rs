@@ -14,7 +14,7 @@ pub static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
     Arc::new(Schema::new(vec![Field::new("data", DataType::Binary, true), Field::new("number", DataType::Int64, true)]))
 });
 
-/// Builds the batch of a run; goes on with the next one's numbers.
+/// Builds the batch of a run; continues with the next run's numbers.
 #[derive(Debug)]
 pub struct RunColumns {
     data: BinaryBuilder,
@@ -42,7 +42,7 @@ impl RunColumns {
         self.rows == 0
     }
 
-    /// Whether a message of `length` bytes does not fit any more.
+    /// Whether a message of `length` bytes no longer fits.
     #[must_use]
     pub const fn is_full_for(&self, length: usize) -> bool {
         self.bytes + length > LARGEST_MAX_MESSAGE_BYTES
@@ -62,7 +62,7 @@ impl RunColumns {
     /// The run so far; the next one begins.
     ///
     /// # Panics
-    /// The messages have no numbers of 64 bits any more.
+    /// The messages' numbers no longer fit into 64 bits.
     #[must_use]
     pub fn finish(&mut self) -> MessageBatch {
         let end = i64::try_from(self.rows).ok().and_then(|rows| self.first.checked_add(rows));

@@ -113,7 +113,7 @@ impl Search {
         self.found
     }
 
-    /// The first `count` bytes are not open any more.
+    /// The first `count` bytes are no longer open.
     #[inline]
     fn taken(&mut self, count: usize) {
         self.found = self.found.and_then(|at| at.checked_sub(count));

@@ -126,7 +126,7 @@ fn in_answer(error: Error, body: &[u8]) -> Error {
     error.with_context(body, offset)
 }
 
-/// Buffers of batches that nobody holds any more: one pool for all answers, whichever thread decodes them.
+/// Buffers of batches that nobody holds any longer: one pool for all answers, whichever thread decodes them.
 static POOL: LazyLock<Arc<Pool>> = LazyLock::new(Arc::default);
 
 /// The columns that were used last. Whoever finds them taken makes others.

@@ -12,7 +12,7 @@
 //! | `parts` | the members of an answer besides its records |
 //! | `get_records` | a JSON answer |
 //! | `cbor` | a CBOR answer |
-//! | [`kpl`] | aggregates: taken apart, and made |
+//! | [`kpl`] | splits aggregates, and makes them |
 //! | [`netstring`] | items of any bytes in one record |
 //! | `shape`, `time` | how the service writes a record and a time in JSON |
 

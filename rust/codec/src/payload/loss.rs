@@ -2,7 +2,7 @@
 //!
 //! An object that the columns do not take as it is gets to `from_json`, which says of most values that do not fit that
 //! they do not. Of some it says nothing (Spark 4.3): it reads 200 for a byte as -56, 1e400 as infinity, half of a
-//! surrogate pair as a question mark, and text of a number only as far as a double goes. Here is what it is silent about.
+//! surrogate pair as a question mark, and text of a number only as far as a double goes. This module finds the losses that it does not report.
 //!
 //! What a type rounds by its nature is no loss: a double's nearest, a decimal's scale, a timestamp's microseconds, a
 //! date's day. Nor is it one to name something that `from_json` says itself.
@@ -14,7 +14,7 @@ use arrow_schema::{DataType, Fields, TimeUnit};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// What a column takes, as far as something may be lost of it.
+/// The values that a column takes, as far as a part of them may be lost.
 #[derive(Debug)]
 pub(crate) enum Kind {
     Byte,
@@ -136,7 +136,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 }
 
-/// What a key leads to.
+/// The target of a key.
 struct Key<'a>(&'a Kind);
 
 enum Found<'a> {

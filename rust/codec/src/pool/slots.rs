@@ -21,7 +21,7 @@ pub(crate) trait Rests {
     fn ends(&self);
 }
 
-/// Slots in `LANES` lanes. What is in them belongs to them.
+/// Slots in `LANES` lanes. They own their contents.
 #[derive(Debug)]
 pub(crate) struct Slots<T: Rests, const LANES: usize, const SLOTS: usize> {
     /// Each is null or owns a boxed `T`. Whoever exchanges a pointer for null owns it.
@@ -87,7 +87,7 @@ impl<T: Rests, const LANES: usize, const SLOTS: usize> Slots<T, LANES, SLOTS> {
         self.empty();
     }
 
-    /// What comes back is kept again.
+    /// A returned thing is kept again.
     pub(crate) fn open(&self) {
         self.closed.store(false, Ordering::SeqCst);
     }

@@ -56,7 +56,7 @@ impl<M: Message> Decoder<M> {
         framer.finish(|frame| ready.extend(outcome(frame, *max_frame_bytes)));
     }
 
-    /// The next message, or the error of a frame that is none; `None` when more input is needed.
+    /// The next message, or the error of a frame that is not a message; `None` when more input is needed.
     pub fn next_message(&mut self) -> Option<Result<M>> {
         self.ready.pop_front()
     }

@@ -1,4 +1,4 @@
-//! A batch's aggregates taken apart, columns to columns.
+//! Splits the aggregates of a batch, from columns to columns.
 
 use std::fmt;
 use std::iter;
@@ -23,7 +23,7 @@ use crate::schema::{Column, RecordSchema};
 pub struct Deaggregated {
     /// The columns of the batch, then explicitHashKey and aggregated.
     pub batch: RecordBatch,
-    /// Aggregates that were taken apart.
+    /// Aggregates that were split.
     pub aggregates: usize,
     /// Aggregates that were dropped, as the shard does not own all of their user records.
     pub dropped_aggregates: usize,

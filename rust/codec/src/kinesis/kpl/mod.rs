@@ -17,7 +17,7 @@
 //! |---|---|
 //! | `message` | an AggregatedRecord, read and checked |
 //! | `protobuf` | the wire format, as far as it takes |
-//! | `deaggregate` | a batch's aggregates taken apart |
+//! | `deaggregate` | splits the aggregates of a batch |
 //! | `encode` | aggregates made |
 
 mod deaggregate;

@@ -8,7 +8,7 @@ use simdutf8::basic::from_utf8;
 /// Items that take no byte: so many a record may have. Nothing else bounds their number.
 const MOST_EMPTY_ITEMS: usize = 1 << 16;
 
-/// What a writer's bytes are, and what of them the reader's columns take.
+/// The type of a writer's bytes, and the part of them that the reader's columns take.
 #[derive(Clone, Debug)]
 pub(crate) enum Plan {
     Null,

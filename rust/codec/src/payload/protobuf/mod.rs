@@ -48,7 +48,7 @@ impl FileResolver for Texts {
 /// well-known types need no text.
 ///
 /// # Errors
-/// A text does not compile, is too deep, or imports what is not there.
+/// A text does not compile, is too deep, or imports a missing file.
 pub fn compile<S: BuildHasher>(files: &HashMap<String, String, S>, main: &str) -> Result<Vec<u8>, String> {
     if !files.contains_key(main) {
         return Err(format!("{main}: there is no text of this name"));

@@ -1,4 +1,4 @@
-//! What a message type is: the plan of the walk, and the columns, or a refusal that names the field and the choices.
+//! The plan of a message type: the walk and the columns, or a refusal that names the field and the choices.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -62,7 +62,7 @@ pub(crate) enum Bad {
     Stricter,
 }
 
-/// What is to be done with a good message.
+/// The action for a good message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Good {
     /// Bytes of columns, about.
