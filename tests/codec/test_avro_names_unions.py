@@ -1,11 +1,14 @@
-"""Avro schemas at the edges: names that columns cannot have, and unions of any branches. Right, or refused."""
+"""Avro schemas at the edges: names that columns cannot have, unions of any branches, and sizes. Right, or refused."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import time
+from contextlib import suppress
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from fastkcl import ConfigurationError
 from fastkcl.payloads import AvroPayload, BatchOpener
@@ -31,6 +34,11 @@ def test_a_name_that_columns_can_have_is_kept(name: str) -> None:
 
 INNER = record(("Id", "int"), ("iD", "int"), name="S")
 REFUSED: list[tuple[Any, str]] = [
+    (record(("", "int")), r': "" is no name of a field in Avro.*cast it to "drop"'),
+    (record(("a.b", "int")), r'a\.b: "a\.b" is no name of a field in Avro.*"drop"'),
+    (record(("r", record(("", "int"), name="S"))), r'r\.: "" is no name'),
+    (record(("r", {"type": "array", "items": record(("x.y", "int"), name="S")})), r'r\.element\.x\.y: "x\.y" is'),
+    (record(("r", {"type": "map", "values": ["null", record(("x.", "int"), name="S")]})), r'r\.value\.x\.: "x\." is'),
     (record(("id", "int"), ("ID", "int")), "a second column 'ID'"),
     (record(("größe", "int"), ("GRÖSSE", "int")), "a second column 'GRÖSSE'"),
     (record(("r", INNER)), r"r\.iD: Spark has one field of this name.*drop this one"),
@@ -154,3 +162,85 @@ def test_a_union_of_many_branches(count: int) -> None:
     assert rows["_corrupt"].to_pylist() == [None, data[1], None]
     texts = opened(avro_reader(written, casts={"v": "string"}), [each[5:] for each in data])
     assert texts["v"].to_pylist() == ["5", "A", "7"]
+
+
+@pytest.mark.parametrize("count", [129, 5000])
+def test_a_union_of_more_branches_than_arrow_has_ids_is_refused_with_its_path(count: int) -> None:
+    branches = [{"type": "fixed", "name": f"F{number}", "size": 1} for number in range(count)]
+    schema = record(("r", record(("v", branches), name="S")))
+    with pytest.raises(ValueError, match=rf"schema: r\.v: a union of {count} types; the most are 128"):
+        avro_reader(schema, casts={"r": "drop"})
+    reader = avro_reader(record(("w", "string")), framing="confluent")
+    with pytest.raises(ValueError, match=rf"schema 1: r\.v: a union of {count} types; the most are 128"):
+        reader.add("1", json.dumps(schema).encode())
+
+
+# Sizes: the cost of a schema is linear in its size, whatever refers to what.
+
+
+def seconds_of(schema: Any) -> float:
+    """CPU of a schema that is read or refused, and of itself as a writer's."""
+    begun = time.process_time()
+    with suppress(ValueError):
+        reader = avro_reader(schema, framing="confluent")
+        reader.add("1", json.dumps(schema).encode())
+    return time.process_time() - begun
+
+
+def chained(count: int) -> Any:
+    """Records, each of which has the one before, and its name: 2^count types, were all written out."""
+    kind: Any = "int"
+    for number in range(count):
+        kind = record(("a", kind), ("b", kind if isinstance(kind, str) else kind["name"]), name=f"R{number}")
+    return record(("v", kind))
+
+
+def referred(count: int) -> Any:
+    """A record, and its name again and again."""
+    return record(("f", record(("x", "int"), name="S")), *((f"f{number}", "S") for number in range(count)))
+
+
+def deep(namespace: str, levels: int) -> Any:
+    """Records in each other."""
+    kind: Any = "int"
+    for number in range(levels):
+        kind = record(("f", kind), name=f"{namespace}.R{number}")
+    return kind
+
+
+GROWING: dict[str, Any] = {
+    "names of a record": referred,
+    "fields": lambda count: record(*((f"f{number}", "int") for number in range(count))),
+    "unions": lambda count: record(*((f"f{n}", ["null", {"type": "array", "items": ["int"]}]) for n in range(count))),
+    "records in each other": lambda count: record(*((f"f{n}", deep(f"n{n}", 25)) for n in range(count // 25))),
+    "symbols": lambda count: record(("v", {"type": "enum", "name": "E", "symbols": [f"s{n}" for n in range(count)]})),
+}
+
+
+@pytest.mark.parametrize("kind", GROWING)
+def test_the_cost_of_a_schema_grows_with_its_size(kind: str) -> None:
+    """Ten times the size costs ten times as much, and not a hundred times: between them is the bound."""
+    small, large = (seconds_of(GROWING[kind](count)) for count in (400, 4000))
+    assert large < 35 * max(small, 0.004), (small, large)
+
+
+def test_names_in_names_are_not_written_out_without_a_bound() -> None:
+    """2^9 types have columns; 2^40 are refused in the time of some thousands."""
+    allowed, refused = chained(9), chained(40)
+    avro_reader(allowed)
+    with pytest.raises(ValueError, match="more than 20000 types"):
+        avro_reader(refused)
+    assert seconds_of(refused) < 5 * max(seconds_of(allowed), 0.1)
+
+
+def test_a_writers_union_is_compared_a_bounded_number_of_times() -> None:
+    """Each branch is read as the reader's record, whose fields have defaults: a product of both sizes."""
+    fields = [{"name": f"f{number}", "type": "int", "default": 0} for number in range(4000)]
+    wanted = record(("v", {"type": "record", "name": "S", "fields": fields}))
+    branches = [{"type": "record", "name": f"n{number}.S", "fields": []} for number in range(128)]
+    reader = avro_reader(wanted, framing="confluent")
+    begun = time.process_time()
+    with pytest.raises(ValueError, match="too many types to compare|two types of the writer's union"):
+        reader.add("1", json.dumps(record(("v", branches))).encode())
+    assert time.process_time() - begun < 10
+    assert pa.schema(reader).names[0] == "v"

@@ -4,7 +4,7 @@
 //! have names of ours that agree, fields the reader's, aliases and namespaces are gone, and logical types but decimals
 //! are, too (`convert` makes of the numbers what they mean).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,13 @@ pub(crate) struct Resolved {
     pub(crate) reader: Value,
 }
 
+/// Types that are looked at, of both schemas: branches of a writer's union are each read as all of the reader's type.
+const MOST_STEPS: usize = 200_000;
+const TOO_MANY: &str = "too many types to compare: the writer's union has too many branches for this type";
+
 pub(crate) struct Resolver {
+    /// Types that were looked at so far.
+    steps: usize,
     /// Types that have a name so far.
     names: usize,
     /// Names of the fields down to the one that is resolved.
@@ -31,12 +37,16 @@ pub(crate) struct Resolver {
 
 impl Resolver {
     pub(crate) fn new() -> Self {
-        Self { names: 0, path: Vec::new(), dropped: Vec::new() }
+        Self { steps: 0, names: 0, path: Vec::new(), dropped: Vec::new() }
     }
 
     fn error<T>(&self, reason: &str) -> Result<T, String> {
         let path = self.path.join(".");
         Err(if path.is_empty() { reason.to_owned() } else { format!("{path}: {reason}") })
+    }
+
+    fn step(&mut self) {
+        self.steps += 1;
     }
 
     fn name(&mut self) -> String {
@@ -45,6 +55,10 @@ impl Resolver {
     }
 
     pub(crate) fn resolve(&mut self, writer: &Node, reader: &Node) -> Result<Resolved, String> {
+        self.step();
+        if self.steps > MOST_STEPS {
+            return self.error(TOO_MANY);
+        }
         if reader.text && matches!(reader.kind, Kind::Union(_)) {
             return self.same(writer, reader);
         }
@@ -61,16 +75,16 @@ impl Resolver {
                 let item = self.within("element", item, wanted)?;
                 Ok(Resolved {
                     plan: Plan::Array(Box::new(item.plan)),
-                    writer: json!({"type": "array", "items": item.writer}),
-                    reader: json!({"type": "array", "items": item.reader}),
+                    writer: object([("type", "array".into()), ("items", item.writer)]),
+                    reader: object([("type", "array".into()), ("items", item.reader)]),
                 })
             }
             (Kind::Map(value), Kind::Map(wanted)) => {
                 let value = self.within("value", value, wanted)?;
                 Ok(Resolved {
                     plan: Plan::Map(Box::new(value.plan)),
-                    writer: json!({"type": "map", "values": value.writer}),
-                    reader: json!({"type": "map", "values": value.reader}),
+                    writer: object([("type", "map".into()), ("values", value.writer)]),
+                    reader: object([("type", "map".into()), ("values", value.reader)]),
                 })
             }
             (Kind::Enum { name, symbols, .. }, Kind::Enum { name: own, symbols: wanted, default })
@@ -141,12 +155,14 @@ impl Resolver {
     }
 
     fn record(&mut self, fields: &[Field], wanted: &[Field]) -> Result<Resolved, String> {
+        let places: HashMap<&str, usize> = fields.iter().enumerate().map(|(at, field)| (&*field.name, at)).collect();
         let mut source: Vec<Option<usize>> = vec![None; fields.len()];
         let mut reader_fields = Vec::new();
-        let mut resolved: Vec<Option<Resolved>> = fields.iter().map(|_| None).collect();
+        let mut resolved: Vec<Option<(Plan, Value)>> = fields.iter().map(|_| None).collect();
         let mut defaults = 0;
         for (index, field) in wanted.iter().enumerate() {
-            let named = |name: &String| fields.iter().position(|other| other.name == *name);
+            let name = Value::from(field.name.clone());
+            let named = |name: &String| places.get(name.as_str()).copied();
             let at = named(&field.name).or_else(|| field.aliases.iter().find_map(named));
             let Some(at) = at.filter(|&at| source[at].is_none()) else {
                 self.path.push(field.name.clone());
@@ -156,32 +172,32 @@ impl Resolver {
                 defaults += width(&field.node) + default.to_string().len();
                 let node = self.own(&field.node, true);
                 self.path.pop();
-                reader_fields.push(json!({"name": field.name, "type": node, "default": default}));
+                reader_fields.push(object([("name", name), ("type", node), ("default", default.clone())]));
                 continue;
             };
             let one = self.within(&field.name, &fields[at].node, &field.node)?;
-            reader_fields.push(json!({"name": field.name, "type": one.reader}));
+            reader_fields.push(object([("name", name), ("type", one.reader)]));
             source[at] = Some(index);
-            resolved[at] = Some(one);
+            resolved[at] = Some((one.plan, one.writer));
         }
         let mut plans = Vec::new();
         let mut writer_fields = Vec::new();
         for (at, (field, one)) in fields.iter().zip(resolved).enumerate() {
-            if let (Some(one), Some(index)) = (one, source[at]) {
-                plans.push(one.plan);
-                writer_fields.push(json!({"name": wanted[index].name, "type": one.writer}));
+            if let (Some((plan, writer)), Some(index)) = (one, source[at]) {
+                plans.push(plan);
+                writer_fields.push(object([("name", wanted[index].name.clone().into()), ("type", writer)]));
             } else {
                 self.dropped.push([&self.path[..], std::slice::from_ref(&field.name)].concat().join("."));
                 plans.push(Plan::Skip(Box::new(alone(&field.node))));
                 let node = self.own(&field.node, false);
-                writer_fields.push(json!({"name": format!("-{at}"), "type": node}));
+                writer_fields.push(object([("name", format!("-{at}").into()), ("type", node)]));
             }
         }
         let name = self.name();
         Ok(Resolved {
             plan: Plan::Record(plans, defaults + 1),
-            writer: json!({"type": "record", "name": name, "fields": writer_fields}),
-            reader: json!({"type": "record", "name": name, "fields": reader_fields}),
+            writer: record(name.clone(), writer_fields),
+            reader: record(name, reader_fields),
         })
     }
 
@@ -211,6 +227,7 @@ impl Resolver {
                     writers.push(one.writer);
                     target = Some(one.reader);
                 }
+                Err(error) if self.steps > MOST_STEPS => return Err(error),
                 Err(error) => {
                     self.path.truncate(depth);
                     self.dropped.truncate(dropped);
@@ -231,10 +248,10 @@ impl Resolver {
         }
         let nulls = null && branches.iter().any(|branch| branch.kind == Kind::Null);
         let reader = match (nulls, &branches[0].kind) {
-            (true, Kind::Null) => json!(["null", target]),
-            (true, _) if branches.len() == 2 => json!([target, "null"]),
-            (true, _) => json!(["null", target]),
-            (false, _) => json!([target]),
+            (true, Kind::Null) => Value::Array(vec!["null".into(), target]),
+            (true, _) if branches.len() == 2 => Value::Array(vec![target, "null".into()]),
+            (true, _) => Value::Array(vec!["null".into(), target]),
+            (false, _) => Value::Array(vec![target]),
         };
         Ok(Resolved { plan: Plan::Union(plans, width(inner)), writer: Value::Array(writers), reader })
     }
@@ -251,9 +268,10 @@ impl Resolver {
 
     /// A type for arrow-avro that is only the reader's, or only the writer's.
     fn own(&mut self, node: &Node, read: bool) -> Value {
+        self.step();
         match &node.kind {
-            Kind::Array(item) => json!({"type": "array", "items": self.own(item, read)}),
-            Kind::Map(value) => json!({"type": "map", "values": self.own(value, read)}),
+            Kind::Array(item) => object([("type", "array".into()), ("items", self.own(item, read))]),
+            Kind::Map(value) => object([("type", "map".into()), ("values", self.own(value, read))]),
             Kind::Union(branches) => branches.iter().map(|branch| self.own(branch, read)).collect(),
             Kind::Enum { symbols, .. } => json!({"type": "enum", "name": self.name(), "symbols": symbols}),
             Kind::Record { fields, .. } => {
@@ -262,14 +280,14 @@ impl Resolver {
                     .enumerate()
                     .map(|(at, field)| {
                         let name = if read { field.name.clone() } else { format!("-{at}") };
-                        let mut value = json!({"name": name, "type": self.own(&field.node, read)});
+                        let mut value = object([("name", name.into()), ("type", self.own(&field.node, read))]);
                         if let (Some(default), true) = (&field.default, read) {
                             value["default"] = default.clone();
                         }
                         value
                     })
                     .collect();
-                json!({"type": "record", "name": self.name(), "fields": fields})
+                record(self.name(), fields)
             }
             Kind::Fixed { size, .. } => match node.logical {
                 Some(Logical::Decimal { precision, scale }) if read && precision <= 38 => {
@@ -292,7 +310,7 @@ impl Resolver {
 
 impl Node {
     /// The name of a primitive type.
-    fn kind_name(&self) -> &'static str {
+    pub(crate) fn kind_name(&self) -> &'static str {
         match &self.kind {
             Kind::Null => "null",
             Kind::Boolean => "boolean",
@@ -304,6 +322,15 @@ impl Node {
             _ => "bytes",
         }
     }
+}
+
+/// A JSON object; `json!` would copy its parts, and so each type once for each level above it.
+fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
+    Value::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+}
+
+fn record(name: String, fields: Vec<Value>) -> Value {
+    object([("type", "record".into()), ("name", name.into()), ("fields", Value::Array(fields))])
 }
 
 /// Whether values of one kind are read as another: promotions, and the same.

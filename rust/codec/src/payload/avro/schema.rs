@@ -1,9 +1,10 @@
 //! Avro schemas, read from their JSON and checked: names resolved in place, so that a schema is a tree.
 //!
 //! A name that stands for a type is replaced by that type; a type that contains itself is refused, as no Arrow or Spark
-//! type has such values. Texts come from registries, so their size, depth and number of types are bounded.
+//! type has such values. Texts come from registries, so their size, depth and number of types are bounded, and no step
+//! takes more than linear time of the tree.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -11,6 +12,8 @@ use serde_json::{Map, Value};
 const LARGEST_TEXT: usize = 1 << 20;
 /// The most types in a schema, each name replaced by its type.
 const MOST_TYPES: usize = 20_000;
+/// The most branches of a union, by the ids that Arrow has for them.
+const MOST_BRANCHES: usize = 128;
 /// The deepest type.
 const DEEPEST: usize = 64;
 
@@ -205,19 +208,23 @@ impl<'a> Parser<'a> {
     }
 
     fn union(&mut self, branches: &'a [Value], namespace: &str) -> Result<Node, String> {
+        if !(1..=MOST_BRANCHES).contains(&branches.len()) {
+            return Err(match branches.len() {
+                0 => "a union of nothing".to_owned(),
+                count => format!("a union of {count} types; the most are {MOST_BRANCHES}"),
+            });
+        }
         let mut nodes: Vec<Node> = Vec::with_capacity(branches.len());
+        let mut seen = HashSet::with_capacity(branches.len());
         for branch in branches {
             let node = self.node(branch, namespace)?;
             if matches!(node.kind, Kind::Union(_)) {
                 return Err("a union in a union".to_owned());
             }
-            if nodes.iter().any(|other| same_branch(&other.kind, &node.kind)) {
+            if !seen.insert(branch_name(&node)) {
                 return Err(format!("a union with {} twice", node.describe()));
             }
             nodes.push(node);
-        }
-        if nodes.is_empty() {
-            return Err("a union of nothing".to_owned());
         }
         Ok(Node::plain(Kind::Union(nodes)))
     }
@@ -278,11 +285,12 @@ impl<'a> Parser<'a> {
             return Err(format!("record {} without a list of fields", name.full));
         };
         let mut fields: Vec<Field> = Vec::with_capacity(values.len());
+        let mut seen = HashSet::with_capacity(values.len());
         for value in values {
             let Value::Object(members) = value else { return Err(format!("{value} is no field of {}", name.full)) };
             let field = text(members, "name")?.ok_or_else(|| format!("a field of {} without a name", name.full))?;
             self.path.push(field.to_owned());
-            if fields.iter().any(|other| other.name == field) {
+            if !seen.insert(field) {
                 return Err(format!("{} has two of them", name.full));
             }
             let node = self.node(members.get("type").ok_or("a field without a type")?, namespace)?;
@@ -343,16 +351,14 @@ fn full_name(name: &str, namespace: &str) -> String {
     }
 }
 
-/// Whether two branches of a union are one too many: named types differ by their names, all others by their kind.
-fn same_branch(one: &Kind, other: &Kind) -> bool {
-    let name = |kind: &Kind| match kind {
-        Kind::Fixed { name, .. } | Kind::Enum { name, .. } | Kind::Record { name, .. } => Some(name.full.clone()),
-        _ => None,
-    };
-    match (name(one), name(other)) {
-        (Some(one), Some(other)) => one == other,
-        (None, None) => std::mem::discriminant(one) == std::mem::discriminant(other),
-        _ => false,
+/// What no two branches of a union have in common: named types differ by their names, all others by their kind.
+fn branch_name(node: &Node) -> String {
+    match &node.kind {
+        Kind::Fixed { name, .. } | Kind::Enum { name, .. } | Kind::Record { name, .. } => format!(".{}", name.full),
+        Kind::Array(_) => "array".to_owned(),
+        Kind::Map(_) => "map".to_owned(),
+        Kind::Union(_) => "union".to_owned(),
+        _ => node.kind_name().to_owned(),
     }
 }
 

@@ -104,6 +104,15 @@ fn cast(node: &mut Node, path: &str, casts: &mut BTreeMap<String, Cast>, problem
                 casts.get(&path) != Some(&Cast::Drop) || casts.remove(&path).is_none()
             });
             for field in fields.iter_mut() {
+                if field.name.is_empty() || field.name.contains('.') {
+                    problems.push(format!(
+                        "{}: {:?} is no name of a field in Avro, and paths could not tell it from others; rename it, \
+                         or cast it to \"drop\"",
+                        below(&field.name),
+                        field.name
+                    ));
+                    continue;
+                }
                 cast(&mut field.node, &below(&field.name), casts, problems);
             }
             if !fields.is_empty() || path.is_empty() {
