@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -332,3 +333,44 @@ def test_a_run_without_the_time_of_arrival(local: IcebergPlace) -> None:
     written(local).append(arrived([4]), as_columns("sequenceNumber"))
     assert local.numbers() == [1, 2, 3, 4]
     assert local.days() == {"2026-11-22": [1, 2, 3], "None": [4]}
+
+
+# ---- damaged metadata -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 200])
+def test_a_damaged_manifest_list_is_no_outage(tmp_path: Path, size: int) -> None:
+    """A SinkError, which nobody repeats for a day, and it names the file."""
+    place = sql_posix(tmp_path)
+    table = written(place, (1, 3))
+    snapshot = place.handle().current_snapshot()
+    assert snapshot is not None
+    path = Path(snapshot.manifest_list.removeprefix("file://"))
+    path.write_bytes(path.read_bytes()[:size])
+    for each in (table, place.table()):
+        each.open(SHARD)
+        with pytest.raises(SinkError, match=rf"{path.name}: a manifest list.* is damaged: .*recovery.md"):
+            each.append(arrived(range(4, 7)), as_they_are)
+
+
+@pytest.mark.parametrize("change", [{"snapshots": []}, {"current-snapshot-id": 5}])
+def test_a_position_without_the_snapshot_of_main(tmp_path: Path, change: dict[str, Any]) -> None:
+    place = sql_posix(tmp_path)
+    written(place, (1, 3))
+    path = Path(place.handle().metadata_location.removeprefix("file://"))
+    found = json.loads(path.read_text())
+    found.update(change)
+    found["refs"]["main"]["snapshot-id"] = found["current-snapshot-id"]
+    path.write_text(json.dumps(found))
+    with pytest.raises(SinkError, match=r"has the position 3.0 of clicks.*is missing in its metadata.*recovery.md"):
+        place.table().open(SHARD)
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "\u00b2", "-1", "x"])
+def test_a_property_that_is_no_count_expires_nothing(tmp_path: Path, text: str) -> None:
+    place = sql_posix(tmp_path)
+    written(place, (1, 3))
+    with place.handle().transaction() as transaction:
+        transaction.set_properties({"fastkcl.snapshots": text})
+    written(place, (4, 6), (7, 9))
+    assert len(place.handle().metadata.snapshots) == 3

@@ -11,11 +11,14 @@ import click
 
 from fastkcl.cli.payloads import SCHEMA_OPTIONS, payload_to_read
 from fastkcl.payloads.options import FORMATS
+from fastkcl.stdio.given_files import read_given
 
 if TYPE_CHECKING:
     from fastkcl.payloads.options import Compression, Payload
 
 __all__ = ["payload_options"]
+
+_MOST_BYTES = 1 << 20  # of a list of columns
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -84,6 +87,6 @@ def _payload_of(kind: str, known: dict[str, str | None], compression: Compressio
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text("utf-8")
+        return read_given(path, _MOST_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"--schema {path}: cannot be read as text: {error}") from None

@@ -27,6 +27,7 @@ import javaproperties
 from fastkcl.daemon import credentials, defaults
 from fastkcl.daemon.keys import Generation, find_key, suggest
 from fastkcl.daemon.settings import Options, Setting
+from fastkcl.stdio.given_files import read_given
 
 __all__ = [
     "EXECUTABLE",
@@ -38,6 +39,8 @@ __all__ = [
     "missing_keys",
     "read_file",
 ]
+
+_MOST_BYTES = 16 << 20  # of a properties file
 
 EXECUTABLE = "executableName"
 """The key of the child's command."""
@@ -131,7 +134,7 @@ def read_file(path: Path) -> list[Source]:
     line = 1
     try:
         # Java reads these files as ISO 8859-1, and so does the library with bytes.
-        for element in javaproperties.parse(path.read_bytes()):
+        for element in javaproperties.parse(read_given(path, _MOST_BYTES)):
             if isinstance(element, javaproperties.KeyValue):
                 found.append(Source(element.key, element.value, f"{path}, line {line}"))
             line += element.source.count("\n")

@@ -8,6 +8,7 @@ Rules: the size of files is bounded. A .proto can import only files beside it, n
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -25,6 +26,7 @@ from fastkcl.payloads.registries.answers import (
 )
 from fastkcl.payloads.registries.references import inlined
 from fastkcl.payloads.registries.registry import Registry
+from fastkcl.stdio.given_files import read_given
 from fastkcl.stdio.log import logger
 
 __all__ = ["definition", "format_of", "reader_schema", "schema_text"]
@@ -125,11 +127,7 @@ def _protobuf(text: str, is_path: bool) -> bytes:
         return compile_proto({_MAIN: text}, _MAIN)
     path = Path(text)
     if path.suffix != ".proto":
-        with path.open("rb") as file:
-            data = file.read(MAX_SCHEMA_BYTES + 1)
-        if len(data) > MAX_SCHEMA_BYTES:
-            raise ValueError(f"the file has more than {MAX_SCHEMA_BYTES} bytes")
-        return data
+        return _bytes(path)
     files = {path.name: _bounded(path)}
     left = [path.name]
     while left:
@@ -145,8 +143,13 @@ def _protobuf(text: str, is_path: bool) -> bytes:
 
 
 def _bounded(path: Path) -> str:
-    with path.open("rb") as file:
-        data = file.read(MAX_SCHEMA_BYTES + 1)
-    if len(data) > MAX_SCHEMA_BYTES:
-        raise ValueError(f"{path} has more than {MAX_SCHEMA_BYTES} bytes")
-    return data.decode()
+    return _bytes(path).decode()
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return read_given(path, MAX_SCHEMA_BYTES)
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        raise ValueError(f"{path} has more than {MAX_SCHEMA_BYTES} bytes") from None

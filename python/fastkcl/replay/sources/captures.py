@@ -52,7 +52,7 @@ def from_captures(paths: str | Path | Iterable[str | Path]) -> Source:
         elif place.is_file():
             files.append(place)
         else:
-            raise SourceError(f"{place}: no such file")
+            raise SourceError(f"{place}: {'no regular file' if place.exists() else 'no such file'}")
     if not files:
         raise SourceError("no captured file was given")
     return _Captures(tuple(files))

@@ -86,7 +86,7 @@ def from_records(path: str | Path, *, shards: int = 1, batch_records: int = 1000
         raise ValueError("shards and batch_records must be at least 1")
     place = Path(path)
     if not place.is_file():
-        raise SourceError(f"{place}: no such file")
+        raise SourceError(f"{place}: {'no regular file' if place.exists() else 'no such file'}")
     return _RecordFile(place, shards, batch_records)
 
 

@@ -11,6 +11,7 @@ append has, one without files too. A commit of properties alone moves no branch,
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -28,10 +29,11 @@ from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate, Table
 
 from fastkcl import Position
 from fastkcl.stdio.log import logger
-from fastkcl.tables.base import Shard, SinkError
+from fastkcl.tables.base import RECOVERY, Shard, SinkError, in_one_line
 from fastkcl.tables.folders import shard_folders
 from fastkcl.tables.iceberg.catalog import asked
 from fastkcl.tables.iceberg.file import new_schema
+from fastkcl.tables.iceberg.io import DamagedError
 from fastkcl.tables.iceberg.state import POSITION, Seen, position_value
 from fastkcl.tables.store import StoreError
 
@@ -56,6 +58,7 @@ OURS: Final[Mapping[str, str]] = {
 """Properties of tables that a writer makes: without them each commit reads and writes more than the one before."""
 _MERGE_EACH: Final = 100  # commits
 _MANY: Final = 1000  # snapshots, of somebody else's table
+_COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 _FORMATS: Final = (1, 2)
 _WHERE: Final = ("uri", "warehouse", "glue.id", "glue.region", "glue.endpoint", "client.region")
 """Properties that say which catalog it is. A table's copy has its UUID too."""
@@ -202,7 +205,17 @@ class IcebergHead:
         )
         for each in files:
             append.append_data_file(each)
-        append.commit()
+        try:
+            append.commit()
+        except (SinkError, OSError):
+            raise
+        except Exception as error:  # of a reader of Avro, which meets any bytes
+            current = table.current_snapshot()
+            where = self._name if current is None else current.manifest_list
+            raise DamagedError(
+                f"{where}: a manifest list, or a manifest that it names, is damaged: {in_one_line(error)[:200]}:"
+                f" restore it from a copy, or roll the table back to an older snapshot; {RECOVERY}"
+            ) from error
         return self._send(table, transaction, self._expired(table.metadata))
 
     def set_property(self, name: str, value: str) -> bool:
@@ -285,7 +298,7 @@ class IcebergHead:
     def _expired(self, metadata: TableMetadata) -> list[TableUpdate]:
         """Snapshots that go with this commit: the oldest beyond those that are kept, but no head of a ref."""
         text = metadata.properties.get(KEPT)
-        if text is None or not text.isdecimal():
+        if text is None or not _COUNT.fullmatch(text):
             return []
         heads = {ref.snapshot_id for ref in metadata.refs.values()}
         oldest = sorted(metadata.snapshots, key=lambda each: (each.sequence_number or 0, each.timestamp_ms))

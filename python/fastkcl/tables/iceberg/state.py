@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from fastkcl import Position
-from fastkcl.tables.base import Shard, SinkError
+from fastkcl.tables.base import RECOVERY, Shard, SinkError
 from fastkcl.tables.folders import START, parse_position, position_text, shard_folders
 
 __all__ = ["GIVEN_UP", "MOST_AGE", "MOST_CONFLICTS", "POSITION", "Append", "Do", "Seen", "pause", "position_value"]
@@ -82,6 +82,11 @@ class Seen:
                 f"{self.table}: its property {name} is damaged ({error}): set it to '<position> <snapshot id>' as a"
                 " copy of the metadata has it"
             ) from error
+        if self.main not in self.parents:
+            raise SinkError(
+                f"{self.table}: has the position {place} of {shard.stream}, {shard.shard_id}, and the snapshot of main"
+                f" ({self.main}) is missing in its metadata: restore the metadata file from a copy; {RECOVERY}"
+            )
         if snapshot in self.parents and not self._is_ancestor(snapshot):
             raise SinkError(
                 f"{self.table}: it was rolled back: the position {place} of {shard.stream}, {shard.shard_id} was"
