@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from delta_table_helpers import DeltaPlace, delta_posix, delta_s3
+from delta_table_helpers import DeltaPlace, delta_posix, delta_s3, written
 from fastkcl.cli.main import cli
 from fastkcl.local_aws import LocalAws
 from fastkcl.tables import SinkError, orphans
 from fastkcl.tables.compaction import compact_delta
+from fastkcl.tables.delta.checkpoint import make_checkpoint
+from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.orphans import LEAST_AGE, find_orphans
 from fastkcl.tables.store import Found
 from sink_helpers import SHARD
@@ -73,7 +78,7 @@ def test_what_a_version_has_removed_is_no_orphan(lake: DeltaPlace, monkeypatch: 
 def test_a_log_that_cannot_be_read_calls_nothing_an_orphan(lake: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.store.replace("_delta_log/00000000000000000003.json", b"{")
     later(monkeypatch, 4)
-    with pytest.raises(SinkError, match=r"00000000000000000003\.json: no entry of a Delta log"):
+    with pytest.raises(SinkError, match=r"00000000000000000003\.json: damaged, its JSON is cut off"):
         find_orphans(lake.url, lake.storage)
 
 
@@ -173,3 +178,52 @@ def test_uploads_of_others_are_listed(aws: LocalAws) -> None:
     assert f"unfinished upload of {prefix}/large.parquet, begun 20" in said
     assert "AbortIncompleteMultipartUpload" in said
     assert len(json.loads(command(place, "orphans", "--json")[1])["uploads"]) == 1  # it is not ours to end
+
+
+def _cut_checkpoint(log: Path) -> None:
+    path = log / f"{2:020d}.checkpoint.parquet"
+    path.rename(log / f"{2:020d}.checkpoint.0000000001.0000000002.parquet")
+
+
+def _other_columns(log: Path) -> None:
+    pq.write_table(pa.table({"add": ["a"], "txn": [1]}), log / f"{2:020d}.checkpoint.parquet")
+
+
+@pytest.mark.parametrize(
+    ("damage", "what"),
+    [
+        (lambda log: (log / f"{3:020d}.json").write_bytes(b""), "damaged, 0 bytes"),
+        (lambda log: (log / f"{3:020d}.json").unlink(), "3.json: missing, and no whole checkpoint has it"),
+        (_cut_checkpoint, "0.json: missing, and no whole checkpoint has it"),
+        (_other_columns, "a damaged checkpoint"),
+        (lambda log: pq.write_table(pa.table({"txn": [1]}), log / f"{2:020d}.checkpoint.parquet"), "no column add"),
+    ],
+)
+def test_nothing_is_an_orphan_of_a_log_that_is_not_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], object], what: str
+) -> None:
+    """What the lost part names would be deleted for good."""
+    place = delta_posix(tmp_path)
+    table = written(place, *((first, first + 2) for first in range(1, 16, 3)))
+    make_checkpoint(table._store, 2, {})
+    log = tmp_path / "table" / "_delta_log"
+    for version in range(2):
+        (log / f"{version:020d}.json").unlink()
+    later(monkeypatch, 10)
+    assert find_orphans(place.url).files == ()
+    damage(log)
+    with pytest.raises(SinkError, match=what):
+        find_orphans(place.url)
+
+
+def test_an_entry_of_a_far_version_costs_nothing(tmp_path: Path) -> None:
+    """All versions before it are missing: they are not counted one by one."""
+    place = delta_posix(tmp_path)
+    written(place, (1, 3))
+    log = tmp_path / "table" / "_delta_log"
+    (log / f"{'9' * 20}.json").write_bytes((log / f"{1:020d}.json").read_bytes())
+    for look in (lambda: place.table().open(SHARD), lambda: find_orphans(place.url)):
+        with pytest.raises(SinkError, match="2.json: missing"):
+            look()
+    state = inspect_table(place.url)
+    assert [each.split(": ")[-1] for each in state.damage] == ["missing, and there are later ones"]

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
 
-from fastkcl.tables.base import SinkError, parse_json
-from fastkcl.tables.delta.log import LOG, MOST_BYTES, versions, whole_checkpoint
+from fastkcl.tables.base import RECOVERY, SinkError, parse_json
+from fastkcl.tables.delta.log import LOG, MOST_BYTES, fault, gaps, versions, whole_checkpoint
 from fastkcl.tables.formats import format_of
 from fastkcl.tables.object_store import S3Storage
 from fastkcl.tables.parquet.table import store_of
@@ -94,20 +94,36 @@ def find_orphans(
 
 
 def _named(store: Store) -> set[str]:
-    """The files that the log names, now or as removed."""
+    """The files that the log names, now or as removed.
+
+    Raises:
+        SinkError: a part of the log is missing or damaged: what it names is no orphan.
+    """
     found: set[str] = set()
-    for version in versions([each.key.rpartition("/")[2] for each in store.files(LOG)]):
+    listed = versions([each.key.rpartition("/")[2] for each in store.files(LOG)])
+    there = []
+    for version in listed:
         key = f"{LOG}/{version:020d}.json"
         text = store.read(key, MOST_BYTES)
         if text is None:  # a clean-up: a checkpoint has it
             continue
+        there.append(version)
+        if why := fault(text):
+            raise SinkError(f"{store.url}/{key}: {why}, so nothing is called an orphan. {RECOVERY}")
         try:
             for line in text.splitlines():
                 if line:
                     found.update(_paths(parse_json(line)))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SinkError(f"{store.url}/{key}: no entry of a Delta log: {error!r}") from error
-    _, names = whole_checkpoint([each.key.rpartition("/")[2] for each in store.files(LOG) if each.size])
+    newest, names = whole_checkpoint([each.key.rpartition("/")[2] for each in store.files(LOG) if each.size])
+    if missing := gaps(newest + 1, [version for version in there if version > newest]):
+        raise SinkError(
+            f"{store.url}/{LOG}/{missing[0]:020d}.json: missing, and no whole checkpoint has it, so nothing is called"
+            f" an orphan. {RECOVERY}"
+        )
+    if any(version > newest for version in set(listed) - set(there)):
+        raise SinkError(f"{store.url}/{LOG}: its newest entry went while it was read: try again")
     for name in names:
         found |= _in_checkpoint(store, f"{LOG}/{name}")
     return found
@@ -129,6 +145,8 @@ def _in_checkpoint(store: Store, key: str) -> set[str]:
         try:
             with pq.ParquetFile(file) as checkpoint:
                 kinds = [kind for kind in ("add", "remove", "sidecar") if kind in checkpoint.schema_arrow.names]
+                if "add" not in kinds:
+                    raise ValueError("it has no column add")
                 for batch in checkpoint.iter_batches(columns=[f"{kind}.path" for kind in kinds]):
                     for kind in kinds:
                         paths = batch.column(kind).field("path").to_pylist()
@@ -138,6 +156,6 @@ def _in_checkpoint(store: Store, key: str) -> set[str]:
                                 " called an orphan"
                             )
                         found.update(unquote(path) for path in paths if path is not None)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise SinkError(f"{store.url}/{key}: a damaged checkpoint: {error}") from error
     return found

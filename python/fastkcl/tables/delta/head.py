@@ -26,6 +26,7 @@ from fastkcl.tables.delta.log import (
     MOST_BYTES,
     entry_key,
     fault,
+    gaps,
     log_folder,
     set_damage_aside,
     version_named,
@@ -198,7 +199,7 @@ class DeltaHead:
         there = [version for version in versions(names) if version > checkpoint]
         if not there and checkpoint < 0:
             return None
-        if missing := sorted(set(range(checkpoint + 1, (there or [checkpoint])[-1] + 1)) - set(there)):
+        if missing := gaps(checkpoint + 1, there):
             raise SinkError(f"{self._name(missing[0])}: missing, and there are later ones. {RECOVERY}")
         snapshot = NOTHING if checkpoint < 0 else self._checkpointed(checkpoint, files)
         if snapshot is None:

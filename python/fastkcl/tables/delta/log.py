@@ -30,6 +30,7 @@ __all__ = [
     "entry_damage",
     "entry_key",
     "fault",
+    "gaps",
     "last_checkpoint",
     "log_damage",
     "log_folder",
@@ -80,6 +81,17 @@ def entry(log: Path, version: int) -> Path:
 def versions(names: Sequence[str]) -> list[int]:
     """Of the entries among a log's names, in order."""
     return [int(match[1]) for name in names if (match := _ENTRY.fullmatch(name))]
+
+
+def gaps(first: int, there: Sequence[int]) -> list[int]:
+    """The first missing version of each gap in a log that begins at `first`.
+
+    Args:
+        first: version.
+        there: versions, in order; the name of the last one may have any 20 digits.
+    """
+    before = [first - 1, *there]
+    return [version + 1 for version, after in zip(before, there, strict=False) if after > version + 1]
 
 
 def newest_checkpoint(log: Path, names: Sequence[str]) -> tuple[int, list[str]]:
@@ -211,10 +223,9 @@ def log_damage(log: Path) -> list[str]:
     there = [version for version in versions(names) if version >= first]
     if not there:
         return list(others.values())
-    missing = sorted(set(range(first, there[-1] + 1)) - set(there))
     return [
         *others.values(),
-        *(f"{entry(log, version)}: missing, and there are later ones" for version in missing),
+        *(f"{entry(log, version)}: missing, and there are later ones" for version in gaps(first, there)),
         *(damage for version in there if entry(log, version) not in others and (damage := entry_damage(log, version))),
     ]
 
@@ -299,7 +310,7 @@ def set_damage_aside(log: Path) -> bool:
     damaged, names = {path.name for path, _ in found}, storage.names(log)
     start, _ = newest_checkpoint(log, [name for name in names if name not in damaged])
     there = [number for number in versions(names) if number > start]
-    if not there or there != list(range(start + 1, there[-1] + 1)):
+    if not there or gaps(start + 1, there):
         path, why = found[0]
         raise SinkError(
             f"{path}: a damaged checkpoint ({why}), and the log does not go back to an older one: {RECOVERY}"
