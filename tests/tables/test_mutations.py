@@ -23,7 +23,7 @@ from fastkcl.tables.delta.snapshot import NOTHING
 from fastkcl.tables.folders import parse_position
 from fastkcl.tables.given_up import note, noted
 from fastkcl.tables.group import Answer, Outcome, Request
-from fastkcl.tables.group_folder import _sealed, answer_of, bytes_of, request_of
+from fastkcl.tables.group_folder import PosixFolder, _sealed, answer_of, bytes_of, request_of
 from fastkcl.tables.iceberg.state import POSITION, Seen, position_value
 from fastkcl.tables.parquet.chain import Footer, State, position_in
 from fastkcl.tables.parquet.sink import _read, read_id
@@ -242,3 +242,18 @@ def test_names(name: str) -> None:
         position_in(f"{name}.parquet")
     with pytest.raises(ValueError, match="no position"):
         parse_position(name.removeprefix("after-"))
+
+
+def test_a_folder_in_the_place_of_a_request_keeps_no_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot be removed as a file is, and was left open at each look."""
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with PosixFolder("table").opened() as meeting:
+        (folder,) = tmp_path.glob("fastkcl/table-*")
+        (folder / f"{'0' * 24}.request").mkdir()
+        there = len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(20):
+            assert meeting.requests() == []
+        assert len(list(Path("/proc/self/fd").iterdir())) == there
