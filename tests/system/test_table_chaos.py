@@ -100,7 +100,8 @@ def trouble(kind: str, proxy: FaultProxy, folder: Path, seed: int) -> dict[str, 
         start_new_session=True,
         env=os.environ
         | {"TABLE_KIND": kind, **place_at(proxy.url, kind, folder).environment, **KEYS}
-        | {"CHAOS_FOLDER": str(folder), "XDG_RUNTIME_DIR": str(shared), "PYTHONPATH": os.pathsep.join(sys.path)},
+        | {"CHAOS_FOLDER": str(folder), "XDG_RUNTIME_DIR": str(shared), "TMPDIR": str(shared)}
+        | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
     try:
         said, _ = process.communicate(timeout=SECONDS + 300)

@@ -188,6 +188,23 @@ def test_a_folder_with_metadata_of_another_table_is_refused(
         found(local)
 
 
+def test_writers_that_made_the_table_at_once(local: IcebergPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The later one leaves the metadata of a table that never was: no reason to refuse, and none of ours to delete."""
+    tables = [written(local) for _ in range(2)]
+    tables[0].append(arrived([1]), as_they_are)
+    tables[1].append(arrived([1, 2]), as_they_are)
+    later(monkeypatch)
+    before = {each.key for each in store(local).walk() if each.key.endswith(".metadata.json")}
+    left = found(local)
+    assert kinds(left).get("json") is None
+    left.delete()
+    assert {each.key for each in store(local).walk() if each.key.endswith(".metadata.json")} == before
+    handle = local.handle()
+    logged = {handle.metadata_location, *(each.metadata_file for each in handle.metadata.metadata_log)}
+    assert len(before) > len(logged), "nobody else has made it any more"
+    assert local.numbers() == [1, 2]
+
+
 @pytest.mark.parametrize("which", ["list", "manifest", "metadata"])
 def test_damage_calls_nothing_an_orphan(local: IcebergPlace, monkeypatch: pytest.MonkeyPatch, which: str) -> None:
     written(local, (1, 2), (3, 4))

@@ -9,7 +9,7 @@ of their snapshots, or in a manifest of these, as removed too. The folder does n
 engines spell one folder in several ways.
 
 Rules: files are listed before the metadata is loaded, so what is committed meanwhile is named. A manifest of a
-snapshot that cannot be read ends it all, and so does metadata of another table in the same folder.
+snapshot that cannot be read ends it all, and so does metadata of another table with data in the same folder.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def iceberg_orphans(
     if (now.metadata.table_uuid, now.location()) != (table.metadata.table_uuid, table.location()):
         raise SinkError(f"{name}: has become another table meanwhile: look again")
     named = _Names(now)
-    _refuse_others(store, there, named.logged, now)
+    others = _of_others(store, there, named.logged, now)
     ours = _ours(now)
-    old = [each for each in there if each.modified < before and ours.fullmatch(each.key)]
+    old = [each for each in there if each.modified < before and each.key not in others and ours.fullmatch(each.key)]
     if any(_base(each.key) not in named.logged for each in old):
         named.read()
     left = [each for each in old if _base(each.key) not in named.all]
@@ -99,12 +99,13 @@ def _ours(table: Table) -> re.Pattern[str]:
     return re.compile("|".join(kinds), re.ASCII)
 
 
-def _refuse_others(store: Store, there: Iterable[Found], logged: set[str], table: Table) -> None:
-    """See that all metadata in a table's folder is its own.
+def _of_others(store: Store, there: Iterable[Found], logged: set[str], table: Table) -> set[str]:
+    """Metadata in a table's folder that is of another one without data: as writers leave that made it at once.
 
     Raises:
-        SinkError: some is of another one, whose files nobody here knows.
+        SinkError: some is of another one with data, whose files nobody here knows.
     """
+    others = set()
     for key in (each.key for each in there if each.key.endswith(".metadata.json")):
         if _base(key) in logged:
             continue
@@ -112,17 +113,22 @@ def _refuse_others(store: Store, there: Iterable[Found], logged: set[str], table
         if body is None:  # an old one, which a commit has removed
             continue
         try:
-            found = json.loads(body).get("table-uuid")
+            metadata = json.loads(body)
+            found, data = metadata.get("table-uuid"), metadata.get("snapshots")
         except (ValueError, AttributeError) as error:
             raise SinkError(
                 f"{store.url}/{key}: metadata that cannot be read ({in_one_line(error)[:100]}), perhaps of another"
                 " table, so nothing is called an orphan"
             ) from error
-        if found != str(table.metadata.table_uuid):
+        if found == str(table.metadata.table_uuid):
+            continue
+        others.add(key)
+        if data:
             raise SinkError(
                 f"{store.url}/{key}: metadata of another table ({found}) lies in the folder of this one"
                 f" ({table.metadata.table_uuid}), so nothing is called an orphan: its files may be needed yet"
             )
+    return others
 
 
 class _Names:
