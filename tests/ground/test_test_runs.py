@@ -22,6 +22,13 @@ LISTED = {
     ("programs/stitch.py", "float(stitch.custom_arguments[1])"): "nothing, or a hang: its test says which",
     ("programs/sink_child.py", "seconds"): "a hang, or 0.1 s; more in tests of the system alone",
     ("support/sink_helpers.py", "seconds"): "a process is killed at a random moment, which is the subject",
+    ("programs/table_chaos.py", "chance.uniform(0, 0.2)"): "before a writer that its store refused begins again",
+    (
+        "programs/table_chaos.py",
+        "pace * chance.uniform(0.05, 0.5)",
+    ): "writers die at random moments, which is the subject",
+    ("programs/table_chaos.py", "pace * chance.uniform(0.05, 0.8)"): "a zombie sleeps for a random time",
+    ("support/fault_proxy.py", "HANG_SECONDS"): "a store that does not answer, which is the subject",
     ("support/waiting.py", "step"): "between two looks of a wait for an event",
     ("kcl/test_run.py", "seconds"): "the sleep that a test puts in the place of a longer one",
     ("kinesis/test_balance.py", "1.1"): "a table stamps renewals with whole seconds, and two are to differ",
