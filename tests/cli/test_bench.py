@@ -122,7 +122,7 @@ def test_a_table_for_people(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["--profile", "iot", "--file", __file__], "give --file or --profile"),
+        (["--profile", "iot", "--file", __file__], "give only one source of payloads: --file or --profile"),
         (["--file", "/nowhere"], "does not exist"),
         (["--rounds", "0"], "0 is not in the range"),
         (["--input", __file__], "no JSON"),

@@ -227,7 +227,7 @@ def test_what_is_not_there(kind: str, stream: str) -> None:
     done = run(kind, "describe", "nobody", stream)
     assert done.returncode == 2
     if kind == "redis":
-        assert f"nobody has no positions of {stream}" in done.stderr
+        assert f"nobody has no positions in {stream}" in done.stderr
     else:
         table = {"dynamodb": "kinesis-checkpoints-nobody", "kcl": "nobody"}[kind]
         assert f"the group's table: Scan of DynamoDB table {table} in us-east-1: " in done.stderr

@@ -52,7 +52,7 @@ def stored(aws: LocalAws, stream: str) -> list[tuple[str, bytes]]:
 def test_an_input_that_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     done = put("orders", "--input", str(tmp_path / "fifo"))
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"Error: {tmp_path / 'fifo'}: no such file\n")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"Error: {tmp_path / 'fifo'}: no regular file\n")
 
 
 def record_file(path: Path, rows: list[dict[str, Any]]) -> Path:

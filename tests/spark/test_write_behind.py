@@ -168,7 +168,7 @@ def test_a_shutdown_waits_no_longer_than_its_grace(tmp_path: Path) -> None:
 
 
 def stored_or_nothing(folder: Path) -> list[int]:
-    return stored(folder) if any(folder.rglob("stream=*/*/*.parquet")) else []
+    return stored(folder) if any(folder.glob("stream=*/*/*.parquet")) else []
 
 
 HANGING = """

@@ -138,7 +138,7 @@ def records_of(folder: Path) -> Counter[Record]:
     """What a reader of a table of either sink sees; empty if there is no table yet."""
     if DeltaTable.is_deltatable(str(folder)):
         table = delta_rows(folder)
-    elif any(folder.rglob("stream=*/*/*.parquet")):
+    elif any(folder.glob("stream=*/*/*.parquet")):
         table = pa.dataset.dataset(folder, format="parquet", partitioning="hive").to_table()
         for name in ("stream", "shard"):
             table = table.set_column(
