@@ -38,7 +38,6 @@ SEEN = {
     ],
     "DELTA": [
         "DeltaAppender._append: make_folder(folder), name",
-        "DeltaAppender._files: sync_file(file), content",
         "DeltaAppender._files: sync_folder(staging), name",
         "DeltaAppender._files: sync_folder(staging.parent), name",
         "DeltaAppender._make_checkpoint: replace(log / LAST_CHECKPOINT), content",
@@ -50,6 +49,7 @@ SEEN = {
         "PosixStore.settle: make_folder(path.parent), name",
         "PosixStore.settle: sync_file(self._root / each), content",
         "PosixStore.settle: sync_folder(path.parent), name",
+        "found_files: sync_file(file), content",
     ],
     "TABLE": [
         "PosixStore.claim: make_folder(target.parent), name",
