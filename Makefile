@@ -113,8 +113,8 @@ test-long: $(VENV)/.built
 	FASTKCL_ICEBERG_SCHEDULES=100000 $(PYTEST) tests/tables/test_iceberg_model.py tests/tables/test_iceberg_group_model.py
 	$(MAKE) test-chaos
 
-# Tables on an S3 server behind a proxy that loses requests and answers, by writers that are killed and woken beside their
-# successors: ten minutes for each format. The server is built once, which takes minutes.
+# Tables on an S3 server. A proxy loses requests and answers; writers are killed, or stopped and woken beside their
+# successors. Ten minutes for each format. The server is built once, which takes minutes.
 CHAOS_SECONDS ?= 600
 GATEWAY := target/versitygw-v1.8.0/versitygw
 test-chaos: $(VENV)/.built $(GATEWAY)

@@ -94,7 +94,7 @@ DIALECTS: Final[dict[str, Capabilities]]
 # Records
 
 class DecodeError(ValueError):
-    """A line or frame that is not a valid message, or an answer that is none. Nothing of it has been handed out.
+    """A line or frame that is not a valid message, or an invalid answer. No part of it has been handed out.
 
     `str()` is one line: ``<kind>: <what> (record i, byte n)``. Kinds and precedence: the KCL
     multi-language protocol, docs/protocol-errors.md.
@@ -967,8 +967,8 @@ class PayloadReader:
         json: payloads are JSON objects.
         schema: the columns that they have, as an Arrow IPC message (pyarrow.Schema.serialize()); with a type that is
             not parsed here every object is left, and without one as well, whatever is lost of it.
-        compression: "none", "gzip" (what is not gzip is corrupt) or "auto" (what begins with its magic number is
-            unpacked).
+        compression: "none", "gzip" (a payload that is not gzip is corrupt) or "auto" (a payload that begins with
+            gzip's magic number is unpacked).
         max_payload_bytes: a payload that is larger when unpacked is corrupt.
 
     Raises:

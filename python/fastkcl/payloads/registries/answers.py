@@ -98,7 +98,7 @@ def loads(text: str, what: str) -> Any:  # noqa: ANN401 - JSON
     """JSON of at most `MAX_DEPTH` levels.
 
     Raises:
-        NoJsonError: it is none.
+        NoJsonError: the text is not JSON.
         UnusableError: it is deeper.
     """
     try:

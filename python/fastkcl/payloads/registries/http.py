@@ -45,14 +45,14 @@ class Answer:
     body: bytes
 
     def json_object(self, call: str) -> dict[str, Any]:
-        """The JSON object that it is.
+        """The body as a JSON object.
 
         Args:
             call: and its status, for messages.
 
         Raises:
             UnusableError: it is deeper than a schema may be.
-            AwayError: it is none, so it is not from a registry.
+            AwayError: the body is not a JSON object, so it does not come from a registry.
         """
         kind = self.headers.get("Content-Type")
         if kind is not None and "json" not in kind.lower():
