@@ -106,8 +106,9 @@ def run(tmp_path: Path) -> Run:
         (folder / "test_it.py").write_text(text)
         (folder / "pytest.ini").write_text(f"[pytest]\npythonpath = {TESTS / 'support'}\n")
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "FASTKCL_TEST", "TMPDIR"))}
+        blocked = [part for name in ("cacheprovider", "randomly", "rerunfailures") for part in ("-p", f"no:{name}")]
         return subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *options],
+            [sys.executable, "-m", "pytest", "-q", *blocked, *options],
             cwd=folder,
             env={**environment, "TMPDIR": str(tmp_path)},
             stdin=subprocess.DEVNULL,

@@ -76,7 +76,7 @@ def test_each_block_has_a_test_here() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        ["-m", "pytest", "-p", "no:randomly", "-p", "no:cacheprovider"],
+        ["-m", "pytest", "-p", "no:randomly", "-p", "no:rerunfailures", "-p", "no:cacheprovider"],
         ["-m", "fastkcl", "run", "-m", "pytest", "--noconftest"],
         ["-m", "fastkcl", "run", "-m", "pytest", "--noconftest", "-n", "2"],
         ["-m", "fastkcl", "run", "-m", "unittest"],

@@ -49,11 +49,14 @@ def waiting(stitch: Stitch) -> None:
             time.sleep(0.01)
         stitch.log("waits")
 
-    threading.Thread(target=tell, daemon=True).start()
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
     try:
         for message in stitch:
             stitch.ack(message)
     finally:
+        teller.join()
+        assert any(isinstance(thread, threading.Timer) for thread in threading.enumerate())  # none starts from here on
         Path(stitch.custom_arguments[1]).write_text("finally")
 
 

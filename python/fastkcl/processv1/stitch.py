@@ -13,7 +13,7 @@ Rules:
 
 from __future__ import annotations
 
-import os
+import atexit
 import select
 import sys
 import threading
@@ -24,6 +24,7 @@ from fastkcl._core import DEFAULT_MAX_FRAME_BYTES, FromStitchMessage
 from fastkcl.processv1.arguments import Arguments
 from fastkcl.processv1.batch import batch_of
 from fastkcl.processv1.connection import ERROR, EXIT, HEARTBEAT, Connection, Deliver, Write
+from fastkcl.processv1.ending import end_now, end_within
 from fastkcl.processv1.errors import ArgumentError
 from fastkcl.processv1.groups import GroupName, InstanceAddress
 from fastkcl.processv1.watch import CoreWatch
@@ -50,6 +51,7 @@ EXIT_SECONDS = 10.0
 """How long a program may go on after ``_exit``."""
 OWN_CHANNELS = frozenset((HEARTBEAT, EXIT, ERROR))
 """Channels whose messages are no data."""
+_READER_SECONDS = 1.0
 _CHUNK = 64 * 1024
 _LARGEST_ID = 2**63 - 1
 
@@ -118,7 +120,9 @@ class Stitch:
         self._closed = False
         self._exit_code: int | None = None
         self._connection.start()
-        threading.Thread(target=self._run, name="fastkcl-stitch", daemon=True).start()
+        self._reader = threading.Thread(target=self._run, name="fastkcl-stitch", daemon=True)
+        self._reader.start()
+        atexit.register(self._await_reader)
 
     @property
     def parameters(self) -> Parameters:
@@ -445,7 +449,7 @@ class Stitch:
                     self._messages.append(event.message)
                     self._wake()
                     if event.message.channel_name == EXIT:
-                        self._end_within(EXIT_SECONDS)
+                        end_within(EXIT_SECONDS, self._connection)
             if event is None:
                 return
             if isinstance(event, Write):
@@ -467,31 +471,16 @@ class Stitch:
                 return
             self._exit_code = code
             polite = self._waiting or bool(self._futures) or threading.current_thread() is threading.main_thread()
+            if polite:  # before the main thread wakes: none should start while the interpreter ends
+                end_within(EXIT_SECONDS, self._connection)
             self._wake()
-        if polite:
-            self._end_within(EXIT_SECONDS)
-        else:
-            self._end_now(code)
+        if not polite:
+            end_now(code)
 
-    def _end_within(self, seconds: float) -> None:
-        """End the process if it does not by itself."""
-        timer = threading.Timer(seconds, self._end_late)
-        timer.daemon = True
-        timer.start()
-
-    def _end_late(self) -> None:
-        code = self._connection.exit_code
-        assert code is not None
-        reports.line(f"still running {EXIT_SECONDS:g} s after the core's _exit; ending the process")
-        self._end_now(code)
-
-    def _end_now(self, code: int) -> None:
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except (AttributeError, OSError, ValueError):  # user code may have closed it, or put anything there
-                continue
-        os._exit(code)
+    def _await_reader(self) -> None:
+        """Let the reader thread end before the interpreter does, where it is about to; Python kills it anywhere."""
+        if self._exit_code is not None:
+            self._reader.join(_READER_SECONDS)
 
 
 def _finish(future: asyncio.Future[None]) -> None:
