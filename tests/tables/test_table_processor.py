@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import importlib
 import json
 import os
 import sys
@@ -89,6 +90,33 @@ def test_json_as_typed_columns_and_what_is_none(run: Callable[..., tuple[Report,
     assert found["user"] == ["u0", "u1", "u2", None, "u3"]
     assert found["price"] == [0, 0.5, 1, None, 1.5]
     assert found["_corrupt"] == [None, None, None, b"{", None]
+
+
+LOADED = """
+import sys
+
+class Told(TableProcessor):
+    def initialize(self, context):
+        super().initialize(context)
+        self.before = set(sys.modules)
+
+    def shard_ended(self, checkpointer):
+        super().shard_ended(checkpointer)
+        late = {name for name in sys.modules if name.startswith("pyarrow")} - self.before
+        print("loaded late:", *sorted(late), "pandas:", "pandas" in sys.modules, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("table", ["ParquetTable", "DeltaTable"])
+@pytest.mark.parametrize("payload", ["None", "JsonPayload('user string, price double')"])
+def test_a_child_loads_what_its_writes_need_before_the_first_record_and_no_pandas(
+    run: Callable[..., tuple[Report, str]], table: str, payload: str
+) -> None:
+    importlib.import_module("pandas")  # it is installed: pyarrow would import it
+    body = f"fastkcl.run(Told({table}(os.environ['TABLE_URL']), payload={payload}))"
+    report, noise = run(LOADED + body, CLICKS)
+    assert report.ok, noise
+    assert "loaded late: pandas: False" in noise
 
 
 def test_gzip_is_unpacked(run: Callable[..., tuple[Report, str]], place: Place) -> None:

@@ -127,11 +127,12 @@ class ShardRows:
         end = ((day - _FIRST_DAY).days + 1) * _MICROSECONDS_A_DAY
         offset = 0
         for batch in self._batches:
-            column = pa.record_batch(batch).column("approximateArrivalTimestamp").cast(pa.int64())
-            at = pc.index(pc.greater_equal(column, end), pa.scalar(True)).as_py()
-            if at >= 0:
-                newer = _FIRST_DAY + timedelta(days=column[at].as_py() // _MICROSECONDS_A_DAY)
-                return self._group_start(offset + at), newer
+            column = pa.record_batch(batch).column("approximateArrivalTimestamp").view(pa.int64())
+            newest = pc.max(column).as_py()  # pa.scalar(end), to compare with, would import pandas
+            if newest is not None and newest >= end:
+                times = enumerate(value.as_py() for value in column)
+                at, time = next((row, time) for row, time in times if time is not None and time >= end)
+                return self._group_start(offset + at), _FIRST_DAY + timedelta(days=time // _MICROSECONDS_A_DAY)
             offset += len(batch)
         return None
 

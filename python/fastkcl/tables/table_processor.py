@@ -162,6 +162,10 @@ class TableProcessor(WriteBehindProcessor[ShardRows]):
     def _open(self, context: ShardContext, progress: WriteProgress) -> Target[ShardRows]:
         if self._writer_of_files is not None:
             self._writer_of_files.open(self._wanted)
+        else:
+            # what each write needs: a part that is missing surfaces now, and the first write takes no longer
+            import pyarrow.compute
+            import pyarrow.parquet  # noqa: F401
         return self._shard_table(self._to, self._append, context, progress)
 
     def _release(self) -> None:
