@@ -6,14 +6,17 @@ One command, without AWS:
     python examples/clicks_with_schema.py /tmp/clicks
 
 It starts a local AWS, makes a registry and a stream in it, puts clicks of two versions of a schema, and writes them
-into a table with the columns of the newer one. With a stream and a registry of AWS's, leave `LocalAws` out.
+into a table with the columns of the newer one. Its last lines show what is in the table. With a stream and a registry
+of AWS's, leave `LocalAws` out.
 """
 
 import asyncio
 import json
 import os
 import sys
+from collections import Counter
 
+import pyarrow.parquet as pq
 from fastkcl.kinesis import AvroProcessor, MemoryCheckPointer, Producer, run_processors
 from fastkcl.local_aws import LocalAws
 from fastkcl.tables import AvroPayload, ParquetTable, TableProcessor
@@ -47,9 +50,20 @@ async def main(folder: str) -> None:
     )
 
 
+def show(folder: str) -> None:
+    """Print the columns of the table, and the number of clicks by page and referrer."""
+    table = pq.read_table(folder)
+    corrupt = table.num_rows - table["_corrupt"].null_count
+    print(f"{table.num_rows} clicks are in {folder}, {corrupt} of them corrupt")
+    print(f"columns: {', '.join(table.schema.names)}")
+    pairs = zip(table["page"].to_pylist(), table["referrer"].to_pylist(), strict=True)
+    for (page, referrer), count in sorted(Counter(pairs).items()):
+        print(f"{count} of page {page} with referrer {referrer}")
+
+
 if __name__ == "__main__":
     with LocalAws(streams={"clicks": 2}) as aws:
         os.environ.update(aws.environment)
         aws.client("glue").create_registry(RegistryName="web")
         asyncio.run(main(sys.argv[1]))
-    print(f"the clicks are in {sys.argv[1]}")
+    show(sys.argv[1])

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import pickle
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from fastkcl.cli.put import put
 from fastkcl.cli.replay import replay
 from fastkcl.local_aws import LocalAws
 from fastkcl.payloads import AvroPayload, BatchOpener, BinaryPayload, JsonPayload, ProtobufPayload
+from fastkcl.payloads.registries import GlueRegistry
 from fastkcl.payloads.writing import AvroWriter, frame
 from fastkcl.spark.payload import Payloads
 from fastkcl.spark.schema_payload import SchemaPayloads
@@ -26,10 +28,12 @@ from fastkcl.spark.source.options import OptionError, SourceOptions
 from fastkcl.spark.source.schema import Rows
 from fastkcl.tables import Bounds
 from local_aws_helpers import SHARD_0, client, iterator, make_stream
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 from spark_helpers import record_batch
 
 AT = {"type": "long", "logicalType": "timestamp-millis"}
 FIELDS = [{"name": "user", "type": "string"}, {"name": "at", "type": AT}]
+TAG = {"name": "tag", "type": ["null", "string"], "default": None}
 CLICK = json.dumps({"type": "record", "name": "Click", "fields": FIELDS})
 CLICKS = [{"user": "u", "at": 1_700_000_000_000}, {"user": "v", "at": 1_700_000_000_001}]
 WRITER = AvroWriter(CLICK, "confluent", schema_id="7")
@@ -168,8 +172,6 @@ def test_the_source_makes_rows_in_another_process(folder: Path) -> None:
 
 
 def test_the_source_reads_json_after_a_header(folder: Path, session: Any) -> None:
-    from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
-
     declared = StructType([StructField("id", IntegerType()), StructField("_corrupt", BinaryType())])
     given = source_options(payload="json", framing="confluent", registry=str(folder / "schemas"))
     rows = pickle.loads(pickle.dumps(Rows(given, None, declared)))
@@ -197,6 +199,46 @@ def test_options_of_the_source_that_cannot_be(given: dict[str, str], error: type
     with pytest.raises(error, match=message) as raised:
         Rows(source_options(**given))
     assert "u:p" not in str(raised.value)
+
+
+KEPT = StructField("_corrupt", BinaryType())
+DECLARED = [
+    ([StructField("user", LongType()), KEPT], "column user bigint of the query: by the option schema it is string"),
+    ([StructField("users", StringType()), KEPT], "column users string of the query: by the option schema it is not"),
+    ([StructField("user", StringType())], "needs the column _corrupt binary"),
+    ([StructField("user", StringType(), nullable=False), KEPT], "column user of the schema must be nullable"),
+]
+
+
+@pytest.mark.parametrize(("declared", "message"), DECLARED, ids=["type", "name", "_corrupt", "nullable"])
+def test_columns_that_a_query_over_avro_cannot_declare(declared: list[StructField], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        Rows(source_options(payload="avro", schema=CLICK), None, StructType(declared))
+
+
+def test_a_version_that_is_registered_between_plan_and_start_changes_no_columns() -> None:
+    newer = json.dumps({"type": "record", "name": "Click", "fields": [*FIELDS, {"name": "new", "type": "int"}]})
+    planned = Rows(source_options(payload="avro", schema=CLICK))
+    started = Rows(source_options(payload="avro", schema=newer), None, planned.spark)
+    data = [AvroWriter(newer, "none").write({**CLICKS[0], "new": 1})]
+    (made,) = started.of(record_batch([1], data=data), "orders", SHARD_0, ALL)
+    assert made.schema.equals(planned.arrow)
+    assert made["user"].to_pylist() == ["u"]
+
+
+def test_each_query_asks_for_the_newest_version(aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's Python workers, in which queries are planned, outlive a query."""
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    name = f"r-{uuid.uuid4()}"
+    aws.client("glue").create_registry(RegistryName=name)
+    given = {"payload": "avro", "schema": f"latest:{name}/click", "framing": "glue", "registry": "glue"}
+    given |= {"registryEndpoint": aws.url, "region": "us-east-1"}
+    for fields in (FIELDS, [*FIELDS, TAG]):
+        schema = json.dumps({"type": "record", "name": "Click", "fields": fields})
+        AvroWriter(schema, "glue", registry=GlueRegistry(endpoint_url=aws.url), name=f"{name}/click")
+        rows = Rows(source_options(**given))
+        assert rows.spark.names[: len(fields) + 1] == [*(field["name"] for field in fields), "stream"]
 
 
 def test_a_batch_is_opened_beside_the_event_loop(folder: Path) -> None:

@@ -231,7 +231,11 @@ def test_the_example_runs_by_one_command(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     command = [sys.executable, str(EXAMPLES / "clicks_with_schema.py"), str(tmp_path / "table")]
-    subprocess.run(command, check=True, timeout=120)
+    done = subprocess.run(command, check=True, timeout=120, stdout=subprocess.PIPE, text=True)
+    first, columns, *counts = done.stdout.splitlines()
+    assert first == f"1000 clicks are in {tmp_path / 'table'}, 0 of them corrupt"
+    assert columns.startswith("columns: user, page, referrer, partitionKey, ")
+    assert counts == ["500 of page / with referrer None", "500 of page /cart with referrer /"]
     tables = [pq.read_table(path) for path in (tmp_path / "table").rglob("*.parquet")]
     rows = [row for table in tables for row in table.select(["page", "referrer", "_corrupt"]).to_pylist()]
     assert len(rows) == 1000

@@ -113,6 +113,11 @@ class Lookups(Generic[T]):
         first = min(wanted, key=lambda id: due[id])
         return Look(first) if due[first] <= now else Wait(due[first] - now)
 
+    def forget(self, id: str) -> None:  # noqa: A002
+        """Look this one up again when it is wanted next."""
+        self._known.pop(id, None)
+        self._again.pop(id, None)
+
     def found(self, id: str, schema: T) -> None:  # noqa: A002
         """The registry has answered; what it has for the id stays."""
         self._answered()

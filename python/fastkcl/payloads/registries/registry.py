@@ -97,7 +97,7 @@ class Registry:
                         return {each: found for each in wanted if (found := self._lookups.get(each)) is not None}
 
     def latest(self, name: str) -> SchemaText:
-        """The newest version of a subject or schema, as this process has seen it first.
+        """The newest version of a subject or schema, as this process has seen it first, or after `forget_latest`.
 
         Raises:
             UnusableError: there is none that can be used.
@@ -107,6 +107,11 @@ class Registry:
         if isinstance(found, Missing):
             raise UnusableError(found.reason)
         return found
+
+    def forget_latest(self, name: str) -> None:
+        """Have the next `latest` ask the registry again: for a process that outlives its readers."""
+        with self._turn:
+            self._lookups.forget(_LATEST + name)
 
     def _look(self, id: str) -> None:  # noqa: A002
         try:

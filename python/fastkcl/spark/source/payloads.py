@@ -2,6 +2,8 @@
 
     driver: schema=latest:… ─▶ bytes ──▶ travels with `Rows` ──▶ task: FramedReader by the same bytes
 
+Spark's Python workers outlive a query, so each query asks for the newest version anew.
+
 Rules: what travels holds no secret: users, passwords and tokens of a registry are in the environment of driver and
 executors. Glue is called as the query calls Kinesis: by its role and its credentials.
 """
@@ -12,7 +14,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from fastkcl.payloads.framed import FramedReader
+from fastkcl.payloads.framed import FramedReader, registry_of_payload
 from fastkcl.payloads.options import AvroPayload, JsonPayload, ProtobufPayload
 from fastkcl.payloads.registries.glue import GlueClient
 from fastkcl.payloads.registries.options import GlueRegistry, registry_of
@@ -51,6 +53,9 @@ class PayloadSource:
             raise OptionError(str(error)) from error
         self._schema = columns
         self._reader: FramedReader | None = None
+        latest = str(options["schema"] or "")
+        if latest.startswith("latest:") and (registry := self._registry()) is not None:
+            registry.forget_latest(latest.removeprefix("latest:"))
         self._schema = self.reader.schema
 
     def __getstate__(self) -> dict[str, Any]:
@@ -61,15 +66,16 @@ class PayloadSource:
     def reader(self) -> FramedReader:
         """The reader of this process."""
         if self._reader is None:
-            registry = None
-            if self._payload.registry is not None:
-                options = registry_of(self._payload.registry)
-                if isinstance(options, GlueRegistry):
-                    registry = _glue(self._access, self._endpoint, self._max_outage)
             self._reader = FramedReader(
-                self._payload, self._schema, max_payload_bytes=MAX_PAYLOAD_BYTES, registry=registry
+                self._payload, self._schema, max_payload_bytes=MAX_PAYLOAD_BYTES, registry=self._registry()
             )
         return self._reader
+
+    def _registry(self) -> Registry | None:
+        """The registry as this process knows it."""
+        if self._payload.registry is not None and isinstance(registry_of(self._payload.registry), GlueRegistry):
+            return _glue(self._access, self._endpoint, self._max_outage)
+        return registry_of_payload(self._payload)
 
 
 def check_without_payload(options: SourceOptions) -> None:

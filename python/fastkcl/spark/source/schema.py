@@ -4,7 +4,8 @@
 
 Payloads that are opened: the schema that the query declares has the columns of the objects, any columns of the record,
 and ``_corrupt``, which has what does not fit. An object that needs a rule of Spark's ``from_json`` goes there, too,
-unless ``_unparsed`` and ``_packed`` are declared: `fastkcl.spark.kinesis_json` parses them.
+unless ``_unparsed`` and ``_packed`` are declared: `fastkcl.spark.kinesis_json` parses them. Payloads with a schema have
+its columns; a schema that the query declares, or that Spark has kept from an earlier plan, takes some of them.
 
 Rules: Spark compares the first batch of a task with the declared schema literally, so both are made from one table.
 """
@@ -64,7 +65,7 @@ class Rows:
             raise OptionError('payload=json needs the columns of the objects: .schema("id bigint, …, _corrupt binary")')
         self.spark = declared if self._json and declared is not None else self._own(options)
         if self._source is not None:
-            self.spark = self._with_schema(self._source)
+            self.spark = _declared_of(self._with_schema(self._source), declared)
         self._fields = self._payload_fields() if self._json else None
         if self._fields is not None and not self._reader.typed and "_unparsed" not in self.spark.names:
             raise OptionError(
@@ -241,3 +242,29 @@ class Rows:
             else:
                 columns.append(pa.nulls(table.num_rows, field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
+
+
+def _declared_of(made: StructType, declared: StructType | None) -> StructType:
+    """The columns that a query over payloads with a schema has: all, or those that it declares.
+
+    Spark asks for the columns first and for a reader later, in another process. A version registered in between
+    adds columns, which this query leaves out.
+
+    Raises:
+        OptionError: a declared column is not there, has another type, or `_corrupt` is not among them.
+    """
+    if declared is None:
+        return made
+    types = {field.name: field.dataType.simpleString() for field in made.fields}
+    for field in declared.fields:
+        kind, there = field.dataType.simpleString(), types.get(field.name, "not there")
+        if kind != there:
+            raise OptionError(
+                f"column {field.name} {kind} of the query: by the option schema it is {there}. "
+                "Leave .schema(…) out; with latest:NAME start the query again, as there may be a newer version"
+            )
+        if not field.nullable:
+            raise OptionError(f"column {field.name} of the schema must be nullable")
+    if "_corrupt" not in declared.names:
+        raise OptionError("the schema needs the column _corrupt binary: payloads that cannot be opened are kept there")
+    return declared
