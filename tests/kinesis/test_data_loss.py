@@ -29,31 +29,42 @@ from local_aws_helpers import SHARD_0, client, make_stream, new_name
 from waiting import until, wait_until
 
 STREAM = "short"
+RETENTION_SECONDS = 3000
 HOUR = 3600.0
 
 
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalAws]:
-    """Local AWS whose records stay for half a minute."""
-    with LocalAws(streams={STREAM: 1}, retention_seconds=30) as aws:
-        for name, value in aws.environment.items():
-            monkeypatch.setenv(name, value)
+@pytest.fixture(scope="module")
+def forgetful() -> Iterator[LocalAws]:
+    """Local AWS of the tests that let the retention pass."""
+    with LocalAws(retention_seconds=RETENTION_SECONDS) as aws:
         yield aws
 
 
-def left(aws: LocalAws) -> int:
+@pytest.fixture
+def short(forgetful: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalAws]:
+    """With a stream whose records stay until `trim_all`."""
+    for name, value in forgetful.environment.items():
+        monkeypatch.setenv(name, value)
+    client(forgetful).create_stream(StreamName=STREAM, ShardCount=1)
+    yield forgetful
+    client(forgetful).delete_stream(StreamName=STREAM)
+
+
+def left(aws: LocalAws, shard_id: str) -> int:
     kinesis = client(aws)
-    position = {"StreamName": STREAM, "ShardId": SHARD_0, "ShardIteratorType": "TRIM_HORIZON"}
+    position = {"StreamName": STREAM, "ShardId": shard_id, "ShardIteratorType": "TRIM_HORIZON"}
     return len(kinesis.get_records(ShardIterator=kinesis.get_shard_iterator(**position)["ShardIterator"])["Records"])
 
 
-def trim_all(aws: LocalAws) -> None:
-    wait_until(lambda: not left(aws), "the end of the retention", seen=lambda: left(aws), step=0.5)
+def trim_all(aws: LocalAws, shard_id: str = SHARD_0) -> None:
+    """The retention passes; a shard that is listed then has no record left."""
+    aws.pass_time(RETENTION_SECONDS + 1)
+    assert not left(aws, shard_id)
 
 
 async def read(count: int | None = None, **options: Any) -> list[int]:
     """The numbers of so many records, or of all."""
-    async with Consumer(STREAM, **{**QUICK, "idle_timeout": 2, **options}) as consumer:
+    async with Consumer(STREAM, **{**QUICK, **options}) as consumer:
         items = await (take_all(consumer) if count is None else take(consumer, count))
     return [item["n"] for item in items]
 
@@ -111,7 +122,8 @@ def test_a_split_shard_whose_rest_is_trimmed(
         trim_all(short)
     kinesis.split_shard(StreamName=STREAM, ShardToSplit=SHARD_0, NewStartingHashKey=str(1 << 127))
     if not is_listed:
-        wait_until(lambda: len(kinesis.list_shards(StreamName=STREAM)["Shards"]) == 2, "the end of the shard", step=0.5)
+        trim_all(short, SHARDS[1])
+        assert len(kinesis.list_shards(StreamName=STREAM)["Shards"]) == 2
     put(short, STREAM, numbered(4, 1, start=20))
 
     for _ in range(2):
@@ -170,7 +182,7 @@ def test_a_kept_iterator_skips_in_silence(
     put(short, STREAM, numbered(1, 200))
 
     async def slow() -> list[int]:
-        async with Consumer(STREAM, **{**QUICK, "idle_timeout": 2}, max_queue_size=10, record_limit=10) as consumer:
+        async with Consumer(STREAM, **QUICK, max_queue_size=10, record_limit=10) as consumer:
             items = await take(consumer, 5)
             await asyncio.to_thread(trim_all, short)
             await asyncio.to_thread(put, short, STREAM, numbered(1, 100, start=200))
@@ -296,8 +308,8 @@ def test_a_shard_that_is_no_longer_listed_is_finished(
             items = await take(consumer, 5)
             kinesis = client(short)
             kinesis.split_shard(StreamName=STREAM, ShardToSplit=SHARD_0, NewStartingHashKey=str(1 << 127))
-            listed = kinesis.list_shards
-            wait_until(lambda: len(listed(StreamName=STREAM)["Shards"]) == 2, "the end of the shard")
+            trim_all(short, SHARDS[1])
+            assert len(kinesis.list_shards(StreamName=STREAM)["Shards"]) == 2
             await asyncio.to_thread(put, short, STREAM, numbered(4, 1, start=20))
             return items + await take_all(consumer)
 

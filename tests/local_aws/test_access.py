@@ -34,6 +34,7 @@ def ask(
         ("POST", "/_faults", {"Origin": "null", "Content-Type": "text/plain"}, b"[]"),  # from a sandboxed frame
         ("POST", "/_faults", {"Content-Type": "text/plain"}, b"[]"),  # a simple request, without anything telling
         ("GET", "/_faults", {}, b""),
+        ("POST", "/_clock", {"Content-Type": "text/plain"}, b"1"),
         ("POST", "/moto-api/reset", {}, b""),
         ("POST", "//moto-api/reset", {}, b""),
         ("POST", "/%6doto-api/reset", {}, b""),

@@ -219,6 +219,42 @@ def test_faults_that_cannot_be_are_refused_where_they_are_made() -> None:
         Fault("GetRecords", "X", skip=-1)
 
 
+# Time.
+
+
+def test_time_passes() -> None:
+    with LocalAws(streams={"s": 1}, retention_seconds=100, iterator_seconds=100) as aws:
+        kinesis = aws.client("kinesis")
+        put(kinesis, "s", b"before")
+        position = {"StreamName": "s", "ShardId": SHARD_0, "ShardIteratorType": "TRIM_HORIZON"}
+        iterator = kinesis.get_shard_iterator(**position)["ShardIterator"]
+        aws.pass_time(50.5)
+        aws.pass_time(50)
+        assert read(kinesis, "s") == []
+        with pytest.raises(kinesis.exceptions.ExpiredIteratorException):
+            kinesis.get_records(ShardIterator=iterator)
+        put(kinesis, "s", b"after")
+        (record,) = read(kinesis, "s")
+        assert 90 < record["ApproximateArrivalTimestamp"].timestamp() - time.time() < 110
+        assert json.loads(ask_clock(aws)) == {"ahead": 100.5}
+
+
+def ask_clock(aws: LocalAws) -> bytes:
+    request = urllib.request.Request(f"{aws.url}/_clock", headers={"x-local-aws": "1"})
+    with urllib.request.urlopen(request) as answer:
+        text: bytes = answer.read()
+    return text
+
+
+@pytest.mark.parametrize("seconds", ["-1", "true", '"1"', "NaN", "1e300", "[]", "{"])
+def test_time_that_cannot_pass(aws: LocalAws, seconds: str) -> None:
+    status, _, answer = post(f"{aws.url}/_clock", seconds.encode(), {"X-Local-Aws": "1"})
+    assert status == 400
+    assert json.loads(answer)["error"]
+    with pytest.raises(LocalAwsError, match="the clock goes forward by 0 to"):
+        LocalAws.pass_time(aws, -1)
+
+
 # Leases.
 
 

@@ -72,7 +72,7 @@ class SharedAws(LocalAws):
     def _not_ours(self, *_: Any) -> Any:
         raise AssertionError("all tests share this server: a test that does this to one needs its own, `own_aws`")
 
-    start = stop = kill = restart = pause = resume = faults = __enter__ = _not_ours  # type: ignore[assignment]
+    start = stop = kill = restart = pause = resume = faults = pass_time = __enter__ = _not_ours  # type: ignore[assignment]
     pid = property(_not_ours)  # type: ignore[assignment]
 
 

@@ -6,13 +6,18 @@ The checks of `fastkcl.checks` raise ValueError; these raise the client's `Valid
 from __future__ import annotations
 
 import asyncio
+import math
+import numbers
 import operator
 from collections.abc import Awaitable
 from typing import TypeVar
 
 from fastkcl.kinesis.exceptions import ValidationError
 
-__all__ = ["check_count", "check_seconds", "within"]
+__all__ = ["MOST_SECONDS", "check_count", "check_number", "check_seconds", "within"]
+
+MOST_SECONDS = 1e9
+"""Three decades: every timer, and every date, can have so many."""
 
 T = TypeVar("T")
 
@@ -41,21 +46,56 @@ def check_count(name: str, value: object, least: int, most: int | None = None) -
         raise ValidationError(f"{name} must be {expected}, not {value}")
 
 
-def check_seconds(name: str, value: float | None, *, optional: bool = False) -> None:
+def check_seconds(name: str, value: object, *, optional: bool = False, most: float = math.inf) -> None:
     """Refuse a time that is 0, negative or NaN.
 
     Args:
         name: of the argument, for the message.
         value: the given one.
         optional: None is valid.
+        most: the longest time that can be meant.
 
     Raises:
-        ValidationError: it is.
+        ValidationError: it is out of range.
+        TypeError: it is not a number.
     """
     if value is None and optional:
         return
-    if value is None or not value > 0:
-        raise ValidationError(f"{name} must be above 0 s{', or None' if optional else ''}, not {value}")
+    expected = f"above 0 s{'' if most == math.inf else f', up to {most:g} s'}{', or None' if optional else ''}"
+    check_number(name, value, above=0, most=most, expected=expected)
+
+
+def check_number(
+    name: str,
+    value: object,
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    most: float = math.inf,
+    expected: str,
+) -> None:
+    """Refuse what is not a number within bounds. Infinity is one where the bounds have it.
+
+    Args:
+        name: of the argument, for the message.
+        value: the given one.
+        least: the smallest that can be meant.
+        above: it is larger than this.
+        most: the largest that can be meant.
+        expected: the bounds, for the message.
+
+    Raises:
+        ValidationError: it is out of range, or NaN.
+        TypeError: it is not a number.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, {expected}, not {value!r}")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValidationError(f"{name} must be {expected}, not a number of hundreds of digits") from None
+    if not (least <= number <= most and number > above):
+        raise ValidationError(f"{name} must be {expected}, not {value}")
 
 
 async def within(seconds: float, what: str, work: Awaitable[T]) -> T:

@@ -111,6 +111,7 @@ class StreamClient:
         self._on_outage = on_outage
         self._resources = AsyncExitStack()
         self._client: Any = None
+        self._opening = asyncio.Lock()
         self._retention: float | None = None
         self._max_record_bytes: int | None = None
         self._round = 0  # of attempts
@@ -167,8 +168,11 @@ class StreamClient:
             StreamStatusInvalid: it did not become ACTIVE in time.
             ConnectionError: the service cannot be reached.
         """
-        if self.is_open:
-            return
+        async with self._opening:  # the second to ask waits until the stream can be used, too
+            if not self.is_open:
+                await self._open()
+
+    async def _open(self) -> None:
         from aiobotocore.config import AioConfig
 
         from fastkcl.kinesis.read.bodies import GatedSession

@@ -22,7 +22,7 @@ from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequenc
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from fastkcl.kinesis.exceptions import ValidationError
+from fastkcl.kinesis.bounds import check_number
 from fastkcl.kinesis.items.aggregators import OutputItem
 from fastkcl.kinesis.memory import MemoryClient, MemoryRecord, MemoryShard, MemoryStream, MockKinesisBackend
 from fastkcl.kinesis.read.consumer import Consumer
@@ -138,8 +138,7 @@ class MockConsumer(Consumer):
 
     def __init__(self, stream_name: str, *, poll_delay: float = 0, **options: Any) -> None:  # noqa: ANN401
         super().__init__(stream_name, **options)
-        if not poll_delay >= 0:
-            raise ValidationError(f"poll_delay must be 0 s or more, not {poll_delay}")
+        check_number("poll_delay", poll_delay, least=0, expected="0 s or more")
         self._stream._options = replace(
             self._stream._options, sleep_time_no_records=poll_delay, shard_fetch_rate=_FETCH_RATE
         )

@@ -23,7 +23,7 @@ __all__ = ["CONTROL_HEADER", "Access"]
 CONTROL_HEADER = "x-local-aws"
 """With any value, on requests to paths that control the server."""
 
-_CONTROL = ("_faults", "moto-api")
+_CONTROL = ("_clock", "_faults", "moto-api")
 
 
 class Access:

@@ -1,6 +1,6 @@
 """The server as an ASGI application: our own Kinesis, every other service from moto, faults in front of both.
 
-                          ┌─ /_faults
+                          ┌─ /_faults, /_clock
     HTTP/1.1, h2c ─▶ app ─┤                ┌─ Kinesis_20131202.* ─▶ wire ─▶ Kinesis
                           └─ fault? ───────┤                                        ├─▶ journal
                                            └─ anything else ─▶ OtherServices (moto)─┘
@@ -20,7 +20,7 @@ import sys
 import time
 import traceback
 import uuid
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,6 +49,7 @@ _KINESIS = "Kinesis_20131202"
 _SUBSCRIPTION = 300.0  # seconds until a consumer has to subscribe again
 _HEARTBEAT = 5.0  # seconds without records, after which an event without any comes
 _LOOK = 0.05  # seconds between looks for new records
+_MOST_PASSED = 320_000_000  # seconds at once: ten years
 
 
 class EventResponse(NamedTuple):
@@ -158,7 +159,9 @@ class LocalAwsApp:
     async def respond(self, request: HttpRequest) -> HttpResponse | EventResponse:
         """Answer a request; any error of ours becomes a 500, with a traceback on standard error."""
         if request.target == "/_faults":
-            return self._control(request)
+            return self._control(request, self._arm, self._faults.to_json)
+        if request.target == "/_clock":
+            return self._control(request, self._pass_time, lambda: {"ahead": self._ahead})
         operation = _operation_of(request)
         body = body_format(request.header("content-type"))
         response: HttpResponse | EventResponse
@@ -232,20 +235,32 @@ class LocalAwsApp:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.ending.wait(), seconds)
 
-    def _control(self, request: HttpRequest) -> HttpResponse:
-        """Faults: GET shows them, POST puts a JSON list of them in the place of those there are."""
+    # Control.
+
+    def _control(
+        self, request: HttpRequest, change: Callable[[Any], None], show: Callable[[], dict[str, Any]]
+    ) -> HttpResponse:
+        """GET shows a part of the server's state, POST changes it."""
         status = 200
-        value: dict[str, Any]
         try:
             if request.method == "POST":
-                given = json.loads(request.body)
-                if not isinstance(given, list):
-                    raise FaultError("a JSON list of faults is expected")
-                self._faults.arm([Fault.from_json(each) for each in given])
-            value = self._faults.to_json()
+                change(json.loads(request.body))
+            value = show()
         except ValueError as error:
             status, value = 400, {"error": str(error)}
         return HttpResponse(status, [("content-type", "application/json")], json.dumps(value).encode() + b"\n")
+
+    def _arm(self, given: Any) -> None:  # noqa: ANN401 - as decoded
+        """Put a list of faults in the place of those there are."""
+        if not isinstance(given, list):
+            raise FaultError("a JSON list of faults is expected")
+        self._faults.arm([Fault.from_json(each) for each in given])
+
+    def _pass_time(self, given: Any) -> None:  # noqa: ANN401 - as decoded
+        """Set the service's clock forward."""
+        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= _MOST_PASSED:
+            raise ValueError(f"the clock goes forward by 0 to {_MOST_PASSED:,} seconds, not by {json.dumps(given)[:100]}")
+        self._ahead += given
 
 
 async def _send_events(events: AsyncIterator[bytes], receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:

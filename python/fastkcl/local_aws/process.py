@@ -245,9 +245,24 @@ class LocalAws:
         """How many calls of each operation there were."""
         return dict(self._control()["calls"])
 
-    def _control(self, body: bytes | None = None) -> dict[str, Any]:
+    # Time.
+
+    def pass_time(self, seconds: float) -> None:
+        """Set the service's clock forward, as if so much time had passed: records get old, iterators expire.
+
+        A restart takes it back.
+
+        Args:
+            seconds: 0 to 3.2e8, which is ten years.
+
+        Raises:
+            LocalAwsError: it is refused, or does not answer.
+        """
+        self._control(json.dumps(seconds).encode(), path="/_clock")
+
+    def _control(self, body: bytes | None = None, *, path: str = "/_faults") -> dict[str, Any]:
         try:
-            request = urllib.request.Request(f"{self._url}/_faults", body, {CONTROL_HEADER: "1"})
+            request = urllib.request.Request(f"{self._url}{path}", body, {CONTROL_HEADER: "1"})
             with urllib.request.urlopen(request, timeout=60) as answer:
                 value = json.load(answer)
         except urllib.error.HTTPError as error:

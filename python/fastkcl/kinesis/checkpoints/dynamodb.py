@@ -21,10 +21,11 @@ import time
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from fastkcl.kinesis.bounds import MOST_SECONDS, check_number
 from fastkcl.kinesis.checkpoints.base import SHARD_END
 from fastkcl.kinesis.checkpoints.dynamodb_table import Item, Table, number, string
 from fastkcl.kinesis.checkpoints.leased import LeasedCheckPointer
-from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict, ValidationError
+from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict
 from fastkcl.leases import Lease, Take
 from fastkcl.leases import dynamodb as dynamodb_leases
 
@@ -58,6 +59,7 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
 
     Raises:
         ValidationError: an argument that cannot be meant.
+        TypeError: an argument of another type.
     """
 
     _grain: ClassVar[float] = dynamodb_leases.GRAIN
@@ -86,10 +88,8 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
             auto_checkpoint=auto_checkpoint,
             balance=balance,
         )
-        if ttl_hours <= 0:
-            raise ValidationError(
-                f"ttl_hours has to be more than 0, not {ttl_hours}: it is how long positions are kept"
-            )
+        most = MOST_SECONDS // 3600
+        check_number("ttl_hours", ttl_hours, above=0, most=most, expected=f"above 0 h, up to {most:,.0f} h")
         self.ttl_hours = ttl_hours
         self._now = time.time
         self._listed: set[str] = set()

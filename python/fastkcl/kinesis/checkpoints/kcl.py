@@ -79,6 +79,7 @@ class KCLCheckPointer(LeasedCheckPointer):
 
     Raises:
         ValidationError: an argument that cannot be meant.
+        TypeError: an argument of another type.
     """
 
     sub_sequences: ClassVar[bool] = True

@@ -36,7 +36,7 @@ from time import monotonic
 from typing import ClassVar
 from uuid import uuid4
 
-from fastkcl.kinesis.bounds import within
+from fastkcl.kinesis.bounds import MOST_SECONDS, check_seconds, within
 from fastkcl.kinesis.checkpoints.base import FIRST, SHARD_END, BaseCheckPointer, is_later
 from fastkcl.kinesis.checkpoints.guarded import GuardedLeases
 from fastkcl.kinesis.exceptions import CheckpointFlushError, CheckpointOwnershipConflict, ValidationError, described
@@ -91,6 +91,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
 
     Raises:
         ValidationError: an argument that cannot be meant.
+        TypeError: an argument of another type.
     """
 
     _grain: ClassVar[float] = 0.0
@@ -108,7 +109,9 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
     ) -> None:
         if not name:
             raise ValidationError("name cannot be empty: it keeps this group's positions apart from those of others")
-        if not 0 < heartbeat_frequency < session_timeout:
+        check_seconds("session_timeout", session_timeout, most=MOST_SECONDS)
+        check_seconds("heartbeat_frequency", heartbeat_frequency)
+        if not heartbeat_frequency < session_timeout:
             raise ValidationError(
                 f"heartbeat_frequency has to be more than 0 and less than session_timeout ({session_timeout} s), "
                 f"not {heartbeat_frequency} s: a lease would run out between two heartbeats"

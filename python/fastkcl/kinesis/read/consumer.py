@@ -209,6 +209,7 @@ class Consumer:
         )
         self._delivery: Delivery | AckDelivery | None = None
         self._delivered_at = 0.0
+        self._opening = asyncio.Lock()
         self._turn = asyncio.Lock()  # of the tasks that ask for an item
         self._pace = Pace()
         self._positions = Positions()
@@ -251,10 +252,24 @@ class Consumer:
             AnotherStream: the checkpointer is for another stream.
             Exception: see `StreamClient.open`.
         """
+        async with self._opening:
+            self._check_open()
+            if self._client.is_open:
+                return
+            try:
+                await self._open()
+            except Exception:
+                self._check_open()  # it may have been closed meanwhile
+                raise
+            if self._is_closed:
+                await self._client.close()
+                self._check_open()
+
+    def _check_open(self) -> None:
         if self._is_closed:
             raise RuntimeError(f"the consumer of {self.stream_name} was closed: make another one")
-        if self._client.is_open:
-            return
+
+    async def _open(self) -> None:
         await self._client.open()
         if not self._client.skip_describe_stream:
             try:
@@ -288,6 +303,7 @@ class Consumer:
                 self._flusher.cancel()
                 await asyncio.gather(self._flusher, return_exceptions=True)
             self._hand_out_acknowledged()
+            self._queue.clear()
             shards = ", ".join(self._positions.pending)
             await within(CLOSE_SECONDS, f"{self._checkpointer!r}: writing the positions of {shards}", self._commit())
 
@@ -422,7 +438,12 @@ class Consumer:
     async def _next(self) -> Any:  # noqa: ANN401
         """The next item, whatever has to be done for it."""
         if not self._is_started:
-            await self._start()
+            was_closed = self._is_closed
+            try:
+                await self._start()
+            except RuntimeError:
+                if was_closed or not self._is_closed:
+                    raise
         elif self._failed:
             failed, self._failed = self._failed, []
             for each in failed:
@@ -683,12 +704,14 @@ class Consumer:
 
         Raises:
             TimeoutError: it takes longer.
+            RuntimeError: the consumer is closed.
             Exception: the error that stopped the fetching.
         """
         if not self._is_started:
             await self._start()
         async with asyncio.timeout(timeout):
             while not self.is_ready:
+                self._check_open()
                 if self._stream.failure is not None:
                     raise self._stream.failure
                 await self._stream.wait_for_change()

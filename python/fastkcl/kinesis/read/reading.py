@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
 
-from fastkcl.kinesis.bounds import check_count
+from fastkcl.kinesis.bounds import check_count, check_number
 from fastkcl.kinesis.checkpoints.base import (
     SHARD_END,
     BindsStream,
@@ -124,14 +124,12 @@ class ReadOptions:
         if self.max_shard_consumers is not None:
             check_count("max_shard_consumers", self.max_shard_consumers, 1)
         check_count("record_limit", self.record_limit, 1, 10_000)
-        if not self.sleep_time_no_records >= 0:
-            raise ValidationError(f"sleep_time_no_records must be 0 s or more, not {self.sleep_time_no_records}")
+        check_number("sleep_time_no_records", self.sleep_time_no_records, least=0, expected="0 s or more")
         check_count("max_batch_bytes", self.max_batch_bytes, 1, 2**31 - 1)
         check_count("max_queue_bytes", self.max_queue_bytes, 1)
         if self.on_data_loss not in get_args(OnDataLoss):
             raise ValidationError(f'on_data_loss must be "continue" or "raise", not {self.on_data_loss!r}')
-        if not 1 <= self.shard_fetch_rate <= 5:
-            raise ValidationError(f"shard_fetch_rate must be 1 to 5 calls a second, not {self.shard_fetch_rate}")
+        check_number("shard_fetch_rate", self.shard_fetch_rate, least=1, most=5, expected="1 to 5 calls a second")
 
 
 class StreamReader:
@@ -225,6 +223,7 @@ class StreamReader:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._changed.set()
 
     async def close_checkpointer(self) -> None:
         """Give the shards back; the checkpointer is closed, too, unless another consumer of this process uses it.

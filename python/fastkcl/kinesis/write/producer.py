@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Any, ClassVar, NoReturn, Self, Unpack
 
 from fastkcl.backoff import Backoff
-from fastkcl.kinesis.bounds import check_count
+from fastkcl.kinesis.bounds import check_count, check_number
 from fastkcl.kinesis.client import StreamClient
 from fastkcl.kinesis.exceptions import StreamDoesNotExist, UnknownException, ValidationError
 from fastkcl.kinesis.failures import Failure, error_code, failure_of
@@ -117,8 +117,7 @@ class Producer:
             "put_bandwidth_limit_per_shard": put_bandwidth_limit_per_shard,
         }
         for name, value in positive.items():
-            if not value > 0:
-                raise ValidationError(f"{name} must be above 0, not {value}")
+            check_number(name, value, above=0, expected="above 0")
         check_count("batch_size", batch_size, 1, MAX_CALL_RECORDS)
         check_count("max_queue_size", max_queue_size, 1)
         check_count("parallel_calls", parallel_calls, 1, MAX_PARALLEL_CALLS)

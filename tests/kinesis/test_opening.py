@@ -1,0 +1,104 @@
+"""Consumers that several tasks open, or that are closed while somebody opens them, or waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from fastkcl.kinesis import Consumer
+from fastkcl.kinesis.client import StreamClient
+from fastkcl.local_aws import LocalAws
+from kinesis_helpers import QUICK, numbered, put, take
+from kinesis_helpers import environment as environment  # a fixture
+from kinesis_helpers import stream as stream  # a fixture
+from waiting import PATIENCE, until
+
+
+class Gate:
+    """Streams become ACTIVE when it is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.looks = 0
+        self.opened = asyncio.Event()
+        become_active = StreamClient.wait_active
+
+        async def wait_active(client: StreamClient, *, is_made: bool = False) -> None:
+            self.looks += 1
+            await self.opened.wait()
+            await become_active(client, is_made=is_made)
+
+        monkeypatch.setattr(StreamClient, "wait_active", wait_active)
+
+    async def looked(self) -> None:
+        await until(lambda: self.looks, "a look at the stream")
+
+
+@pytest.mark.parametrize(
+    "second",
+    [Consumer.open, Consumer.wait_ready, Consumer.refresh_shards, lambda consumer: consumer._client.open()],
+    ids=["open", "wait_ready", "refresh_shards", "client"],
+)
+def test_all_who_open_wait_for_the_stream(
+    stream: str, monkeypatch: pytest.MonkeyPatch, second: Callable[[Consumer], Coroutine[Any, Any, None]]
+) -> None:
+    async def main() -> None:
+        gate, consumer = Gate(monkeypatch), Consumer(stream, **QUICK)
+        first = asyncio.create_task(consumer.open())
+        await gate.looked()
+        other = asyncio.create_task(second(consumer))
+        for _ in range(20):  # more turns of the loop than it takes to see that the client is there
+            await asyncio.sleep(0)
+        assert not first.done()
+        assert not other.done()
+        gate.opened.set()
+        await asyncio.gather(first, other)
+        assert gate.looks == 1
+        await consumer.close()
+
+    asyncio.run(main())
+
+
+def test_it_is_closed_while_somebody_opens_it(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        gate, consumer = Gate(monkeypatch), Consumer(stream, **QUICK)
+        opening = asyncio.create_task(consumer.open())
+        reading = asyncio.create_task(consumer.__anext__())
+        await gate.looked()
+        await consumer.close()
+        gate.opened.set()
+        with pytest.raises(RuntimeError, match=f"the consumer of {stream} was closed"):
+            await opening
+        with pytest.raises(StopAsyncIteration):
+            await reading
+        assert not consumer._client.is_open
+
+    asyncio.run(main())
+
+
+def test_nobody_waits_for_one_that_is_closed(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        consumer = Consumer(stream, **QUICK)
+        monkeypatch.setattr(Consumer, "is_ready", False)
+        waiting = asyncio.create_task(consumer.wait_ready(4 * PATIENCE))
+        await until(lambda: consumer._is_started, "its start")
+        await consumer.close()
+        for late in (waiting, consumer.wait_ready(4 * PATIENCE)):
+            with pytest.raises(RuntimeError, match="was closed"):
+                await asyncio.wait_for(late, PATIENCE)
+
+    asyncio.run(main())
+
+
+def test_nothing_that_was_fetched_is_kept(aws: LocalAws, stream: str) -> None:
+    """A program may keep the closed consumer."""
+    put(aws, stream, numbered(1, 50))
+
+    async def main() -> None:
+        async with Consumer(stream, **QUICK, record_limit=5) as consumer:
+            await take(consumer, 1)
+            await until(lambda: consumer._queue.rows >= 40, "records that are fetched ahead")
+        assert consumer._queue.is_empty
+
+    asyncio.run(main())
