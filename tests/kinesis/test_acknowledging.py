@@ -228,3 +228,20 @@ def test_records_of_others_are_not_acknowledged(aws: LocalAws, stream: str) -> N
                 consumer.ack((await take(other, 1))[0])
 
     consume(stream, use)
+
+
+def test_it_does_not_end_while_open_records_keep_others_from_being_asked_for(aws: LocalAws, stream: str) -> None:
+    """Nobody knows then whether the shard is at its tip."""
+    put(aws, stream, numbered(1, 1))
+
+    async def use(consumer: Consumer) -> list[int]:
+        (first,) = await take(consumer, 1)
+        following = asyncio.create_task(consumer.__anext__())
+        await until(lambda: consumer._stream.budget.is_waited_for, "a shard that waits for room")
+        await asyncio.to_thread(put, aws, stream, numbered(1, 1, start=1))
+        done, _ = await asyncio.wait([following], timeout=3 * QUICK["idle_timeout"])
+        assert not done
+        await first.done()
+        return [first.data["n"], (await following).data["n"]]
+
+    assert consume(stream, use, max_queue_bytes=1) == [0, 1]

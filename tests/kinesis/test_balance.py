@@ -18,20 +18,26 @@ from kinesis_groups import KINDS
 from kinesis_helpers import QUICK
 from kinesis_helpers import environment as environment  # a fixture
 from local_aws_helpers import make_stream, new_name
+from redis.asyncio import Redis as RedisClient
 from waiting import until
 
 SHARDS = [f"shardId-{number:012}" for number in range(8)]
 
 
 @pytest.fixture(params=KINDS)
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Backend:
-    name = new_name("g")
-    server: Any = request.getfixturevalue("redis" if request.param == "redis" else "aws")
-    for variable, value in (server if request.param == "redis" else server.environment).items():
+def backend(request: pytest.FixtureRequest, aws: LocalAws, redis: dict[str, str]) -> Backend:
+    return backend_of(request.param, aws, redis)
+
+
+@pytest.fixture(autouse=True)
+def servers(monkeypatch: pytest.MonkeyPatch, aws: LocalAws, redis: dict[str, str]) -> None:
+    for variable, value in {**redis, **aws.environment}.items():
         monkeypatch.setenv(variable, value)
-    if request.param == "redis":
-        return Redis(name, server)
-    return {"dynamodb": DynamoDB, "kcl": KCL}[request.param](name, server)
+
+
+def backend_of(kind: str, aws: LocalAws, redis: dict[str, str]) -> Backend:
+    name = new_name("g")
+    return Redis(name, redis) if kind == "redis" else {"dynamodb": DynamoDB, "kcl": KCL}[kind](name, aws)
 
 
 async def member(backend: Backend, id: str, shards: list[Shard] | None = None, **options: Any) -> LeasedCheckPointer:
@@ -174,23 +180,32 @@ async def test_without_balance_a_member_takes_what_is_free_and_no_more(backend: 
 
 
 @awaited
-async def test_a_busy_event_loop_keeps_its_leases(backend: Backend) -> None:
-    places = await member(backend, "a", session_timeout=10, heartbeat_frequency=1)
-    for shard_id in SHARDS[:2]:
-        await places.allocate(shard_id)
+async def test_a_busy_event_loop_keeps_its_leases(aws: LocalAws, redis: dict[str, str]) -> None:
+    """For longer than a lease lasts; of all backends in one go, and of a client of the program's."""
+    backends = [backend_of(kind, aws, redis) for kind in [*KINDS, "redis"]]
+    client = RedisClient(host=redis["REDIS_HOST"], port=int(redis["REDIS_PORT"]))
+    options: dict[str, Any] = {"session_timeout": 10, "heartbeat_frequency": 1}
+    owners = [await member(backend, "a", **options) for backend in backends[:-1]]
+    owners.append(await member(backends[-1], "a", client=client, **options))
+    for places in owners:
+        for shard_id in SHARDS[:2]:
+            await places.allocate(shard_id)
     end = time.monotonic() + 12
     while time.monotonic() < end:  # never awaits; half of the time it leaves the processor to others
         time.sleep(0.01)
         turn_ends = time.monotonic() + 0.01
         while time.monotonic() < turn_ends:
             pass
-    assert [places.is_allocated(shard_id) for shard_id in SHARDS[:2]] == [True, True]
-    other = await member(backend, "b", session_timeout=10, heartbeat_frequency=1)
-    assert await other.allocate(SHARDS[0]) == (False, None)
-    await places.checkpoint(SHARDS[0], backend.position(1))
-    for each in (places, other):
-        await each.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith(backend.group)]
+    kept = [places.is_allocated(shard_id) for places in owners for shard_id in SHARDS[:2]]
+    assert kept == [True] * 2 * len(owners)
+    for backend, places in zip(backends, owners, strict=True):
+        other = await member(backend, "b", **options)
+        assert await other.allocate(SHARDS[0]) == (False, None)
+        await places.checkpoint(SHARDS[0], backend.position(1))
+        for each in (places, other):
+            await each.close()
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith(backend.group)]
+    await client.aclose()
 
 
 @awaited

@@ -5,13 +5,11 @@ import time
 from typing import Any
 
 import pytest
-from checkpoint_helpers import A, awaited
 from fastkcl import _core
 from fastkcl.kinesis import (
     Consumer,
     JsonLineProcessor,
     KPLStringProcessor,
-    RedisCheckPointer,
     StringProcessor,
 )
 from fastkcl.kinesis.client import StreamClient
@@ -21,7 +19,7 @@ from kinesis_helpers import QUICK
 from kinesis_helpers import environment as environment  # a fixture
 from kinesis_helpers import stream as stream  # a fixture
 from kinesis_programs import last_line, program, put_texts
-from local_aws_helpers import client, make_stream, new_name
+from local_aws_helpers import client, make_stream
 from waiting import PATIENCE
 
 LONGEST_BLOCK = 0.020
@@ -119,28 +117,6 @@ def test_an_aggregate_of_a_hundred_thousand(aws: LocalAws, stream: str) -> None:
     items, longest = longest_block(stream, processor=KPLStringProcessor())
     assert len(items) == 100_000
     assert longest <= LONGEST_BLOCK
-
-
-# Leases.
-
-
-@awaited
-async def test_a_shard_is_kept_while_the_loop_stands_still(redis: dict[str, str]) -> None:
-    """For longer than a lease lasts, with a client of the program's; tests/kinesis/test_balance.py has the others."""
-    from redis.asyncio import Redis
-
-    client = Redis(host=redis["REDIS_HOST"], port=int(redis["REDIS_PORT"]))
-    owner = RedisCheckPointer(new_name("g"), "owner", client=client, session_timeout=10, heartbeat_frequency=3)
-    assert (await owner.allocate(A))[0]
-    until = time.monotonic() + 12
-    while time.monotonic() < until:
-        pass
-    try:
-        assert owner.is_allocated(A)
-        await owner.checkpoint(A, "1" * 56)
-    finally:
-        await owner.close()
-        await client.aclose()
 
 
 def test_a_consumer_with_bodies_of_seconds(aws: LocalAws, stream: str) -> None:

@@ -316,6 +316,7 @@ def test_a_table_that_is_away_at_the_start(
 ) -> None:
     """It is said soon, and waited for; closing does not hang."""
     monkeypatch.setattr(dynamodb_table, "FIRST_SECONDS", 0.5)
+    monkeypatch.setattr(dynamodb_table, "READ_TIMEOUT", 1)
     stream, group = make_stream(aws), new_name()
     put(aws, stream, numbered(1, 5))
     places = DynamoDBCheckPointer(group, endpoint_url="http://127.0.0.1:9" if away == "refuses" else silent)

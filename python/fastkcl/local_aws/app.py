@@ -259,7 +259,9 @@ class LocalAwsApp:
     def _pass_time(self, given: Any) -> None:  # noqa: ANN401 - as decoded
         """Set the service's clock forward."""
         if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= _MOST_PASSED:
-            raise ValueError(f"the clock goes forward by 0 to {_MOST_PASSED:,} seconds, not by {json.dumps(given)[:100]}")
+            raise ValueError(
+                f"the clock goes forward by 0 to {_MOST_PASSED:,} seconds, not by {json.dumps(given)[:100]}"
+            )
         self._ahead += given
 
 

@@ -27,6 +27,7 @@ Item = Mapping[str, Mapping[str, Any]]
 FIRST_SECONDS = 8.0
 """Until a table that does not answer is reported to be away."""
 FIRST_LOOKS = 8
+CONNECT_TIMEOUT, READ_TIMEOUT = 5, 10  # seconds
 
 _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
@@ -188,7 +189,11 @@ class Table:
             if self._client is None:
                 from aiobotocore.config import AioConfig
 
-                config = AioConfig(connect_timeout=5, read_timeout=10, retries={"mode": "standard", "max_attempts": 3})
+                config = AioConfig(
+                    connect_timeout=CONNECT_TIMEOUT,
+                    read_timeout=READ_TIMEOUT,
+                    retries={"mode": "standard", "max_attempts": 3},
+                )
                 self._session = self._session or self._given_session or new_session()
                 region = self._region_of(self._session)
                 operation = "DescribeTable"

@@ -60,6 +60,11 @@ class ByteBudget:
         """Bytes that one answer should take at the most."""
         return self.max_bytes // min(max(self._shards(), FEWEST_SHARES), MOST_SHARES)
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a call cannot be made, or an answer not be read, until somebody releases something."""
+        return bool(self._growing or self._waiting)
+
     async def reserve(self, size: int) -> Reservation:
         """Wait for room, and take it."""
         reservation = Reservation(self)

@@ -517,7 +517,9 @@ class Consumer:
                 if idle is None:
                     pause = None
                     continue
-                if self._stream.is_quiet(idle) and self._queue.is_empty:  # something may have come just now
+                # Something may have come just now; or it may not be asked for until open records are acknowledged.
+                is_held_up = self._is_explicit and bool(self._acks.readers) and self._stream.budget.is_waited_for
+                if self._stream.is_quiet(idle) and self._queue.is_empty and not is_held_up:
                     self._log_end(f"nothing has come for {idle:g} s; shards at their tips: {len(self._stream.readers)}")
                     return False
                 pause = min(idle, LOOK_SECONDS)
