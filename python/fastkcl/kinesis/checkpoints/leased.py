@@ -90,8 +90,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         look_interval: seconds between two looks at the group's leases.
 
     Raises:
-        ValidationError: an argument that cannot be meant.
-        TypeError: an argument of another type.
+        ValidationError: an argument that cannot be meant; TypeError, if it is of another type.
     """
 
     _grain: ClassVar[float] = 0.0
@@ -113,8 +112,8 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         check_seconds("heartbeat_frequency", heartbeat_frequency)
         if not heartbeat_frequency < session_timeout:
             raise ValidationError(
-                f"heartbeat_frequency has to be more than 0 and less than session_timeout ({session_timeout} s), "
-                f"not {heartbeat_frequency} s: a lease would run out between two heartbeats"
+                f"heartbeat_frequency must be less than session_timeout ({session_timeout} s), not "
+                f"{heartbeat_frequency} s: a lease would run out between two heartbeats"
             )
         super().__init__(name, f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}" if id is None else id)
         self.session_timeout = session_timeout
