@@ -111,7 +111,7 @@ test-long: $(VENV)/.built
 	  $(PYTEST) -m 'system' tests/system
 	FASTKCL_LEASE_SEEDS=3000 $(PYTEST) tests/leases
 	FASTKCL_SCHEMA_RECORDS=100000 $(PYTEST) tests/codec/test_schema_payloads_avro.py tests/codec/test_schema_payloads_protobuf.py
-	FASTKCL_POWER_CUTS=2500 $(PYTEST) tests/system/test_power_cuts.py
+	FASTKCL_POWER_CUTS=2500 $(PYTEST) -m system tests/system/test_power_cuts.py
 	FASTKCL_CONTENTION_WRITERS=32 $(PYTEST) -m system tests/system/test_contention.py
 	FASTKCL_ICEBERG_SCHEDULES=100000 $(PYTEST) tests/tables/test_iceberg_model.py tests/tables/test_iceberg_group_model.py
 	$(MAKE) test-chaos

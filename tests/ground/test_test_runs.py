@@ -264,3 +264,11 @@ def test_each_folder_of_tests_is_a_mark() -> None:
         check=True,
     )
     assert "tests/ground/test_test_runs.py::test_each_folder_of_tests_is_a_mark" in done.stdout
+
+
+def test_each_run_of_the_systems_tests_selects_them() -> None:
+    """By their marker: pytest runs none of them by itself, and says only that it has deselected them."""
+    lines = (ROOT / "Makefile").read_text().replace("\\\n", " ").splitlines()
+    runs = [line for line in lines if line.startswith("\t") and "tests/system" in line and "pytest" in line.lower()]
+    assert len(runs) >= 4
+    assert [line for line in runs if not re.search(r"-m '?system", line)] == []

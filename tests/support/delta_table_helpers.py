@@ -5,8 +5,9 @@ from __future__ import annotations
 import socket
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,11 +18,12 @@ import pyarrow.dataset
 from fastkcl import Position
 from fastkcl.local_aws import LocalAws
 from fastkcl.tables import DeltaTable, Shard
+from fastkcl.tables.delta.file import storable
 from fastkcl.tables.object_store import ObjectStore
 from fastkcl.tables.rows import ShardRows
 from fastkcl.tables.store import Store
 from http_servers import server
-from sink_helpers import SHARD, STEPS, Kind, Record
+from sink_helpers import SHARD, STEPS, FakeWriter, Kind, Record
 from table_helpers import DAY, NOON, Place, arrived, as_they_are, posix_place, s3_place
 
 
@@ -170,3 +172,33 @@ DELTA_TABLE = Kind(
     is_delta=True,
 )
 """Four records a day, so that runs cross into another one."""
+
+
+class SparkFiles:
+    """Rows whose files somebody else makes, as Spark does: several in a folder, none synced."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    def columns(self) -> list[Any]:
+        return storable(self.table)[1]
+
+    def with_columns(self, values: Mapping[str, str]) -> SparkFiles:
+        table = self.table
+        for name, text in values.items():
+            table = table.append_column(name, pa.array([text] * len(table)))
+        return SparkFiles(table)
+
+    def write(self, folder: Path) -> None:
+        FakeWriter(self.table, 2).parquet(f"file://{folder}")
+
+
+class SparkTableSink(DeltaTableSink):
+    """The same, with files that Spark makes."""
+
+    def write(self, rows: ShardRows, _: object) -> Position:
+        return self.table.append(rows, lambda part: SparkFiles(storable(as_they_are(part))[0]))
+
+
+SPARK_TABLE = replace(DELTA_TABLE, sink=SparkTableSink, places=(*STEPS, (FakeWriter, "parquet")))
+"""A DeltaTable with `SparkWriter`."""

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 import pytest
-from delta_table_helpers import DELTA_TABLE
+from delta_table_helpers import DELTA_TABLE, SPARK_TABLE
 from fastkcl.tables.delta import checkpoint as checkpoint_module
 from fastkcl.tables.delta import sink as delta_module
 from power_cuts import problems, shows, sites
@@ -19,7 +19,7 @@ from table_helpers import TABLE
 pytestmark = pytest.mark.timeout(7200)
 
 STATES = int(os.environ.get("FASTKCL_POWER_CUTS", "0"))
-KINDS = {"PARQUET": PARQUET, "DELTA": DELTA, "TABLE": TABLE, "DELTA_TABLE": DELTA_TABLE}
+KINDS = {"PARQUET": PARQUET, "DELTA": DELTA, "TABLE": TABLE, "DELTA_TABLE": DELTA_TABLE, "SPARK_TABLE": SPARK_TABLE}
 # Places that sync, and what sees that they do: a power cut, or, where another one syncs the same, nothing.
 SEEN = {
     "PARQUET": [
@@ -72,6 +72,11 @@ SEEN = {
         "PosixStore.settle: sync_file(self._root / each), content",
         "PosixStore.settle: sync_folder(path.parent), name",
     ],
+    "SPARK_TABLE": [  # the files alone: their entries are a DeltaTable's
+        "found_files: sync_file(file), content",
+        "moved_in: make_folder(target), name",
+        "moved_in: sync_folder(target), name",
+    ],
 }
 TWICE = {
     "PARQUET": ["_identify: sync_folder(root), name"],  # `open` has made sure of the folders below right before
@@ -89,6 +94,7 @@ TWICE = {
         "PosixStore.replace: make_folder(path.parent), name",  # the log's folder, which `settle` has kept
     ],
 }
+TWICE["SPARK_TABLE"] = SEEN["DELTA_TABLE"] + TWICE["DELTA_TABLE"]
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +103,9 @@ def _early_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint_module, "INTERVAL", 2)
 
 
-@pytest.mark.parametrize(("name", "states"), [("PARQUET", 120), ("DELTA", 50), ("TABLE", 120), ("DELTA_TABLE", 60)])
+@pytest.mark.parametrize(
+    ("name", "states"), [("PARQUET", 120), ("DELTA", 50), ("TABLE", 120), ("DELTA_TABLE", 60), ("SPARK_TABLE", 60)]
+)
 def test_what_a_power_cut_leaves(tmp_path: Path, name: str, states: int) -> None:
     wrong = list(problems(KINDS[name], tmp_path, STATES or states))
     assert wrong == [], (len(wrong), wrong[:3])

@@ -6,5 +6,6 @@ head        the head of the log: opened once, then moved on and continued. check
 snapshot    a table at a version. actions: a shard in its log. rules: its demands on writers. No I/O
 found_files  the files that Spark has made for a DeltaTable or a DeltaSink, as actions
 sink        the commits of a DeltaSink, whose files Spark writes. log checks the log for damage
+checkpoint_content  a checkpoint's actions, compared with the log. checkpoint_damage sets damaged ones aside
 inspection  the records of each shard in a table
 """

@@ -15,11 +15,13 @@ Rules: entries and checkpoints are read from the storage itself, on POSIX and on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from fastkcl.stdio.log import logger
-from fastkcl.tables.base import RECOVERY, SinkError, parse_json
-from fastkcl.tables.delta.actions import Json, lines
+from fastkcl.tables.base import RECOVERY, Shard, SinkError
+from fastkcl.tables.delta.actions import Json, lines, position_by
+from fastkcl.tables.delta.checkpoint_content import Content, Contradiction, DamageError, content, contradiction
+from fastkcl.tables.delta.checkpoint_damage import set_damage_aside
 from fastkcl.tables.delta.log import (
     LAST_CHECKPOINT,
     LOG,
@@ -28,17 +30,16 @@ from fastkcl.tables.delta.log import (
     fault,
     gaps,
     log_folder,
-    set_damage_aside,
     version_named,
     versions,
     whole_checkpoint,
 )
-from fastkcl.tables.delta.snapshot import NOTHING, OURS, Snapshot, checked_metadata, checked_protocol, digest, whole
+from fastkcl.tables.delta.snapshot import NOTHING, Snapshot, digest
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 __all__ = ["DeltaHead"]
 
@@ -52,10 +53,12 @@ class DeltaHead:
 
     Args:
         store: the table's.
+        shard: whose position is wanted.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, shard: Shard | None = None) -> None:
         self._store = store
+        self._shard = shard
         self._snapshot: Snapshot | None = None
 
     @property
@@ -252,77 +255,49 @@ class DeltaHead:
         Raises:
             SinkError: it is damaged.
         """
-        metadata: Json = {}
-        protocol: Json = {}
-        transactions: dict[str, int] = {}
-        for name in files:
-            try:
-                for action in _actions(self._store, f"{LOG}/{name}"):
-                    if (found := action.get("txn")) and found["appId"].startswith(OURS):
-                        transactions[found["appId"]] = whole(found["version"])
-                    if found := action.get("metaData"):
-                        metadata = checked_metadata(_without_none(found))
-                    if found := action.get("protocol"):
-                        protocol = checked_protocol(_without_none(found))
-            except FileNotFoundError:
-                return None
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                folder = self._store.folder if isinstance(self._store, PosixStore) else None
-                if folder is not None and set_damage_aside(log_folder(folder)):
-                    return None
-                raise SinkError(
-                    f"{self._store.url}/{LOG}/{name}: a damaged checkpoint ({error}): restore it from a copy, or remove"
-                    f" it with {LAST_CHECKPOINT} if the log goes back to an older one; {RECOVERY}"
-                ) from error
+        try:
+            found = content(self._store, files)
+            wrong = contradiction(self._store, self._names(""), self._shard) if self._is_to_compare(found) else None
+        except FileNotFoundError:
+            return None
+        except DamageError as error:
+            self._do_without(error.name, Contradiction(str(error), is_certain=True))
+            return None
+        if wrong is not None:
+            self._do_without(files[0], wrong)
+            return None
         text = self._entry(version)
-        return Snapshot(version, b"" if text is None else digest(text), metadata, protocol, transactions)
+        return Snapshot(version, b"" if text is None else digest(text), *found)
+
+    def _do_without(self, name: str, wrong: Contradiction) -> None:
+        """Set a damaged checkpoint aside, on POSIX.
+
+        Raises:
+            SinkError: it cannot be done without.
+        """
+        if (
+            isinstance(self._store, PosixStore)
+            and wrong.is_certain
+            and set_damage_aside(log_folder(self._store.folder))
+        ):
+            return
+        raise SinkError(
+            f"{self._store.url}/{LOG}/{name}: a damaged checkpoint{'' if wrong.is_certain else ', or the older one is'}"
+            f" ({wrong.why}): restore it from a copy, or remove it with {LAST_CHECKPOINT} if the log goes back to an"
+            f" older one; {RECOVERY}"
+        )
+
+    def _is_to_compare(self, found: Content) -> bool:
+        """Whether a checkpoint is compared with the log before it; on an object store if it does not know the shard.
+
+        Nothing cuts off an object, and each entry is a request.
+        """
+        if isinstance(self._store, PosixStore):
+            return True
+        return self._shard is not None and position_by(found.transactions.get, self._shard, self._store.url) is None
 
     def _entry(self, version: int) -> bytes | None:
         return self._store.read(entry_key(version), MOST_BYTES)
 
     def _name(self, version: int) -> str:
         return f"{self._store.url}/{entry_key(version)}"
-
-
-def _actions(store: Store, key: str) -> Iterator[dict[str, Any]]:
-    """Our transactions, the metadata and the protocol in a file of a checkpoint.
-
-    Raises:
-        FileNotFoundError: it is not there.
-        ValueError: it is damaged.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if key.endswith(".json"):
-        text = store.read(key, MOST_BYTES)
-        if text is None:
-            raise FileNotFoundError(key)
-        yield from map(parse_json, text.splitlines())
-        return
-    file = store.open(key)
-    if file is None:
-        raise FileNotFoundError(key)
-    with file:
-        try:
-            with pq.ParquetFile(file) as parquet:
-                columns = [name for name in ("txn", "metaData", "protocol") if name in parquet.schema_arrow.names]
-                for batch in parquet.iter_batches(columns=columns):
-                    yield from _rows(batch)
-        except pa.ArrowException as error:
-            raise ValueError(str(error).partition("\n")[0]) from error
-        except OSError as error:  # of pyarrow, for a page that cannot be unpacked; the storage's have a number
-            if isinstance(error, StoreError) or error.errno is not None:
-                raise
-            raise ValueError(str(error).partition("\n")[0]) from error
-
-
-def _without_none(action: Json) -> Json:
-    """As an entry has an action: fields that it does not have are not there."""
-    return {name: value for name, value in action.items() if value is not None}
-
-
-def _rows(batch: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - of pyarrow
-    for name in batch.schema.names:
-        for value in batch.column(name).drop_null().to_pylist(maps_as_pydicts="strict"):
-            yield {name: value}

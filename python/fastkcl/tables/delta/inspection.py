@@ -13,11 +13,12 @@ from urllib.parse import unquote
 
 from fastkcl.tables import storage
 from fastkcl.tables.base import Shard, SinkError, parse_json
+from fastkcl.tables.delta.checkpoint_content import DamageError, content, contradiction
+from fastkcl.tables.delta.checkpoint_damage import checkpoint_damage, checkpoint_doubt
 from fastkcl.tables.delta.log import (
     ASIDE,
     LOG,
     MOST_BYTES,
-    checkpoint_damage,
     entry_key,
     fault,
     log_damage,
@@ -49,6 +50,8 @@ def inspect_delta(root: Path) -> TableState:
     damage = log_damage(log)
     checkpoints = checkpoint_damage(log)
     damage += [f"{path}: a damaged checkpoint: {why}" for path, why in checkpoints]
+    if doubt := checkpoint_doubt(log):
+        damage.append(f"{log}: the newest checkpoint is damaged, or the older one: {doubt}")
     if (aside := root / ASIDE).is_symlink():
         damage.append(f"{aside}: leads elsewhere, so that no checkpoint is made: make it a folder")
     from deltalake import DeltaTable
@@ -73,7 +76,24 @@ def inspect_delta_objects(store: ObjectStore) -> TableState:
         text = store.read(entry_key(version), MOST_BYTES)
         if text is not None and (why := fault(text)):
             damage.append(f"{store.url}/{entry_key(version)}: {why}")
+    damage += _checkpoint_fault(store)
     return _inspect_log(store, lambda: DeltaTable(store.url, storage_options=store.library_options()), damage)
+
+
+def _checkpoint_fault(store: Store) -> list[str]:
+    """What is wrong with the newest checkpoint on an object store, where nothing is set aside."""
+    names = [each.key.rpartition("/")[2] for each in store.files(LOG) if each.size]
+    _, files = whole_checkpoint(names)
+    try:
+        if not files:
+            return []
+        content(store, files)
+        found = contradiction(store, names)
+    except DamageError as error:
+        return [f"{store.url}/{LOG}/{error.name}: a damaged checkpoint: {error}"]
+    except FileNotFoundError:  # a clean-up
+        return []
+    return [] if found is None else [f"{store.url}/{LOG}/{files[0]}: a damaged checkpoint: {found.why}"]
 
 
 def _inspect_log(store: Store, opened: Callable[[], Any], damage: list[str]) -> TableState:

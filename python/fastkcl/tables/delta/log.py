@@ -1,8 +1,7 @@
-"""The log of a Delta table as files: which entry and which checkpoint is damaged.
+"""The log of a Delta table as files: their names, and which entry is damaged.
 
 A power cut can leave an entry of 0 bytes of a writer that does not sync. deltalake takes it for a commit of nothing,
-and the position in it would be gone without a word. A damaged checkpoint keeps deltalake from opening the table, also
-where an older one and the log have everything.
+and the position in it would be gone without a word.
 
 An entry that is cut off at the end of a line is a valid entry. The cut shows only if the entry states its length:
 entries of a DeltaSink end with the position, and deltalake counts the files that it adds and removes. In other entries
@@ -16,7 +15,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from fastkcl.stdio.log import logger
 from fastkcl.tables import storage
 from fastkcl.tables.base import RECOVERY, SinkError, parse_json
 
@@ -25,7 +23,7 @@ __all__ = [
     "LAST_CHECKPOINT",
     "LOG",
     "MOST_BYTES",
-    "checkpoint_damage",
+    "checkpoint_version",
     "entry",
     "entry_damage",
     "entry_key",
@@ -36,7 +34,6 @@ __all__ = [
     "log_folder",
     "newest_checkpoint",
     "no_files",
-    "set_damage_aside",
     "version_named",
     "versions",
     "whole_checkpoint",
@@ -47,7 +44,6 @@ ASIDE = "_fastkcl_checkpoints"
 LAST_CHECKPOINT = "_last_checkpoint"
 LOG = "_delta_log"
 """Folder of the log, in a table's."""
-_SIDECARS = "_sidecars"
 MOST_BYTES = 1 << 30
 """Of an entry: one that rewrites a table names all of its files."""
 # deltalake takes no other names for checkpoints, one that somebody has renamed for instance.
@@ -118,6 +114,12 @@ def whole_checkpoint(names: Sequence[str]) -> tuple[int, list[str]]:
             found.setdefault(int(match[1]), []).append(name)
     newest = max((version for version, files in found.items() if _is_whole(files)), default=-1)
     return newest, found.get(newest, [])
+
+
+def checkpoint_version(name: str) -> int:
+    """The version of the checkpoint that a file belongs to by its name; -1 if it is none's."""
+    match = _CHECKPOINT.fullmatch(name)
+    return int(match[1]) if match else -1
 
 
 def _is_whole(names: Sequence[str]) -> bool:
@@ -228,106 +230,3 @@ def log_damage(log: Path) -> list[str]:
         *(f"{entry(log, version)}: missing, and there are later ones" for version in gaps(first, there)),
         *(damage for version in there if entry(log, version) not in others and (damage := entry_damage(log, version))),
     ]
-
-
-def checkpoint_damage(log: Path) -> list[tuple[Path, str]]:
-    """Which checkpoints of those that are there cannot be read, and why; also if `_last_checkpoint` cannot.
-
-    Of files only: `no_files` has the others.
-    """
-    found = []
-    others = no_files(log)
-    for name in storage.names(log):
-        if log / name not in others and _CHECKPOINT.fullmatch(name):
-            why = _fault_of_json(log, name) if name.endswith(".json") else _fault_of_parquet(log / name)
-            if why is not None:
-                found.append((log / name, why))
-    text = None if log / LAST_CHECKPOINT in others else storage.read(log / LAST_CHECKPOINT)
-    if text is not None:
-        damaged = {path.name for path, _ in found}
-        try:
-            if (version := version_named(text)) < 0:
-                raise ValueError("it names no version")
-            named = f"{version:020d}.checkpoint."
-            left = [name for name in storage.names(log) if name.startswith(named) and name not in damaged]
-            if newest_checkpoint(log, left)[0] < 0:
-                found.append((log / LAST_CHECKPOINT, f"it names {named}parquet, which is damaged or missing"))
-        except ValueError as error:
-            found.append((log / LAST_CHECKPOINT, str(error)))
-    return found
-
-
-def _fault_of_parquet(path: Path) -> str | None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as file:
-            for _ in file.iter_batches():
-                pass
-    except FileNotFoundError:  # a clean-up
-        return None
-    except (pa.ArrowException, OSError, ValueError) as error:
-        return str(error).partition("\n")[0]
-    return None
-
-
-def _fault_of_json(log: Path, name: str) -> str | None:
-    """The fault of a checkpoint of version 2 in JSON, or of a sidecar that it names."""
-    try:
-        text = storage.read(log / name, MOST_BYTES)
-        if text is None:  # a clean-up
-            return None
-        for line in text.splitlines():
-            match parse_json(line):
-                case {"sidecar": {"path": str(path)}} if path == Path(path).name:
-                    sidecar = log / _SIDECARS / path
-                    if storage.file_status(sidecar) is None:
-                        return f"its {_SIDECARS}/{path} is missing"
-                    if why := _fault_of_parquet(sidecar):
-                        return f"its {_SIDECARS}/{path}: {why}"
-                case dict():
-                    continue
-                case _:
-                    return "a line of it is no action"
-    except (ValueError, SinkError) as error:
-        return str(error)
-    return None if text else "0 bytes"
-
-
-def set_damage_aside(log: Path) -> bool:
-    """Rename damaged checkpoints, so that the table opens by an older one and the log.
-
-    Returns:
-        Whether there was one.
-
-    Raises:
-        SinkError: the log does not go back to a checkpoint that is whole, or to its beginning.
-    """
-    found = checkpoint_damage(log)
-    if not found:
-        return False
-    damaged, names = {path.name for path, _ in found}, storage.names(log)
-    start, _ = newest_checkpoint(log, [name for name in names if name not in damaged])
-    there = [number for number in versions(names) if number > start]
-    if not there or gaps(start + 1, there):
-        path, why = found[0]
-        raise SinkError(
-            f"{path}: a damaged checkpoint ({why}), and the log does not go back to an older one: {RECOVERY}"
-        )
-    for path, why in found:
-        aside = path.with_name(f"{path.name}.damaged")
-        logger().error(
-            "%s: a damaged checkpoint (%s), as a power cut leaves it. It is %s now, and the table goes on by %s and the"
-            " log, which have everything",
-            path,
-            why,
-            aside.name,
-            f"the checkpoint {start}" if start >= 0 else "its beginning",
-        )
-        try:
-            storage.rename(path, aside)
-        except FileNotFoundError:  # another child has done it
-            continue
-    storage.sync_folder(log)
-    return True

@@ -116,7 +116,7 @@ class DeltaAppender(Appender):
         check_names(shard, _SINK)
         if shard != self._shard:
             self._shard, self._position = shard, None
-            self._head = DeltaHead(self._store)
+            self._head = DeltaHead(self._store, shard)
         if damage := log_damage(log_folder(self._root)):
             raise SinkError(f"{damage[0]}. {RECOVERY}")
         snapshot = self._head.open()

@@ -155,7 +155,7 @@ class DeltaTable:
         check_names(shard, "DeltaTable")
         if shard != self._shard:
             self._shard, self._position, self._restored = shard, None, -1
-            self._head = DeltaHead(self._store)
+            self._head = DeltaHead(self._store, shard)
         self._store.prove()
         first = self._head.snapshot is None
         snapshot = self._head.open()

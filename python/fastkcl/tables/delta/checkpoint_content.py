@@ -1,0 +1,331 @@
+"""What a checkpoint of a Delta log has, and whether the log contradicts it.
+
+A checkpoint that can be read may still be wrong: without the column of transactions each shard would begin anew, and
+without files readers would see none. So the newest checkpoint is compared with its own entry and those before it, and
+with the checkpoint before it if the entries go back to that:
+
+    positions    each one that the log has is there. A later one is only believed if no entry says otherwise
+    files        each one that the entries add, and do not remove, is there; if they remove none, as many as before
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
+
+from fastkcl.tables.base import Shard, SinkError, parse_json
+from fastkcl.tables.delta.actions import Json, position_by
+from fastkcl.tables.delta.log import LOG, MOST_BYTES, checkpoint_version, entry_key, fault, versions, whole_checkpoint
+from fastkcl.tables.delta.snapshot import OURS, checked_metadata, checked_protocol, whole
+from fastkcl.tables.folders import data_folder, position_text, quoted, spelled
+from fastkcl.tables.store import Store, StoreError
+
+__all__ = ["Content", "Contradiction", "DamageError", "content", "contradiction"]
+
+_MOST_ENTRIES: Final = 1000
+"""Before a checkpoint, which are compared with it. deltalake makes one after 100 commits, Spark after 10."""
+_ACTIONS: Final = ("txn", "metaData", "protocol")
+_FORGETS: Final = "delta.setTransactionRetentionDuration"
+
+
+class DamageError(ValueError):
+    """A file of a checkpoint is damaged.
+
+    Args:
+        name: of the file, in the log.
+        why: what is wrong with it.
+    """
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(why)
+        self.name = name
+
+
+class Content(NamedTuple):
+    """The actions of a checkpoint that writers need."""
+
+    metadata: Mapping[str, Json]
+    protocol: Mapping[str, Json]
+    transactions: Mapping[str, int]
+    """Versions of our application transactions."""
+
+
+class Contradiction(NamedTuple):
+    """What a checkpoint has otherwise than the log."""
+
+    why: str
+    is_certain: bool
+    """False: the older checkpoint may be the one that is wrong."""
+
+
+def content(store: Store, files: Sequence[str]) -> Content:
+    """What a checkpoint has.
+
+    Args:
+        store: the table's.
+        files: the names of the checkpoint's files in the log.
+
+    Raises:
+        FileNotFoundError: one is not there.
+        DamageError: one is damaged, or they have no metadata or no protocol.
+        OSError: one cannot be read.
+    """
+    metadata: Json = {}
+    protocol: Json = {}
+    transactions: dict[str, int] = {}
+    for name in files:
+        try:
+            for action in _actions(store, f"{LOG}/{name}"):
+                if (found := action.get("txn")) and found["appId"].startswith(OURS):
+                    transactions[found["appId"]] = whole(found["version"])
+                if found := action.get("metaData"):
+                    metadata = checked_metadata(_without_none(found))
+                if found := action.get("protocol"):
+                    protocol = checked_protocol(_without_none(found))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DamageError(name, str(error).partition("\n")[0][:300]) from error
+    if not metadata or not protocol:
+        raise DamageError(files[0], "it names no schema, or no protocol")
+    return Content(metadata, protocol, transactions)
+
+
+def contradiction(store: Store, names: Sequence[str], shard: Shard | None = None) -> Contradiction | None:
+    """What the newest checkpoint has otherwise than the log that it stands for.
+
+    Args:
+        store: the table's.
+        names: of all files in the log that have content, or are entries.
+        shard: whose position is wanted; its files without a position are a contradiction, too.
+
+    Returns:
+        None if it is as the log has it; or if that is not left, or damaged itself.
+
+    Raises:
+        FileNotFoundError: a file of the checkpoint is not there.
+        DamageError: one is damaged.
+        OSError: a file cannot be read.
+    """
+    version, files = whole_checkpoint(names)
+    older, older_files = whole_checkpoint([name for name in names if -1 < checkpoint_version(name) < version])
+    there = _up_to(version, [each for each in versions(names) if older < each <= version][-_MOST_ENTRIES:])
+    if not files:
+        return None
+    now = content(store, files)
+    try:
+        window = _Window.of(store, there)
+        before, count = Content({}, {}, {}), 0
+        if older_files and len(there) == version - older:
+            before = content(store, older_files)
+            count = _files_missing(store, older_files, set())[0] if _has_files(older_files) else 0
+    except (FileNotFoundError, ValueError, SinkError):
+        return None  # that is damaged itself, and nobody relies on it
+    if _FORGETS not in (now.metadata.get("configuration") or {}) and (
+        found := _of_positions(before.transactions, window.transactions, now.transactions, store.url)
+    ):
+        return found
+    if not _has_files(files):
+        return None
+    without = shard if shard is not None and position_by(now.transactions.get, shard, store.url) is None else None
+    return _of_files(store, files, window, count, without)
+
+
+def _up_to(version: int, there: Sequence[int]) -> list[int]:
+    """The versions without a gap that end with this one."""
+    found: list[int] = []
+    for each in reversed(there):
+        if each != version - len(found):
+            break
+        found.insert(0, each)
+    return found
+
+
+@dataclass
+class _Window:
+    """What entries do together."""
+
+    transactions: dict[str, int] = field(default_factory=dict)
+    added: set[str] = field(default_factory=set)
+    removes: bool = False
+
+    @classmethod
+    def of(cls, store: Store, there: Sequence[int]) -> _Window:
+        """Of the entries of these versions.
+
+        Raises:
+            FileNotFoundError: one is not there.
+            ValueError: one is damaged.
+        """
+        found = cls()
+        for version in there:
+            text = store.read(entry_key(version), MOST_BYTES)
+            if text is None:
+                raise FileNotFoundError(entry_key(version))
+            if why := fault(text):
+                raise ValueError(why)
+            try:
+                for line in text.splitlines():
+                    found._take(parse_json(line) if line else {})
+            except (KeyError, TypeError, AttributeError) as error:
+                raise ValueError(repr(error)) from error
+        return found
+
+    def _take(self, action: Json) -> None:
+        if (found := action.get("txn")) and found["appId"].startswith(OURS):
+            self.transactions[found["appId"]] = whole(found["version"])
+        if found := action.get("add"):
+            self.added.add(unquote(found["path"]))
+        if found := action.get("remove"):
+            self.added.discard(unquote(found["path"]))
+            self.removes = True
+
+
+def _of_positions(
+    before: Mapping[str, int], window: Mapping[str, int], now: Mapping[str, int], where: str
+) -> Contradiction | None:
+    expected = {**before, **window}
+    in_entries = _shards(window)
+    for shard in sorted(_shards(expected), key=lambda each: (each.stream, each.shard_id)):
+        name = f"the position of {shard.stream}, {shard.shard_id}"
+        try:
+            wanted = position_by(expected.get, shard, where)
+        except SinkError:  # of the older checkpoint
+            continue
+        try:
+            there = position_by(now.get, shard, where)
+        except SinkError:
+            return Contradiction(f"it has a part of {name}", is_certain=True)
+        if wanted is None or there == wanted:
+            continue
+        why = f"{name} is {position_text(there)} in it, and {position_text(wanted)} in the log before it"
+        return Contradiction(why, is_certain=there is None or there < wanted or shard in in_entries)
+    return None
+
+
+def _of_files(
+    store: Store, files: Sequence[str], window: _Window, before: int, without: Shard | None
+) -> Contradiction | None:
+    missing = set(window.added)
+    count, why = _files_missing(store, files, missing, without)
+    if why is None and missing:
+        why = f"it lacks {len(missing)} files that the log has, {min(missing)[:200]!r} for one"
+    if why is None and not window.removes and count < before:
+        why = f"it has {count} files, and there were {before} in the checkpoint before it, of which none was removed"
+    return None if why is None else Contradiction(why, is_certain=True)
+
+
+def _files_missing(
+    store: Store, names: Sequence[str], missing: set[str], without: Shard | None = None
+) -> tuple[int, str | None]:
+    """Take away from `missing` what a checkpoint has; how many files it has, and what is wrong with a path.
+
+    A file that a writer made for the shard `without`, which has no position, is wrong.
+    """
+    folders = () if without is None else tuple(f"{each}/after-" for each in _folders(without))
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    count = 0
+    for name in names:
+        file = store.open(f"{LOG}/{name}")
+        if file is None:
+            raise FileNotFoundError(name)
+        with file:
+            try:
+                with pq.ParquetFile(file) as parquet:
+                    for batch in parquet.iter_batches(columns=["add.path"]):
+                        paths = batch.column("add").drop_null().field("path").to_pylist()
+                        if not all(path and "\0" not in path for path in paths):
+                            return count, "the path of a file in it is damaged"
+                        paths = list(map(unquote, paths))
+                        if without is not None and any(path.startswith(folders) for path in paths):
+                            return count, f"it has files of {without.stream}, {without.shard_id}, and no position"
+                        count += len(paths)
+                        missing.difference_update(paths)
+            except (pa.ArrowException, KeyError, TypeError, AttributeError) as error:
+                raise DamageError(name, str(error).partition("\n")[0][:300]) from error
+    return count, None
+
+
+def _folders(shard: Shard) -> tuple[str, str]:
+    """Where a DeltaSink and a DeltaTable that is partitioned by both put the files of a shard."""
+    return (
+        data_folder(f"{quoted(shard.stream)}/{quoted(shard.shard_id)}"),
+        data_folder(f"{spelled(shard.stream)}/{spelled(shard.shard_id)}"),
+    )
+
+
+def _has_files(names: Sequence[str]) -> bool:
+    """Whether a checkpoint has the table's files itself, and none in sidecars."""
+    return all(_is_complete(name) for name in names)
+
+
+def _is_complete(name: str) -> bool:
+    """Whether a checkpoint's file has all actions by its kind; one of version 2 may have sidecars."""
+    return name.endswith(".checkpoint.parquet") or len(name.split(".")) == 5  # noqa: PLR2004 - a part of several
+
+
+def _shards(transactions: Mapping[str, int]) -> set[Shard]:
+    """Of which transactions have a position, or a part of it."""
+    found = set()
+    for name in transactions:
+        match name.removeprefix(OURS).split("/"):
+            case [stream, shard_id, *_]:
+                found.add(Shard(unquote(stream), unquote(shard_id)))
+    return found
+
+
+def _actions(store: Store, key: str) -> Iterator[dict[str, Any]]:
+    """Our transactions, the metadata and the protocol in a file of a checkpoint.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        ValueError: it is damaged.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if key.endswith(".json"):
+        text = store.read(key, MOST_BYTES)
+        if text is None:
+            raise FileNotFoundError(key)
+        yield from map(parse_json, text.splitlines())
+        return
+    file = store.open(key)
+    if file is None:
+        raise FileNotFoundError(key)
+    with file:
+        try:
+            with pq.ParquetFile(file) as parquet:
+                _check_columns(parquet.schema_arrow.names, key)
+                for batch in parquet.iter_batches(columns=list(_ACTIONS)):
+                    yield from _rows(batch)
+        except pa.ArrowException as error:
+            raise ValueError(str(error).partition("\n")[0]) from error
+        except OSError as error:  # of pyarrow, for a page that cannot be unpacked; the storage's have a number
+            if isinstance(error, StoreError) or error.errno is not None:
+                raise
+            raise ValueError(str(error).partition("\n")[0]) from error
+
+
+def _check_columns(there: Sequence[str], key: str) -> None:
+    """See that a checkpoint has the columns that each engine writes, also if all values are null.
+
+    Raises:
+        ValueError: it has not.
+    """
+    for name in _ACTIONS if not _is_complete(key.rpartition("/")[2]) and "add" not in there else (*_ACTIONS, "add"):
+        if name not in there:
+            raise ValueError(f"it has no column {name}")
+
+
+def _without_none(action: Json) -> Json:
+    """As an entry has an action: fields that it does not have are not there."""
+    return {name: value for name, value in action.items() if value is not None}
+
+
+def _rows(batch: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - of pyarrow
+    for name in batch.schema.names:
+        for value in batch.column(name).drop_null().to_pylist(maps_as_pydicts="strict"):
+            yield {name: value}
