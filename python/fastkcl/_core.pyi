@@ -907,7 +907,7 @@ def deaggregate(
 
     Raises:
         OverflowError: it would have more than `max_batch_bytes`, and was not made; take slices, or allow more.
-        ValueError: `max_batch_bytes` is out of range.
+        ValueError: `max_batch_bytes` is out of range, or `hash_range` ends before it begins.
     """
 
 def split_aggregate(data: Buffer) -> list[bytes]:

@@ -350,6 +350,44 @@ def test_idle_reader_sleeps() -> None:
     assert idle == "idle"
 
 
+@pytest.mark.parametrize("way", ["answers", "aggregates", "lines"])
+def test_a_large_batch_that_is_held_while_others_come_does_not_rest(way: str) -> None:
+    """Its buffers would stay for good: nobody asks for so large ones again, and answers have no moment of silence."""
+    output = run(
+        """
+        import base64, hashlib, json
+
+        def answer(data, count=1):
+            record = {"Data": base64.b64encode(data).decode(), "PartitionKey": "k", "SequenceNumber": "1"}
+            return _core.decode_get_records(json.dumps({"Records": [record] * count}).encode()).batch
+
+        def of_aggregates():
+            message = b"\\x0a\\x80\\x02" + b"k" * 256 + b"\\x1a\\x04\\x08\\x00\\x1a\\x00" * 130_000
+            return _core.deaggregate(answer(b"\\xf3\\x89\\x9a\\xc2" + message + hashlib.md5(message).digest())).batch
+
+        def line(rows, size):
+            return _core.decode_line(codec_helpers.batch_line(rows, size)).batch
+        """
+        f"""
+        make, other = {{
+            "answers": (lambda: answer(bytes(1 << 20), 34), lambda: answer(b"x")),
+            "aggregates": (of_aggregates, lambda: answer(b"x")),
+            "lines": (lambda: line(34, 1 << 20), lambda: line(1, 10)),
+        }}[{way!r}]
+        """
+        """
+        batch = make()
+        other()
+        assert batch.capacity_bytes > 33 << 20
+        del batch
+        gc.collect()
+        other()
+        print(_core.pool_stats()["bytes"])
+        """
+    )
+    assert int(output[0]) < 1 << 20
+
+
 def test_import_keeps_the_batch_and_nothing_else() -> None:
     """One kept Arrow column keeps its batch's buffers; after it is dropped nothing is held but the pool."""
     output = run(

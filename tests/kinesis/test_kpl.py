@@ -5,6 +5,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import time
 import warnings
 from typing import Any
 
@@ -259,6 +260,12 @@ def test_no_batch_is_larger_than_what_just_fits(users: int, encryption: Any) -> 
     pytest.fail("it never fits")
 
 
+def test_a_hash_range_that_ends_before_it_begins() -> None:
+    """It would drop each aggregate."""
+    with pytest.raises(ValueError, match=r"hash_range must be \(lowest, highest\) key, not \(2, 1\)"):
+        _core.deaggregate(batch_of(aggregate_of(1, b"k")), (2, 1))
+
+
 @pytest.mark.parametrize("most", [0, 2**31, -1])
 def test_max_batch_bytes_in_its_range(most: int) -> None:
     with pytest.raises((ValueError, OverflowError)):
@@ -281,6 +288,28 @@ def test_a_bomb_does_not_go_off(users: int, key: int, aggregates: int, outcome: 
     found, kibibytes = child.stdout.splitlines()
     assert found == outcome
     assert int(kibibytes) < 400 << 10  # max_batch_bytes, and what reads an aggregate
+
+
+@pytest.mark.parametrize(("digit", "reason"), [(b"1", "key_length"), (b"0", "key_length"), (b"x", "explicit_hash_key")])
+def test_a_hash_key_that_many_user_records_name_is_looked_at_once(digit: bytes, reason: str) -> None:
+    """A key of half an aggregate, named by the other half: 2 * 10^10 steps, were it looked at for each."""
+    message = field(1, b"k") + field(2, digit * 499_999 + b"1") + field(3, b"\x08\x00\x10\x00\x1a\x00") * 40_000
+    batch = batch_of(sealed(message))
+    begun = time.thread_time()
+    result = _core.deaggregate(batch)
+    assert time.thread_time() - begun < 3
+    assert result.fallbacks == {reason: 1}
+    assert result.batch[0].data == sealed(message)
+
+
+def test_records_that_lack_a_field_take_no_memory() -> None:
+    """Two bytes say that there is a user record; four million of them are not kept until the end."""
+    command = [sys.executable, str(PROGRAMS / "kpl_bomb.py"), str(4 << 20), "1", "1", "1a00"]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert child.returncode == 0, child.stderr
+    found, kibibytes = child.stdout.splitlines()
+    assert found == "1 plain"
+    assert int(kibibytes) < 40 << 10  # the batch, of 8 MiB, and its copy
 
 
 @pytest.mark.parametrize("key", ["", "k" * 257, "\u00e9" * 257])
@@ -357,7 +386,8 @@ def test_an_aggregate_is_dropped_if_one_record_is_outside(
         aggregate.add(*one)
     owned = sorted(int(hash_key) if hash_key is not None else hash_of(key) for key, _, hash_key in users)
     low, high = draw.draw(st.sampled_from([(owned[0], owned[-1]), (owned[0] + 1, owned[-1]), (0, owned[-1] - 1)]))
-    low, high = min(low, 2**128 - 1), max(high, 0)
+    low = min(low, 2**128 - 1)
+    high = max(high, low)
     result = _core.deaggregate(batch_of(aggregate.encode()), (low, high))
     kept = all(low <= key <= high for key in owned)
     assert len(result.batch) == (len(users) if kept else 0)

@@ -1,6 +1,7 @@
 """Takes an answer of aggregates apart that are made to harm; says what came of it, and how much memory it needed.
 
-kpl_bomb.py USERS KEY AGGREGATES       user records of 6 bytes in each, and bytes of the key that all of them name
+kpl_bomb.py USERS KEY AGGREGATES [RECORD]
+    user records in each, bytes of the key that all of them name, and a user record in hex: one of 6 bytes without it
 """
 
 import base64
@@ -11,7 +12,8 @@ import sys
 
 from fastkcl import _core
 
-users, key, aggregates = map(int, sys.argv[1:])
+users, key, aggregates = map(int, sys.argv[1:4])
+record = bytes.fromhex(sys.argv[4] if len(sys.argv) > 4 else "1a0408001a00")
 
 
 def varint(value: int) -> bytes:
@@ -22,14 +24,15 @@ def varint(value: int) -> bytes:
     return bytes([*out, value])
 
 
-message = b"\x0a" + varint(key) + b"k" * key + b"\x1a\x04\x08\x00\x1a\x00" * users
+message = b"\x0a" + varint(key) + b"k" * key + record * users
 data = base64.b64encode(b"\xf3\x89\x9a\xc2" + message + hashlib.md5(message).digest()).decode()
 records = [{"Data": data, "PartitionKey": "k", "SequenceNumber": "4" * 56, "EncryptionType": "NONE"}] * aggregates
 batch = _core.decode_get_records(json.dumps({"Records": records}).encode()).batch
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     result = _core.deaggregate(batch)
-    outcome = f"{result.fallbacks['key_length']} plain" if result.fallbacks else f"{len(result.batch)} users"
+    plain = sum(result.fallbacks.values())
+    outcome = f"{plain} plain" if plain else f"{len(result.batch)} users"
 except OverflowError:
     outcome = "OverflowError"
 print(outcome)

@@ -118,6 +118,8 @@ pub(crate) struct Columns {
     /// buffers' lengths are right after `settle` only.
     room: usize,
     pool: Arc<Pool>,
+    /// The buffers of a batch of more bytes do not come back. Its memory would stay for good where nobody closes the pool.
+    largest_at_rest: usize,
 }
 
 /// A record's values that are not written after their columns.
@@ -151,13 +153,15 @@ impl Columns {
             rows: 0,
             room: 0,
             pool: Arc::new(Pool::default()),
+            largest_at_rest: usize::MAX,
         }
     }
 
-    /// With a column for the encryption type; buffers come from `pool`, and go back to it.
-    pub(crate) fn of_answers(pool: &Arc<Pool>) -> Self {
+    /// With a column for the encryption type. Buffers come from `pool`, and go back to it if all of their batch have at
+    /// most `largest_at_rest` bytes.
+    pub(crate) fn of_answers(pool: &Arc<Pool>, largest_at_rest: usize) -> Self {
         let encryption_types = Nullable { text: Variable::new(), nulls: NullBufferBuilder::new(0) };
-        Self { encryption_types: Some(encryption_types), pool: Arc::clone(pool), ..Self::new() }
+        Self { encryption_types: Some(encryption_types), pool: Arc::clone(pool), largest_at_rest, ..Self::new() }
     }
 
     const fn schema(&self) -> RecordSchema {
@@ -205,7 +209,6 @@ impl Columns {
     }
 
     /// Bytes of the values of data, keys, sequence numbers and encryption types.
-    #[cfg(feature = "kinesis")]
     pub(crate) fn values_bytes(&self) -> [usize; 4] {
         let types = self.encryption_types.as_ref().map_or(0, |types| types.text.values.len());
         [self.data.values.len(), self.keys.values.len(), self.sequences.values.len(), types]
@@ -311,16 +314,16 @@ impl Columns {
 
     /// The committed records as Arrow arrays; the builder begins anew.
     pub(crate) fn finish(&mut self) -> Finished {
-        self.pool.wake();
         self.reopen();
         self.settle();
         let schema = self.schema();
         let mut capacity = 0;
-        let mut fixed = |buf: &mut Buf, column| seal(buf, Lane::Values(column), &self.pool, &mut capacity);
+        let home = self.home();
+        let mut fixed = |buf: &mut Buf, column| seal(buf, Lane::Values(column), &home, &mut capacity);
         let subs = ScalarBuffer::new(fixed(&mut self.subs, Column::SubSequenceNumber), 0, self.rows);
         let timestamps = fixed(&mut self.timestamps, Column::ApproximateArrivalTimestamp);
         let timestamps = ScalarBuffer::new(timestamps, 0, self.rows);
-        let mut variable = |variable: &mut Variable, column| variable.seal(column, &self.pool, &mut capacity);
+        let mut variable = |variable: &mut Variable, column| variable.seal(column, &home, &mut capacity);
         let data = variable(&mut self.data, Column::Data);
         let keys = variable(&mut self.keys, Column::PartitionKey);
         let sequences = variable(&mut self.sequences, Column::SequenceNumber);
@@ -354,11 +357,17 @@ impl Columns {
         Finished { schema, columns, capacity }
     }
 
-    /// Gives all memory back, also buffers that come back later, until the next batch.
+    /// The pool that the buffers of this batch come back to.
+    fn home(&self) -> Arc<Pool> {
+        let bytes = self.values_bytes().iter().sum::<usize>() + self.rows * self.schema().row_bytes();
+        if bytes > self.largest_at_rest { Arc::new(Pool::closed()) } else { Arc::clone(&self.pool) }
+    }
+
+    /// Gives all memory back, also that of buffers which batches still hold, when they let go.
     pub(crate) fn rest(&mut self) {
-        self.pool.rest();
-        let pool = Arc::clone(&self.pool);
-        *self = if self.encryption_types.is_some() { Self::of_answers(&pool) } else { Self { pool, ..Self::new() } };
+        debug_assert!(self.encryption_types.is_none(), "the pool of answers is that of all");
+        self.pool.close();
+        *self = Self::new();
     }
 }
 
@@ -392,4 +401,44 @@ fn strings(offsets: OffsetBuffer<i32>, values: Buffer, nulls: Option<NullBuffer>
     // `Kernel::unescape`, or is validated by `cbor`.
     // There are as many nulls as strings: `commit` appends both.
     unsafe { StringArray::new_unchecked(offsets, values, nulls) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(columns: &mut Columns, bytes: usize) -> Vec<ArrayRef> {
+        columns.begin();
+        columns.data.values.extend_from_slice(&vec![7; bytes]);
+        columns.commit(Fixed::default());
+        columns.finish().columns
+    }
+
+    /// Bytes of one buffer of data that rests.
+    fn resting(columns: &Columns) -> usize {
+        columns.pool.take(Lane::Values(Column::Data)).capacity()
+    }
+
+    /// A child is silent while user code holds a batch; the batch after it does not bring its memory back.
+    #[test]
+    fn what_is_held_while_memory_is_given_back_does_not_rest_later() {
+        let mut columns = Columns::new();
+        let held = batch(&mut columns, 5 << 20);
+        columns.rest();
+        let next = batch(&mut columns, 1000);
+        drop(held);
+        assert_eq!(resting(&columns), 0);
+        drop(next);
+        assert!((1000..2000).contains(&resting(&columns)));
+    }
+
+    #[test]
+    fn a_batch_above_the_limit_does_not_rest() {
+        let pool = Arc::default();
+        let mut columns = Columns::of_answers(&pool, 5000);
+        for (bytes, rests) in [(6000, false), (3000, true), (4990, false)] {
+            drop(batch(&mut columns, bytes));
+            assert_eq!(resting(&columns) >= bytes, rests, "{bytes}");
+        }
+    }
 }

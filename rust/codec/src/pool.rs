@@ -3,7 +3,8 @@
 //! Writing to fresh memory costs more than reading and decoding a line together (a page fault each 4 KiB). So the
 //! buffers of a batch come back here when the last Arrow consumer lets go, and the next batch of the same decoder takes
 //! them. Memory is what is held, not what was reserved: a column that fills less than half of its buffer leaves as a
-//! copy of its size (see `columns`), and `Pool::rest` frees everything before a child goes idle.
+//! copy of its size (see `columns`), and before a child goes idle its pool is closed, for good: what batches still hold
+//! then is freed when they let go, and the next batch has a new pool.
 //!
 //! Letting go can happen on any thread, in a forked child, or while the interpreter shuts down. So returning a buffer
 //! takes no lock and calls nothing but the allocator: a lane is a few atomic slots, a buffer moves in and out by one
@@ -443,14 +444,16 @@ impl Pool {
         }
     }
 
-    /// Frees all buffers at rest, and from now on each that comes back, until [`Pool::wake`].
-    pub(crate) fn rest(&self) {
+    /// Frees all buffers at rest, and from now on each that comes back.
+    pub(crate) fn close(&self) {
         self.0.close();
     }
 
-    /// Buffers that come back are kept again.
-    pub(crate) fn wake(&self) {
-        self.0.open();
+    /// A pool in which nothing rests.
+    pub(crate) fn closed() -> Self {
+        let pool = Self::default();
+        pool.close();
+        pool
     }
 }
 
@@ -478,7 +481,7 @@ pub(crate) fn lend(buf: Buf, lane: Lane, pool: &Arc<Pool>) -> Buffer {
 
 #[cfg(test)]
 mod tests {
-    use super::{Buf, Lane, Ordering, Pool, Room, lend};
+    use super::{AtomicUsize, Buf, Lane, Ordering, Pool, Room, lend};
     use crate::schema::Column;
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
@@ -502,46 +505,44 @@ mod tests {
     }
 
     #[test]
-    fn a_resting_pool_keeps_nothing() {
+    fn a_closed_pool_keeps_nothing() {
         let pool = Arc::new(Pool::default());
         let lent = lend(Buf::exact(&[1; 100]), KEYS, &pool);
         pool.put(KEYS, Buf::exact(&[2; 100]));
-        pool.rest();
+        pool.close();
         drop(lent);
-        assert_eq!(pool.take(KEYS).capacity(), 0);
-        pool.wake();
         pool.put(KEYS, Buf::exact(&[3; 100]));
-        assert_eq!(pool.take(KEYS).capacity(), 100);
+        assert_eq!(pool.take(KEYS).capacity(), 0);
     }
 
-    /// Buffers come back on one thread while another takes them, and closes the pool: the counts are never below 0.
+    /// Buffers come back on one thread while another takes them, and the first closes the pool: the counts are never
+    /// below 0.
     #[test]
     fn what_rests_is_counted_before_it_can_be_taken() {
-        let pool = Arc::new(Pool::default());
-        let done = Arc::new(AtomicBool::new(false));
+        let pools: Arc<Vec<Pool>> = Arc::new(std::iter::repeat_with(Pool::default).take(3000).collect());
+        let (at, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let taker = std::thread::spawn({
-            let (pool, done) = (Arc::clone(&pool), Arc::clone(&done));
+            let (pools, at, done) = (Arc::clone(&pools), Arc::clone(&at), Arc::clone(&done));
             move || {
                 let mut most = 0;
                 while !done.load(Ordering::Relaxed) {
-                    drop(pool.take(KEYS));
+                    drop(pools[at.load(Ordering::Relaxed)].take(KEYS));
                     most = most.max(super::stats().buffers).max(super::stats().bytes);
                 }
                 most
             }
         });
-        for turn in 0..200_000 {
-            pool.put(KEYS, Buf::exact(&[1; 8]));
-            if turn % 64 == 0 {
-                pool.rest();
-                pool.wake();
+        for (turn, pool) in pools.iter().enumerate() {
+            at.store(turn, Ordering::Relaxed);
+            for _ in 0..64 {
+                pool.put(KEYS, Buf::exact(&[1; 8]));
             }
+            pool.close();
         }
         done.store(true, Ordering::Relaxed);
         let most = taker.join().unwrap();
         assert!(most < 1 << 40, "{most} buffers or bytes at rest");
-        pool.rest();
-        assert_eq!(pool.take(KEYS).capacity(), 0);
+        assert!(pools.iter().all(|pool| pool.take(KEYS).capacity() == 0));
     }
 
     #[test]

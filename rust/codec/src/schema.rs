@@ -117,7 +117,6 @@ impl Column {
     }
 
     /// Bytes of a row beside the values of any length: an offset, a number or a time. A bit counts as none.
-    #[cfg(any(feature = "kinesis", feature = "payload"))]
     pub(crate) const fn row_bytes(self) -> usize {
         match self.definition().kind {
             Type::Binary | Type::Text => size_of::<i32>(),
@@ -164,7 +163,6 @@ impl RecordSchema {
     }
 
     /// Bytes of a row beside the values of any length.
-    #[cfg(any(feature = "kinesis", feature = "payload"))]
     pub(crate) const fn row_bytes(self) -> usize {
         let (mut bytes, mut at) = (0, 0);
         let columns = self.columns();

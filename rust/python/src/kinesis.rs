@@ -195,7 +195,7 @@ impl Deaggregated {
 ///
 /// Raises:
 ///     OverflowError: the user records would take more than max_batch_bytes; take slices, or allow more.
-///     ValueError: max_batch_bytes is not from 1 to 2**31 - 1.
+///     ValueError: max_batch_bytes is not from 1 to 2**31 - 1, or hash_range ends before it begins.
 #[pyfunction]
 #[pyo3(signature = (batch, hash_range=None, *, max_batch_bytes=kpl::MAX_BATCH_BYTES))]
 pub(crate) fn deaggregate(
@@ -208,6 +208,10 @@ pub(crate) fn deaggregate(
         return Err(PyValueError::new_err(format!("max_batch_bytes must be 1 to 2**31 - 1, not {max_batch_bytes}")));
     }
     let (low, high) = hash_range.unwrap_or((0, u128::MAX));
+    if low > high {
+        // It would drop every aggregate.
+        return Err(PyValueError::new_err(format!("hash_range must be (lowest, highest) key, not ({low}, {high})")));
+    }
     detach_for(py, batch.0.nbytes(), || kpl::deaggregate(&batch.0, &(low..=high), max_batch_bytes))
         .map(Deaggregated)
         .map_err(|error| PyOverflowError::new_err(format!("{error} (max_batch_bytes: {max_batch_bytes})")))

@@ -132,7 +132,8 @@ static POOL: LazyLock<Arc<Pool>> = LazyLock::new(Arc::default);
 /// The columns that were used last. Whoever finds them taken makes others.
 pub(super) struct Spare;
 
-/// Above this much their memory is given back. The service's answers have at most 10 MiB of data.
+/// Above this much their memory is given back, and that of a batch when its last holder lets go. The service's answers have
+/// at most 10 MiB of data, and the user records of an answer up to twenty times as much.
 const SPARE_BYTES: usize = 32 << 20;
 
 static SPARE: Mutex<Option<Columns>> = Mutex::new(None);
@@ -140,16 +141,16 @@ static SPARE: Mutex<Option<Columns>> = Mutex::new(None);
 impl Spare {
     pub(super) fn take() -> Columns {
         let spare = SPARE.try_lock().ok().and_then(|mut spare| spare.take());
-        let mut columns = spare.unwrap_or_else(|| Columns::of_answers(&POOL));
+        let mut columns = spare.unwrap_or_else(|| Columns::of_answers(&POOL, SPARE_BYTES));
         columns.begin();
         columns
     }
 
-    pub(super) fn put(mut columns: Columns, bytes: usize) {
-        if bytes > SPARE_BYTES {
-            columns.rest();
-        }
-        if let Ok(mut spare) = SPARE.try_lock() {
+    /// `bytes` are those of the input, or of the batch.
+    pub(super) fn put(columns: Columns, bytes: usize) {
+        if bytes <= SPARE_BYTES
+            && let Ok(mut spare) = SPARE.try_lock()
+        {
             *spare = Some(columns);
         }
     }

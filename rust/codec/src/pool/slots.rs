@@ -81,15 +81,10 @@ impl<T: Rests, const LANES: usize, const SLOTS: usize> Slots<T, LANES, SLOTS> {
         }
     }
 
-    /// Drops all that rests, and from now on each thing that comes back, until [`Slots::open`].
+    /// Drops all that rests, and from now on each thing that comes back. Closed slots stay closed.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.empty();
-    }
-
-    /// A returned thing is kept again.
-    pub(crate) fn open(&self) {
-        self.closed.store(false, Ordering::SeqCst);
     }
 }
 
@@ -208,19 +203,18 @@ mod models {
     }
 
     #[test]
-    fn what_comes_back_while_slots_open_again_is_kept_or_dropped_once() {
+    fn what_is_taken_while_slots_close_is_kept_and_the_rest_dropped_once() {
         loom::model(|| {
             let (slots, counts) = (Arc::new(Pair::default()), Plain::new(Counts::default()));
+            slots.put(0, Thing::new(0, &counts));
             let other = {
-                let (slots, counts) = (Arc::clone(&slots), Plain::clone(&counts));
-                thread::spawn(move || slots.put(0, Thing::new(0, &counts)))
+                let slots = Arc::clone(&slots);
+                thread::spawn(move || slots.close())
             };
-            slots.close();
-            slots.open();
             let taken: Vec<Thing> = slots.take_each(0).collect();
+            slots.put(0, Thing::new(1, &counts));
             other.join().unwrap();
-            let (living, resting) = counts_of(&counts);
-            assert_eq!(living, resting + isize::try_from(taken.len()).unwrap());
+            assert_eq!(counts_of(&counts), (isize::try_from(taken.len()).unwrap(), 0));
             drop((taken, slots));
             assert_eq!(counts_of(&counts), (0, 0));
         });

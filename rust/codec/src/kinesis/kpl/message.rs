@@ -85,14 +85,8 @@ pub(super) struct Message<'a> {
     records: Vec<UserRecord<'a>>,
 }
 
-/// Indexes as they are written.
-#[derive(Default)]
-struct Indexed<'a> {
-    partition_key: Option<u64>,
-    explicit_hash_key: Option<u64>,
-    data: Option<&'a [u8]>,
-    tag_without_key: bool,
-}
+/// A user record as it is written: partition key index, explicit hash key index and data.
+type Indexed<'a> = (u64, Option<u64>, &'a [u8]);
 
 impl<'a> Message<'a> {
     /// Reads what [`body`] gave.
@@ -103,21 +97,22 @@ impl<'a> Message<'a> {
         let mut partition_keys = Vec::new();
         let mut explicit_hash_keys = Vec::new();
         let mut indexed = Vec::new();
+        let mut complete = true;
         for field in Fields::of(body) {
             match field.map_err(|Malformed| Fallback::Protobuf)? {
                 (1, Value::Bytes(key)) => partition_keys.push(key),
                 (2, Value::Bytes(key)) => explicit_hash_keys.push(key),
-                (3, Value::Bytes(record)) => {
-                    indexed.push(Indexed::read(record).map_err(|Malformed| Fallback::Protobuf)?);
-                }
+                (3, Value::Bytes(record)) => match read_record(record).map_err(|Malformed| Fallback::Protobuf)? {
+                    Some(record) => indexed.push(record),
+                    // Not kept: two bytes can say that there is one.
+                    None => complete = false,
+                },
                 _ => {}
             }
         }
-        let required = |record: Indexed<'a>| {
-            let there = record.partition_key.zip(record.data).filter(|_| !record.tag_without_key);
-            there.map(|(key, data)| (key, record.explicit_hash_key, data)).ok_or(Fallback::MissingField)
-        };
-        let indexed: Vec<_> = indexed.into_iter().map(required).collect::<Result<_, _>>()?;
+        if !complete {
+            return Err(Fallback::MissingField);
+        }
         let partition_keys: Vec<_> = partition_keys
             .into_iter()
             .map(|key| str::from_utf8(key).map_err(|_| Fallback::Utf8))
@@ -125,7 +120,7 @@ impl<'a> Message<'a> {
         let entry = |index: u64, table: usize| {
             usize::try_from(index).ok().filter(|index| *index < table).ok_or(Fallback::Index)
         };
-        let resolved = |(key, hash_key, data): (u64, Option<u64>, &'a [u8])| {
+        let resolved = |(key, hash_key, data): Indexed<'a>| {
             Ok(UserRecord {
                 partition_key: entry(key, partition_keys.len())?,
                 explicit_hash_key: hash_key.map(|key| entry(key, explicit_hash_keys.len())).transpose()?,
@@ -139,8 +134,10 @@ impl<'a> Message<'a> {
     }
 
     fn check_keys(&self) -> Result<(), Fallback> {
+        // Each key is looked at once: eight bytes name it again, and it can have any length yet.
+        let mut decimal = vec![None; self.explicit_hash_keys.len()];
         let mut hash_keys = self.records.iter().filter_map(|record| record.explicit_hash_key);
-        if !hash_keys.all(|key| is_decimal(self.explicit_hash_keys[key])) {
+        if !hash_keys.all(|key| *decimal[key].get_or_insert_with(|| is_decimal(self.explicit_hash_keys[key]))) {
             return Err(Fallback::ExplicitHashKey);
         }
         let long_key = self.partition_keys.iter().any(|key| key.chars().count() > MAX_KEY_CHARACTERS);
@@ -151,11 +148,14 @@ impl<'a> Message<'a> {
     /// Whether the shard that owns `range` owns all of it.
     pub(super) fn belongs_to(&self, range: &RangeInclusive<u128>) -> bool {
         // Each key is hashed once.
-        let mut owned = vec![None; self.partition_keys.len()];
+        let mut by_partition_key = vec![None; self.partition_keys.len()];
+        let mut by_hash_key = vec![None; self.explicit_hash_keys.len()];
         self.records.iter().all(|record| match record.explicit_hash_key {
             // Beyond 128 bits, or below 0: in no range.
-            Some(key) => number(self.explicit_hash_keys[key]).is_some_and(|key| range.contains(&key)),
-            None => *owned[record.partition_key]
+            Some(key) => *by_hash_key[key].get_or_insert_with(|| {
+                number(self.explicit_hash_keys[key]).is_some_and(|number| range.contains(&number))
+            }),
+            None => *by_partition_key[record.partition_key]
                 .get_or_insert_with(|| range.contains(&hash_key(self.partition_keys[record.partition_key]))),
         })
     }
@@ -169,26 +169,26 @@ impl<'a> Message<'a> {
     }
 }
 
-impl<'a> Indexed<'a> {
-    fn read(record: &'a [u8]) -> Result<Self, Malformed> {
-        let mut read = Self::default();
-        for field in Fields::of(record) {
-            match field? {
-                (1, Value::Varint(index)) => read.partition_key = Some(index),
-                (2, Value::Varint(index)) => read.explicit_hash_key = Some(index),
-                (3, Value::Bytes(data)) => read.data = Some(data),
-                (4, Value::Bytes(tag)) => {
-                    let mut key = false;
-                    for field in Fields::of(tag) {
-                        key |= matches!(field?, (1, Value::Bytes(_)));
-                    }
-                    read.tag_without_key |= !key;
+/// Reads a Record message; none if a required field of it, or of a tag, is not there.
+fn read_record(record: &[u8]) -> Result<Option<Indexed<'_>>, Malformed> {
+    let (mut partition_key, mut explicit_hash_key, mut data, mut tags_have_keys) = (None, None, None, true);
+    for field in Fields::of(record) {
+        match field? {
+            (1, Value::Varint(index)) => partition_key = Some(index),
+            (2, Value::Varint(index)) => explicit_hash_key = Some(index),
+            (3, Value::Bytes(bytes)) => data = Some(bytes),
+            (4, Value::Bytes(tag)) => {
+                let mut key = false;
+                for field in Fields::of(tag) {
+                    key |= matches!(field?, (1, Value::Bytes(_)));
                 }
-                _ => {}
+                tags_have_keys &= key;
             }
+            _ => {}
         }
-        Ok(read)
     }
+    let there = partition_key.zip(data).filter(|_| tags_have_keys);
+    Ok(there.map(|(key, data)| (key, explicit_hash_key, data)))
 }
 
 /// An integer in decimal digits, with or without a sign.
