@@ -104,19 +104,31 @@ class Told(TableProcessor):
         super().shard_ended(checkpointer)
         late = {name for name in sys.modules if name.startswith("pyarrow")} - self.before
         print("loaded late:", *sorted(late), "pandas:", "pandas" in sys.modules, file=sys.stderr)
+        print("memory:", pa.default_memory_pool().backend_name, file=sys.stderr)
 """
 
 
 @pytest.mark.parametrize("table", ["ParquetTable", "DeltaTable"])
 @pytest.mark.parametrize("payload", ["None", "JsonPayload('user string, price double')"])
 def test_a_child_loads_what_its_writes_need_before_the_first_record_and_no_pandas(
-    run: Callable[..., tuple[Report, str]], table: str, payload: str
+    run: Callable[..., tuple[Report, str]], table: str, payload: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)
     importlib.import_module("pandas")  # it is installed: pyarrow would import it
     body = f"fastkcl.run(Told({table}(os.environ['TABLE_URL']), payload={payload}))"
     report, noise = run(LOADED + body, CLICKS)
     assert report.ok, noise
     assert "loaded late: pandas: False" in noise
+    assert f"memory: {'jemalloc' if 'jemalloc' in pa.supported_memory_backends() else 'mimalloc'}" in noise
+
+
+def test_memory_as_the_user_has_chosen_it(
+    run: Callable[..., tuple[Report, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", "mimalloc")
+    report, noise = run(LOADED + "fastkcl.run(Told(table))", CLICKS)
+    assert report.ok, noise
+    assert "memory: mimalloc" in noise
 
 
 def test_gzip_is_unpacked(run: Callable[..., tuple[Report, str]], place: Place) -> None:

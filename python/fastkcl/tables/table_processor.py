@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, Unpack, cast
 
 from fastkcl import ConfigurationError, Position, RecordBatch
@@ -39,6 +40,7 @@ Transform: TypeAlias = "Callable[[pa.Table], pa.Table]"
 """What a user makes of the table of records before it is written. It may be called more than once for the same rows."""
 
 _PARTITIONS: Final = ("stream", "shard", "date")
+_POOL: Final = "ARROW_DEFAULT_MEMORY_POOL"  # pyarrow's
 
 
 class Table(KeepsPositions, Protocol):
@@ -163,9 +165,7 @@ class TableProcessor(WriteBehindProcessor[ShardRows]):
         if self._writer_of_files is not None:
             self._writer_of_files.open(self._wanted)
         else:
-            # what each write needs: a part that is missing surfaces now, and the first write takes no longer
-            import pyarrow.compute
-            import pyarrow.parquet  # noqa: F401
+            _prepare_pyarrow()
         return self._shard_table(self._to, self._append, context, progress)
 
     def _release(self) -> None:
@@ -200,6 +200,20 @@ class TableProcessor(WriteBehindProcessor[ShardRows]):
             raise TypeError(f"transform must return a pyarrow.Table, not {type(made).__name__}")
         check_columns(made.column_names, had_corrupt=had_corrupt)
         return made
+
+
+def _prepare_pyarrow() -> None:
+    """Import what each write needs, so that a missing part surfaces now; and take memory of jemalloc.
+
+    mimalloc, pyarrow's own choice, has the system clear 2 MiB at once, of which a file's pages need few. Not where the
+    user has chosen, or where pyarrow was built without jemalloc.
+    """
+    import pyarrow.compute
+    import pyarrow.parquet
+
+    if _POOL not in os.environ and pyarrow.default_memory_pool().backend_name == "mimalloc":
+        with suppress(NotImplementedError):
+            pyarrow.set_memory_pool(pyarrow.jemalloc_memory_pool())
 
 
 def _check_writer(writer: TableWriter, table: Table, transform: Transform | None) -> None:
