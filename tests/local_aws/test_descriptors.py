@@ -1,6 +1,8 @@
 """A server that runs out of descriptors: new connections wait, its log stays short, it recovers, and it stops."""
 
+import asyncio
 import contextlib
+import errno
 import http.client
 import signal
 import socket
@@ -8,10 +10,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fastkcl.local_aws.listener import Listener
+from fastkcl.local_aws.server import report
 from local_aws_helpers import JSON, headers, post
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 LIMIT = 64
 LOG_BYTES = 2000
@@ -105,3 +110,37 @@ def test_what_is_connected_is_served_meanwhile(server: Limited) -> None:
             answer = first.getresponse()
             assert (answer.status, bool(answer.read())) == (200, True), server.log()
     first.close()
+
+
+def test_a_retry_of_a_listener_that_is_closed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """asyncio plans one when it is out of descriptors; a server that was stopped before that logs nothing of it."""
+    monkeypatch.setattr(asyncio.constants, "ACCEPT_RETRY_DELAY", 0.05)  # type: ignore[attr-defined]
+    retries: list[object] = []
+
+    def full(_: Listener) -> None:
+        raise OSError(errno.EMFILE, "full")
+
+    async def life() -> None:
+        loop = asyncio.get_running_loop()
+        listening = Listener.of(socket.create_server(("127.0.0.1", 0)))
+
+        def seen(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            retries.append(context.get("exception"))
+            report(listening, loop, context)
+
+        loop.set_exception_handler(seen)
+        with monkeypatch.context() as patch:
+            patch.setattr(Listener, "_check_descriptors", full)
+            server = await asyncio.start_server(lambda *_: None, sock=listening)
+            with socket.create_connection(listening.getsockname()):
+                async with asyncio.timeout(PATIENCE):
+                    while not retries:  # the failure itself
+                        await asyncio.sleep(0)
+                    server.close()
+                    while not any(isinstance(error, ValueError) for error in retries):
+                        await asyncio.sleep(0)
+
+    asyncio.run(life())
+    assert caplog.text == ""

@@ -14,7 +14,7 @@ from delta_table_helpers import written as delta_written
 from fastkcl import Position
 from fastkcl.cli.main import cli
 from fastkcl.spark.sinks import DeltaSink, ParquetSink
-from fastkcl.tables import SinkError, storage
+from fastkcl.tables import Shard, SinkError, storage
 from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.orphans import find_orphans
 from sink_helpers import SHARD, FakeSession, rows
@@ -113,3 +113,15 @@ def test_a_folder_is_not_absent_that_is_a_link_to_nowhere(tmp_path: Path) -> Non
     KINDS["a link that leads nowhere"](tmp_path / "a")
     with pytest.raises(SinkError, match=f"{tmp_path}/a: a link that leads nowhere is in the place of a folder"):
         storage.names(tmp_path / "a")
+
+
+@pytest.mark.parametrize("form", PLACES)
+def test_a_name_that_no_folder_can_have(tmp_path: Path, form: str) -> None:
+    """It is refused at once: the error of a file system would be an outage, and tried again for a day."""
+    table, _ = opened(form, tmp_path)
+    for shard in (Shard("\u00fc" * 100, "s"), Shard("s", "x" * 249)):
+        with pytest.raises(ValueError, match=rf"{form}: the name .* bytes as a folder is spelled, and may have 248"):
+            table.open(shard)
+    with pytest.raises(ValueError, match=r"'\\ud800' is no name: half of a pair of surrogates"):
+        table.open(Shard("\ud800", "s"))
+    assert table.open(Shard("1" * 128, "x" * 128)) is None

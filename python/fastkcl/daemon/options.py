@@ -46,6 +46,8 @@ EXECUTABLE = "executableName"
 """The key of the child's command."""
 _WORDS_OF_A_PATH = 20
 """Looked for: a path with more spaces is not one that somebody forgot to think of."""
+_MOST_WORDS = 1000
+"""Of a command, which are looked at for such a path."""
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _OPENING_QUOTE = re.compile(r"""(?<!\S)["']""")
 _QUOTED = re.compile(r"""(["'])\S* .*?\1(?!\S)""")
@@ -299,7 +301,7 @@ def _split_path(words: list[str], *, after: int = 0) -> str | None:
         words: of the command, at each space.
         after: how many are right as they are.
     """
-    for begin in range(after, len(words)):
+    for begin in range(after, min(len(words), _MOST_WORDS)):
         if not words[begin] or _is_there(words[begin]):
             continue
         for end in range(begin + 2, min(begin + _WORDS_OF_A_PATH, len(words)) + 1):

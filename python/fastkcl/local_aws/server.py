@@ -14,6 +14,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from fastkcl.local_aws.listener import Listener, is_out_of_resources
 from fastkcl.local_aws.streams import KinesisOptions
 from fastkcl.local_aws.whims import WhimOptions
 
-__all__ = ["ListenError", "ServerOptions", "serve"]
+__all__ = ["ListenError", "ServerOptions", "report", "serve"]
 
 _BACKLOG = 512  # connections that wait in the kernel
 _GRACE = 2.0  # seconds for requests that are under way at the end
@@ -110,14 +111,15 @@ async def _serve(
     app: LocalAwsApp, listener: socket.socket, options: ServerOptions, on_ready: Callable[[], None]
 ) -> None:
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(_report)
+    listening = Listener.of(listener)
+    loop.set_exception_handler(partial(report, listening))
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:  # by nohup
             continue
         loop.add_signal_handler(number, app.ending.set)
     if options.until_stdin_ends:
         _at_end_of_stdin(loop, app.ending.set)
-    config = _Config(Listener.of(listener))
+    config = _Config(listening)
     config.backlog = _BACKLOG
     config.loglevel = "WARNING"
     config.include_server_header = False
@@ -145,9 +147,17 @@ class _Config(Config):
         return Sockets([], [self._listener], [])
 
 
-def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log uncaught errors; the listener itself has logged that it is out of descriptors."""
-    if not is_out_of_resources(context.get("exception")):
+def report(listening: Listener, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log uncaught errors; the listener itself has logged that it is out of descriptors.
+
+    Args:
+        listening: the server's. A retry that asyncio has planned for it is no error when it is closed.
+        loop: whose error it is.
+        context: of asyncio.
+    """
+    error = context.get("exception")
+    is_late_retry = isinstance(error, ValueError) and listening.fileno() < 0
+    if not is_out_of_resources(error) and not is_late_retry:
         loop.default_exception_handler(context)
 
 

@@ -44,6 +44,7 @@ _WORDS = {
     *("nan", "inf", "infinity", "true", "false", "null", "none"),
     *("epoch", "now", "today", "tomorrow", "yesterday"),
 }
+_LONGEST = 255 - len("stream=")  # bytes of a folder's name
 _DIGITS = 129  # of a sequence number, which the service has at the most
 _ESCAPE = re.compile(rb"@([0-9A-F]{2})")
 
@@ -65,13 +66,23 @@ def local_folder(path: str | os.PathLike[str], sink: str) -> Path:
 
 
 def check_names(shard: Shard, sink: str) -> None:
-    """Check that a shard has names; readers could not distinguish an empty name from null.
+    """Check that a shard has names that folders can have; readers could not distinguish an empty name from null.
 
     Raises:
         ValueError: it has not.
     """
     if not (shard.stream and shard.shard_id):
         raise ValueError(f"{sink} needs the name of a stream and of a shard, not {shard}")
+    for name in (shard.stream, shard.shard_id):
+        try:
+            size = max(len(spelled(name)), len(quoted(name)))
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{sink}: {ascii(name)[:80]} is no name: half of a pair of surrogates") from error
+        if size > _LONGEST:
+            raise ValueError(
+                f"{sink}: the name {ascii(name)[:80]} has {size} bytes as a folder is spelled, and may have {_LONGEST};"
+                " a stream's has 128 at the most"
+            )
 
 
 def spelled(name: str) -> str:
