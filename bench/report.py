@@ -86,6 +86,7 @@ _FIGURES = {
     "payloads with a schema": [("seconds", "ms", 1e3), ("speed", "MB/s", 1e-6)],
     "typed payloads": [*_SECONDS, ("cpu_seconds_of_all", "CPU of all, ms", 1e3)],
     "source, Parquet": [("cpu_per_gb", "CPU of all, s for each GB of payloads more", 1.0)],
+    "source, Avro": [("cpu_per_gb", "CPU of all, s for each GB of payloads more", 1.0)],
     "source, JSON": [("cpu_per_gb", "CPU of all, s for each GB of payloads more", 1.0)],
     "source, batch": [("cpu_per_batch", "CPU of all, s a batch", 1.0)],
     "source, latency": [("put_to_row_seconds", "s from a put to its row", 1.0)],

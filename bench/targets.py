@@ -106,6 +106,7 @@ _CONSUMER_LOCAL = "consumer, local AWS"
 _PROCESSORS = ("StringProcessor", "JsonLineProcessor", "KPLStringProcessor")
 _LOOP = Side("payloads, one core", "fastkcl.kclpy")
 _SOURCE, _SOURCE_JSON = Side("source, Parquet", "fastkcl"), Side("source, JSON of 500 B", "payload=json")
+_SOURCE_AVRO = "source, Avro, clicks of 400 B"
 _SIZES = ("100 B", "500 B", "12.5 kB")
 _SIMDJSON, _SIMDJSON_ANY = "simdjson, fixed order", "simdjson, any order"
 
@@ -324,6 +325,11 @@ TARGETS = (
         "Spark source, JSON to typed columns in noop: CPU, of from_json's",
         _SOURCE_JSON, "cpu_per_gb", {"noop": 0.5}, at_least=False,
         against=Side("source, JSON of 500 B", "from_json"),
+    ),
+    Target(
+        "Spark source, Avro to typed columns in noop: CPU, of from_avro's",
+        Side(_SOURCE_AVRO, "payload=avro"), "cpu_per_gb", {"noop": 0.5}, at_least=False,
+        against=Side(_SOURCE_AVRO, "from_avro"),
     ),
     *(
         Target(

@@ -1,18 +1,15 @@
-"""A batch of Avro or Protobuf payloads in memory to Arrow columns, beside a library, dictionaries and pyarrow.
-
-Clicks of some 400 bytes: strings, an enum, a number that may be null, a list, a record inside.
-"""
+"""A batch of Avro or Protobuf payloads in memory to Arrow columns, beside a library, dictionaries and pyarrow."""
 
 from __future__ import annotations
 
 import io
 import json
-import random
 from typing import Any
 
 import fastavro
 import pyarrow as pa
 import pytest
+from clicks import AVRO, PROTO, avro_payloads, clicks
 from fastkcl import _core
 from google.protobuf.json_format import MessageToDict
 from proto_helpers import message_class
@@ -23,53 +20,6 @@ RECORDS = 100_000
 QUICK_RECORDS = 2_000
 ROUNDS = 5
 MOST = 1 << 28
-KINDS = ("VIEW", "CLICK", "BUY")
-AVRO = {
-    "type": "record",
-    "name": "Click",
-    "fields": [
-        *({"name": name, "type": "string"} for name in ("id", "user", "session", "url", "agent")),
-        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": list(KINDS)}},
-        {"name": "price", "type": ["null", "double"]},
-        {"name": "at", "type": "long"},
-        {"name": "tags", "type": {"type": "array", "items": "string"}},
-        {
-            "name": "place",
-            "type": {
-                "type": "record",
-                "name": "Place",
-                "fields": [{"name": "country", "type": "string"}, {"name": "zip", "type": "int"}],
-            },
-        },
-    ],
-}
-PROTO = """syntax = "proto3";
-enum Kind { VIEW = 0; CLICK = 1; BUY = 2; }
-message Place { string country = 1; int32 zip = 2; }
-message Click {
-  string id = 1; string user = 2; string session = 3; string url = 4; string agent = 5; Kind kind = 6;
-  optional double price = 7; int64 at = 8; repeated string tags = 9; Place place = 10;
-}"""
-
-
-def clicks(count: int) -> list[dict[str, Any]]:
-    """The same each time."""
-    chance = random.Random(7)  # noqa: S311 - no secret
-    return [
-        {
-            "id": f"{chance.getrandbits(128):032x}",
-            "user": f"user-{chance.randint(1, 10**6)}",
-            "session": f"{chance.getrandbits(128):032x}",
-            "url": "https://www.example.org/shop/items/" + "x" * chance.randint(20, 100),
-            "agent": "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120.0",
-            "kind": chance.choice(KINDS),
-            "price": None if chance.random() < 0.5 else chance.random() * 100,
-            "at": 1_700_000_000_000 + chance.randint(1, 10**9),
-            "tags": [f"tag-{chance.randint(1, 100)}" for _ in range(chance.randint(0, 5))],
-            "place": {"country": chance.choice(("DE", "FR", "US")), "zip": chance.randint(10_000, 99_999)},
-        }
-        for _ in range(count)
-    ]
 
 
 class Avro:
@@ -79,14 +29,9 @@ class Avro:
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
         self.schema = fastavro.parse_schema(AVRO)
-        self.payloads = [self._write(row) for row in rows]
+        self.payloads = avro_payloads(rows)
         schema = json.dumps(AVRO).encode()
         self.reader = _core.SchemaReader(format="avro", framing="none", schema=schema, max_payload_bytes=1 << 20)
-
-    def _write(self, row: dict[str, Any]) -> bytes:
-        out = io.BytesIO()
-        fastavro.schemaless_writer(out, self.schema, row)
-        return out.getvalue()
 
     def other(self, columns: pa.Schema) -> pa.RecordBatch:
         """As people do it."""

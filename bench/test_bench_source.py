@@ -2,7 +2,7 @@
 
 Each measured run is a Spark of its own (children/source_query.py) over one local AWS, whose CPU does not count. CPU of
 a gigabyte is marginal: a warm JVM reads a small stream, then a large one, and the difference counts. The rows of each
-table are counted, and the two ways to open JSON have to give one table.
+table are counted, and the two ways to open JSON, and Avro, have to give one table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,18 +23,21 @@ from typing import Any
 import pyarrow.dataset
 import pytest
 from botocore.config import Config
+from clicks import AVRO, DDL, avro_payloads, clicks
 from fastkcl.kinesis.access import Access
 from fastkcl.kinesis.read.plan import TRIM, Offset, PlanOptions
 from fastkcl.kinesis.read.plan.driver import PlanDriver
 from fastkcl.local_aws import LocalAws
 from fastkcl.spark.source.tasks import service_of
+from foreign_packages import CACHE
 from suites import CHILDREN, Way, payload, take_turns
 
 ROUNDS = int(os.environ.get("BENCH_SOURCE_ROUNDS", "3"))
 SHARDS = 4
 SIZES = {"100 B": 100, "500 B": 500, "12.5 kB": 12_500}
+CLICKS = "clicks of 400 B"
 SMALL, MEDIUM, LARGE = "small", "medium", "large"
-MEGABYTES = {"100 B": (20, 80, 300), "500 B": (40, 160, 600), "12.5 kB": (100, 500, 1500)}
+MEGABYTES = {"100 B": (20, 80, 300), "500 B": (40, 160, 600), "12.5 kB": (100, 500, 1500), CLICKS: (20, 40, 150)}
 """Payloads of the small stream, of the medium one, for the slow ways, and of the large one."""
 QUICK_MEGABYTES = (0.2, 0.3, 0.5)
 WAYS = {
@@ -43,6 +46,9 @@ WAYS = {
     "run_processors and Connect": ("connect", MEDIUM),
     "boto3 in mapInPandas": ("map_in_pandas", MEDIUM),
 }
+AVRO_WAYS = {"payload=avro": "avro", "from_avro": "from_avro", "binary": "binary"}
+SPARK_AVRO = "4.2.0"
+"""The newest that Maven has; Spark 4.3 takes it."""
 JSON_WAYS = {"payload=json": "typed", "from_json": "from_json", "binary": "binary"}
 SCHEMA = "id bigint, user string, at timestamp, price double, ok boolean, text string"
 PAUSE = 0.2
@@ -53,29 +59,37 @@ class Streams:
     """The streams of the suite, filled when they are first asked for."""
 
     def __init__(self, aws: LocalAws, quick: bool) -> None:
-        self.aws, self._quick = aws, quick
+        self.aws, self.quick = aws, quick
         self._filled: dict[str, dict[str, Any]] = {}
 
     def get(self, profile: str, which: str) -> dict[str, Any]:
         """Name, rows and bytes of payloads of a stream."""
         name = f"{profile}-{which}".replace(" ", "-")
         if name not in self._filled:
-            size = 500 if profile == "JSON" else SIZES[profile]
+            size = SIZES.get(profile, 500)
             megabytes = MEGABYTES["500 B" if profile == "JSON" else profile]
-            wanted = (QUICK_MEGABYTES if self._quick else megabytes)[(SMALL, MEDIUM, LARGE).index(which)]
-            self._filled[name] = fill(self.aws, name, size, max(20, int(wanted * 1e6 / size)), profile == "JSON")
+            wanted = (QUICK_MEGABYTES if self.quick else megabytes)[(SMALL, MEDIUM, LARGE).index(which)]
+            rows = max(20, int(wanted * 1e6 / size))
+            self._filled[name] = fill(self.aws, name, size, rows, self._payloads(profile, size))
         return self._filled[name]
 
+    def _payloads(self, profile: str, size: int) -> Callable[[int], bytes]:
+        """The payload of each row."""
+        if profile != CLICKS:
+            return lambda number: payload(number, size, profile == "JSON")
+        made = avro_payloads(clicks(200 if self.quick else 20_000))
+        return lambda number: made[number % len(made)]
 
-def fill(aws: LocalAws, name: str, size: int, rows: int, is_json: bool) -> dict[str, Any]:
-    """Make a stream and put its rows."""
+
+def fill(aws: LocalAws, name: str, size: int, rows: int, payload_of: Callable[[int], bytes]) -> dict[str, Any]:
+    """Make a stream and put its rows, of at most `size` bytes."""
     kinesis = aws.client("kinesis", config=Config(retries={"max_attempts": 0}, read_timeout=120))
     kinesis.create_stream(StreamName=name, ShardCount=SHARDS)
     step = max(1, min(500, 4_000_000 // size))
 
     def put(begin: int) -> int:
         numbers = range(begin, min(begin + step, rows))
-        records = [{"Data": payload(n, size, is_json), "PartitionKey": f"key-{n % 1000:05}"} for n in numbers]
+        records = [{"Data": payload_of(n), "PartitionKey": f"key-{n % 1000:05}"} for n in numbers]
         answer = kinesis.put_records(StreamName=name, Records=records)
         assert answer["FailedRecordCount"] == 0
         return sum(len(record["Data"]) for record in records)
@@ -186,22 +200,53 @@ def test_json(benchmark: Any, streams: Streams, tmp_path: Path) -> None:
 
 def compare_json(streams: Streams, folder: Path) -> None:
     """See that `payload=json` and `from_json` give the same rows."""
+    columns = [name.split()[0] for name in SCHEMA.split(", ")]
     small = streams.get("JSON", SMALL)
-    tables = []
-    for way in ("typed", "from_json"):
-        options = {
-            "way": way,
-            "sink": "parquet",
-            "warm": [],
-            "streams": [small, {**small, "bytes": small["bytes"] + 1}],
-        }
-        kept = folder / f"kept-{way}"
-        child(streams.aws, "backlog", folder / way, schema=SCHEMA, keep=str(kept), **options)
-        columns = [name.split()[0] for name in SCHEMA.split(", ")]
-        tables.append(pyarrow.dataset.dataset(kept, format="parquet").to_table(columns=columns).sort_by("id"))
+    tables = [stored(streams, folder, small, way, columns, schema=SCHEMA) for way in ("typed", "from_json")]
     assert tables[0].num_rows == small["rows"]
     assert tables[0].equals(tables[1].cast(tables[0].schema))
     assert tables[0]["price"].to_pylist() == [number / 8 for number in range(small["rows"])]
+
+
+def stored(
+    streams: Streams, folder: Path, stream: dict[str, Any], way: str, columns: list[str], **options: Any
+) -> pyarrow.Table:
+    """The rows that a way makes of a stream, by their id."""
+    options |= {
+        "way": way,
+        "sink": "parquet",
+        "warm": [],
+        "streams": [stream, {**stream, "bytes": stream["bytes"] + 1}],
+    }
+    kept = folder / f"kept-{way}"
+    child(streams.aws, "backlog", folder / way, keep=str(kept), **options)
+    return pyarrow.dataset.dataset(kept, format="parquet").to_table(columns=columns).sort_by("id")
+
+
+@pytest.mark.timeout(4 * 3600)
+def test_avro(benchmark: Any, streams: Streams, tmp_path: Path) -> None:
+    """CPU of a gigabyte of Avro into typed columns, to noop; both ways have the same table first."""
+    options = {"schema": DDL, "avro": json.dumps(AVRO), "jars": str(spark_avro())}
+    names = [field["name"] for field in AVRO["fields"]]
+    small = streams.get(CLICKS, SMALL)
+    tables = [stored(streams, tmp_path, small, way, names, **options) for way in ("avro", "from_avro")]
+    assert tables[0].num_rows == small["rows"]
+    assert tables[0].to_pylist() == tables[1].to_pylist()
+    expected = {each["id"]: each for each in clicks(200 if streams.quick else 20_000)}
+    assert all(row == expected[row["id"]] for row in tables[0].to_pylist())
+    ways = {name: reads(streams, CLICKS, way, LARGE, "noop", tmp_path, **options) for name, way in AVRO_WAYS.items()}
+    take_turns(benchmark, f"source, Avro, {CLICKS}", "noop", ways, ROUNDS, warm_up=False)
+
+
+def spark_avro() -> Path:
+    """The jar with `from_avro`; Maven fetches it once."""
+    jar = CACHE / "spark-avro" / f"spark-avro_2.13-{SPARK_AVRO}.jar"
+    if not jar.is_file():
+        plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
+        artifact = f"-Dartifact=org.apache.spark:spark-avro_2.13:{SPARK_AVRO}"
+        command = ["mvn", "-B", "-q", plugin, artifact, f"-DoutputDirectory={jar.parent}"]
+        subprocess.run(command, stdin=subprocess.DEVNULL, check=True, timeout=300)
+    return jar
 
 
 @pytest.mark.timeout(3600)

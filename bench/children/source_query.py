@@ -50,6 +50,8 @@ class Program:
             "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={options['folder']}",
             "spark.local.dir": options["folder"],
         }
+        if "jars" in options:
+            settings["spark.jars"] = options["jars"]
         if options.get("way") == "connect":
             self._local = LocalSpark("local[2]", connect=True, settings=settings)
             self.spark, self.connect = self._local.session, self._local.url
@@ -92,12 +94,18 @@ def settled_cpu_seconds() -> float:
 # A backlog.
 
 
-def streaming(program: Program, stream: str, frame: Callable[[Any], Any] = lambda df: df, **options: str) -> None:
-    """A streaming query until all is read, into Parquet or noop."""
+def streaming(
+    program: Program,
+    stream: str,
+    frame: Callable[[Any], Any] = lambda df: df,
+    *,
+    declared: str | None = None,
+    **options: str,
+) -> None:
+    """A streaming query until all is read, into Parquet or noop; `declared` are the query's columns."""
     folder = program.folder / f"run-{time.monotonic_ns()}"
-    schema = options.pop("schema", None)
     reader = program.spark.readStream.format("kinesis").options(**program.source(stream, **options))
-    df = frame((reader if schema is None else reader.schema(schema)).load())
+    df = frame((reader if declared is None else reader.schema(declared)).load())
     writer = df.writeStream.format(program.options["sink"]).option("checkpointLocation", str(folder / "checkpoint"))
     writer = writer.trigger(availableNow=True)
     query = writer.start(str(folder / "table")) if program.options["sink"] == "parquet" else writer.start()
@@ -112,7 +120,7 @@ def fastkcl(program: Program, stream: str) -> None:
 
 def typed(program: Program, stream: str) -> None:
     """JSON opened in the tasks."""
-    streaming(program, stream, schema=f"{program.options['schema']}, _corrupt binary", payload="json")
+    streaming(program, stream, declared=f"{program.options['schema']}, _corrupt binary", payload="json")
 
 
 def from_json(program: Program, stream: str) -> None:
@@ -120,6 +128,20 @@ def from_json(program: Program, stream: str) -> None:
     from pyspark.sql import functions as f
 
     parsed = f.from_json(f.col("data").cast("string"), program.options["schema"]).alias("parsed")
+    streaming(program, stream, lambda df: df.select(parsed).select("parsed.*"), columns="data")
+
+
+def avro(program: Program, stream: str) -> None:
+    """Avro opened in the tasks."""
+    declared = f"{program.options['schema']}, _corrupt binary"
+    streaming(program, stream, declared=declared, payload="avro", schema=program.options["avro"])
+
+
+def from_avro(program: Program, stream: str) -> None:
+    """Avro opened by spark-avro, which like ours passes over what is not of the schema."""
+    from pyspark.sql.avro.functions import from_avro as parse
+
+    parsed = parse("data", program.options["avro"], {"mode": "PERMISSIVE"}).alias("parsed")
     streaming(program, stream, lambda df: df.select(parsed).select("parsed.*"), columns="data")
 
 

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import pickle
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -299,3 +300,55 @@ def test_what_put_writes_is_what_inspect_and_a_program_read(
     table = asyncio.run(opener.open_async(record_batch([1, 2, 3], data=[*data, bad])))
     assert table["user"].to_pylist() == ["u", "v", None]
     assert table["_corrupt"].to_pylist() == [None, None, bad]
+
+
+def into_a_table(folder: Path, payload: str, *arguments: str) -> pa.Table:
+    """The table of a child that the replayer gives its records."""
+    child = folder / "child.py"
+    child.write_text(f"""import fastkcl
+from fastkcl.tables import AvroPayload, JsonPayload, ParquetTable, ProtobufPayload, TableProcessor
+fastkcl.run(TableProcessor(ParquetTable({str(folder / "table")!r}), payload={payload}))
+""")
+    done = CliRunner().invoke(replay, ["--stream", "clicks", *arguments, "--", sys.executable, str(child)])
+    assert done.exit_code == 0, done.output
+    return pq.read_table(folder / "table").sort_by("sequenceNumber")
+
+
+@pytest.mark.parametrize(("kind", "framing"), WAYS)
+def test_what_the_replayer_writes_is_what_tables_and_the_source_read(tmp_path: Path, kind: str, framing: str) -> None:
+    """For each payload and framing: `fastkcl replay`, a TableProcessor, and a task of the Spark source."""
+    suffix, text = ("avsc", CLICK) if kind == "avro" else ("proto", PROTO)
+    schema, schemas, id_ = tmp_path / f"click.{suffix}", tmp_path / "schemas", IDS[framing]
+    schema.write_text(text)
+    schemas.mkdir()
+    if id_ is not None:
+        (schemas / f"{id_}.{suffix}").write_text(text)
+    registry = {} if id_ is None else {"registry": str(schemas)}
+    name = "AvroPayload" if kind == "avro" else "ProtobufPayload"
+    options = {"schema": str(schema), "framing": framing, **registry}
+    written = ["--payload", kind, "--schema", str(schema), "--framing", framing]
+    written += [] if id_ is None else ["--schema-id", id_]
+    payload = f"{name}(keep_payload=True, **{options!r})"
+    table = into_a_table(tmp_path, payload, "--input", str(records(tmp_path)), *written)
+    assert table.select(["user", "_corrupt"]).to_pylist() == [
+        {"user": "u", "_corrupt": None}, {"user": "v", "_corrupt": None}]  # fmt: skip
+    data = table["data"].to_pylist()
+    bad = data[0][:-1] + b"\xff\xff"
+    rows = pickle.loads(pickle.dumps(Rows(source_options(payload=kind, **options))))
+    (made,) = rows.of(record_batch([1, 2, 3], data=[*data, bad]), "orders", SHARD_0, ALL)
+    assert made["user"].to_pylist() == ["u", "v", None]
+    assert made["_corrupt"].to_pylist() == [None, None, bad]
+
+
+@pytest.mark.parametrize("framing", ["glue", "confluent"])
+def test_tables_read_json_after_a_header(tmp_path: Path, framing: Any) -> None:
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / f"{IDS[framing]}.json").write_text("{}")
+    data = [frame(framing, IDS[framing], b'{"user": "u"}'), b'{"user": "v"}']
+    path = tmp_path / "records.jsonl"
+    rows = [{"data": base64.b64encode(each).decode(), "partitionKey": "k"} for each in data]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    payload = f"JsonPayload('user string', framing={framing!r}, registry={str(tmp_path / 'schemas')!r})"
+    table = into_a_table(tmp_path, payload, "--input", str(path))
+    assert table.select(["user", "_corrupt"]).to_pylist() == [
+        {"user": "u", "_corrupt": None}, {"user": None, "_corrupt": data[1]}]  # fmt: skip

@@ -27,6 +27,7 @@ from fastkcl.payloads.registries.registry import RegistryAwayError
 from fastkcl.payloads.writing import AvroWriter, ProtobufWriter, frame
 from opened_payloads import batch_of, good, opened
 from paths import EXAMPLES
+from proto_helpers import message_class
 
 CLICK = json.dumps({
     "type": "record", "name": "Click", "namespace": "web", "fields": [
@@ -225,6 +226,45 @@ def test_what_confluents_serialiser_writes(tmp_path: Path) -> None:
     number = client.get_latest_version("clicks-value").schema_id
     (tmp_path / f"{number}.avsc").write_text(CLICK)
     assert opened(AvroPayload(schema=CLICK, framing="confluent", registry=tmp_path), [payload]) == good(CLICKS[1:])
+
+
+NESTED = """syntax = "proto3"; package web;
+message Outer { message In { int64 x = 1; } In i = 1; }
+message Click { string user = 1; int64 at = 2; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("message", "row"),
+    [("web.Outer", {"i": {"x": 7}}), ("web.Outer.In", {"x": 7}), ("web.Click", {"user": "u", "at": -7})],
+)
+def test_what_confluents_serialiser_of_protobuf_writes(tmp_path: Path, message: str, row: dict[str, Any]) -> None:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    client = SchemaRegistryClient.new_client({"url": f"mock://{uuid.uuid4()}"})
+    kind = message_class(compile_proto({"nested.proto": NESTED}, "nested.proto"), message)
+    serializer = ProtobufSerializer(kind, client, {"use.deprecated.format": False})
+    payload = serializer(kind(**row), SerializationContext("clicks", MessageField.VALUE))
+    number = client.get_latest_version("clicks-value").schema_id
+    (tmp_path / f"{number}.proto").write_text(NESTED)
+    (tmp_path / "reader.proto").write_text(NESTED)
+    known = ProtobufPayload(schema=tmp_path / "reader.proto", message=message, framing="confluent", registry=tmp_path)
+    assert opened(known, [payload]) == good([row])
+
+
+def test_what_confluents_serialiser_of_json_writes(tmp_path: Path) -> None:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.json_schema import JSONSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    client = SchemaRegistryClient.new_client({"url": f"mock://{uuid.uuid4()}"})
+    text = json.dumps({"type": "object", "title": "Click", "properties": {"id": {"type": "integer"}}})
+    payload = JSONSerializer(text, client)({"id": 1}, SerializationContext("clicks", MessageField.VALUE))
+    number = client.get_latest_version("clicks-value").schema_id
+    (tmp_path / f"{number}.json").write_text(text)
+    assert opened(JsonPayload("id long", framing="confluent", registry=tmp_path), [payload]) == good([{"id": 1}])
 
 
 def test_the_example_runs_by_one_command(tmp_path: Path) -> None:
