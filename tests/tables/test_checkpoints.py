@@ -23,6 +23,7 @@ from fastkcl.tables import DeltaTable, Shard, SinkError
 from fastkcl.tables.delta import checkpoint as checkpoint_module
 from fastkcl.tables.delta import sink as delta_module
 from fastkcl.tables.formats import inspect_table
+from fastkcl.tables.orphans import find_orphans
 from sink_helpers import DELTA, SHARD, FakeSession, Kind
 
 Damage: TypeAlias = Callable[[Path], object]
@@ -282,3 +283,16 @@ def test_on_an_object_store_it_is_refused(tmp_path: Path, sound: dict[str, Path]
     with pytest.raises(SinkError, match="a damaged checkpoint"):
         DeltaTable(place.url, storage=place.storage).open(SHARD)
     assert any("a damaged checkpoint" in each for each in inspect_table(place.url, place.storage).damage)
+
+
+@pytest.mark.parametrize("damage", ["no files", "the older one's content", "the other part twice"])
+def test_nothing_is_an_orphan_of_such_a_checkpoint(tmp_path: Path, sound: dict[str, Path], damage: str) -> None:
+    """The files that it lacks are the table's."""
+    table, log = copied(sound["table"], tmp_path)
+    for version in range(8):
+        (log / f"{version:020d}.json").unlink()
+    assert find_orphans(str(table)).files == ()
+    ACTIONS[damage](log)
+    (log / OLDER).unlink()
+    with pytest.raises(SinkError, match="a damaged checkpoint: .*: nothing is called an orphan"):
+        find_orphans(str(table))
