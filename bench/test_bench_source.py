@@ -48,7 +48,7 @@ WAYS = {
 }
 AVRO_WAYS = {"payload=avro": "avro", "from_avro": "from_avro", "binary": "binary"}
 SPARK_AVRO = "4.2.0"
-"""The newest that Maven has; Spark 4.3 takes it."""
+"""The newest that could be fetched, and Spark 4.3 takes it. No version of spark-protobuf could be."""
 JSON_WAYS = {"payload=json": "typed", "from_json": "from_json", "binary": "binary"}
 SCHEMA = "id bigint, user string, at timestamp, price double, ok boolean, text string"
 PAUSE = 0.2
