@@ -132,16 +132,19 @@ static POOL: LazyLock<Arc<Pool>> = LazyLock::new(Arc::default);
 /// The columns that were used last. Whoever finds them taken makes others.
 pub(super) struct Spare;
 
-/// Above this much their memory is given back, and that of a batch when its last holder lets go. The service's answers have
-/// at most 10 MiB of data, and the user records of an answer up to twenty times as much.
+/// Above this much their memory is given back. The service's answers have at most 10 MiB of data, and the user records of an
+/// answer up to twenty times as much.
 const SPARE_BYTES: usize = 32 << 20;
+
+/// The largest batch whose buffers rest, in bytes; buffers may have room for twice as many.
+const LARGEST_AT_REST: usize = SPARE_BYTES / 2;
 
 static SPARE: Mutex<Option<Columns>> = Mutex::new(None);
 
 impl Spare {
     pub(super) fn take() -> Columns {
         let spare = SPARE.try_lock().ok().and_then(|mut spare| spare.take());
-        let mut columns = spare.unwrap_or_else(|| Columns::of_answers(&POOL, SPARE_BYTES));
+        let mut columns = spare.unwrap_or_else(|| Columns::of_answers(&POOL, LARGEST_AT_REST));
         columns.begin();
         columns
     }
