@@ -194,6 +194,35 @@ def test_a_kept_iterator_skips_in_silence(
     assert len(errors(caplog)) == 1
 
 
+@pytest.mark.parametrize("use_list_shards", [False, True])
+def test_a_retention_that_is_made_shorter(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, use_list_shards: bool
+) -> None:
+    """While the consumer lags by more than the new one; it is noticed with the next list of the shards."""
+    with LocalAws(streams={STREAM: 1}) as aws:
+        for name, value in aws.environment.items():
+            monkeypatch.setenv(name, value)
+        kinesis = client(aws)
+        kinesis.increase_stream_retention_period(StreamName=STREAM, RetentionPeriodHours=168)
+        put(aws, STREAM, numbered(1, 100))
+        aws.pass_time(100 * HOUR)
+        put(aws, STREAM, numbered(1, 10, start=100))
+
+        async def main() -> list[int]:
+            options: dict[str, Any] = {**QUICK, "max_queue_size": 10, "record_limit": 10}
+            async with Consumer(STREAM, **options, use_list_shards=use_list_shards) as consumer:
+                items = await take(consumer, 5)
+                kinesis.decrease_stream_retention_period(StreamName=STREAM, RetentionPeriodHours=24)
+                await consumer.refresh_shards()
+                return [item["n"] for item in items + await take_all(consumer)]
+
+        numbers = asyncio.run(main())
+    assert numbers[-10:] == list(range(100, 110))
+    assert len(numbers) < 110
+    (error,) = errors(caplog)
+    assert "the retention 24 h" in error
+
+
 def test_a_position_between_records_is_no_loss(
     own_aws: LocalAws, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

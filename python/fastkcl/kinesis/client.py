@@ -339,10 +339,11 @@ class StreamClient:
             request = {**self.address, "ExclusiveStartShardId": last}
             page = (await self._call_patiently("describe_stream", request))["StreamDescription"]
             description["Shards"] += page["Shards"]
+        self._note_stream(description)
         return {**description, "HasMoreShards": False}
 
     async def list_shards(self) -> list[Shard]:
-        """All shards of the stream, closed ones too, as the options say.
+        """All shards of the stream, closed ones too, as the options say; and a look at its retention.
 
         Raises:
             StreamDoesNotExist: there is no such stream.
@@ -350,13 +351,15 @@ class StreamClient:
         if not (self._use_list_shards or self.skip_describe_stream):
             return [Shard.from_answer(shard) for shard in (await self.describe())["Shards"]]
         try:
-            return await self._list_shards()
+            shards = await self._list_shards()
         except (StreamDoesNotExist, ConnectionError):
             raise
         except Exception:
             if self.skip_describe_stream:
                 raise
             return [Shard.from_answer(shard) for shard in (await self.describe())["Shards"]]
+        await self.look_at_stream()
+        return shards
 
     async def _list_shards(self) -> list[Shard]:
         shards: list[Shard] = []

@@ -203,6 +203,7 @@ class ShardReader:
         self._next_call = 0.0
         self._calling_since: float | None = None
         self._at_tip_since: float | None = None
+        self._tips = 0  # answers in a row that were at the tip: one alone may say so by mistake
 
     @property
     def shard_id(self) -> str:
@@ -215,12 +216,15 @@ class ShardReader:
         return self._iterator is not None
 
     def is_quiet(self, seconds: float) -> bool:
-        """Whether it has been at the shard's tip for so many seconds, and no call is without an answer for as long."""
+        """Whether it has been at the shard's tip for so many seconds, and no call is without an answer for as long.
+
+        Two answers in a row have said so: one alone may do that by mistake.
+        """
         if self.ended:
             return True
         before = asyncio.get_running_loop().time() - seconds
         at_tip = self.healthy and self._at_tip_since is not None and self._at_tip_since <= before
-        return at_tip and (self._calling_since is None or self._calling_since > before)
+        return at_tip and self._tips > 1 and (self._calling_since is None or self._calling_since > before)
 
     async def run(self) -> None:
         """Read until the shard has ended or is lost. After an exception, it continues at the same position.
@@ -240,14 +244,9 @@ class ShardReader:
                 self.queue.put(ShardLost(self))
                 return
             await self.queue.wait_for_room()
-            if self.start.place is not None and self._watch.is_due(self._retention, time.time()):
-                self._iterator = None
-            of_iterator = self._iterator is None
             try:
-                if self._iterator is None:
-                    self._iterator = await self._new_iterator()
-                    self._on_change()
-                answer = await self._call(self._iterator)
+                iterator = self._iterator or await self._new_iterator()
+                answer = await self._call(iterator)
             except (ConnectionError, AnotherStream, DataLossError, StreamDoesNotExist):
                 raise
             except NoRoomError as error:
@@ -259,7 +258,7 @@ class ShardReader:
                 log.error("%s", error)
                 raise
             except Exception as error:
-                if await self._recover(error, of_iterator=of_iterator and self._iterator is None):
+                if await self._recover(error, of_iterator=self._iterator is None):
                     return
             else:
                 try:
@@ -281,6 +280,8 @@ class ShardReader:
         if self.start.place is not None:
             self._watch.resumed()
         iterator: str = answer["ShardIterator"]
+        self._iterator = iterator
+        self._on_change()
         return iterator
 
     async def _call(self, iterator: str) -> _Answer:
@@ -289,9 +290,13 @@ class ShardReader:
         await asyncio.sleep(max(0.0, self._next_call - clock()))
         plan = self._sizes.plan(self._options.record_limit, self._budget.share)
         held = await self._budget.reserve(plan.reserve)
-        self._next_call = clock() + self._options.interval
-        self._calling_since = clock()
         try:
+            # After the waiting, while which records may have been trimmed.
+            if self.start.place is not None and self._watch.is_due(self._retention, time.time()):
+                self._iterator = None
+                iterator = await self._new_iterator()
+            self._next_call = clock() + self._options.interval
+            self._calling_since = clock()
             return await self._get_records(iterator, plan.limit, held)
         except BaseException:
             held.release()
@@ -498,6 +503,7 @@ class ShardReader:
         self.successes += 1
         behind = answer.millis_behind_latest
         is_at_tip = not behind if behind is not None else answer.last is None
+        self._tips = self._tips + 1 if is_at_tip else 0
         if not is_at_tip:
             self._at_tip_since = None
         elif self._at_tip_since is None:
@@ -513,7 +519,7 @@ class ShardReader:
         if self._iterator is None:
             self._end(answer.child_shards)
             return True
-        if answer.last is None and not behind:
+        if answer.last is None and not behind and self._tips > 1:
             pause = max(self._options.interval, self._options.sleep_time_no_records)
             self._next_call = asyncio.get_running_loop().time() + pause
         return False

@@ -1,0 +1,48 @@
+"""One answer alone may say by mistake that a shard is at its tip: two in a row let an iteration end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from fastkcl.kinesis import Consumer
+from fastkcl.kinesis.read.fetch import ShardReader
+from fastkcl.local_aws import Fault, LocalAws
+from kinesis_helpers import QUICK, assert_each_once, numbered, put
+from kinesis_helpers import environment as environment  # a fixture
+from kinesis_helpers import stream as stream  # a fixture
+
+
+def test_one_false_tip_does_not_end_an_iteration(
+    own_aws: LocalAws, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer after it takes longer than the rest of the idle_timeout."""
+    put(own_aws, stream, numbered(1, 3))
+    own_aws.faults(Fault("GetRecords", delay=1.0, skip=1, times=1))
+    take = ShardReader._take
+    answers = 0
+
+    async def taken(reader: ShardReader, answer: Any) -> bool:
+        nonlocal answers
+        answers += 1
+        return await take(reader, answer._replace(millis_behind_latest=0) if answers == 1 else answer)
+
+    monkeypatch.setattr(ShardReader, "_take", taken)
+
+    async def main() -> list[Any]:
+        async with Consumer(stream, **QUICK, record_limit=1) as consumer:
+            return [item async for item in consumer]
+
+    assert_each_once(asyncio.run(main()), 1, 3)
+
+
+def test_the_second_answer_is_not_waited_for(own_aws: LocalAws, stream: str) -> None:
+    """It comes before a pause of sleep_time_no_records, also where that is longer than the idle_timeout."""
+
+    async def main() -> None:
+        options = {**QUICK, "sleep_time_no_records": 3600}
+        async with Consumer(stream, **options) as consumer:
+            assert [item async for item in consumer] == []
+
+    asyncio.run(main())
