@@ -159,6 +159,7 @@ impl Columns {
 
     /// With a column for the encryption type. Buffers come from `pool`, and go back to it if all of their batch have at
     /// most `largest_at_rest` bytes.
+    #[cfg(feature = "kinesis")]
     pub(crate) fn of_answers(pool: &Arc<Pool>, largest_at_rest: usize) -> Self {
         let encryption_types = Nullable { text: Variable::new(), nulls: NullBufferBuilder::new(0) };
         Self { encryption_types: Some(encryption_types), pool: Arc::clone(pool), largest_at_rest, ..Self::new() }
