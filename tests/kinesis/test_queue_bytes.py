@@ -17,6 +17,7 @@ from fastkcl.kinesis import (
     run_processors,
 )
 from fastkcl.kinesis.read import fetch
+from fastkcl.kinesis.read.budget import MAX_QUEUE_BYTES
 from fastkcl.local_aws import LocalAws
 from kinesis_helpers import QUICK, take, take_all
 from kinesis_helpers import environment as environment  # a fixture
@@ -33,16 +34,15 @@ def texts(count: int, size: int) -> list[str]:
 
 
 def test_a_hundred_shards_of_large_records(own_aws: LocalAws) -> None:
-    """tests/system/test_queue_memory.py has the default bound."""
-    stream, limit = make_stream(own_aws, 100), 32 << 20
-    with program(own_aws, "kinesis_memory.py", stream, 120, limit) as process:
+    stream = make_stream(own_aws, 100)
+    with program(own_aws, "kinesis_memory.py", stream, 200) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "idle\n"
-        put_texts(own_aws, stream, texts(120, MB), shards=100)
+        put_texts(own_aws, stream, texts(200, MB), shards=100)
         told = last_line(process, seconds=4 * PATIENCE)
-    assert told["records"] == 120
-    assert told["grown"] <= 1.2 * limit
-    assert told["fetched"] >= limit / 4  # and it does fetch ahead
+    assert told["records"] == 200
+    assert told["grown"] <= 1.2 * MAX_QUEUE_BYTES
+    assert told["fetched"] >= MAX_QUEUE_BYTES / 4  # and it does fetch ahead
 
 
 def watched(consumer: Consumer, most: list[int]) -> None:

@@ -1,6 +1,6 @@
 """A consumer that fetches as much as it may while its program waits. Says how much memory that takes.
 
-kinesis_memory.py STREAM RECORDS [MAX_QUEUE_BYTES]
+kinesis_memory.py STREAM RECORDS
 
 Writes "idle" when all shards were asked twice. From then on counts. Takes one record and waits until nothing is fetched
 any more, then takes the others; writes a JSON object at the end:
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fastkcl.kinesis import Consumer, InMemoryMetricsCollector, MemoryCheckPointer, StringProcessor
 
-STREAM, RECORDS, *LIMIT = sys.argv[1:]
+STREAM, RECORDS = sys.argv[1:]
 LOOKS = 20
 
 
@@ -28,7 +28,6 @@ def resident(name):
 
 async def main():
     metrics = InMemoryMetricsCollector()
-    options = {"max_queue_bytes": int(LIMIT[0])} if LIMIT else {}
 
     def received():
         return sum(count for name, count in metrics.counters.items() if name.startswith("consumer_bytes_received"))
@@ -41,7 +40,6 @@ async def main():
         idle_timeout=None,
         shard_fetch_rate=5,
         sleep_time_no_records=0.2,
-        **options,
     ) as consumer:
         await consumer.wait_ready(timeout=120)
         shards = None
