@@ -138,7 +138,7 @@ def avro(program: Program, stream: str) -> None:
 
 
 def from_avro(program: Program, stream: str) -> None:
-    """Avro opened by spark-avro, which like ours passes over what is not of the schema."""
+    """spark-avro opens the records; like ours, it leaves out fields that the schema does not have."""
     from pyspark.sql.avro.functions import from_avro as parse
 
     parsed = parse("data", program.options["avro"], {"mode": "PERMISSIVE"}).alias("parsed")

@@ -74,7 +74,7 @@ def check_number(
     most: float = math.inf,
     expected: str,
 ) -> None:
-    """Refuse what is not a number within bounds. Infinity is one where the bounds have it.
+    """Refuse a value that is not a number within bounds. Without `most`, infinity is within them.
 
     Args:
         name: of the argument, for the message.

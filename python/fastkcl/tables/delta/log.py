@@ -117,7 +117,7 @@ def whole_checkpoint(names: Sequence[str]) -> tuple[int, list[str]]:
 
 
 def checkpoint_version(name: str) -> int:
-    """The version of the checkpoint that a file belongs to by its name; -1 if it is none's."""
+    """The version of the checkpoint that a file belongs to by its name; -1 for a file of another kind."""
     match = _CHECKPOINT.fullmatch(name)
     return int(match[1]) if match else -1
 
