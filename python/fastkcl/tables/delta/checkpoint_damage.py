@@ -163,8 +163,8 @@ def set_damage_aside(log: Path, shard: Shard | None = None) -> bool:
     for path, why in found:
         aside = path.with_name(f"{path.name}.damaged")
         logger().error(
-            "%s: a damaged checkpoint (%s), as a power cut leaves it. It is %s now, and the table goes on by %s and the"
-            " log, which have everything",
+            "%s: a damaged checkpoint (%s). It is %s now, and the table goes on by %s and the log, which have"
+            " everything",
             path,
             why,
             aside.name,

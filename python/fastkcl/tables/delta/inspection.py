@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from fastkcl.tables import storage
 from fastkcl.tables.base import Shard, SinkError, parse_json
-from fastkcl.tables.delta.checkpoint_content import DamageError, content, contradiction
+from fastkcl.tables.delta.checkpoint_content import DamageError, contradiction
 from fastkcl.tables.delta.checkpoint_damage import checkpoint_damage, checkpoint_doubt
 from fastkcl.tables.delta.log import (
     ASIDE,
@@ -87,7 +87,6 @@ def _checkpoint_fault(store: Store) -> list[str]:
     try:
         if not files:
             return []
-        content(store, files)
         found = contradiction(store, names)
     except DamageError as error:
         return [f"{store.url}/{LOG}/{error.name}: a damaged checkpoint: {error}"]
