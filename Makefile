@@ -110,6 +110,7 @@ test-long: $(VENV)/.built
 	FASTKCL_CHAOS_RUNS=50 FASTKCL_GROUP_RUNS=20 CHAOS_SOURCE_KILLS=8 CHAOS_SOURCE_RUNS=8 SOURCE_CRASHES=2000 \
 	  $(PYTEST) -m 'system' tests/system
 	FASTKCL_LEASE_SEEDS=3000 $(PYTEST) tests/leases
+	FASTKCL_HISTORIES=300 $(PYTEST) tests/kinesis/test_histories.py
 	FASTKCL_SCHEMA_RECORDS=100000 $(PYTEST) tests/codec/test_schema_payloads_avro.py tests/codec/test_schema_payloads_protobuf.py
 	FASTKCL_POWER_CUTS=2500 $(PYTEST) -m system tests/system/test_power_cuts.py
 	FASTKCL_CONTENTION_WRITERS=32 $(PYTEST) -m system tests/system/test_contention.py
