@@ -75,7 +75,7 @@ def compact_delta(
     except ImportError as error:
         raise ConfigurationError("deltalake is not installed: pip install 'fastkcl[delta]'") from error
     store = store_of(url, storage)
-    form = format_of(store)
+    form = format_of(store).writer
     if form in _REFUSED:
         raise SinkError(f"{store.url}: a table of a {form} is not compacted: {_REFUSED[form]}")
     options = store.library_options() if isinstance(store, ObjectStore) else None

@@ -1,4 +1,4 @@
-"""The formats of tables; each is recognized by a folder that only its tables have."""
+"""The formats of tables; each is recognized by a mark that only its tables have."""
 
 from __future__ import annotations
 
@@ -24,18 +24,22 @@ __all__ = ["FORMATS", "Format", "format_of", "inspect_table"]
 class Format(NamedTuple):
     """A format of tables."""
 
-    folder: str
-    """Only tables of this format have it; of those that have several, the first one counts."""
-    sink: str
-    """The class that writes them."""
+    mark: str
+    """A folder, or the claim; of the formats whose mark a table has, the first one counts."""
+    writer: str
+    """The class that writes them; DeltaSink's tables are DeltaTable's, too."""
     inspect: Callable[[Path], TableState]
+    """On a disk."""
+    inspect_objects: Callable[[ObjectStore], TableState] | None
+    """On an object store; None where the class writes none there."""
 
 
 FORMATS: Final = (
-    Format("_commits", "ParquetSink", inspect_parquet),
-    Format("_delta_log", "DeltaSink", inspect_delta),
-    Format(CLAIM, "ParquetTable", lambda root: inspect_parquet_table(PosixStore(root))),
+    Format("_commits", "ParquetSink", inspect_parquet, None),
+    Format("_delta_log", "DeltaTable", inspect_delta, inspect_delta_objects),
+    Format(CLAIM, "ParquetTable", lambda root: inspect_parquet_table(PosixStore(root)), inspect_parquet_table),
 )
+_MARKS: Final = " nor ".join(f"{each.mark} ({each.writer})" for each in FORMATS)
 
 
 def inspect_table(
@@ -64,36 +68,27 @@ def inspect_table(
         return _inspect_objects(store_of(url, storage))
     root = Path(url)
     for each in FORMATS:
-        if files.status(root / each.folder) is not None:
+        if files.status(root / each.mark) is not None:
             return each.inspect(root)
-    folders = " nor ".join(f"{each.folder} ({each.sink})" for each in FORMATS)
-    raise SinkError(f"{root}: no table of a sink; it has neither a folder {folders}; {NO_POSITIONS}")
+    raise SinkError(f"{root}: no table of a sink; it has neither {_MARKS}; {NO_POSITIONS}")
 
 
 def _inspect_objects(store: Store) -> TableState:
     found = format_of(store)
-    if found == "ParquetTable":
-        return inspect_parquet_table(store)
-    if found == "DeltaTable" and isinstance(store, ObjectStore):
-        return inspect_delta_objects(store)
-    raise SinkError(f"{store.url}: a {found}'s table on an object store; {found} writes none there")
+    if found.inspect_objects is None or not isinstance(store, ObjectStore):
+        raise SinkError(f"{store.url}: a {found.writer}'s table on an object store; {found.writer} writes none there")
+    return found.inspect_objects(store)
 
 
-def format_of(store: Store) -> str:
-    """The class that writes a table: ``ParquetSink``, ``DeltaTable`` (for DeltaSink's, too), ``ParquetTable``.
+def format_of(store: Store) -> Format:
+    """The format of a table.
 
     Raises:
         SinkError: there is no table.
         OSError: it cannot be read.
     """
     folders = store.folders("")
-    if "_commits" in folders:
-        return "ParquetSink"
-    if "_delta_log" in folders:
-        return "DeltaTable"
-    if store.claimed(CLAIM) is not None:
-        return "ParquetTable"
-    raise SinkError(
-        f"{store.url}: no table of a worker; it has neither _commits (ParquetSink), _delta_log (Delta) nor {CLAIM}"
-        " (ParquetTable)"
-    )
+    for each in FORMATS:
+        if each.mark in folders or (each.mark == CLAIM and store.claimed(CLAIM) is not None):
+            return each
+    raise SinkError(f"{store.url}: no table of a worker; it has neither {_MARKS}")

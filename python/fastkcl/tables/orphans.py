@@ -80,7 +80,7 @@ def find_orphans(
         where, found = iceberg_orphans(url, catalog, storage, before=before)
         return Orphans(where, tuple(found))
     store = store_of(url, storage)
-    form = format_of(store)
+    form = format_of(store).writer
     if form == "ParquetTable":
         dead = store.dead() if isinstance(store, PosixStore) else []
         return Orphans(store, tuple(each for each in dead if each.modified < before))
