@@ -64,6 +64,13 @@ def test_a_lost_link_is_found(text: str, expected: list[str], tmp_path: Path) ->
     assert lost(page, [page]) == expected
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_item_of_a_list_is_lost_in_the_text_before_it(page: Page) -> None:
+    """As when a paragraph is wrapped again with the list below it."""
+    text = re.sub("`[^`]*`", "`…`", page.prose)
+    assert re.findall(r".*[.:;)] -(?: |\n).*", text) == []
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if page.path != HISTORY], ids=name)
 def test_a_page_is_short_enough(page: Page) -> None:
     assert page.words <= LONGEST
