@@ -17,7 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from platforms import ABI, PLATFORMS, Platform
+from platforms import PLATFORMS, Platform, platform_of
 from wheel_form import settle
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -161,7 +161,7 @@ def build(platform: Platform) -> None:
         command += ["--", f"-Lnative={_empty_libraries()}"]
     chosen = environment(platform)
     subprocess.run(command, cwd=ROOT, env=chosen, check=True)
-    (wheel,) = (ROOT / "dist").glob(f"fastkcl-*-{ABI}-{platform.tag}*.whl")
+    (wheel,) = (each for each in (ROOT / "dist").glob("*.whl") if platform_of(each.name) == platform)
     settle(wheel, ROOT, int(chosen["SOURCE_DATE_EPOCH"]))
     print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.2f} MB", flush=True)
 
