@@ -278,19 +278,19 @@ def test_a_shard_is_not_finished_while_a_task_is_at_its_last_item(aws: LocalAws,
     async def main() -> None:
         done = asyncio.Event()
 
-        async def slow(consumer: Consumer) -> None:
+        async def slow(consumer: Consumer) -> list[Any]:
             await take_in_task(consumer, 8)
             await done.wait()
-            await anext(consumer)
+            return await take_all(consumer)
 
         async with Consumer(stream, **PATIENT) as consumer:
             working = asyncio.create_task(slow(consumer))
             await until(lambda: consumer._delivery is not None and consumer._delivery.mark == 7, "the last item")
-            assert await take_all(consumer) == []
+            others = asyncio.create_task(take_all(consumer))
+            await until(lambda: consumer._ended, "the shard's end")
             assert list(consumer._stream.readers) == [SHARD_0]
             done.set()
-            await working
-            assert len(await take_all(consumer)) == 3
+            assert len(await working + await others) == 4
 
     asyncio.run(main())
 

@@ -21,7 +21,6 @@ import contextlib
 import inspect
 import logging
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import datetime
 from types import TracebackType
@@ -99,7 +98,8 @@ class Consumer:
             `fastkcl.RecordBatch` in its five canonical columns.
         acknowledge: "next": asking for more acknowledges the item before. "explicit", for records: each is
             acknowledged by its `done` or by `ack`, in any order.
-        ack_timeout: seconds after which a record that is not acknowledged stops the iteration; of "explicit".
+        ack_timeout: seconds after which a record that is not acknowledged stops the iteration, of "explicit". With
+            "next", seconds for which an iteration waits for tasks that are at records of an ended shard.
         deaggregate: take KPL aggregates apart; None to do it for batches, where the processor does, and with positions
             in KCL's lease table.
         hash_range_check: drop aggregates with keys that their shard does not own, as KCL does.
@@ -216,7 +216,7 @@ class Consumer:
         self._holders = Holders()
         self._capped: dict[str, Place] = {}  # positions before held records, as they were written last
         self._committing = asyncio.Lock()
-        self._ended: deque[ShardReader] = deque()
+        self._ended: dict[ShardReader, float] = {}  # shards at their end, and since when, until they are given back
         self._failed: list[Failed[ShardReader]] = []
         self._flusher: asyncio.Task[None] | None = None
         self._flush_failed = False  # and the program does not know yet
@@ -418,6 +418,8 @@ class Consumer:
                     self._holders.give(task, delivery)
                 return item
         self._holders.wait(task)
+        if held is not None and self._turn.locked():
+            self._queue.wake()  # who waits there writes the position, and lets child shards begin
         item = await self._take_next()
         delivery = self._delivery
         if delivery is not None and not isinstance(delivery, AckDelivery):
@@ -481,7 +483,7 @@ class Consumer:
                 case Fetched():
                     entry.release()
                 case ShardEnded():
-                    self._ended.append(entry.reader)
+                    self._ended[entry.reader] = time.monotonic()
                 case ShardLost():
                     log.warning("%s is another's now: its fetched records are dropped", entry.reader.shard_id)
                     self._lose(entry.reader)
@@ -503,26 +505,44 @@ class Consumer:
         self._is_started = True
 
     async def _wait_for_entries(self) -> bool:
-        """Whether there is something in the queue; not when nothing has come for idle_timeout, and nothing is left."""
+        """Whether there is something to do; not when nothing has come for idle_timeout, and nothing is left."""
         idle = pause = self._idle_timeout
         while True:
-            left = self._check_overdue()
-            if left is not None:
-                pause = left if pause is None else min(pause, left)
+            look = LOOK_SECONDS if self._ended else None
+            bounds = [each for each in (pause, look, self._check_overdue()) if each is not None]
             try:
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout(min(bounds, default=None)):
                     await self._queue.wait_for_entries()
                     return True
             except TimeoutError:
-                if idle is None:
-                    pause = None
-                    continue
-                # Something may have come just now; or it may not be asked for until open records are acknowledged.
-                is_held_up = self._is_explicit and bool(self._acks.readers) and self._stream.budget.is_waited_for
-                if self._stream.is_quiet(idle) and self._queue.is_empty and not is_held_up:
-                    self._log_end(f"nothing has come for {idle:g} s; shards at their tips: {len(self._stream.readers)}")
-                    return False
-                pause = min(idle, LOOK_SECONDS)
+                pass
+            if self._finished():  # a task has ended at its record, which wakes nobody
+                return True
+            if idle is None:
+                continue
+            # Something may have come just now; or it may not be asked for until open records are acknowledged.
+            if self._stream.is_quiet(idle) and self._queue.is_empty and not self._is_held_up():
+                self._log_end(f"nothing has come for {idle:g} s; shards at their tips: {len(self._stream.readers)}")
+                for reader in self._ended:
+                    log.warning("%s: a record is not acknowledged: child shards have not begun", reader.shard_id)
+                return False
+            pause = min(idle, LOOK_SECONDS)
+
+    def _finished(self) -> list[ShardReader]:
+        """Shards at their end of which nothing is open, in the hands of no task, and not of one that has failed."""
+        ended = (reader for reader in self._ended if not self._acks.is_open(reader))
+        return [reader for reader in ended if not self._holders.holds(reader.shard_id)]
+
+    def _is_held_up(self) -> bool:
+        """Whether more may come when open records are acknowledged: for which there is no room now, or of child shards.
+
+        A task that never asks again holds child shards up for `ack_timeout`; one that has failed does not.
+        """
+        if self._is_explicit:
+            is_full = bool(self._acks.readers) and self._stream.budget.is_waited_for
+            return is_full or any(map(self._acks.is_open, self._ended))
+        before = time.monotonic() - self._ack_timeout
+        return any(since > before and self._holders.is_at(each.shard_id) for each, since in self._ended.items())
 
     def _log_end(self, why: str) -> None:
         log.info("%s: the iteration ends: %s", self.stream_name, why)
@@ -593,15 +613,13 @@ class Consumer:
         """Write the positions that are due, and give shards back that are finished."""
         if self._checkpoint_interval is None:
             await self._commit()
-        for reader in [reader for reader in self._ended if not self._acks.is_open(reader)]:
-            if self._holders.holds(reader.shard_id):
-                continue  # another task is still at a record of it
+        for reader in self._finished():
             await self._commit(reader.shard_id)
             await self._stream.end_shard(reader)
             if reader.lost:
                 self._stream.drop(reader)
             self._forget(reader.shard_id)
-            self._ended.remove(reader)
+            self._ended.pop(reader, None)
 
     async def _commit(self, only: str | None = None) -> None:
         """Write positions: of all shards before the first error is raised."""

@@ -101,9 +101,13 @@ class Holders:
             held.delivery, held.mark = delivery, delivery.mark
 
     def holds(self, shard_id: str) -> bool:
-        """Whether a task holds something of a shard."""
+        """Whether a task holds something of a shard, or one that has failed did."""
+        return self.is_at(shard_id) or shard_id in self._failed
+
+    def is_at(self, shard_id: str) -> bool:
+        """Whether a task that lives holds something of a shard."""
         self._sweep()
-        return shard_id in self._failed or any(held.shard_id == shard_id for held in self._open())
+        return any(held.shard_id == shard_id for held in self._open())
 
     def cap(self, shard_id: str, handed: Handed) -> Handed | None:
         """The position to commit for a shard that is finished up to `handed` except held records; None for none.
