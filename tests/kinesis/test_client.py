@@ -1,6 +1,7 @@
 """`StreamClient`: what a consumer and a producer share, against local AWS; its decisions without time."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,12 @@ from fastkcl.kinesis.exceptions import StreamDoesNotExist, StreamExists, StreamS
 from fastkcl.kinesis.failures import Failure, ReconnectPolicy, error_code, failure_of
 from fastkcl.kinesis.sessions import new_session
 from fastkcl.local_aws import Fault, LocalAws
+from http_servers import request_of, server
 from kinesis_helpers import environment as environment  # a fixture
 from local_aws_helpers import SHARD_0, make_stream, new_name, server_of
 from waiting import wait_until
+
+AT_THE_TIP = {"StreamName": "orders", "ShardId": SHARD_0, "ShardIteratorType": "LATEST"}
 
 
 @pytest.fixture
@@ -206,6 +210,26 @@ def test_an_outage_that_does_not_end() -> None:
     with pytest.raises(ConnectionError, match="after 2 attempts to reconnect") as caught:
         run(StreamClient.list_shards, "orders", endpoint_url="http://127.0.0.1:9", retry_limit=2)
     assert isinstance(caught.value.__cause__, EndpointConnectionError)
+
+
+@pytest.mark.parametrize(
+    ("use", "lacks"),
+    [
+        (StreamClient.list_shards, "describe_stream of orders: .* StreamDescription"),
+        (StreamClient.wait_active, "describe_stream of orders: .* StreamDescription"),
+        (lambda client: client.call("put_records", {"StreamName": "orders", "Records": []}), "put_records .* Records"),
+        (lambda client: client.call("get_shard_iterator", AT_THE_TIP), "get_shard_iterator .* ShardIterator"),
+    ],
+)
+def test_what_answers_is_no_kinesis(use: Callable[[StreamClient], Awaitable[Any]], lacks: str) -> None:
+    """It says 200 and an empty object to everything."""
+
+    def talk(link: socket.socket, number: int) -> None:
+        while request_of(link):
+            link.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/x-amz-json-1.1\r\n\r\n{}")
+
+    with server(talk) as address, pytest.raises(ConnectionError, match=f"{lacks}: the endpoint is not Kinesis"):
+        run(use, "orders", endpoint_url=f"http://{address}", retry_limit=1)
 
 
 def test_an_outage_is_reported_at_once_and_once(

@@ -1,8 +1,8 @@
 """Random histories of a stream: put, resharded, read, stopped and read again, while the service errs and has its whims.
 
 Whatever happens, each item arrives, in the order of its key and from the place that its put was told. Within one
-consumer's life it arrives once. A consumer that stops leaves at most the item in hand to the next one; of several tasks,
-or with explicit acknowledgement, what was not acknowledged and what came after it.
+consumer's life it arrives once. A consumer that stops leaves at most the item in hand to the next one; of several
+tasks, or with explicit acknowledgement, what was not acknowledged and what came after it.
 """
 
 from __future__ import annotations

@@ -33,7 +33,14 @@ from fastkcl.kinesis.exceptions import (
     StreamStatusInvalid,
     ValidationError,
 )
-from fastkcl.kinesis.failures import DEFAULT_EXPO_BACKOFF_LIMIT, Failure, ReconnectPolicy, error_code, failure_of
+from fastkcl.kinesis.failures import (
+    DEFAULT_EXPO_BACKOFF_LIMIT,
+    Failure,
+    ReconnectPolicy,
+    checked,
+    error_code,
+    failure_of,
+)
 from fastkcl.kinesis.options import StreamOptions
 from fastkcl.kinesis.sessions import check_session, has_http_session, new_session
 from fastkcl.kinesis.topology import Shard
@@ -270,12 +277,12 @@ class StreamClient:
 
         Raises:
             RuntimeError: the client is not open.
+            ConnectionError: the answer lacks what such an answer has.
             Exception: those that `failure_of` knows.
         """
         if self._client is None:
             raise RuntimeError(f"the client of {self._name} is not open: use it in `async with`, or open() it first")
-        answer: dict[str, Any] = await getattr(self._client, operation)(**request)
-        return answer
+        return checked(operation, await getattr(self._client, operation)(**request))
 
     async def _wait_in_outage(self, attempt: int) -> bool:
         """Wait for the next attempt of all tasks; False if there is none."""

@@ -6,14 +6,44 @@ Rules: botocore is imported when the first failure is classified. `ReconnectPoli
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any, Final
 
 from fastkcl.kinesis.bounds import check_count, check_seconds
 
-__all__ = ["DEFAULT_EXPO_BACKOFF_LIMIT", "Failure", "ReconnectPolicy", "error_code", "failure_of", "failure_of_code"]
+__all__ = [
+    "DEFAULT_EXPO_BACKOFF_LIMIT",
+    "Failure",
+    "ReconnectPolicy",
+    "checked",
+    "error_code",
+    "failure_of",
+    "failure_of_code",
+]
 
 DEFAULT_RETRY_LIMIT = 5
 FIXED_PAUSE = 5.0  # seconds, of reconnecting without expo_backoff
 DEFAULT_EXPO_BACKOFF_LIMIT = 120.0
+
+
+_MEMBERS: Final = {
+    "describe_stream": "StreamDescription",
+    "describe_stream_summary": "StreamDescriptionSummary",
+    "get_shard_iterator": "ShardIterator",
+    "list_shards": "Shards",
+    "put_records": "Records",
+}
+
+
+def checked(operation: str, answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer that has what each one of the operation has; botocore does not look.
+
+    Raises:
+        ConnectionError: it lacks that.
+    """
+    member = _MEMBERS.get(operation)
+    if member is not None and member not in answer:
+        raise ConnectionError(f"an answer without {member}: the endpoint is not Kinesis, or a proxy has answered")
+    return answer
 
 
 class Failure(Enum):
