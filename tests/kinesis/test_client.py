@@ -12,15 +12,13 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from fastkcl.backoff import Backoff
 from fastkcl.kinesis.client import StreamClient
 from fastkcl.kinesis.exceptions import StreamDoesNotExist, StreamExists, StreamShardLimit, StreamStatusInvalid
-from fastkcl.kinesis.failures import Failure, ReconnectPolicy, error_code, failure_of
+from fastkcl.kinesis.failures import Failure, ReconnectPolicy, checked, error_code, failure_of
 from fastkcl.kinesis.sessions import new_session
 from fastkcl.local_aws import Fault, LocalAws
 from http_servers import request_of, server
 from kinesis_helpers import environment as environment  # a fixture
 from local_aws_helpers import SHARD_0, make_stream, new_name, server_of
 from waiting import wait_until
-
-AT_THE_TIP = {"StreamName": "orders", "ShardId": SHARD_0, "ShardIteratorType": "LATEST"}
 
 
 @pytest.fixture
@@ -213,15 +211,13 @@ def test_an_outage_that_does_not_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("use", "lacks"),
+    ("options", "lacks"),
     [
-        (StreamClient.list_shards, "describe_stream of orders: .* StreamDescription"),
-        (StreamClient.wait_active, "describe_stream of orders: .* StreamDescription"),
-        (lambda client: client.call("put_records", {"StreamName": "orders", "Records": []}), "put_records .* Records"),
-        (lambda client: client.call("get_shard_iterator", AT_THE_TIP), "get_shard_iterator .* ShardIterator"),
+        ({}, "describe_stream of orders: .* StreamDescription"),
+        ({"use_list_shards": True}, "describe_stream_summary of orders: .* StreamDescriptionSummary"),
     ],
 )
-def test_what_answers_is_no_kinesis(use: Callable[[StreamClient], Awaitable[Any]], lacks: str) -> None:
+def test_what_answers_is_no_kinesis(options: dict[str, Any], lacks: str) -> None:
     """It says 200 and an empty object to everything."""
 
     def talk(link: socket.socket, number: int) -> None:
@@ -229,7 +225,17 @@ def test_what_answers_is_no_kinesis(use: Callable[[StreamClient], Awaitable[Any]
             link.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/x-amz-json-1.1\r\n\r\n{}")
 
     with server(talk) as address, pytest.raises(ConnectionError, match=f"{lacks}: the endpoint is not Kinesis"):
-        run(use, "orders", endpoint_url=f"http://{address}", retry_limit=1)
+        run(StreamClient.list_shards, "orders", endpoint_url=f"http://{address}", retry_limit=1, **options)
+
+
+@pytest.mark.parametrize(
+    ("operation", "member"),
+    [("list_shards", "Shards"), ("get_shard_iterator", "ShardIterator"), ("put_records", "Records")],
+)
+def test_what_each_answer_has(operation: str, member: str) -> None:
+    assert checked(operation, {member: []}) == {member: []}
+    with pytest.raises(ConnectionError, match=f"an answer without {member}: the endpoint is not Kinesis"):
+        checked(operation, {"Another": []})
 
 
 def test_an_outage_is_reported_at_once_and_once(
