@@ -271,13 +271,14 @@ def test_silence_between_two_lines_of_a_daemon_costs_no_fresh_memory() -> None:
     assert max(others) < 200, output
 
 
-@pytest.mark.parametrize("interrupted_by", ["a signal", "a deadline"])
+@pytest.mark.parametrize("interrupted_by", ["a signal", "a deadline", "a deadline in the past"])
 def test_a_reader_that_is_interrupted_again_and_again_gives_memory_back(interrupted_by: str) -> None:
-    """A program's timer, or a deadline of its own, comes more often than `idle_after`."""
+    """A program's timer, or a deadline of its own, comes more often than `idle_after`; or it polls."""
     output = run(
         f"""
         import signal, threading, time
         by_signal = {interrupted_by == "a signal"}
+        seconds = {-1 if interrupted_by == "a deadline in the past" else 0.1}
         line = codec_helpers.batch_line(300, 1024)
         """
         """
@@ -302,7 +303,7 @@ def test_a_reader_that_is_interrupted_again_and_again_gives_memory_back(interrup
         try:
             while True:
                 if not by_signal:
-                    reader.set_deadline(0.1)
+                    reader.set_deadline(seconds)
                 try:
                     reader.read()
                 except TimeoutError:

@@ -236,11 +236,15 @@ impl<I: Input> Source<I> {
                 if let Some(event) = self.read_once(state) {
                     return event;
                 }
-            } else if self.deadline.remaining() == Some(Duration::ZERO) {
-                return Event::DeadlinePassed;
-            } else if cooling.is_some() && !ready.second {
-                state.input.release_memory();
-                state.silence = Silence::Idle;
+            } else {
+                // Memory first: a program that polls comes with a deadline that has passed already.
+                if at_start && matches!(state.silence, Silence::Since(since) if since.elapsed() >= self.idle_after) {
+                    state.input.release_memory();
+                    state.silence = Silence::Idle;
+                }
+                if self.deadline.remaining() == Some(Duration::ZERO) {
+                    return Event::DeadlinePassed;
+                }
             }
         }
     }
