@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -308,3 +309,42 @@ if __name__ == "__main__":
         child.daemon.ask(LEASE_LOST, status("leaseLost"))
         code, stderr = child.finish()
     assert (code, stderr) == (0, "[(True, b'hello')]\n")
+
+
+# ---- sentences of the page on migrating --------------------------------------------------------------------------
+
+SUBCLASS = "class Lines(kcl.KCLProcess):\n    def _handle_a_line(self, line): super()._handle_a_line(line)\n"
+
+
+@pytest.mark.parametrize(("kind", "after_the_end"), [("kcl.KCLProcess", ""), ("Lines", "printed\nwritten\n")])
+def test_how_long_standard_output_is_standard_error(kind: str, after_the_end: str, tmp_path: Path) -> None:
+    """To the end of the process where Rust reads, to the end of `run()` where lines are read as text."""
+    path = tmp_path / "app.py"
+    prints = "print('printed', flush=True); import os; os.write(1, b'written\\n')"
+    path.write_text(APP.partition("if __name__")[0] + f"{SUBCLASS}{kind}(Processor()).run()\n{prints}\n")
+    done = subprocess.run(
+        [sys.executable, *RUN, str(path)], input=LEASE_LOST, capture_output=True, check=False, timeout=60
+    )
+    answer, _, after = done.stdout.decode().strip("\n").partition("\n")
+    assert (json.loads(answer), done.returncode) == (status("leaseLost"), 0)
+    assert (after.strip(), done.stderr.decode()) == (
+        after_the_end.strip(),
+        "" if after_the_end else "printed\nwritten\n",
+    )
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_arrival_times_out_of_range(sign: str, app: Path) -> None:
+    """`timestamp_millis` works where no datetime does, up to what a column of microseconds can hold."""
+    app.write_text(APP.replace("record.binary_data", "record.timestamp_millis"))
+    farthest = f"{sign}9223372036854775"
+    for millis, taken in ((farthest, True), (f"{sign}9223372036854776", False)):
+        batch = json.loads(process_records(1))
+        batch["records"][0]["approximateArrivalTimestamp"] = int(millis)
+        with Child(*RUN, str(app)) as child:
+            child.daemon.start()
+            child.daemon.send(json.dumps(batch).encode() + b"\n")
+            answer = child.daemon.receive()
+            code, stderr = child.finish()
+        assert (answer, code) == ((status("processRecords"), 0) if taken else (None, 1))
+        assert (f"{farthest}\n" if taken else "DecodeError: out_of_range") in stderr
