@@ -142,6 +142,12 @@ def test_nothing_from_outside_controls_a_terminal(folder: Path, arguments: list[
         ["daemon", "--stream", "s", "--application", "a", "--kinesis-endpoint", "user:TOKEN@h:80", "--", "true"],
         ["daemon", "--stream", "s", "--application", "a", "--kinesis-endpoint", "ftp://user:TOKEN@h", "--", "true"],
         ["daemon", "--stream", "s", "--endpoint-url", "http://user:TOKEN@127.0.0.1:1", "--check", "--", "true"],
+        ["sink", "inspect", "a.b", "--catalog", "type=rest", "--catalog", "uri=http://127.0.0.1:1/?token=TOKEN&x=1"],
+        ["sink", "inspect", "a.b", "--catalog", "uri=user:TOKEN@127.0.0.1"],
+        ["sink", "inspect", "s3://user:TOKEN@bucket/t"],
+        ["sink", "inspect", "s3://bucket/t", "--endpoint-url", "http://user:TOKEN@127.0.0.1:1"],
+        ["sink", "orphans", "s3://user:TOKEN@bucket/t"],
+        ["load", "s", "az://user:TOKEN@h/x"],
     ],
     ids=" ".join,
 )

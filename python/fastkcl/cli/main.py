@@ -7,6 +7,7 @@ for them. So the list of commands comes from the table, and a module is imported
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 import click
 
@@ -37,6 +38,16 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(entry.module), entry.command)
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as click has it
+        """Run the command; no error shows a password or a token, whoever has written its text."""
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            from fastkcl.cli.output import without_users
+
+            error.message = without_users(error.message)  # type: ignore[misc]
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""

@@ -41,6 +41,9 @@ __all__ = [
     "without_users",
 ]
 
+_SECRET_PARAMETER = re.compile(
+    r"([?&;][\w.-]*(?:token|password|secret|credential|signature)=)[^\s&;'\"]+", re.ASCII | re.IGNORECASE
+)
 _C1_IN_JSON = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
@@ -79,7 +82,8 @@ def shown(text: str) -> str:
 
 
 def without_users(text: str) -> str:
-    """Text whose URLs show no users, passwords or tokens, those without a scheme included."""
+    """Text whose URLs show no users, passwords or tokens, those without a scheme and those in a query included."""
+    text = _SECRET_PARAMETER.sub(r"\1…", text)
     return re.sub(r"(?<=://)(?:\S*|[^\n'\"]*)@|[^\s:/'\"]+:[^\s/@]+@", "…@", text)
 
 

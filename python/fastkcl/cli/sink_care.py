@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fastkcl.cli.catalogs import catalog_option, properties_of, storage_in
-from fastkcl.cli.output import printable
+from fastkcl.cli.output import printable, without_users
 from fastkcl.cli.storage import endpoint_of, is_s3, storage_of
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _uploads(url: str, storage: S3Storage | None) -> list[dict[str, str]]:
             for each in page.get("Uploads", [])
         ]
     except (BotoCoreError, ClientError) as error:
-        click.echo(f"Unfinished uploads are not listed: {printable(str(error))}", err=True)
+        click.echo(f"Unfinished uploads are not listed: {without_users(printable(str(error)))}", err=True)
         return []
 
 
