@@ -74,6 +74,9 @@ def test_a_path_is_decoded_once(aws: LocalAws) -> None:
         "0.0.0.0",
         "10.1.2.3",
         "",
+        "[::1].evil.example",
+        "[::1]evil.example:4567",
+        "[::1",
     ],
 )
 def test_a_name_that_was_bent_to_loopback_is_refused(aws: LocalAws, host: str) -> None:

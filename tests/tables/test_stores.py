@@ -206,6 +206,17 @@ def test_a_panic_is_an_error_of_the_store(aws: LocalAws, monkeypatch: pytest.Mon
         s3_place(aws).store.create("a", b"")
 
 
+@pytest.mark.parametrize("endpoint", ["http://me:s3cret@127.0.0.1:9000", "https://x/?token=s3cret", "me:s3cret@x"])
+def test_an_endpoint_with_a_secret_is_refused_and_not_shown(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="endpoint=.* without a user and a query") as raised:
+        S3Storage(endpoint=endpoint)
+    assert "s3cret" not in str(raised.value)
+    monkeypatch.setenv("FASTKCL_S3_ENDPOINT", endpoint)
+    with pytest.raises(ValueError, match="FASTKCL_S3_ENDPOINT=") as raised:
+        ObjectStore("s3://lake/clicks", S3Storage()).tail("a", 1)
+    assert "s3cret" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     "endpoint", ["", "127.0.0.1:9000", "ftp://x", "http://", "http://bad host/", "http://[::1", "http://x:99999"]
 )

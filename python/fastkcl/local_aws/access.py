@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import re
 from collections.abc import Collection, Mapping
 
 __all__ = ["CONTROL_HEADER", "Access"]
@@ -51,15 +52,15 @@ class Access:
             )
         if "origin" in headers or headers.get("sec-fetch-site", "none") != "none":
             return "a web page has sent this request, and local-aws is for programs only"
-        if CONTROL_HEADER not in headers and any(part.startswith(_CONTROL) for part in path.split("/")):
+        if CONTROL_HEADER not in headers and any(part.startswith(_CONTROL) for part in path.lower().split("/")):
             return f"{path} needs a header that web pages cannot send: add '{CONTROL_HEADER}: 1'"
         return None
 
 
 def _name_in(host: str) -> str:
-    """The name or address in a ``Host`` header, without its port."""
-    name = host.partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    return _bare(name)
+    """The name or address in a ``Host`` header, without its port; all of it where that is none."""
+    name, _, port = host.rpartition("]") if host.startswith("[") else host.partition(":")
+    return host if host.startswith("[") and not re.fullmatch(r"(:\d*)?", port, re.ASCII) else _bare(name)
 
 
 def _bare(name: str) -> str:

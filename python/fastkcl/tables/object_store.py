@@ -455,5 +455,9 @@ def _check_endpoint(text: str, name: str) -> None:
         good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and not re.search(r"\s", text)
     except ValueError:
         good = False
-    if not good:
-        raise ValueError(f"{name}={text!r}: must be a URL, as http://127.0.0.1:9000")
+    if not good or "@" in text or "?" in text:  # neither is shown: it may be a secret
+        text = "…" if "@" in text or "?" in text else text
+        raise ValueError(
+            f"{name}={text!r}: must be a URL without a user and a query, as http://127.0.0.1:9000; keys are access_key"
+            " and secret_key"
+        )
