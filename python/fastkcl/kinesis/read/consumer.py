@@ -432,6 +432,8 @@ class Consumer:
 
     async def _let_loop_run(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+        if not seconds:
+            await asyncio.sleep(0)  # a timer that was due in the first turn lets its task run in the second
         if self._is_explicit:
             self._check_overdue()
         self._pace.resumed(time.perf_counter())
