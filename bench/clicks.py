@@ -1,4 +1,4 @@
-"""Clicks of some 400 bytes: strings, an enum, a number that may be null, a list, a record inside."""
+"""Clicks, of some 300 bytes in Avro: strings, an enum, a number that may be null, a list, a record inside."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ _CONSUMER_LOCAL = "consumer, local AWS"
 _PROCESSORS = ("StringProcessor", "JsonLineProcessor", "KPLStringProcessor")
 _LOOP = Side("payloads, one core", "fastkcl.kclpy")
 _SOURCE, _SOURCE_JSON = Side("source, Parquet", "fastkcl"), Side("source, JSON of 500 B", "payload=json")
-_SOURCE_AVRO = "source, Avro, clicks of 400 B"
+_SOURCE_AVRO = "source, Avro, clicks of 300 B"
 _SIZES = ("100 B", "500 B", "12.5 kB")
 _SIMDJSON, _SIMDJSON_ANY = "simdjson, fixed order", "simdjson, any order"
 

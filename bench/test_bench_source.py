@@ -35,9 +35,9 @@ from suites import CHILDREN, Way, payload, take_turns
 ROUNDS = int(os.environ.get("BENCH_SOURCE_ROUNDS", "3"))
 SHARDS = 4
 SIZES = {"100 B": 100, "500 B": 500, "12.5 kB": 12_500}
-CLICKS = "clicks of 400 B"
+CLICKS = "clicks of 300 B"
 SMALL, MEDIUM, LARGE = "small", "medium", "large"
-MEGABYTES = {"100 B": (20, 80, 300), "500 B": (40, 160, 600), "12.5 kB": (100, 500, 1500), CLICKS: (20, 40, 150)}
+MEGABYTES = {"100 B": (20, 80, 300), "500 B": (40, 160, 600), "12.5 kB": (100, 500, 1500), CLICKS: (40, 160, 600)}
 """Payloads of the small stream, of the medium one, for the slow ways, and of the large one."""
 QUICK_MEGABYTES = (0.2, 0.3, 0.5)
 WAYS = {
@@ -46,7 +46,7 @@ WAYS = {
     "run_processors and Connect": ("connect", MEDIUM),
     "boto3 in mapInPandas": ("map_in_pandas", MEDIUM),
 }
-AVRO_WAYS = {"payload=avro": "avro", "from_avro": "from_avro", "binary": "binary"}
+AVRO_WAYS = {"payload=avro": "avro", "from_avro": "from_avro", "ready columns": "ready_clicks", "binary": "binary"}
 SPARK_AVRO = "4.2.0"
 """The newest that could be fetched, and Spark 4.3 takes it. No version of spark-protobuf could be."""
 JSON_WAYS = {"payload=json": "typed", "from_json": "from_json", "binary": "binary"}
@@ -66,7 +66,7 @@ class Streams:
         """Name, rows and bytes of payloads of a stream."""
         name = f"{profile}-{which}".replace(" ", "-")
         if name not in self._filled:
-            size = SIZES.get(profile, 500)
+            size = SIZES.get(profile, 300 if profile == CLICKS else 500)
             megabytes = MEGABYTES["500 B" if profile == "JSON" else profile]
             wanted = (QUICK_MEGABYTES if self.quick else megabytes)[(SMALL, MEDIUM, LARGE).index(which)]
             rows = max(20, int(wanted * 1e6 / size))
@@ -82,7 +82,7 @@ class Streams:
 
 
 def fill(aws: LocalAws, name: str, size: int, rows: int, payload_of: Callable[[int], bytes]) -> dict[str, Any]:
-    """Make a stream and put its rows, of at most `size` bytes."""
+    """Make a stream and put its rows, of about `size` bytes."""
     kinesis = aws.client("kinesis", config=Config(retries={"max_attempts": 0}, read_timeout=120))
     kinesis.create_stream(StreamName=name, ShardCount=SHARDS)
     step = max(1, min(500, 4_000_000 // size))
@@ -161,15 +161,17 @@ def figures_of(process: subprocess.Popen[str]) -> dict[str, float]:
 def reads(streams: Streams, profile: str, way: str, which: str, sink: str, folder: Path, **options: Any) -> Way:
     """A way to read the small stream, then a larger one; the tables have all their rows."""
     small, large = streams.get(profile, SMALL), streams.get(profile, which)
+    warm = small if sink == "parquet" else streams.get(profile, MEDIUM)
 
     def run() -> dict[str, float]:
         given = {
             "way": way,
             "sink": sink,
-            "warm": [small["name"]],
+            "warm": [warm["name"]],
             "streams": [small, large],
             "ready": {
-                each["name"]: {"rows": each["rows"], "bytes": each["bytes"] // each["rows"]} for each in (small, large)
+                each["name"]: {"rows": each["rows"], "bytes": each["bytes"] // each["rows"]}
+                for each in (warm, small, large)
             },
             **options,
         }
