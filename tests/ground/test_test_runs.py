@@ -35,6 +35,7 @@ LISTED = {
     ("kinesis/test_busy.py", "1"): "a body of a loop that blocks, which is the subject",
     ("kinesis/test_acknowledging.py", "random.Random(record.sequence_number).random() / 20"): "0.05 s at most",
     ("kinesis/test_parallel_puts.py", "pauses.random() / 200"): "0.005 s at most",
+    ("kinesis/test_histories.py", "self.random.choice([0, 0.01, 0.5])"): "the work that a program does with a record",
 }
 """Other sleeps than hangs and those below 0.2 s, and why: by the file, and what is slept."""
 
