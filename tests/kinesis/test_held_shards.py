@@ -161,3 +161,17 @@ def test_a_task_that_never_asks_again(resharded: str, caplog: pytest.LogCaptureF
 
     asyncio.run(main())
     assert WARNING in caplog.messages
+
+
+def test_a_task_that_waits_for_more_itself_holds_nothing_up(resharded: str) -> None:
+    """It has asked for three items together, and is done with none until it asks again."""
+
+    async def main() -> None:
+        reader = Reader(resharded)
+        async with reader.consumer, asyncio.timeout(PATIENCE):
+            asked = [anext(reader.consumer) for _ in range(BEFORE + 1)]
+            *items, last = await asyncio.gather(*asked, return_exceptions=True)
+        assert [item["n"] for item in items] == [0, 1]
+        assert isinstance(last, StopAsyncIteration)
+
+    asyncio.run(main())

@@ -420,7 +420,10 @@ class Consumer:
         self._holders.wait(task)
         if held is not None and self._turn.locked():
             self._queue.wake()  # who waits there writes the position, and lets child shards begin
-        item = await self._take_next()
+        try:
+            item = await self._take_next()
+        finally:
+            self._holders.served(task)
         delivery = self._delivery
         if delivery is not None and not isinstance(delivery, AckDelivery):
             self._holders.give(task, delivery)

@@ -78,13 +78,21 @@ class Holders:
         self.held: dict[asyncio.Task[Any] | None, Held] = {}
         """By task. A task that asks marks its own as done; None is for calls outside of a running loop."""
         self._failed: dict[str, Handed | None] = {}
+        self._asking: dict[asyncio.Task[Any] | None, int] = {}
         self._many = FEW
 
     def wait(self, task: asyncio.Task[Any] | None) -> None:
-        """A task has to wait: nothing is kept of a batch that it is done with."""
+        """A task has to wait, until `served`: nothing is kept of a batch that it is done with."""
+        self._asking[task] = self._asking.get(task, 0) + 1
         held = self.held.get(task)
         if held is not None and held.is_done:
             self._remove(task, held)
+
+    def served(self, task: asyncio.Task[Any] | None) -> None:
+        """A task no longer waits for what it has asked for once."""
+        self._asking[task] -= 1
+        if not self._asking[task]:
+            del self._asking[task]
 
     def give(self, task: asyncio.Task[Any] | None, delivery: Delivery) -> None:
         """A task has been given something of a delivery."""
@@ -102,12 +110,14 @@ class Holders:
 
     def holds(self, shard_id: str) -> bool:
         """Whether a task holds something of a shard, or one that has failed did."""
-        return self.is_at(shard_id) or shard_id in self._failed
+        self._sweep()
+        return shard_id in self._failed or any(held.shard_id == shard_id for held in self._open())
 
     def is_at(self, shard_id: str) -> bool:
-        """Whether a task that lives holds something of a shard."""
+        """Whether a task that lives holds something of a shard, and does not wait for more itself."""
         self._sweep()
-        return any(held.shard_id == shard_id for held in self._open())
+        busy = (held for task, held in self.held.items() if task not in self._asking)
+        return any(each.shard_id == shard_id for held in busy for each in held.open)
 
     def cap(self, shard_id: str, handed: Handed) -> Handed | None:
         """The position to commit for a shard that is finished up to `handed` except held records; None for none.
