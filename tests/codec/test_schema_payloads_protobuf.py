@@ -1,5 +1,6 @@
 """Protobuf payloads opened in Rust beside Protobuf's own library: types, presence, headers, what is odd or refused."""
 
+import datetime
 import os
 import uuid
 from typing import Any
@@ -221,3 +222,62 @@ def test_odd_messages_are_those_of_protobuf() -> None:
     assert batch["_corrupt"].null_count == len(payloads)
     for row, payload in zip(batch.to_pylist(), payloads, strict=True):
         assert row_of(row, kind.DESCRIPTOR) == expected(kind.FromString(payload)), payload
+
+
+@pytest.mark.parametrize(
+    "value", ["Item", "google.protobuf.Timestamp", "google.protobuf.StringValue", "google.protobuf.UInt64Value", "E"]
+)
+@pytest.mark.parametrize("syntax", ["proto2", "proto3"])
+@pytest.mark.parametrize("key", ["int32", "string", "bool", "fixed64"])
+def test_an_entry_of_a_map_without_a_value_has_the_default_one(key: str, value: str, syntax: str) -> None:
+    text = f"""syntax = "{syntax}"; import "google/protobuf/timestamp.proto"; import "google/protobuf/wrappers.proto";
+    message Item {{ map<int32, Item2> inner = 1; optional string name = 2; }} message Item2 {{ optional int32 x = 1; }}
+    enum E {{ A = 0; B = 1; }}
+    message M {{ map<{key}, {value}> entries = 1; repeated Item items = 2; }}"""
+    schema = compiled(text)
+    kind: Any = message_class(schema, "M")
+    number = b"\x09" + bytes(8) if key == "fixed64" else b"\x0a\x00" if key == "string" else b"\x08\x00"
+    unset, item = b"\x0a" + varint(len(number)) + number, b"\x12\x04\x0a\x02\x08\x07"
+    # Fields that nobody knows, which Python's library takes for an unknown entry, and Java's for one without a value.
+    unknown = [b"\x0a\x02\x18\x05", b"\x0a" + varint(len(number) + 2) + number + b"\x18\x05"]
+    payloads = [unset, b"\x0a\x00", item, unset + item, item + item]
+    batch = opened(proto_reader(schema, message="M"), payloads + unknown)
+    assert batch["_corrupt"].null_count == batch.num_rows
+    rows = [row_of(row, kind.DESCRIPTOR) for row in batch.to_pylist()]
+    assert rows == [expected(kind.FromString(payload)) for payload in [*payloads, unset, unset]]
+
+
+def test_an_entry_of_a_map_without_its_date_is_corrupt() -> None:
+    files = {
+        "google/type/date.proto": 'syntax = "proto3"; package google.type; '
+        "message Date { int32 year = 1; int32 month = 2; int32 day = 3; }",
+        "a.proto": 'syntax = "proto3"; import "google/type/date.proto"; '
+        "message M { map<int32, google.type.Date> days = 1; }",
+    }
+    reader = proto_reader(_core.compile_proto(files, "a.proto"), message="M")
+    whole = b"\x0a\x0b\x08\x01\x12\x07\x08\xe8\x0f\x10\x02\x18\x1d"
+    payloads = [b"\x0a\x02\x08\x01", whole, b"\x0a\x00", whole + b"\x0a\x02\x08\x01"]
+    batch = opened(reader, payloads)
+    assert batch["_corrupt"].to_pylist() == [payloads[0], None, payloads[2], payloads[3]]
+    assert batch["days"].to_pylist()[1] == [(1, datetime.date(2024, 2, 29))]
+
+
+@pytest.mark.parametrize("repeat", [1, 2])
+def test_numbers_of_more_than_64_bits_and_times_of_other_wire_types_are_corrupt(repeat: int) -> None:
+    # Twice makes them odd: they are written once more by another decoder, which must not have another mind.
+    text = """syntax = "proto3"; import "google/protobuf/timestamp.proto"; message N { int64 x = 1; }
+    message M { N n = 1; google.protobuf.Timestamp at = 2; int64 y = 3; }"""
+    most, more = b"\xff" * 9 + b"\x01", b"\xff" * 9 + b"\x02"
+    payloads = [b"\x0a\x0b\x08" + most, b"\x0a\x0b\x08" + more, b"\x18" + more, b"\x28" + more]
+    payloads += [b"\x12\x02\x0a\x00", b"\x12\x05\x15" + bytes(4), b"\x12\x02\x08\x07", b"\x12\x02\x18\x07"]
+    payloads = [b"\x0a\x00" * repeat + payload for payload in payloads]
+    batch = opened(proto_reader(compiled(text), message="M"), payloads)
+    good = [0, 6, 7]
+    assert [row for row, corrupt in enumerate(batch["_corrupt"].to_pylist()) if corrupt is None] == good
+    rows = [{name: row[name] for name in ("n", "at", "y")} for row in batch.take(good).to_pylist()]
+    epoch = datetime.datetime.fromtimestamp(0, datetime.UTC)
+    assert rows == [
+        {"n": {"x": -1}, "at": None, "y": 0},
+        {"n": {"x": 0}, "at": epoch + datetime.timedelta(seconds=7), "y": 0},
+        {"n": {"x": 0}, "at": epoch, "y": 0},
+    ]

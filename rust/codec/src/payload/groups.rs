@@ -3,6 +3,7 @@
 //! A decoder has one schema at a time, and a shard with two producers must not become a hundred small batches.
 
 use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, UInt32Array, new_null_array};
@@ -60,19 +61,25 @@ fn groups(rows: Vec<Option<Good<'_>>>) -> Vec<Group<'_>> {
 impl Group<'_> {
     /// All rows at once; or each by itself, if the check has let something through that the decoder refuses.
     fn decode(self, refused: &mut Vec<usize>) -> Vec<(Vec<ArrayRef>, Vec<usize>)> {
-        if let Some(columns) = self.writer.decode(&self.bodies) {
+        if let Some(columns) = attempt(&*self.writer, &self.bodies) {
             return vec![(columns, self.places)];
         }
         debug_assert!(false, "a check has let something through that its decoder refuses");
         let mut decoded = Vec::new();
         for (place, body) in self.places.into_iter().zip(&self.bodies) {
-            match self.writer.decode(std::slice::from_ref(body)) {
+            match attempt(&*self.writer, std::slice::from_ref(body)) {
                 Some(columns) => decoded.push((columns, vec![place])),
                 None => refused.push(place),
             }
         }
         decoded
     }
+}
+
+/// The rows' columns. A decoder that panics has refused them: one record must not end a consumer.
+fn attempt(writer: &dyn Writer, bodies: &[Cow<'_, [u8]>]) -> Option<Vec<ArrayRef>> {
+    // A writer is not changed by what it decodes, so none is left half changed.
+    catch_unwind(AssertUnwindSafe(|| writer.decode(bodies))).ok().flatten()
 }
 
 /// The rows of all pieces at their places.
@@ -87,4 +94,33 @@ fn put_back(fields: &Fields, pieces: &[Vec<ArrayRef>], places: Vec<Option<u32>>)
         take(&all, &places, None).expect("places are within the pieces")
     };
     fields.iter().enumerate().map(column).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::payload::reader::Checked;
+
+    #[derive(Debug)]
+    struct Panics;
+
+    impl Writer for Panics {
+        fn check<'a>(&self, body: Cow<'a, [u8]>, _: usize) -> Option<Checked<'a>> {
+            Some(Checked { body, cost: 0 })
+        }
+
+        fn decode(&self, _: &[Cow<'_, [u8]>]) -> Option<Vec<ArrayRef>> {
+            panic!("a fault of a decoder")
+        }
+
+        #[cfg(feature = "fuzzing")]
+        fn is_stricter(&self, _: &[u8], _: usize) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_decoder_that_panics_has_refused_its_rows() {
+        assert!(attempt(&Panics, &[Cow::Borrowed(b"row")]).is_none());
+    }
 }

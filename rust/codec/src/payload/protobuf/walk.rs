@@ -58,7 +58,8 @@ pub(crate) const TIME_OF_DAY: &[(i64, i64)] = &[(0, 23), (0, 59), (0, 59), (0, 9
 pub(crate) enum Bad {
     Malformed,
     /// The decoder might take them: a field of another wire type, numbers that are no time, a group that ends as another,
-    /// a tag of more than 32 bits, packed numbers with a rest, or columns that would fill the memory.
+    /// numbers of more than 64 bits, a tag of more than 32, packed numbers with a rest, an entry without its date, or columns
+    /// that would fill the memory.
     Stricter,
 }
 
@@ -121,7 +122,8 @@ impl Walk {
         if self.cost > self.most { Err(Bad::Stricter) } else { Ok(()) }
     }
 
-    fn message(&mut self, message: &Message, mut bytes: &[u8], depth: usize) -> Result<(), Bad> {
+    /// Which of the first 64 fields there are: a bit each, of messages that are not repeated.
+    fn message(&mut self, message: &Message, mut bytes: &[u8], depth: usize) -> Result<u64, Bad> {
         if depth > DEEPEST {
             return Err(Bad::Stricter);
         }
@@ -148,13 +150,21 @@ impl Walk {
                 continue;
             };
             let body = sized(&mut bytes)?;
-            self.message(entry, body, depth + 1)?;
+            let value = self.message(entry, body, depth + 1)? & 2;
+            if value == 0 {
+                match &entry.fields[1].kind {
+                    // ptars-core has no value for it, and panics. The usual way has the type's default, which no date is.
+                    Kind::Message(_) | Kind::Numbers(_) => self.odd = true,
+                    Kind::Date => return Err(Bad::Stricter),
+                    _ => {}
+                }
+            }
             match key(body) {
                 Some(key) => self.odd |= !keys.get_or_insert_default().insert((index, key)),
                 None => self.odd = true,
             }
         }
-        Ok(())
+        Ok(seen.fields[0])
     }
 
     fn value(&mut self, field: &Field, bytes: &mut &[u8], wire: u8, depth: usize) -> Result<(), Bad> {
@@ -178,12 +188,12 @@ impl Walk {
             }
             Kind::Message(message) | Kind::Entry(message) => {
                 let body = sized(bytes)?;
-                self.message(message, body, depth + 1)
+                self.message(message, body, depth + 1).map(drop)
             }
-            Kind::Numbers(bounds) => numbers(sized(bytes)?, bounds, depth).map(drop),
+            Kind::Numbers(bounds) => numbers(sized(bytes)?, bounds, depth + 1).map(drop),
             Kind::Date => {
                 const EACH: (i64, i64) = (i64::MIN, i64::MAX);
-                let [year, month, day, _] = numbers(sized(bytes)?, &[EACH, EACH, EACH], depth)?;
+                let [year, month, day, _] = numbers(sized(bytes)?, &[EACH, EACH, EACH], depth + 1)?;
                 let part = |value: i64| u32::try_from(value).ok();
                 let date = part(month)
                     .zip(part(day))
@@ -252,7 +262,10 @@ fn numbers(mut bytes: &[u8], bounds: &[(i64, i64)], depth: usize) -> Result<[i64
     while !bytes.is_empty() {
         let (number, wire) = tag(&mut bytes)?;
         let index = (number as usize).wrapping_sub(1);
-        if wire == 0 && index < bounds.len() {
+        if index < bounds.len() {
+            if wire != 0 {
+                return Err(Bad::Stricter);
+            }
             values[index] = varint(&mut bytes)?.cast_signed();
         } else {
             skip(&mut bytes, number, wire, depth)?;
@@ -281,6 +294,10 @@ pub(crate) fn varint(bytes: &mut &[u8]) -> Result<u64, Bad> {
     for (index, &byte) in bytes.iter().take(10).enumerate() {
         value |= u64::from(byte & 0x7f) << (7 * index);
         if byte < 0x80 {
+            // Some decoders drop the bits beyond 64; those of Rust and Go refuse them, and nobody writes them.
+            if index == 9 && byte > 1 {
+                return Err(Bad::Stricter);
+            }
             *bytes = &bytes[index + 1..];
             return Ok(value);
         }
