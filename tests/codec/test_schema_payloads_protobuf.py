@@ -2,13 +2,14 @@
 
 import datetime
 import os
+import random
 import uuid
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from fastkcl import _core
-from proto_helpers import Protos, compiled, expected, indexes, message_class, proto_reader, row_of, varint
+from proto_helpers import Protos, compiled, expected, indexes, message_class, proto_reader, row_of, unusual, varint
 from schema_helpers import batch_of, confluent, glue, opened
 
 RECORDS = int(os.environ.get("FASTKCL_SCHEMA_RECORDS", "3000"))
@@ -39,6 +40,20 @@ def test_random_messages_are_protobufs(part: int) -> None:
         # One after another is merged: the same field twice, both members of a oneof.
         payloads = [message.SerializeToString() for message in messages]
         payloads += [payloads[index] + payloads[index + 1] for index in range(0, EACH, 2)]
+        batch = opened(proto_reader(schema, message="p.M"), payloads)
+        assert batch["_corrupt"].null_count == len(payloads), (seed, text)
+        for row, payload in zip(batch.to_pylist(), payloads, strict=True):
+            assert row_of(row, kind.DESCRIPTOR) == expected(kind.FromString(payload)), (seed, text, payload)
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_random_messages_that_are_written_in_unusual_ways_are_protobufs(part: int) -> None:
+    for seed in range(part, RECORDS // EACH, 5):
+        protos, chance = Protos(seed), random.Random(seed)  # noqa: S311 - no secret
+        text = protos.text()
+        schema = compiled(text)
+        kind = message_class(schema, "p.M")
+        payloads = [unusual(protos.fill(kind()).SerializeToString(), kind.DESCRIPTOR, chance) for _ in range(EACH)]
         batch = opened(proto_reader(schema, message="p.M"), payloads)
         assert batch["_corrupt"].null_count == len(payloads), (seed, text)
         for row, payload in zip(batch.to_pylist(), payloads, strict=True):

@@ -188,6 +188,62 @@ def is_map(field: FieldDescriptor) -> bool:
     return bool(field.message_type and field.message_type.GetOptions().map_entry)
 
 
+Wire = list[tuple[int, int, bytes]]
+"""Fields in their order: number, wire type, and the value without its length."""
+
+
+def _fields(body: bytes) -> Wire:
+    """The fields of a message without groups."""
+    place, fields = 0, []
+
+    def number() -> int:
+        nonlocal place
+        begin = place
+        while body[place] > 127:
+            place += 1
+        place += 1
+        return sum((byte & 127) << 7 * index for index, byte in enumerate(body[begin:place]))
+
+    while place < len(body):
+        tag = number()
+        begin = place
+        if tag & 7 == 0:
+            number()
+        elif tag & 7 == 2:
+            size = number()
+            begin, place = place, place + size
+        else:
+            place += 8 if tag & 7 == 1 else 4
+        fields.append((tag >> 3, tag & 7, body[begin:place]))
+    return fields
+
+
+def _written(fields: Wire) -> bytes:
+    return b"".join(
+        varint(number << 3 | wire) + (varint(len(value)) + value if wire == 2 else value)
+        for number, wire, value in fields
+    )
+
+
+def unusual(body: bytes, descriptor: Any, chance: random.Random) -> bytes:
+    """A message with fields left out, repeated and in another order, at each depth: bytes that are a message again."""
+    fields: Wire = []
+    for number, wire, value in _fields(body):
+        field = descriptor.fields_by_number.get(number)
+        inner = field.message_type if field and wire == 2 else None
+        dice = chance.random()
+        if dice > 0.12:
+            fields += [(number, wire, unusual(value, inner, chance) if inner else value)] * (1 + (dice > 0.9))
+    dice = chance.random()
+    if dice < 0.15:
+        chance.shuffle(fields)
+    elif dice < 0.25:
+        fields += fields[: chance.randint(0, len(fields))]
+    elif dice > 0.95 and not descriptor.GetOptions().map_entry:
+        fields.insert(chance.randint(0, len(fields)), (4000, 0, b"\x05"))
+    return _written(fields)
+
+
 def expected(message: Any) -> Any:
     """The row of a message, of the types of pyarrow."""
     return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
