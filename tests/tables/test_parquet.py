@@ -216,6 +216,39 @@ def test_another_table_in_its_place_is_told(tmp_path: Path, how: str) -> None:
         assert stored(table) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("runs", [[(4, 5)], [(4, 6)], [(4, 5), (6, 8)]])
+def test_an_older_copy_that_others_have_continued_is_told(tmp_path: Path, runs: list[tuple[int, int]]) -> None:
+    """It has the table's id, and a commit after the same position, which is another one."""
+    table = tmp_path / "table"
+    sink, _ = opened(table)
+    sink.write(rows(1, 3), SESSION)
+    shutil.copytree(table, tmp_path / "copy")
+    sink.write(rows(4, 6), SESSION)
+    shutil.rmtree(table)
+    (tmp_path / "copy").rename(table)
+    other, _ = opened(table)
+    for run in runs:
+        other.write(rows(*run), SESSION)
+    before = readable(table)
+    for _ in range(2):
+        with pytest.raises(SinkError, match=r"after-3.0: is another commit than the one that this writer has seen"):
+            sink.write(rows(7, 9), SESSION)
+        with pytest.raises(SinkError, match="is another commit"):
+            sink.open(SHARD)
+    assert readable(table) == before
+    assert inspect_table(table).ok
+
+
+def test_a_commit_that_is_damaged_under_a_writer_is_told(tmp_path: Path) -> None:
+    sink, _ = opened(tmp_path)
+    sink.write(rows(1, 3), SESSION)
+    commit_file(tmp_path, "start").write_bytes(b"")
+    before = readable(tmp_path)
+    with pytest.raises(SinkError, match=r"after-start: a damaged commit file"):
+        sink.write(rows(4, 6), SESSION)
+    assert readable(tmp_path) == before
+
+
 HOSTILE = {
     "an empty staging": {"staging": ""},
     "no staging": {"staging": None},

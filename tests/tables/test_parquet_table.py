@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from fastkcl import Position
 from fastkcl.spark.sinks import ParquetSink
 from fastkcl.tables import ParquetTable, S3Storage, Shard, SinkError, WriteCancelledError
+from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.parquet import table as module
 from fastkcl.tables.parquet.chain import Footer, State, name_after, position_in
 from fastkcl.tables.parquet_file import FOOTER_KEY, footer_of, parquet_bytes
@@ -154,7 +156,7 @@ def test_two_requests_a_commit(place: Place, monkeypatch: pytest.MonkeyPatch) ->
             table._store, name, lambda *values, name=name, function=function: (calls.append(name), function(*values))[1]
         )
     table.append(arrived(range(4, 7)), as_they_are)
-    assert calls == ["claimed", "create"]
+    assert calls == ["claimed", *(["tail"] if place.storage is None else []), "create"]
 
 
 # ---- days -------------------------------------------------------------------------------------------------------
@@ -308,6 +310,43 @@ def test_a_table_that_went_back(tmp_path: Path) -> None:
     Path(place.url, FOLDER, "date=2026-11-22", "after-001.3.01.0.parquet").unlink()
     with pytest.raises(SinkError, match=r"its position was 6\.0, and now is 3\.0: files are gone"):
         table.open(SHARD)
+
+
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [
+        ([], r"its position was 6\.0, and now is 3\.0: files are gone"),
+        ([(4, 5)], r"after-001\.3\.01\.0\.parquet: is another file than the one that this writer has seen"),
+        ([(4, 5), (6, 8)], "is another file than the one that this writer has seen"),
+    ],
+)
+def test_an_older_copy_in_its_place(tmp_path: Path, runs: list[tuple[int, int]], said: str) -> None:
+    """It has the table's id. Others may have continued it meanwhile."""
+    place = posix_place(tmp_path)
+    table = written(place, (1, 3))
+    shutil.copytree(place.url, tmp_path / "copy")
+    table.append(arrived(range(4, 7)), as_they_are)
+    shutil.rmtree(place.url)
+    (tmp_path / "copy").rename(place.url)
+    written(place, *runs)
+    before = place.files()
+    for _ in range(2):
+        with pytest.raises(SinkError, match=said):
+            table.append(arrived(range(7, 10)), as_they_are)
+        with pytest.raises(SinkError, match=said):
+            table.open(SHARD)
+    assert place.files() == before
+    assert inspect_table(place.url).ok
+
+
+def test_a_zombie_whose_newest_file_was_deleted_goes_on_after_its_successor(tmp_path: Path) -> None:
+    """As users may, when the file is a day old and not the shard's newest."""
+    place = posix_place(tmp_path)
+    zombie = written(place, (1, 3))
+    written(place, (1, 3), (4, 8))
+    Path(place.url, FOLDER, "date=2026-11-22", "after-000.parquet").unlink()
+    assert zombie.append(arrived(range(4, 11)), as_they_are) == Position("10", 0)
+    assert place.numbers() == list(range(4, 11))
 
 
 @pytest.mark.parametrize(("folder", "what"), [("_commits", "a ParquetSink"), ("_delta_log", "a Delta table")])

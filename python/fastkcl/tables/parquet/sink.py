@@ -104,7 +104,7 @@ class ParquetAppender(Appender):
         super().__init__(local_folder(path, "ParquetSink"))
         self._folders = ""
         self._id: str | None = None
-        self._last: Path | None = None  # commit file that ends there
+        self._last: Commit | None = None  # that ends there
 
     def open(self, shard: Shard) -> Position | None:
         """Begin with a shard: publish commits that a death has left, remove files that can never be committed.
@@ -221,12 +221,12 @@ class ParquetAppender(Appender):
                 f"{self._name}: its position was {position_text(self._position)}, and now is"
                 f" {position_text(commit.upto)}: {_REPLACED}"
             )
-        file = self._commit_file(commit.after)
         if not kept:
+            file = self._commit_file(commit.after)
             storage.sync_file(file)
             storage.sync_folder(file.parent)
         self._publish(commit)
-        self._position, self._last = commit.upto, file
+        self._position, self._last = commit.upto, commit
 
     def _publish(self, commit: Commit) -> None:
         """Link a commit's files to where readers see them, unless that is done.
@@ -264,8 +264,13 @@ class ParquetAppender(Appender):
         """
         if (found := read_id(self._root)) != self._id:
             raise SinkError(f"{self._name}: its id was {self._id}, and now is {found or 'gone'}: {_REPLACED}")
-        if self._last is not None and storage.file_status(self._last) is None:
-            raise SinkError(f"{self._last}: this commit was there, and is gone: {_REPLACED}")
+        if self._last is not None:
+            file = self._commit_file(self._last.after)
+            if _read(file, self._folders) != self._last:
+                raise SinkError(
+                    f"{file}: is another commit than the one that this writer has seen, as if an older copy had been"
+                    f" continued: {_REPLACED}"
+                )
 
     def _last_of(self, afters: Iterable[Position | None]) -> Commit | None:
         """The end of the chain. Each commit before it has been published by who made the next one."""

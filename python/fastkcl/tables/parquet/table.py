@@ -10,7 +10,7 @@ the verbs. So a file is there as a whole or not at all, what is there is committ
     append(rows)
       1. compare    rows that the table has are dropped
       2. step       up to the first row of a newer day; or an empty file, which turns to that day
-      3. identity   the claim is read again: another table's files would look like these
+      3. identity   the claim is read again: another table's files would look like these. On POSIX the newest file, too
       4. create     True: done. False: look. It is one's own file whose answer was lost, or somebody else's, whose
                     rows are dropped in 1; or nothing, where another request for it is under way: again
 
@@ -87,6 +87,7 @@ class ParquetTable:
         self._folder = ""
         self._id: str | None = None
         self._state: State | None = None
+        self._newest: tuple[str, str] | None = None  # the file that the state is from, and its writer
         self._looked_at = 0.0
         self._pause: Callable[[float], None] = time.sleep
 
@@ -114,7 +115,7 @@ class ParquetTable:
         check_names(shard, "ParquetTable")
         if shard != self._shard:
             self._shard, self._folder = shard, data_folder(shard_folders(shard))
-            self._id = self._state = None
+            self._id = self._state = self._newest = None
         if self._id is None:
             self._id = self._identify()
         else:
@@ -196,12 +197,15 @@ class ParquetTable:
         body = parquet_bytes(make(rows.first(1)).slice(0, 0) if part is None else make(part), footer.text())
         rows.check_wanted()
         self._check_identity()
-        if not self._store.create(f"{self._folder}/{state.key}", body):
-            found = self._footer(f"{self._folder}/{state.key}")
+        if not self._has_newest():
+            return False
+        key = f"{self._folder}/{state.key}"
+        if not self._store.create(key, body):
+            found = self._footer(key)
             if found is None or found.writer != footer.writer:
                 return False
             logger().info("%s: its answer was lost; the file is there", self._file(state))
-        self._state = footer.state
+        self._state, self._newest = footer.state, (key, footer.writer)
         return True
 
     def _look(self) -> State:
@@ -210,15 +214,39 @@ class ParquetTable:
         Raises:
             SinkError: it is damaged, or has gone back.
         """
+        self._has_newest()
+        before, newest = self._state, self._newest
         found = self._last()
-        before = self._state
         if before is not None and _order(found) < _order(before):
+            self._newest = newest
             raise SinkError(
                 f"{self._name}: its position was {position_text(before.position)}, and now is"
                 f" {position_text(found.position)}: files are gone, or it was replaced by an older copy; {RECOVERY}"
             )
         self._state, self._looked_at = found, running_seconds()
         return found
+
+    def _has_newest(self) -> bool:
+        """See on POSIX that the file which the state is from is there: a folder can be replaced by an older copy of it.
+
+        On an object store nobody replaces a table by a move, and each look is a request.
+
+        Returns:
+            False if it is gone: look again.
+
+        Raises:
+            SinkError: it is another file, or damaged.
+        """
+        if self._newest is None or not isinstance(self._store, PosixStore):
+            return True
+        key, writer = self._newest
+        found = self._footer(key)
+        if found is not None and found.writer != writer:
+            raise SinkError(
+                f"{self.url}/{key}: is another file than the one that this writer has seen: the table went back to an"
+                f" older state, and was continued from there; {RECOVERY}"
+            )
+        return found is not None
 
     def _last(self) -> State:
         """The end of the chain, by the last file."""
@@ -233,7 +261,9 @@ class ParquetTable:
                 if footer is None:
                     raise SinkError(f"{self.url}/{files[-1]}: this file was there, and is gone; {RECOVERY}")
                 self._store.settle(files[-1])
+                self._newest = files[-1], footer.writer
                 return footer.state
+        self._newest = None
         return BEGINNING if self._partition == "date" else State(None, None)
 
     def _footer(self, key: str) -> Footer | None:
