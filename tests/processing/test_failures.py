@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import fastkcl
 import pyarrow as pa
 import pytest
 from awkward_errors import AWKWARD, escaping
+from fastkcl.processing.dead_letters import DeadLetters
 from kcl_helpers import (
     INITIALIZE,
     LEASE_LOST,
@@ -208,6 +210,30 @@ def test_dead_letter(tmp_path: Path) -> None:
         "fastkcl.error": "process_batch failed with ValueError: boom\nin two lines"
         " (shardId-000000000000, 2 records from 100/0 to 101/0)",
     }
+
+
+def test_the_folder_of_dead_letters_outlives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that is there: who made it may have died before it was kept."""
+    kept: list[Path] = []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        kept.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    for _ in range(2):
+        kept.clear()
+        DeadLetters(tmp_path / "made" / "here")
+        assert kept[:2] == [tmp_path / "made", tmp_path]
+        assert kept[-1] in (Path("/"), *tmp_path.parents)
+
+    def fails(_: int) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(OSError, match="input/output"):
+        DeadLetters(tmp_path / "made" / "here")
 
 
 def test_dead_letter_in_a_folder_that_user_code_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

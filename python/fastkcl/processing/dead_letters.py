@@ -6,6 +6,7 @@ run that asks for dead letters imports this module.
 
 from __future__ import annotations
 
+import errno
 import os
 
 from fastkcl._core import __version__, write_ipc_file
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 _NAME_PART_LIMIT = 60
 """Of four parts: with those of a temporary name they stay below the 255 bytes that a file system has for a name."""
+_CANNOT_SYNC = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS}
+"""Of folders that are somebody else's, of file systems that keep names by themselves, and of Windows."""
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
@@ -40,6 +43,7 @@ class DeadLetters:
         os.makedirs(self.folder, exist_ok=True)  # noqa: PTH103 - pathlib is slow to import
         if not os.access(self.folder, os.W_OK | os.X_OK):
             raise PermissionError(f"dead_letter={self.folder}: this user may not write there")
+        _keep_names(self.folder)
 
     def store(self, batches: Sequence[RecordBatch], context: ShardContext, error: str, traceback: str) -> str:
         """Write a letter; on return it is on disk.
@@ -83,6 +87,27 @@ class DeadLetters:
                 number += 1
             else:
                 return path
+
+
+def _keep_names(folder: str) -> None:
+    """Have a folder, and those above it, outlive a power cut, also existing ones: who made them may have died before.
+
+    Up to where the file system begins. A letter keeps its own name.
+
+    Raises:
+        OSError: one cannot be synced, and it is this user's.
+    """
+    while not os.path.ismount(folder):
+        folder = os.path.dirname(folder)  # noqa: PTH120
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            if error.errno not in _CANNOT_SYNC:
+                raise
 
 
 def _as_utf8(text: str) -> str:
