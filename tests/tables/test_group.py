@@ -251,7 +251,7 @@ def test_six_shards_at_once(place: DeltaPlace) -> None:
     assert len(place.entries()) < 1 + 36  # some were together
 
 
-@pytest.mark.parametrize("fault", ["held", "file", "open to others", "full"])
+@pytest.mark.parametrize("fault", ["held", "file", "open to others", "another user's", "full"])
 def test_a_folder_that_is_of_no_use(
     tmp_path: Path, runtime: Path, fault: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -264,6 +264,9 @@ def test_a_folder_that_is_of_no_use(
         (runtime / "fastkcl").write_bytes(b"")
     elif fault == "open to others":
         (runtime / "fastkcl").mkdir(mode=0o755)
+    elif fault == "another user's":
+        user = os.getuid()
+        monkeypatch.setattr(os, "getuid", lambda: user + 1)
     elif fault == "full":
         monkeypatch.setattr(PosixFolder, "opened", full)
     with ExitStack() as stack:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -112,9 +113,9 @@ def test_six_shards_at_once(local: IcebergPlace) -> None:
     assert len(local.handle().metadata.snapshots) < 24  # some were together
 
 
-@pytest.mark.parametrize("fault", ["held", "file"])
+@pytest.mark.parametrize("fault", ["held", "file", "another user's"])
 def test_a_folder_that_is_of_no_use(
-    local: IcebergPlace, runtime: Path, fault: str, caplog: pytest.LogCaptureFixture
+    local: IcebergPlace, runtime: Path, fault: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = opened(local, SHARD, (1, 3))
     assert table._combiner is not None
@@ -124,6 +125,9 @@ def test_a_folder_that_is_of_no_use(
         if fault == "file":
             (runtime / "fastkcl").rename(runtime / "aside")
             (runtime / "fastkcl").write_bytes(b"")
+        elif fault == "another user's":
+            user = os.getuid()
+            monkeypatch.setattr(os, "getuid", lambda: user + 1)
         else:
             meeting = stack.enter_context(PosixFolder(table._head.identity).opened())
             assert stack.enter_context(meeting.lock())
@@ -131,7 +135,7 @@ def test_a_folder_that_is_of_no_use(
             table.append(arrived([4, 5]), as_they_are)
             table.append(arrived([6]), as_they_are)
     assert local.numbers() == [1, 2, 3, 4, 5, 6]
-    assert sum("commits alone" in record.message for record in caplog.records) == (fault == "file")
+    assert sum("commits alone" in record.message for record in caplog.records) == (fault != "held")
 
 
 def test_new_columns_are_added_alone(local: IcebergPlace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pytest
 from fastkcl import Position
 from fastkcl.tables import Shard, SinkError, WriteCancelledError
-from fastkcl.tables.patient import PatientTable
+from fastkcl.tables.patient import DEFAULT_PATIENCE, PatientTable
 from fastkcl.tables.rows import ShardRows
 from fastkcl.tables.store import StoreError
 from sink_helpers import SHARD
@@ -83,6 +84,19 @@ def test_an_outage_is_waited_out(caplog: pytest.LogCaptureFixture) -> None:
     assert table.appended == [("1", "2")]
     assert clock.now == pytest.approx(1 + 2 + 1 + 2 + 4)
     assert "shardId-000000000000: a write to s3://lake/clicks failed, again in 4 s: StoreError" in caplog.text
+
+
+def test_an_outage_of_hours_is_asked_after_each_30_s_for_a_day(caplog: pytest.LogCaptureFixture) -> None:
+    assert DEFAULT_PATIENCE == 24 * 3600
+    clock, table = Clock(), Away(None, *[AWAY] * 5000)
+    waiting = patient(table, clock, DEFAULT_PATIENCE)
+    waiting.open(SHARD)
+    with pytest.raises(StoreError):
+        waiting.append(arrived([1]), as_they_are)
+    assert clock.now == pytest.approx(DEFAULT_PATIENCE)
+    pauses = [int(found) for found in re.findall(r"failed, again in (\d+) s", caplog.text)]
+    assert pauses[:6] == [1, 2, 4, 8, 16, 30]
+    assert set(pauses[5:-1]) == {30}
 
 
 def test_what_a_lost_answer_has_stored_is_not_written_again() -> None:

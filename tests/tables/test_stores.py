@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,10 @@ import pytest
 from fastkcl import ConfigurationError
 from fastkcl.local_aws import LocalAws
 from fastkcl.tables import S3Storage, SinkError
+from fastkcl.tables import object_store as module
 from fastkcl.tables.object_store import ObjectStore
 from fastkcl.tables.store import StoreError
-from http_servers import answering, server
+from http_servers import answering, request_of, server
 from local_aws_helpers import new_name
 from sink_helpers import SHARD
 from table_helpers import Place, s3_place
@@ -190,6 +193,25 @@ def test_a_store_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
     store = ObjectStore("s3://lake/clicks", S3Storage(endpoint="http://127.0.0.1:9", access_key="a", secret_key="b"))
     with pytest.raises(StoreError, match=r"GET s3://lake/clicks/a: is the store at http://127.0.0.1:9 reachable"):
         store.tail("a", 1)
+
+
+@pytest.mark.parametrize("call", [lambda store: store.tail("a", 1), lambda store: store.create("a", BODY)])
+def test_a_store_that_hangs(monkeypatch: pytest.MonkeyPatch, call: Callable[[ObjectStore], Any]) -> None:
+    """A request has 30 s for its answer, and is made again for 60 s. Here they have less."""
+    assert module._REQUEST_SECONDS + module._RETRY_SECONDS <= 120
+    monkeypatch.setattr(module, "_REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(module, "_RETRY_SECONDS", 0.4)
+    requests: list[bytes] = []
+
+    def hangs(link: socket.socket, _number: int) -> None:
+        requests.append(request_of(link))
+        link.recv(1)  # until the client hangs up
+
+    with server(hangs) as address:
+        store = ObjectStore("s3://lake/clicks", S3Storage(endpoint=f"http://{address}", access_key="a", secret_key="b"))
+        with pytest.raises(StoreError, match="s3://lake/clicks/a"):
+            call(store)
+    assert 1 <= len(requests) <= 6
 
 
 def test_a_panic_is_an_error_of_the_store(aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
