@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 from fastkcl.spark import SparkUnavailableError
+from fastkcl.spark.server import connect
 from fastkcl.spark.server.connect import _retry_policy
 from fastkcl.spark.server.session import Session, _address_of_environment
 from fastkcl.spark.server.settings import in_one_line, without_frames
@@ -44,6 +45,27 @@ BAD = [
     ),
     *("sc://host;token=secret", "sc://host:1/;token=secret=="),
 ]
+
+
+def test_how_long_a_server_may_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Milliseconds from its last sign of life; and those that a ping of gRPC's own waits."""
+    given: list[dict[str, int]] = []
+
+    class Given(Exception):  # noqa: N818 - ends the opening
+        pass
+
+    def builder(_url: str, options: list[tuple[str, int]]) -> None:
+        given.append(dict(options))
+        raise Given
+
+    monkeypatch.setattr(connect, "endpoint_of", lambda _: "spark:15002")
+    monkeypatch.setattr(connect, "_check_listener", lambda _: None)
+    monkeypatch.setattr("pyspark.sql.connect.client.DefaultChannelBuilder", builder)
+    with pytest.raises(Given):
+        connect.open_session("sc://spark:15002")
+    (options,) = given
+    assert options["grpc.keepalive_time_ms"] + options["grpc.keepalive_timeout_ms"] == 40_000
+    assert options["grpc.http2.ping_timeout_ms"] == 60_000
 
 
 @pytest.mark.parametrize("address", GOOD)

@@ -69,6 +69,9 @@ def test_an_aws_that_is_away_for_a_while(stage: Make, generation: Generation, si
     at.aws.start()
     at.put()
     at.finish(daemon)
+    if generation is not KCL_3:
+        assert ("lease lost" in daemon.text) == (generation is KCL_1_15), daemon.text
+        assert daemon.text.count("child ready") >= 2, daemon.text  # another child, after the lease was taken again
 
 
 @daemons((KCL_1_7, PARQUET))

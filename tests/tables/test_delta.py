@@ -541,6 +541,27 @@ def test_another_table_that_is_further_is_told_as_well(tmp_path: Path) -> None:
     assert stored(tmp_path / "t") == list(range(1, 10))
 
 
+@pytest.mark.parametrize("runs", [[], [(4, 5)], [(4, 6)], [(4, 5), (6, 8)]])
+def test_an_older_copy_that_others_have_continued_is_told(tmp_path: Path, runs: list[tuple[int, int]]) -> None:
+    table = tmp_path / "table"
+    sink, _ = opened(table)
+    sink.write(rows(1, 3), SESSION)
+    shutil.copytree(table, tmp_path / "copy")
+    sink.write(rows(4, 6), SESSION)
+    shutil.rmtree(table)
+    (tmp_path / "copy").rename(table)
+    other, _ = opened(table)
+    for run in runs:
+        other.write(rows(*run), SESSION)
+    before = stored(table)
+    for _ in range(2):
+        with pytest.raises(SinkError, match="is another entry than the one|ends at 1 now: entries are gone"):
+            sink.write(rows(7, 9), SESSION)
+        with pytest.raises(SinkError, match="is another entry than the one|ends at 1 now: entries are gone"):
+            sink.open(SHARD)
+    assert stored(table) == before
+
+
 DAMAGED = {
     "empty": lambda path: path.write_bytes(b""),
     "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),

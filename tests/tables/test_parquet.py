@@ -367,6 +367,27 @@ def test_a_shard_whose_commits_and_data_are_gone_is_no_sound_table(
     assert f"_commits/{FOLDERS}: gone" in fault or f"{DATA}: gone" in fault
 
 
+def remove_everything_of_it(table: Path) -> None:
+    for folders in (f"_commits/{FOLDERS}", DATA, f"_staging/{FOLDERS}"):
+        shutil.rmtree(table / folders)
+
+
+def remove_the_files_alone(table: Path) -> None:
+    for folders in (f"_commits/{FOLDERS}", DATA):
+        for file in (table / folders).iterdir():
+            file.unlink()
+
+
+@pytest.mark.parametrize("remove", [remove_everything_of_it, remove_the_files_alone])
+def test_a_shard_of_which_nothing_is_left_looks_new(tmp_path: Path, remove: Callable[[Path], None]) -> None:
+    """As the guarantees say: there a daemon's checkpoint alone shows the loss."""
+    opened(tmp_path)[0].write(rows(1, 3), SESSION)
+    opened(tmp_path, OTHER)[0].write(rows(1, 3), SESSION)
+    remove(tmp_path)
+    assert inspect_table(tmp_path).ok
+    assert opened(tmp_path)[1] is None
+
+
 def test_a_death_at_the_making_of_folders_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened(tmp_path, OTHER)
     made = storage.make_folder

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fastkcl import Position
+from fastkcl.local_aws import LocalAws
 from fastkcl.spark.sinks import ParquetSink
 from fastkcl.tables import ParquetTable, S3Storage, Shard, SinkError, WriteCancelledError
 from fastkcl.tables.formats import inspect_table
@@ -21,7 +22,7 @@ from fastkcl.tables.parquet_file import FOOTER_KEY, footer_of, parquet_bytes
 from fastkcl.tables.store import StoreError
 from sink_helpers import SHARD, FakeSession
 from sink_helpers import rows as sink_rows
-from table_helpers import DAY, NOON, Place, arrived, as_they_are, posix_place
+from table_helpers import DAY, NOON, Place, arrived, as_they_are, posix_place, s3_place
 from waiting import PATIENCE
 
 FOLDER = "stream=clicks/shard=shardId-000000000000"
@@ -337,6 +338,20 @@ def test_an_older_copy_in_its_place(tmp_path: Path, runs: list[tuple[int, int]],
             table.open(SHARD)
     assert place.files() == before
     assert inspect_table(place.url).ok
+
+
+def test_a_file_that_is_gone_from_s3_is_left_to_inspect(aws: LocalAws) -> None:
+    """The writer reads the claim only, as each look is a request; who opens the table again notices it."""
+    place = s3_place(aws)
+    table, other = written(place, (1, 3), (4, 6)), written(place)
+    store: Any = table._store
+    store._store().delete(store._key(f"{FOLDER}/date=2026-11-22/after-001.3.01.0.parquet"))
+    with pytest.raises(SinkError, match=r"its position was 6\.0, and now is 3\.0: files are gone"):
+        other.open(SHARD)
+    table.append(arrived(range(7, 10)), as_they_are)
+    state = inspect_table(place.url, place.storage)
+    assert not state.ok
+    assert state.shards[0].gaps == [(Position("6", 0), Position("9", 0))]
 
 
 def test_a_zombie_whose_newest_file_was_deleted_goes_on_after_its_successor(tmp_path: Path) -> None:

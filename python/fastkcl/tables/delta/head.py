@@ -78,6 +78,8 @@ class DeltaHead:
         """
         found = self._read()
         self._compare(found)
+        if self._snapshot is not None and (text := self._entry(self._snapshot.version)) is not None:
+            self._check_entry(self._snapshot, text)
         self._snapshot = found
         return found
 
@@ -99,11 +101,8 @@ class DeltaHead:
         if text is None:
             return self.open()  # the log was cleaned up, or the table was replaced
         if snapshot.entry and digest(text) != snapshot.entry:
-            self.open()
-            raise SinkError(
-                f"{self._name(snapshot.version)}: is another entry than the one that this writer has seen: the log"
-                f" went back to an older state, and was continued from there; {RECOVERY}"
-            )
+            self._compare(self._read())
+        self._check_entry(snapshot, text)
         new = []
         while (text := self._entry(snapshot.version + 1)) is not None:
             snapshot = self._moved(snapshot, text)
@@ -180,6 +179,18 @@ class DeltaHead:
             raise SinkError(
                 f"{self._store.url}: its log had the version {before.version}, and ends at {found.version} now: entries"
                 f" are gone, or it was replaced by an older copy; {RECOVERY}"
+            )
+
+    def _check_entry(self, before: Snapshot, text: bytes) -> None:
+        """Check that a snapshot's entry is the one that this writer has seen.
+
+        Raises:
+            SinkError: it is not.
+        """
+        if before.entry and digest(text) != before.entry:
+            raise SinkError(
+                f"{self._name(before.version)}: is another entry than the one that this writer has seen: the log"
+                f" went back to an older state, and was continued from there; {RECOVERY}"
             )
 
     # ---- reading a log ------------------------------------------------------------------------------------------
