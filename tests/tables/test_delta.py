@@ -598,6 +598,19 @@ def test_an_entry_that_is_damaged_is_told(tmp_path: Path, how: str, version: int
             sink.write(rows(10, 12), SESSION)
 
 
+@pytest.mark.parametrize("version", range(9))
+def test_an_empty_entry_before_a_checkpoint_is_named_by_inspect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """Writers and readers do not need it."""
+    with_checkpoints(tmp_path, monkeypatch)
+    (tmp_path / "_delta_log" / f"{version:020d}.json").write_bytes(b"")
+    assert opened(tmp_path)[1] == Position("9", 0)
+    state = inspect_table(tmp_path)
+    assert not state.ok
+    assert f"{version:020d}.json: damaged, 0 bytes" in state.damage[0]
+
+
 def test_a_checkpoint_without_all_of_its_parts_hides_no_damage(tmp_path: Path) -> None:
     sink, _ = opened(tmp_path)
     for first in (1, 4, 7):

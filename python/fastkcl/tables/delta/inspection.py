@@ -47,7 +47,7 @@ _OF_SINKS: Final = ("stream", "shard")
 def inspect_delta(root: Path) -> TableState:
     """Look into the table in a folder."""
     log = log_folder(root)
-    damage = log_damage(log)
+    damage = log_damage(log, also_before=True)
     checkpoints = checkpoint_damage(log)
     damage += [f"{path}: a damaged checkpoint: {why}" for path, why in checkpoints]
     if doubt := checkpoint_doubt(log):

@@ -215,18 +215,25 @@ def _lack(text: bytes) -> str | None:
     return None
 
 
-def log_damage(log: Path) -> list[str]:
+def log_damage(log: Path, *, also_before: bool = False) -> list[str]:
     """The faults of the entries after the newest checkpoint, or of those from the beginning on.
 
     Also objects that are not files, with the name of any entry or checkpoint.
+
+    Args:
+        log: the folder.
+        also_before: also of the entries that are left before the checkpoint, which nobody relies on.
     """
     names, others = storage.names(log), no_files(log)
     first = newest_checkpoint(log, names)[0] + 1
     there = [version for version in versions(names) if version >= first]
-    if not there:
-        return list(others.values())
+    looked_at = versions(names) if also_before else there
     return [
         *others.values(),
         *(f"{entry(log, version)}: missing, and there are later ones" for version in gaps(first, there)),
-        *(damage for version in there if entry(log, version) not in others and (damage := entry_damage(log, version))),
+        *(
+            damage
+            for version in looked_at
+            if entry(log, version) not in others and (damage := entry_damage(log, version))
+        ),
     ]
