@@ -119,12 +119,13 @@ class ParquetAppender(Appender):
         if shard != self._shard:
             self._shard, self._folders = shard, _folders_of(self._root, shard)
             self._id = self._position = self._last = None
+        if self._id is not None:  # before a folder is made in the place of a table that is gone
+            self._check_identity()
         for folder in (self._data_folder, self._commit_folder, self._staging_folder):
             storage.make_folder(folder)  # in this order, by which `removed` knows what was removed
         check_staging(self._root, self._folders)
         if self._id is None:
             self._id = _identify(self._root)
-        self._check_identity()
         # First the published files: their commits are seen below. Once, before anything else: a later commit from
         # here on is his to publish.
         published = storage.names(self._data_folder)
