@@ -299,11 +299,7 @@ def test_a_table_that_is_being_written_to(tmp_path: Path) -> None:
 def test_a_delta_table_of_somebody_else(tmp_path: Path) -> None:
     write_deltalake(tmp_path / "t", pa.table({"a": [1]}))
     (tmp_path / "empty" / "_delta_log").mkdir(parents=True)
-    table = write(tmp_path / "broken", (1, 2), (3, 4))
-    DeltaTable(table).create_checkpoint()
-    (table / "_delta_log" / f"{1:020d}.json").write_text("{")
     for name, message in (
-        ("broken", f"{1:020d}.json: no commit of a Delta table"),
         ("t", "a Delta table without commits of a DeltaTable or a DeltaSink"),
         ("empty", ""),
     ):
@@ -312,6 +308,16 @@ def test_a_delta_table_of_somebody_else(tmp_path: Path) -> None:
         assert done.stderr.startswith(f"Error: {tmp_path / name}")
         assert message in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_damaged_entry_that_a_checkpoint_has(tmp_path: Path) -> None:
+    table = write(tmp_path / "broken", (1, 2), (3, 4))
+    DeltaTable(table).create_checkpoint()
+    (table / "_delta_log" / f"{1:020d}.json").write_text("{")
+    done = CliRunner().invoke(cli, ["sink", "inspect", str(table)])
+    assert done.exit_code == 1
+    fault = "damaged, its JSON is cut off or overwritten: the newest checkpoint has its commit"
+    assert f"{1:020d}.json: {fault}" in done.output
 
 
 def test_without_deltalake(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from fastkcl.tables.delta.checkpoint_damage import set_damage_aside
 from fastkcl.tables.delta.log import (
     LAST_CHECKPOINT,
     LOG,
+    LOST,
     MOST_BYTES,
     entry_key,
     fault,
@@ -156,7 +157,7 @@ class DeltaHead:
     def _moved(self, snapshot: Snapshot, text: bytes) -> Snapshot:
         name = self._name(snapshot.version + 1)
         if why := fault(text):
-            raise SinkError(f"{name}: {why}. {RECOVERY}")
+            raise SinkError(f"{name}: {why}: {LOST}. {RECOVERY}")
         return snapshot.moved(text, name)
 
     def _compare(self, found: Snapshot | None) -> None:

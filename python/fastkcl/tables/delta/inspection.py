@@ -17,7 +17,9 @@ from fastkcl.tables.delta.checkpoint_content import DamageError, contradiction
 from fastkcl.tables.delta.checkpoint_damage import checkpoint_damage, checkpoint_doubt
 from fastkcl.tables.delta.log import (
     ASIDE,
+    KEPT,
     LOG,
+    LOST,
     MOST_BYTES,
     entry_key,
     fault,
@@ -72,17 +74,18 @@ def inspect_delta_objects(store: ObjectStore) -> TableState:
     from deltalake import DeltaTable
 
     damage = []
+    kept, _ = whole_checkpoint(_names_with_content(store))
     for version in versions(_log_names(store)):
         text = store.read(entry_key(version), MOST_BYTES)
         if text is not None and (why := fault(text)):
-            damage.append(f"{store.url}/{entry_key(version)}: {why}")
+            damage.append(f"{store.url}/{entry_key(version)}: {why}: {KEPT if version <= kept else LOST}")
     damage += _checkpoint_fault(store)
     return _inspect_log(store, lambda: DeltaTable(store.url, storage_options=store.library_options()), damage)
 
 
 def _checkpoint_fault(store: Store) -> list[str]:
     """What is wrong with the newest checkpoint on an object store, where nothing is set aside."""
-    names = [each.key.rpartition("/")[2] for each in store.files(LOG) if each.size]
+    names = _names_with_content(store)
     _, files = whole_checkpoint(names)
     try:
         if not files:
@@ -153,6 +156,10 @@ def _existing(store: Store) -> Callable[[str], bool]:
         folder = store.folder
         return lambda name: storage.status(folder / name) is not None
     return {found.key for found in store.walk()}.__contains__
+
+
+def _names_with_content(store: Store) -> list[str]:
+    return [each.key.rpartition("/")[2] for each in store.files(LOG) if each.size]
 
 
 def _log_names(store: Store) -> list[str]:

@@ -20,8 +20,10 @@ from fastkcl.tables.base import RECOVERY, SinkError, parse_json
 
 __all__ = [
     "ASIDE",
+    "KEPT",
     "LAST_CHECKPOINT",
     "LOG",
+    "LOST",
     "MOST_BYTES",
     "checkpoint_version",
     "entry",
@@ -46,6 +48,9 @@ LOG = "_delta_log"
 """Folder of the log, in a table's."""
 MOST_BYTES = 1 << 30
 """Of an entry: one that rewrites a table names all of its files."""
+LOST = "its commit is lost"
+KEPT = "the newest checkpoint has its commit"
+"""What follows from the fault of an entry."""
 # deltalake takes no other names for checkpoints, one that somebody has renamed for instance.
 _CHECKPOINT = re.compile(
     r"([0-9]{20})\.checkpoint\.(?:parquet|[0-9]{10}\.[0-9]{10}\.parquet|[0-9a-fA-F-]{36}\.(?:parquet|json))", re.ASCII
@@ -165,8 +170,8 @@ def no_files(log: Path) -> dict[Path, str]:
     return found
 
 
-def entry_damage(log: Path, version: int) -> str | None:
-    """The fault of a version's entry; None if there is none, or no entry.
+def entry_damage(log: Path, version: int, consequence: str = LOST) -> str | None:
+    """The fault of a version's entry, and what follows from it; None if there is none, or no entry.
 
     Raises:
         SinkError: it is no file, or too large to be read.
@@ -174,17 +179,17 @@ def entry_damage(log: Path, version: int) -> str | None:
     path = entry(log, version)
     text = storage.read(path, MOST_BYTES)
     why = None if text is None else fault(text)
-    return None if why is None else f"{path}: {why}"
+    return None if why is None else f"{path}: {why}: {consequence}"
 
 
 def fault(text: bytes) -> str | None:
     """The fault of an entry's content; None if there is none."""
     if not text:
-        return "damaged, 0 bytes: its commit is lost"
+        return "damaged, 0 bytes"
     if not text.startswith(b"{") or not text.rstrip().endswith(b"}") or b"\0" in text:
-        return "damaged, its JSON is cut off or overwritten: its commit is lost"
+        return "damaged, its JSON is cut off or overwritten"
     if why := _lack(text):
-        return f"damaged, cut off at the end of a line ({why}): its commit is lost"
+        return f"damaged, cut off at the end of a line ({why})"
     return None
 
 
@@ -234,6 +239,7 @@ def log_damage(log: Path, *, also_before: bool = False) -> list[str]:
         *(
             damage
             for version in looked_at
-            if entry(log, version) not in others and (damage := entry_damage(log, version))
+            if entry(log, version) not in others
+            and (damage := entry_damage(log, version, KEPT if version < first else LOST))
         ),
     ]
