@@ -2,7 +2,10 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -185,6 +188,34 @@ def test_what_is_open_is_bounded_in_time(aws: LocalAws, stream: str) -> None:
         assert await take_all(consumer) == []
 
     consume(stream, use, ack_timeout=0.3, idle_timeout=1)
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_the_time_of_a_record_of_many_items(
+    aws: LocalAws, stream: str, monkeypatch: pytest.MonkeyPatch, ahead: int
+) -> None:
+    """Each item is open from when it was handed out: the ones before it may have taken long."""
+    put_texts(aws, stream, ["".join(f"{n}\n" for n in range(12)), "12\n"])
+    now = 0.0
+    clock = SimpleNamespace(monotonic=lambda: now, perf_counter=time.perf_counter)
+    monkeypatch.setattr("fastkcl.kinesis.read.consumer.time", clock)
+
+    async def use(consumer: Consumer) -> list[Any]:
+        nonlocal now
+        records: list[AckRecord] = []
+        while len(records) < 13:
+            records.append(await anext(consumer))
+            now += 4
+            if len(records) >= ahead:
+                await records[-ahead].done()
+            consumer._pace.due = 0.0  # the event loop, with which the times are looked at
+        now += 8
+        with pytest.raises(UnacknowledgedError) if ahead > 1 else nullcontext():
+            await anext(consumer, None)
+        return [record.data for record in records]
+
+    options: dict[str, Any] = {"processor": JsonLineProcessor(), "ack_timeout": 4 * ahead + 3}
+    assert consume(stream, use, **options) == list(range(13))
 
 
 def test_a_shard_that_is_lost(aws: LocalAws, stream: str) -> None:

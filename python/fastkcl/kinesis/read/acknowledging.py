@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from fastkcl.kinesis.read.delivery import ConsumerRecord, Exhausted, ItemDelivery
@@ -36,6 +36,7 @@ class AckRecord(ConsumerRecord):
     consumer: _Consumer
     delivery: AckDelivery
     row: int
+    number: int
     is_done: bool = False
 
     async def done(self) -> None:
@@ -49,12 +50,13 @@ class AckRecord(ConsumerRecord):
         await self.consumer._done(self)
 
 
-@dataclass
+@dataclass(slots=True)
 class _OpenRow:
-    """A row of which items are not acknowledged."""
+    """A row of which items are not acknowledged, or not handed out."""
 
-    items: int
-    since: float
+    handed_out: int = 0
+    since: dict[int, float] = field(default_factory=dict)
+    """When each item that is not acknowledged was handed out, by its number in the row."""
 
 
 class Overdue(NamedTuple):
@@ -63,7 +65,7 @@ class Overdue(NamedTuple):
     Attributes:
         shard_id: of the record.
         sequence_number: of the record.
-        since: when it was handed out.
+        since: when its first item that is open was handed out.
     """
 
     shard_id: str
@@ -93,9 +95,11 @@ class AckDelivery:
         if isinstance(item, Exhausted):
             return item
         row = self._items.last_row
-        self._open.setdefault(row, _OpenRow(0, self._clock())).items += 1
+        opened = self._open.setdefault(row, _OpenRow())
+        opened.since[opened.handed_out] = self._clock()
         record = AckRecord(*item)
-        record.consumer, record.delivery, record.row = self._consumer, self, row
+        record.consumer, record.delivery, record.row, record.number = self._consumer, self, row, opened.handed_out
+        opened.handed_out += 1
         return record
 
     def skip(self) -> None:
@@ -108,8 +112,8 @@ class AckDelivery:
             return
         record.is_done = True
         row = self._open[record.row]
-        row.items -= 1
-        if not row.items and record.row < self._items.rows_handed_out:
+        del row.since[record.number]
+        if not row.since and record.row < self._items.rows_handed_out:
             del self._open[record.row]
 
     @property
@@ -124,9 +128,10 @@ class AckDelivery:
 
     @property
     def oldest(self) -> Overdue | None:
-        """The record that is open and was handed out first."""
+        """The record with the item that is open and was handed out first."""
         for row, opened in self._open.items():
-            return Overdue(self.fetched.reader.shard_id, self.fetched.batch[row].sequence_number, opened.since)
+            for since in opened.since.values():
+                return Overdue(self.fetched.reader.shard_id, self.fetched.batch[row].sequence_number, since)
         return None
 
 

@@ -218,6 +218,7 @@ class Consumer:
         self._committing = asyncio.Lock()
         self._ended: dict[ShardReader, float] = {}  # shards at their end, and since when, until they are given back
         self._failed: list[Failed[ShardReader]] = []
+        self._settling: asyncio.Task[None] | None = None
         self._flusher: asyncio.Task[None] | None = None
         self._flush_failed = False  # and the program does not know yet
         self._is_started = self._is_closed = False
@@ -305,7 +306,22 @@ class Consumer:
             self._hand_out_acknowledged()
             self._queue.clear()
             shards = ", ".join(self._positions.pending)
-            await within(CLOSE_SECONDS, f"{self._checkpointer!r}: writing the positions of {shards}", self._commit())
+            await within(
+                CLOSE_SECONDS, f"{self._checkpointer!r}: writing the positions of {shards}", self._write_last()
+            )
+
+    async def _write_last(self) -> None:
+        """Write the positions that are left, after a write that was begun."""
+        settling = self._settling
+        try:
+            if settling is not None:
+                await asyncio.wait([settling])
+                if not settling.cancelled():
+                    settling.exception()  # what it could not write is tried again
+        finally:
+            if settling is not None:
+                settling.cancel()
+        await self._commit()
 
     # Acknowledging.
 
@@ -453,6 +469,8 @@ class Consumer:
                     raise
         elif self._failed:
             failed, self._failed = self._failed, []
+            # Other shards have met the same since: the program knows it, and it may be over.
+            failed += self._queue.take_failures(like=tuple(type(each.error) for each in failed))
             for each in failed:
                 self._stream.resume(each)
         while not self._is_closed:
@@ -615,7 +633,24 @@ class Consumer:
     # Positions.
 
     async def _settle(self) -> None:
-        """Write the positions that are due, and give shards back that are finished."""
+        """Write the positions that are due, and give shards back that are finished.
+
+        That goes on where the task that asks is cancelled: `asyncio.wait_for` with less time than a write takes would
+        never come to the next item. The error then reaches the next to ask.
+        """
+        if self._settling is not None:
+            await self._wait_until_settled(self._settling)
+        if self._ended or (self._positions.pending and self._checkpoint_interval is None):
+            self._settling = asyncio.create_task(self._settle_now(), name=f"positions of {self.stream_name}")
+            await self._wait_until_settled(self._settling)
+
+    async def _wait_until_settled(self, settling: asyncio.Task[None]) -> None:
+        await asyncio.wait([settling])
+        self._settling = None
+        if not settling.cancelled():
+            settling.result()
+
+    async def _settle_now(self) -> None:
         if self._checkpoint_interval is None:
             await self._commit()
         for reader in self._finished():

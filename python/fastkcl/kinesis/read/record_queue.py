@@ -117,6 +117,17 @@ class RecordQueue(Generic[Reader]):
             self._change(-entry.batch.num_rows, -entry.batch.nbytes)
         return entry
 
+    def take_failures(self, like: tuple[type[Exception], ...]) -> list[Failed[Reader]]:
+        """Take out the failures of shards with errors of these types."""
+        failures: list[Failed[Reader]] = []
+        entries, self._entries = self._entries, deque()
+        for entry in entries:
+            if isinstance(entry, Failed) and entry.reader is not None and isinstance(entry.error, like):
+                failures.append(entry)
+            else:
+                self._entries.append(entry)
+        return failures
+
     def _change(self, rows: int, size: int) -> None:
         self._rows += rows
         self._bytes += size
