@@ -183,10 +183,22 @@ def test_a_stream_that_takes_its_time() -> None:
         assert run(StreamClient.list_shards, "slow", endpoint_url=slow.url)
     with LocalAws(streams={"slower": 1}, transition_seconds=3600) as slower:
         with pytest.raises(StreamStatusInvalid, match="describe_timeout"):
-            run(StreamClient.list_shards, "slower", endpoint_url=slower.url, describe_timeout=0.05)
+            run(StreamClient.list_shards, "slower", endpoint_url=slower.url, describe_timeout=1)
         slower.client("kinesis").delete_stream(StreamName="slower")
         with pytest.raises(StreamStatusInvalid, match="being deleted"):
             run(StreamClient.list_shards, "slower", endpoint_url=slower.url)
+
+
+@pytest.mark.parametrize("what", ["accepts and says nothing", "refuses"])
+def test_a_service_that_does_not_answer_is_no_status_of_the_stream(what: str) -> None:
+    """However long the outage may be waited for."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        if what != "refuses":
+            listener.listen()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(ConnectionError, match=r"orders: the service has not answered after the 0\.3 s"):
+            run(StreamClient.list_shards, "orders", endpoint_url=url, describe_timeout=0.3, retry_limit=1000)
 
 
 def test_throttling_of_calls_about_the_stream_is_waited_for(own_aws: LocalAws, orders: str) -> None:

@@ -48,9 +48,7 @@ from fastkcl.kinesis.topology import Shard
 if TYPE_CHECKING:
     from fastkcl.kinesis.read.bodies import Gate
 
-__all__ = [
-    "StreamClient",
-]
+__all__ = ["StreamClient"]
 
 log = logging.getLogger(__name__)
 
@@ -389,6 +387,7 @@ class StreamClient:
         Raises:
             StreamDoesNotExist: there is no such stream.
             StreamStatusInvalid: it is being deleted, or describe_timeout is over.
+            ConnectionError: the service has not answered for as long.
         """
         status = "unknown"
         try:
@@ -406,9 +405,10 @@ class StreamClient:
                         raise StreamStatusInvalid(f"{self._name} is being deleted")
                     await asyncio.sleep(DESCRIBE_PAUSE)
         except TimeoutError as error:
-            raise StreamStatusInvalid(
-                f"{self._name} is {status} after the {self._describe_timeout:g} s of describe_timeout"
-            ) from error
+            over = f"after the {self._describe_timeout:g} s of describe_timeout"
+            if status == "unknown":
+                raise ConnectionError(f"{self._name}: the service has not answered {over}") from error
+            raise StreamStatusInvalid(f"{self._name} is {status} {over}") from error
 
     async def _status(self) -> str:
         if not (self._use_list_shards or self.skip_describe_stream):
