@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -148,3 +149,29 @@ def test_an_outage_of_many_shards_is_one_error(own_aws: LocalAws) -> None:
             return await take_all(consumer, 80)
 
     assert_each_once(asyncio.run(main()), 40, 2)
+
+
+def test_tasks_that_wait_end_together(aws: LocalAws, stream: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Not one idle_timeout after the other. Who asks later waits for an idle_timeout."""
+    put(aws, stream, numbered(1, 5))
+    caplog.set_level(logging.INFO, logger="fastkcl.kinesis")
+
+    def ends() -> int:
+        return sum("the iteration ends" in message for message in caplog.messages)
+
+    async def main() -> None:
+        async with Consumer(stream, **QUICK) as consumer:
+
+            async def iterate() -> list[Any]:
+                return [item async for item in consumer]
+
+            items = await asyncio.gather(*(iterate() for _ in range(8)))
+            assert sum(map(len, items)) == 5
+            assert ends() == 1
+            await asyncio.gather(iterate(), iterate())
+            assert ends() == 2
+            put(aws, stream, numbered(1, 5, start=5))
+            more = await asyncio.gather(*(iterate() for _ in range(8)))
+            assert sum(map(len, more)) == 5
+
+    asyncio.run(main())

@@ -211,6 +211,7 @@ class Consumer:
         self._delivered_at = 0.0
         self._opening = asyncio.Lock()
         self._turn = asyncio.Lock()  # of the tasks that ask for an item
+        self._asks = self._asks_at_end = 0  # that had to wait; those of them before the last end by idle_timeout
         self._pace = Pace()
         self._positions = Positions()
         self._holders = Holders()
@@ -446,7 +447,11 @@ class Consumer:
         return item
 
     async def _take_next(self) -> Any:  # noqa: ANN401
+        self._asks += 1
+        ask = self._asks
         async with self._turn:
+            if ask <= self._asks_at_end and self._is_idle():
+                raise StopAsyncIteration  # it has waited for as long as the task that has just ended
             return await self._next()
 
     async def _let_loop_run(self, seconds: float) -> None:
@@ -516,6 +521,7 @@ class Consumer:
                     raise entry.error
                 case None:
                     if not await self._wait_for_entries():
+                        self._asks_at_end = self._asks
                         raise StopAsyncIteration
         self._log_end("the consumer is closed")
         raise StopAsyncIteration
@@ -543,13 +549,19 @@ class Consumer:
                 return True
             if idle is None:
                 continue
-            # Something may have come just now; or it may not be asked for until open records are acknowledged.
-            if self._stream.is_quiet(idle) and self._queue.is_empty and not self._is_held_up():
+            if self._is_idle():
                 self._log_end(f"nothing has come for {idle:g} s; shards at their tips: {len(self._stream.readers)}")
                 for reader in self._ended:
                     log.warning("%s: a record is not acknowledged: child shards have not begun", reader.shard_id)
                 return False
             pause = min(idle, LOOK_SECONDS)
+
+    def _is_idle(self) -> bool:
+        """Whether nothing has come for idle_timeout, and nothing is left."""
+        if self._idle_timeout is None or not self._stream.is_quiet(self._idle_timeout):
+            return False
+        # Something may have come just now; or it may not be asked for until open records are acknowledged.
+        return self._queue.is_empty and self._delivery is None and not (self._is_closed or self._is_held_up())
 
     def _finished(self) -> list[ShardReader]:
         """Shards at their end of which nothing is open, in the hands of no task, and not of one that has failed."""
