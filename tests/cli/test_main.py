@@ -140,6 +140,18 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_an_interrupt_while_a_command_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is one as later: Ctrl-C right after the start."""
+
+    def interrupt(name: str) -> None:
+        raise KeyboardInterrupt(name)
+
+    monkeypatch.setattr("fastkcl.cli.main.importlib.import_module", interrupt)
+    result = CliRunner().invoke(cli, ["kinesis", "list"])
+    assert result.exit_code == 130
+    assert result.output == "fastkcl: interrupted\n"
+
+
 def test_version() -> None:
     done = fastkcl("--version")
     assert done.stdout == f"fastkcl {_core.__version__}\n"

@@ -40,9 +40,15 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as click has it
-        """Run the command; no error shows a password or a token, whoever has written its text."""
+        """Run the command; no error shows a password or a token, whoever has written its text.
+
+        Exits with 130 if interrupted where the command does not see it: while it is imported.
+        """
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("fastkcl: interrupted", err=True)
+            ctx.exit(130)
         except click.ClickException as error:
             from fastkcl.cli.output import without_users
 
