@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 import pytest
-from fastkcl.kinesis import Consumer, MemoryCheckPointer
+from fastkcl.kinesis import Consumer, MemoryCheckPointer, Producer
 from fastkcl.local_aws import Fault, LocalAws
 from kinesis_helpers import QUICK, assert_each_once, numbered, open_shards, put, split, take, take_all
 from kinesis_helpers import environment as environment  # a fixture
@@ -149,6 +149,29 @@ def test_an_outage_of_many_shards_is_one_error(own_aws: LocalAws) -> None:
             return await take_all(consumer, 80)
 
     assert_each_once(asyncio.run(main()), 40, 2)
+
+
+def test_each_time_of_asking_has_all_attempts(own_aws: LocalAws) -> None:
+    """A program that asks again in a loop does not run hot while the service is away."""
+    stream = make_stream(own_aws)
+    options: dict[str, Any] = {**QUICK, "retry_limit": 2}
+
+    async def main() -> None:
+        async with Consumer(stream, **options) as consumer:
+            own_aws.faults(Fault(op="GetRecords", error="InternalFailure"))
+            for time in range(1, 4):
+                with pytest.raises(ConnectionError):
+                    await anext(consumer)
+                assert own_aws.hits() == [3 * time]
+        own_aws.faults(Fault(op="PutRecords", error="InternalFailure", times=9))
+        async with Producer(stream, retry_limit=2, expo_backoff=0.01) as producer:
+            await producer.put(1)
+            for time in range(1, 4):
+                with pytest.raises(ConnectionError):
+                    await producer.flush()
+                assert own_aws.hits() == [3 * time]
+
+    asyncio.run(main())
 
 
 def test_tasks_that_wait_end_together(aws: LocalAws, stream: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -33,14 +33,8 @@ from fastkcl.kinesis.exceptions import (
     StreamStatusInvalid,
     ValidationError,
 )
-from fastkcl.kinesis.failures import (
-    DEFAULT_EXPO_BACKOFF_LIMIT,
-    Failure,
-    ReconnectPolicy,
-    checked,
-    error_code,
-    failure_of,
-)
+from fastkcl.kinesis.failures import DEFAULT_EXPO_BACKOFF_LIMIT as LONGEST_BACKOFF
+from fastkcl.kinesis.failures import Failure, ReconnectPolicy, checked, error_code, failure_of
 from fastkcl.kinesis.options import StreamOptions
 from fastkcl.kinesis.sessions import check_session, has_http_session, new_session
 from fastkcl.kinesis.topology import Shard
@@ -104,7 +98,7 @@ class StreamClient:
         self._policy = ReconnectPolicy(
             options.get("retry_limit"),
             options.get("expo_backoff"),
-            options.get("expo_backoff_limit", DEFAULT_EXPO_BACKOFF_LIMIT),
+            options.get("expo_backoff_limit", LONGEST_BACKOFF),
         )
         self.skip_describe_stream = options.get("skip_describe_stream", False)
         self._use_list_shards = options.get("use_list_shards", False)
@@ -256,6 +250,10 @@ class StreamClient:
             else:
                 self._policy.succeeded()
                 return answer
+
+    def try_again(self) -> None:
+        """The program asks again after a ConnectionError: there are as many attempts as before."""
+        self._policy.succeeded()
 
     def _report_outage(self, operation: str, error: BaseException) -> None:
         now = asyncio.get_running_loop().time()

@@ -238,6 +238,7 @@ class StreamReader:
         reader = failed.reader
         if not (reader in self._tasks and self._tasks[reader].done()):
             return
+        self._client.try_again()
         if reader is None:
             self._run(None, self._look_for_shards())
         else:

@@ -405,6 +405,8 @@ class Producer:
             Exception: the error of `after_flush_fun`.
         """
         self._refuse_to_wait_for_itself("flush")
+        if self._failure is not None:
+            self._client.try_again()
         await self.start()
         await self._flush()
 
