@@ -474,9 +474,10 @@ class Consumer:
                     raise
         elif self._failed:
             failed, self._failed = self._failed, []
-            # Other shards have met the same since: the program knows it, and it may be over.
+            # Others have met the same since, shards or a write: the program knows it, and it may be over.
             failed += self._queue.take_failures(like=tuple(type(each.error) for each in failed))
             for each in failed:
+                self._flush_failed &= each.reader is not None
                 self._stream.resume(each)
         while not self._is_closed:
             pause = self._pace.pause(time.perf_counter())

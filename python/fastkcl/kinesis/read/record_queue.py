@@ -118,11 +118,11 @@ class RecordQueue(Generic[Reader]):
         return entry
 
     def take_failures(self, like: tuple[type[Exception], ...]) -> list[Failed[Reader]]:
-        """Take out the failures of shards with errors of these types."""
+        """Take out the failures with errors of these types."""
         failures: list[Failed[Reader]] = []
         entries, self._entries = self._entries, deque()
         for entry in entries:
-            if isinstance(entry, Failed) and entry.reader is not None and isinstance(entry.error, like):
+            if isinstance(entry, Failed) and isinstance(entry.error, like):
                 failures.append(entry)
             else:
                 self._entries.append(entry)
