@@ -132,6 +132,40 @@ def test_a_shard_is_given_back_when_the_ask_is_cancelled(aws: LocalAws, stream: 
     assert_each_once(asyncio.run(main()), 8, 4)
 
 
+@pytest.mark.parametrize("then", ["is asked again", "is closed"])
+def test_the_start_goes_on_when_its_ask_is_cancelled(
+    aws: LocalAws, stream: str, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """Of a consumer that nobody has opened before."""
+    put(aws, stream, numbered(1, 1))
+    begun: list[Consumer] = []
+
+    async def main() -> None:
+        gate = asyncio.Event()
+        consumer = Consumer(stream, **QUICK)
+        connect = consumer._client.open
+
+        async def connect_slowly() -> None:
+            begun.append(consumer)
+            await gate.wait()
+            await connect()
+
+        monkeypatch.setattr(consumer._client, "open", connect_slowly)
+        for _ in range(2):
+            ask = asyncio.ensure_future(anext(consumer))
+            await until(lambda: bool(begun), "the start")
+            ask.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await ask
+        if then == "is asked again":
+            gate.set()
+            assert await take(consumer, 1) == [{"key": 0, "n": 0}]
+        await consumer.close()
+        assert len(begun) == 1
+
+    asyncio.run(main())
+
+
 def test_an_outage_of_many_shards_is_one_error(own_aws: LocalAws) -> None:
     """When it is over, asking again continues with all of them."""
     stream = make_stream(own_aws, 8)

@@ -219,7 +219,7 @@ class Consumer:
         self._committing = asyncio.Lock()
         self._ended: dict[ShardReader, float] = {}  # shards at their end, and since when, until they are given back
         self._failed: list[Failed[ShardReader]] = []
-        self._settling: asyncio.Task[None] | None = None
+        self._under_way: asyncio.Task[None] | None = None  # that is done to its end: `_to_its_end`
         self._flusher: asyncio.Task[None] | None = None
         self._flush_failed = False  # and the program does not know yet
         self._is_started = self._is_closed = False
@@ -313,15 +313,14 @@ class Consumer:
 
     async def _write_last(self) -> None:
         """Write the positions that are left, after a write that was begun."""
-        settling = self._settling
+        begun = self._under_way
         try:
-            if settling is not None:
-                await asyncio.wait([settling])
-                if not settling.cancelled():
-                    settling.exception()  # what it could not write is tried again
+            if begun is not None and self._is_started:
+                await asyncio.wait([begun])
         finally:
-            if settling is not None:
-                settling.cancel()
+            if begun is not None:
+                begun.cancel()
+                await asyncio.gather(begun, return_exceptions=True)  # what it could not write is tried again
         await self._commit()
 
     # Acknowledging.
@@ -468,7 +467,7 @@ class Consumer:
         if not self._is_started:
             was_closed = self._is_closed
             try:
-                await self._start()
+                await self._to_its_end(self._start)
             except RuntimeError:
                 if was_closed or not self._is_closed:
                     raise
@@ -646,22 +645,23 @@ class Consumer:
     # Positions.
 
     async def _settle(self) -> None:
-        """Write the positions that are due, and give shards back that are finished.
+        """Write the positions that are due, and give shards back that are finished."""
+        if self._under_way or self._ended or (self._positions.pending and self._checkpoint_interval is None):
+            await self._to_its_end(self._settle_now)
 
-        That goes on where the task that asks is cancelled: `asyncio.wait_for` with less time than a write takes would
-        never come to the next item. The error then reaches the next to ask.
+    async def _to_its_end(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do something to its end, also where the task that asks is cancelled, and what was begun before it.
+
+        `asyncio.wait_for` with less time than a write takes, or the start, would never come to the next item. The error
+        then reaches the next to ask.
         """
-        if self._settling is not None:
-            await self._wait_until_settled(self._settling)
-        if self._ended or (self._positions.pending and self._checkpoint_interval is None):
-            self._settling = asyncio.create_task(self._settle_now(), name=f"positions of {self.stream_name}")
-            await self._wait_until_settled(self._settling)
-
-    async def _wait_until_settled(self, settling: asyncio.Task[None]) -> None:
-        await asyncio.wait([settling])
-        self._settling = None
-        if not settling.cancelled():
-            settling.result()
+        begun, self._under_way = self._under_way, self._under_way or asyncio.create_task(work())
+        await asyncio.wait([self._under_way])
+        done, self._under_way = self._under_way, None
+        if not done.cancelled():
+            done.result()
+        if begun is not None and not self._is_closed:
+            await self._to_its_end(work)
 
     async def _settle_now(self) -> None:
         if self._checkpoint_interval is None:
