@@ -464,20 +464,7 @@ class Consumer:
 
     async def _next(self) -> Any:  # noqa: ANN401
         """The next item, whatever has to be done for it."""
-        if not self._is_started:
-            was_closed = self._is_closed
-            try:
-                await self._to_its_end(self._start)
-            except RuntimeError:
-                if was_closed or not self._is_closed:
-                    raise
-        elif self._failed:
-            failed, self._failed = self._failed, []
-            # Others have met the same since, shards or a write: the program knows it, and it may be over.
-            failed += self._queue.take_failures(like=tuple(type(each.error) for each in failed))
-            for each in failed:
-                self._flush_failed &= each.reader is not None
-                self._stream.resume(each)
+        await self._begin()
         while not self._is_closed:
             pause = self._pace.pause(time.perf_counter())
             if pause is not None:
@@ -525,6 +512,23 @@ class Consumer:
                         raise StopAsyncIteration
         self._log_end("the consumer is closed")
         raise StopAsyncIteration
+
+    async def _begin(self) -> None:
+        """Start, or resume what an error has stopped that the program has seen."""
+        if not self._is_started:
+            was_closed = self._is_closed
+            try:
+                await self._to_its_end(self._start)
+            except RuntimeError:
+                if was_closed or not self._is_closed:
+                    raise
+        elif self._failed:
+            failed, self._failed = self._failed, []
+            # Others have met the same since, shards or a write: the program knows it, and it may be over.
+            failed += self._queue.take_failures(like=tuple(type(each.error) for each in failed))
+            for each in failed:
+                self._flush_failed &= each.reader is not None
+                self._stream.resume(each)
 
     async def _start(self) -> None:
         await self.open()
