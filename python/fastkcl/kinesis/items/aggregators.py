@@ -58,7 +58,13 @@ class OutputItem(NamedTuple):
     partition_key: str | None
 
 
-class BaseAggregator(abc.ABC):
+if TYPE_CHECKING:  # the serializer that a processor has as well, after the aggregator in the order of its bases
+    from fastkcl.kinesis.items.serializers import Serializer as _Base
+else:
+    _Base = abc.ABC
+
+
+class BaseAggregator(_Base):
     """The base of all aggregators, and so of all processors: a processor is an aggregator with a serializer.
 
     Args:
@@ -89,12 +95,6 @@ class BaseAggregator(abc.ABC):
                 f"max_size is from {UNIT_KIB} KiB to below {(MAX_UNITS + 1) * UNIT_KIB} KiB, not {max_size}"
             )
         self.max_bytes = units * UNIT_KIB * 1024
-
-    if TYPE_CHECKING:  # the serializer's
-
-        def serialize(self, item: Any) -> bytes: ...  # noqa: ANN401, D102
-
-        def deserialize(self, data: bytes) -> Any: ...  # noqa: ANN401, D102
 
     @abc.abstractmethod
     def add_item(self, item: Any, partition_key: str | None = None) -> list[OutputItem]:  # noqa: ANN401

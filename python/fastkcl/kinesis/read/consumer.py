@@ -24,7 +24,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import datetime
 from types import TracebackType
-from typing import Any, ClassVar, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, Unpack, overload
 
 from fastkcl.kinesis.bounds import check_count, check_seconds, within
 from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place, check_checkpointer
@@ -50,10 +50,22 @@ from fastkcl.kinesis.read.delivery import (
 )
 from fastkcl.kinesis.read.fetch import MAX_BATCH_BYTES, ShardReader
 from fastkcl.kinesis.read.holders import Held, Holders, current_task
+from fastkcl.kinesis.read.item_types import (
+    Acknowledge,
+    ConsumerOptions,
+    Item,
+    ItemProcessor,
+    OnRecordError,
+    Output,
+    ProcessorItem,
+)
 from fastkcl.kinesis.read.pacing import Pace
 from fastkcl.kinesis.read.positions import Positions
 from fastkcl.kinesis.read.reading import LOOK_SECONDS, IteratorType, ReadOptions, StreamReader
 from fastkcl.kinesis.read.record_queue import Failed, Fetched, RecordQueue, ShardEnded, ShardLost
+
+if TYPE_CHECKING:
+    from fastkcl._core import RecordBatch
 
 __all__ = ["Consumer", "OnRecordError", "Output"]
 
@@ -62,15 +74,11 @@ log = logging.getLogger(__name__)
 CLOSE_SECONDS = 20.0
 """For each of writing positions, giving shards back and closing connections."""
 
-OnRecordError = Literal["raise", "skip"] | Callable[[ConsumerRecord, Exception], object]
-Output = Literal["items", "records", "batches"]
-Acknowledge = Literal["next", "explicit"]
-
 MOST_WITHOUT_ITEMS = 256
 """Records without items that are passed before the event loop may run."""
 
 
-class Consumer:
+class Consumer(Generic[Item]):
     """Consumes a stream: ``async with Consumer("orders") as consumer: async for item in consumer: ...``.
 
     Args:
@@ -117,6 +125,59 @@ class Consumer:
 
     _client_class: ClassVar[type[StreamClient]] = StreamClient
 
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: Consumer[ProcessorItem],
+            stream_name: str,
+            *,
+            processor: ItemProcessor[ProcessorItem],
+            output: Literal["items"] = "items",
+            acknowledge: Literal["next"] = "next",
+            **options: Unpack[ConsumerOptions],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Consumer[AckRecord],
+            stream_name: str,
+            *,
+            processor: BaseAggregator | None = None,
+            output: Literal["records"],
+            acknowledge: Literal["explicit"],
+            **options: Unpack[ConsumerOptions],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Consumer[ConsumerRecord],
+            stream_name: str,
+            *,
+            processor: BaseAggregator | None = None,
+            output: Literal["records"],
+            acknowledge: Literal["next"] = "next",
+            **options: Unpack[ConsumerOptions],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Consumer[RecordBatch],
+            stream_name: str,
+            *,
+            processor: BaseAggregator | None = None,
+            output: Literal["batches"],
+            acknowledge: Literal["next"] = "next",
+            **options: Unpack[ConsumerOptions],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Consumer[Any],
+            stream_name: str,
+            *,
+            processor: BaseAggregator | None = None,
+            output: Output = "items",
+            acknowledge: Acknowledge = "next",
+            **options: Unpack[ConsumerOptions],
+        ) -> None: ...
+
     def __init__(
         self,
         stream_name: str,
@@ -130,7 +191,7 @@ class Consumer:
         timestamp: datetime | None = None,
         shard_fetch_rate: float = 1,
         checkpointer: CheckPointer | None = None,
-        processor: BaseAggregator | None = None,
+        processor: BaseAggregator | ItemProcessor[Any] | None = None,
         idle_timeout: float | None = 2.0,
         checkpoint_interval: float | None = None,
         on_record_error: OnRecordError = "raise",
@@ -146,9 +207,11 @@ class Consumer:
         self._client = self._client_class(stream_name, **options)
         self._checkpointer = MemoryCheckPointer() if checkpointer is None else checkpointer
         check_checkpointer(self._checkpointer)
-        self._processor = JsonProcessor() if processor is None else processor
-        if not isinstance(self._processor, BaseAggregator):
-            raise TypeError(f"processor must be a processor like JsonProcessor(), not {self._processor!r}")
+        if processor is None:
+            processor = JsonProcessor()
+        if not isinstance(processor, BaseAggregator):
+            raise TypeError(f"processor must be a processor like JsonProcessor(), not {processor!r}")
+        self._processor = processor
         check_count("max_queue_size", max_queue_size, 1)
         check_seconds("idle_timeout", idle_timeout, optional=True)
         if checkpoint_interval is not None:
@@ -374,10 +437,10 @@ class Consumer:
 
     # Items.
 
-    def __aiter__(self) -> AsyncIterator[Any]:
+    def __aiter__(self) -> AsyncIterator[Item]:
         return self
 
-    def __anext__(self) -> Coroutine[Any, Any, Any]:
+    def __anext__(self) -> Coroutine[Any, Any, Item]:
         """The next item, record or batch.
 
         The task that calls this holds the item, whichever task awaits it: `asyncio.wait_for` of Python 3.11 and
