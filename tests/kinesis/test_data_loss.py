@@ -182,7 +182,8 @@ def test_a_kept_iterator_skips_in_silence(
     put(short, STREAM, numbered(1, 200))
 
     async def slow() -> list[int]:
-        async with Consumer(STREAM, **QUICK, max_queue_size=10, record_limit=10) as consumer:
+        options = QUICK | {"idle_timeout": 2.0}  # more than a stall of a busy machine
+        async with Consumer(STREAM, **options, max_queue_size=10, record_limit=10) as consumer:
             items = await take(consumer, 5)
             await asyncio.to_thread(trim_all, short)
             await asyncio.to_thread(put, short, STREAM, numbered(1, 100, start=200))

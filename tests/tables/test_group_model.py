@@ -33,7 +33,9 @@ def test_each_record_is_there_once(part: int) -> None:
 @pytest.mark.parametrize("choose", [two_of_a_shard, not_compared])
 def test_spoiled_choices_are_found(monkeypatch: pytest.MonkeyPatch, choose: Any) -> None:
     monkeypatch.setattr(delta_table, "choose", choose)
-    assert "doubled" in str(found(300, SharedDeltaTable, visible=visible))
+    wrong = str(found(300, SharedDeltaTable, visible=visible))
+    # An entry with two requests of a shard is also refused as such by the next to read it.
+    assert "doubled" in wrong or "and has another one in its application transactions" in wrong
 
 
 def test_an_answer_that_is_believed_more_than_the_table_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
