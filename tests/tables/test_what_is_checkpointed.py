@@ -102,7 +102,7 @@ KINDS: dict[str, tuple[Callable[..., WriteBehindProcessor[Any]], Callable[[Path]
 
 @dataclass
 class Story:
-    """A shard, its checkpoint, and what is told of lives."""
+    """A shard with its checkpoint, through several lives of its child."""
 
     seed: int
     records: Callable[[], dict[Record, int]]

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from fastkcl._core import GetRecordsAnswer, decode_get_records
 from fastkcl.backoff import Backoff
+from fastkcl.kinesis import failures
 from fastkcl.kinesis.bounds import check_count, check_seconds
 from fastkcl.kinesis.exceptions import (
     StreamDoesNotExist,
@@ -33,7 +34,6 @@ from fastkcl.kinesis.exceptions import (
     StreamStatusInvalid,
     ValidationError,
 )
-from fastkcl.kinesis.failures import DEFAULT_EXPO_BACKOFF_LIMIT as LONGEST_BACKOFF
 from fastkcl.kinesis.failures import Failure, ReconnectPolicy, checked, error_code, failure_of
 from fastkcl.kinesis.options import StreamOptions
 from fastkcl.kinesis.sessions import check_session, has_http_session, new_session
@@ -98,7 +98,7 @@ class StreamClient:
         self._policy = ReconnectPolicy(
             options.get("retry_limit"),
             options.get("expo_backoff"),
-            options.get("expo_backoff_limit", LONGEST_BACKOFF),
+            options.get("expo_backoff_limit", failures.DEFAULT_EXPO_BACKOFF_LIMIT),
         )
         self.skip_describe_stream = options.get("skip_describe_stream", False)
         self._use_list_shards = options.get("use_list_shards", False)

@@ -171,7 +171,7 @@ def no_files(log: Path) -> dict[Path, str]:
 
 
 def entry_damage(log: Path, version: int, consequence: str = LOST) -> str | None:
-    """The fault of a version's entry, and what follows from it; None if there is none, or no entry.
+    """The fault of a version's entry with its consequence; None without a fault, or without an entry.
 
     Raises:
         SinkError: it is no file, or too large to be read.
