@@ -114,6 +114,8 @@ def test_the_beginning_and_the_end(kind: str, aws: LocalAws, stream: str) -> Non
     put(aws, stream, numbered(8, 3))
     consume(kind, stream)
     assert len(reset(kind, stream, "TRIM_HORIZON")["shards"]) == 2
+    again = run(kind, "reset", stream, stream, "--to", "TRIM_HORIZON")
+    assert (again.returncode, again.stderr) == (0, "Nothing to change: the group is there already.\n")
     assert len(consume(kind, stream)) == 24
     put(aws, stream, numbered(8, 3, 3))
     reset(kind, stream, "LATEST")

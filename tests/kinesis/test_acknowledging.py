@@ -106,6 +106,26 @@ def test_done_writes_the_position_of_an_answer(aws: LocalAws, stream: str) -> No
     consume(stream, use, checkpointer=kept)
 
 
+def test_what_is_acknowledged_after_close_comes_again(aws: LocalAws, stream: str) -> None:
+    """An error says so; what was acknowledged before may be acknowledged again."""
+    put(aws, stream, numbered(1, 3))
+    kept = MemoryCheckPointer()
+
+    async def main() -> None:
+        async with Consumer(stream, **QUICK, output="records", acknowledge="explicit", checkpointer=kept) as consumer:
+            first, second, _ = await take_all(consumer)
+            await first.done()
+        await first.done()
+        message = rf"{SHARD_0}: record {second.sequence_number} is acknowledged after close\(\): .* it comes again"
+        with pytest.raises(RuntimeError, match=message):
+            await second.done()
+        with pytest.raises(RuntimeError, match=message):
+            consumer.ack(second)
+
+    asyncio.run(main())
+    assert left(stream, kept) == [{"key": 0, "n": 1}, {"key": 0, "n": 2}]
+
+
 def test_a_record_of_several_items(aws: LocalAws, stream: str) -> None:
     put_texts(aws, stream, ["1\n2\n", "\n", "3\n4\n", "\n"])
     kept = MemoryCheckPointer()

@@ -228,7 +228,9 @@ def reset(
             ("shard", "from", "to"),
             [(move.shard.shard_id, _position(move.row) or "-", move.position) for move in done],
         )
-        if not execute:
+        if not moves:
+            click.echo("Nothing to change: the group is there already.", err=True)
+        elif not execute:
             click.echo("Nothing was written: --execute writes it.", err=True)
     if refused:
         names = ", ".join(move.shard.shard_id for move in refused)

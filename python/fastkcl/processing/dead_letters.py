@@ -6,9 +6,9 @@ run that asks for dead letters imports this module.
 
 from __future__ import annotations
 
-import errno
 import os
 
+from fastkcl import folder_sync
 from fastkcl._core import __version__, write_ipc_file
 
 TYPE_CHECKING = False
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 _NAME_PART_LIMIT = 60
 """Of four parts: with those of a temporary name they stay below the 255 bytes that a file system has for a name."""
-_CANNOT_SYNC = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS}
-"""Of folders that are somebody else's, of file systems that keep names by themselves, and of Windows."""
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
@@ -106,7 +104,7 @@ def _keep_names(folder: str) -> None:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            if error.errno not in _CANNOT_SYNC:
+            if not folder_sync.is_needless(error):
                 raise
 
 

@@ -25,6 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
 
+from fastkcl import folder_sync
 from fastkcl.tables.base import RECOVERY, SinkError
 
 __all__ = [
@@ -50,7 +51,6 @@ _MOST_BYTES = 64 << 20
 _NOWHERE = "a link that leads nowhere"
 _CIRCLE = "a link that leads in a circle"
 _MOVE = f"move it away, and restore the folder from a copy; {RECOVERY}"
-_CANNOT_SYNC = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS}
 
 
 def write_new(path: Path, body: bytes | memoryview) -> None:
@@ -266,7 +266,7 @@ def make_folder(folder: Path) -> None:
     try:
         sync_folder(parent)
     except OSError as error:
-        if error.errno not in _CANNOT_SYNC:
+        if not folder_sync.is_needless(error):
             raise
 
 

@@ -45,6 +45,7 @@ class AckRecord(ConsumerRecord):
         With `checkpoint_interval` the position is written by the clock.
 
         Raises:
+            RuntimeError: the consumer is closed: the record comes again.
             Exception: the position could not be written; it is tried again with the next one.
         """
         await self.consumer._done(self)

@@ -286,6 +286,7 @@ class Consumer(Generic[Item]):
         self._flusher: asyncio.Task[None] | None = None
         self._flush_failed = False  # and the program does not know yet
         self._is_started = self._is_closed = False
+        self._writes_last = False
 
     @property
     def stream_name(self) -> str:
@@ -367,6 +368,7 @@ class Consumer(Generic[Item]):
             if self._flusher is not None:
                 self._flusher.cancel()
                 await asyncio.gather(self._flusher, return_exceptions=True)
+            self._writes_last = True
             self._hand_out_acknowledged()
             self._queue.clear()
             shards = ", ".join(self._positions.pending)
@@ -396,9 +398,15 @@ class Consumer(Generic[Item]):
 
         Raises:
             TypeError: the record is no such one, or another consumer's.
+            RuntimeError: the consumer is closed: the record comes again.
         """
         if not isinstance(record, AckRecord) or record.consumer is not self:
             raise TypeError(f'only a record of this consumer, with acknowledge="explicit", is acknowledged: {record!r}')
+        if self._writes_last and not record.is_done:
+            raise RuntimeError(
+                f"{record.shard_id}: record {record.sequence_number} is acknowledged after close(): the position stays "
+                "before it, and it comes again. Close the consumer when its records are done"
+            )
         delivery = record.delivery
         delivery.acknowledge(record)
         if delivery.is_finished:
