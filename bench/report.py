@@ -85,6 +85,16 @@ _FIGURES = {
     ],
     "payloads with a schema": [("seconds", "ms", 1e3), ("speed", "MB/s", 1e-6)],
     "typed payloads": [*_SECONDS, ("cpu_seconds_of_all", "CPU of all, ms", 1e3)],
+    "tables, put to row": [
+        ("put_to_row_seconds", "s from a put to a row that readers see, median", 1.0),
+        ("put_to_row_99_percent", "the same, 99 of 100 rows", 1.0),
+    ],
+    "tables, many writers": [
+        ("writes_a_second", "writes a second", 1.0),
+        ("seconds_of_95_percent", "s, within which 95 of 100 writes were done", 1.0),
+        ("longest_seconds", "s of the slowest write", 1.0),
+    ],
+    "tables": [("cpu_per_gb", "CPU of all, s for a GB of payloads", 1.0)],
     "source, Parquet": [("cpu_per_gb", "CPU of all, s for each GB of payloads more", 1.0)],
     "source, Avro": [("cpu_per_gb", "CPU of all, s for each GB of payloads more", 1.0)],
     "source, JSON": [("cpu_per_gb", "CPU of all, s for each GB of payloads more", 1.0)],

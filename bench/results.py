@@ -28,6 +28,7 @@ FIGURES = {
     "cpu_per_gb": "CPU s of all processes for a GB of payloads more",
     "cpu_per_batch": "CPU s of all processes for a batch",
     "put_to_row_seconds": "s from a put to its row",
+    "put_to_row_99_percent": "s from a put to its row, within which 99 of 100 rows came",
     "writes_a_second": "of all writers",
     "seconds_of_95_percent": "s, within which 95 of 100 writes were done",
     "longest_seconds": "s of the slowest write",

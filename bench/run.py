@@ -35,6 +35,7 @@ SUITES = {
     "source": "the Spark source beside other ways to read a stream",
     "schema_payload": "Avro and Protobuf payloads to columns, beside their libraries",
     "tables": "from the daemon's line to a committed file, beside Spark Connect",
+    "readable": "from a put to a row that readers of a table see",
     "spark": "eight shards into one Spark Connect server (the longest)",
 }
 
