@@ -94,6 +94,10 @@ _FIGURES = {
         ("seconds_of_95_percent", "s, within which 95 of 100 writes were done", 1.0),
         ("longest_seconds", "s of the slowest write", 1.0),
     ],
+    "tables, start-up": [
+        ("seconds", "ms from before the fork to the status of initialize", 1e3),
+        ("first_batch_seconds", "ms to the status of the first batch", 1e3),
+    ],
     "tables": [("cpu_per_gb", "CPU of all, s for a GB of payloads", 1.0)],
     "source, Parquet": [("cpu_per_gb", "CPU of all, s for each GB of payloads more", 1.0)],
     "source, Avro": [("cpu_per_gb", "CPU of all, s for each GB of payloads more", 1.0)],

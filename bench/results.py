@@ -17,6 +17,7 @@ __all__ = ["FIGURES", "Result", "Results", "Row", "spread"]
 
 FIGURES = {
     "seconds": "s of a line",
+    "first_batch_seconds": "s from the start of a child to the status of its first batch",
     "speed": "bytes of line a second",
     "nanoseconds": "ns a record",
     "cpu": "CPU s of the child for a GB of line",

@@ -255,6 +255,15 @@ TARGETS = (
         )
         for table in _TABLES
     ),
+    *(
+        Target(
+            f"start-up of a child of {table.removesuffix(', disk')} to {status}: time, of SparkProcessor's",
+            Side("tables, start-up", table), figure, {"until initialized": 1.2}, at_least=False,
+            against=Side("tables, start-up", _CONNECT),
+        )
+        for table in _TABLES if table.endswith("disk")
+        for status, figure in (("the answer to initialize", "seconds"), ("its first batch", "first_batch_seconds"))
+    ),
     Target(
         "32 writers of one table: writes a second",
         _MANY, "writes_a_second", {"Delta, one host": 20, "Parquet": 100},

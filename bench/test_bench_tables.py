@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,15 +29,17 @@ import pyarrow.dataset
 import pyarrow.fs
 import pytest
 from contention import ROWS, contend
+from fastkcl.bench.pipes import CPUS, INITIALIZE, Child
 from fastkcl.local_aws import LocalAws
 from fastkcl.replay.columns import Columns, StoredRecords
 from fastkcl.replay.profiles import EPOCH_MILLIS, timestamps
 from fastkcl.replay.sources import Shard
 from fastkcl.shard import sequence_numbers
 from spark_bench import Peer, Records, Server, run, server
-from suites import Way, payload, take_turns
+from suites import CHILDREN, Way, line, payload, take_turns
 
 ROUNDS = int(os.environ.get("BENCH_TABLES_ROUNDS", "3"))
+STARTS = 10
 SHARDS = 4
 SIZES = {"100 B": 100, "500 B": 500, "12.5 kB": 12_500}
 MEGABYTES = {"100 B": 120, "500 B": 240, "12.5 kB": 480}
@@ -195,6 +199,29 @@ def test_tables(benchmark: Any, profile: str, spark: Server, aws: LocalAws, tmp_
     kinds = TYPED if profile == JSON else BINARY
     ways = {kind.name: way(kind, records, spark, aws, tmp_path) for kind in kinds}
     take_turns(benchmark, "tables", profile, ways, ROUNDS, line_bytes=records.payload_bytes, records=records.rows)
+
+
+@pytest.mark.timeout(1200)
+def test_start_up(benchmark: Any, spark: Server, tmp_path: Path) -> None:
+    """From before the fork to the status of initialize, and of the first batch; the server runs already."""
+    number = iter(range(1000))
+    first = line("clickstream", quick=True)
+
+    def start(peer: Peer) -> dict[str, float]:
+        variables = {**dict(peer.variables), "FASTKCL_BENCH_TABLE": str(tmp_path / f"started-{next(number)}")}
+        variables |= {"FASTKCL_SPARK": spark.url, "FASTKCL_STREAM": "bench"}
+        begun = time.perf_counter()
+        with Child([sys.executable, CHILDREN / peer.program], CPUS[0], environment=variables) as child:
+            child.ask(INITIALIZE, "initialize")
+            seconds = time.perf_counter() - begun
+            child.ask(first, "processRecords")
+            first_batch = time.perf_counter() - begun
+            child.end()
+        return {"seconds": seconds, "first_batch_seconds": first_batch}
+
+    kinds = [kind for kind in BINARY if not kind.on_s3]
+    ways: dict[str, Way] = {kind.name: lambda peer=kind.peer: start(peer) for kind in kinds}  # type: ignore[misc]
+    take_turns(benchmark, "tables, start-up", "until initialized", ways, STARTS if benchmark.enabled else 1)
 
 
 CONTENTION = {

@@ -1,11 +1,11 @@
-"""A child of the Spark bench: fastkcl.spark, as users have it, besides the gate before the first batch."""
+"""A child of the Spark bench: fastkcl.spark, as users have it, besides a gate before the first batch, or without."""
 
 import os
 
 import fastkcl
 from fastkcl.spark import SparkProcessor
 from fastkcl.spark.sinks import ParquetSink
-from gate import Gate
+from gate import VARIABLE, Gate
 
 
 class Gated(SparkProcessor):
@@ -38,4 +38,5 @@ def write(df, context):
 if __name__ == "__main__":
     options = {"max_bytes": int(os.environ["FASTKCL_BENCH_BYTES"])} if "FASTKCL_BENCH_BYTES" in os.environ else {}
     table = os.environ.get("FASTKCL_BENCH_TABLE")
-    fastkcl.run(Gated(ParquetSink(table) if table else write, **options))
+    processor = Gated if VARIABLE in os.environ else SparkProcessor
+    fastkcl.run(processor(ParquetSink(table) if table else write, **options))

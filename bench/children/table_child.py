@@ -1,10 +1,10 @@
-"""A child of the bench of tables: TableProcessor over a ParquetTable or a DeltaTable, besides the gate."""
+"""A child of the bench of tables: TableProcessor over a ParquetTable or a DeltaTable, with a gate or without."""
 
 import os
 
 import fastkcl
 from fastkcl.tables import DeltaTable, JsonPayload, ParquetTable, TableProcessor
-from gate import Gate
+from gate import VARIABLE, Gate
 
 TABLES = {"ParquetTable": ParquetTable, "DeltaTable": DeltaTable}
 
@@ -34,4 +34,5 @@ class Gated(TableProcessor):
 if __name__ == "__main__":
     table = TABLES[os.environ["FASTKCL_BENCH_KIND"]](os.environ["FASTKCL_BENCH_TABLE"])
     schema = os.environ.get("FASTKCL_BENCH_SCHEMA")
-    fastkcl.run(Gated(table, payload=JsonPayload(schema) if schema else None))
+    processor = Gated if VARIABLE in os.environ else TableProcessor
+    fastkcl.run(processor(table, payload=JsonPayload(schema) if schema else None))
