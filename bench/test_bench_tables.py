@@ -35,6 +35,8 @@ from fastkcl.replay.columns import Columns, StoredRecords
 from fastkcl.replay.profiles import EPOCH_MILLIS, timestamps
 from fastkcl.replay.sources import Shard
 from fastkcl.shard import sequence_numbers
+from fastkcl.tables import Shard as TableShard
+from iceberg_helpers import sql_posix
 from spark_bench import Peer, Records, Server, run, server
 from suites import CHILDREN, Way, line, payload, take_turns
 
@@ -228,6 +230,8 @@ CONTENTION = {
     "Delta, one host": ("DeltaTable", 1, False),
     "Delta, two hosts": ("DeltaTable", 2, False),
     "Delta on S3, one host": ("DeltaTable", 1, True),
+    "Iceberg, one host": ("IcebergTable", 1, False),
+    "Iceberg, two hosts": ("IcebergTable", 2, False),
     "Parquet": ("ParquetTable", 1, False),
 }
 
@@ -245,9 +249,16 @@ def test_contention(benchmark: Any, profile: str, aws: LocalAws, tmp_path: Path)
         name = f"contention-{next(number)}"
         url = f"s3://{BUCKET}/{name}" if on_s3 else str(tmp_path / name)
         folders = [tmp_path / f"host-{host}" for host in range(hosts)]
-        done = contend(kind, url, writers, writes, folders, aws.environment if on_s3 else {})
-        found = Kind(profile, Peer(profile, ""), kind, on_s3)
-        assert stored(found, url, aws).num_rows == writers * writes * ROWS
+        if kind == "IcebergTable":
+            (tmp_path / name).mkdir()
+            place = sql_posix(tmp_path / name)
+            place.table().open(TableShard("clicks", "shardId-0"))  # pyiceberg makes the catalog's own tables
+            done = contend(kind, place.environment["TABLE_URL"], writers, writes, folders, place.environment)
+            rows = place.read().num_rows
+        else:
+            done = contend(kind, url, writers, writes, folders, aws.environment if on_s3 else {})
+            rows = stored(Kind(profile, Peer(profile, ""), kind, on_s3), url, aws).num_rows
+        assert rows == writers * writes * ROWS
         return {
             "seconds": done.seconds,
             "writes_a_second": done.writes_a_second,
