@@ -1,11 +1,11 @@
 """Collects record batches of any protocol and writes them in the background.
 
 Spark wants tens of megabytes at a time (a small DataFrame costs 50 to 110 ms with any content). A worker gets batches
-of any size, and its parent waits for an answer. This buffer is between them. It knows no protocol and no Spark, only
-three things:
+of any size, and its parent waits for an answer. This buffer is between them. It knows no protocol and no Spark. It
+uses three things:
 
-- a *batch*: Arrow columns that can be counted, measured and sliced (`Batch`);
-- an *order*: the position of a row, if any, and the rows that must not be parted (`Order`);
+- a *batch*: Arrow columns with a number of rows and of bytes, which can be sliced (`Batch`);
+- an *order*: the position of a row, if any, and the rows that must stay together (`Order`);
 - a *commit*: a function that reports to the parent how far the data is durable (`Commit`).
 
     the caller's thread                               the writer's thread
@@ -18,18 +18,17 @@ three things:
 
 Rules:
 
-1. A batch is adopted as the last act of `add`. If a failure surfaces there, or a commit raises, the new batch is not in
-   the buffer.
-2. Runs are written one after another, each a contiguous piece of the added rows. A run is held, and counts, until it is
-   durable.
-3. A failed write stops the writer, and the next call raises its error. Calling again has the same run written again
-   and waits for it. Instead, `give_up` lets go of everything after the durable position, whichever row cannot be
-   written.
-4. Only a position whose rows are all written is ever committed, by the caller's thread, at most once an interval.
-5. Rows of one group (`Order.group`) are written together. A group may go on in the next batch, so the last one
-   waits for it, or for the end.
+1. The last step of `add` takes the new batch into the buffer. If `add` raises, the batch is not in the buffer.
+2. Runs are written one after another, each a contiguous piece of the added rows. Until a run is durable, it is held and
+   counts for the bounds.
+3. A failed write stops the writer, and the next call raises its error. The call after that writes the same run again,
+   and waits for it. `give_up`, instead, hands back all rows after the durable position: any of them may be at fault.
+4. A position is committed only when all rows up to it are written. The caller's thread commits, at most once an
+   interval.
+5. Rows of one group (`Order.group`) are written together. A group may continue in the next batch. So the last group
+   waits for the next batch, or for the end.
 6. The bounds count the memory that holding a batch keeps allocated, not only its length.
-7. The writer's thread takes no part in the end of the process. A forked child has none, and is refused.
+7. The process ends without waiting for the writer's thread. A forked child has none, and its calls are refused.
 """
 
 from __future__ import annotations

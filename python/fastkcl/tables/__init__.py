@@ -10,15 +10,15 @@ One folder for each format:
     parquet/    Parquet files
     delta/      a Delta table
     iceberg/    an Iceberg table
-    formats     which of these a folder has, for `fastkcl sink inspect`
+    formats     finds the format of a folder's table
     inspection  the records of each shard in a table; each format has a module of this name
 
 For tables that the worker process writes itself:
 
     table_processor  the BatchProcessor for them
-    store            the verbs of a storage; posix_store and object_store have them
+    store            the verbs of a storage; posix_store and object_store have them. patient waits for one that is away
     parquet_file     makes Parquet of Arrow
-    group            decides which requests of one host's children go into one commit; no I/O. combiner commits them
+    group            chooses the requests of one host's children for one commit; no I/O. combiner commits them
     group_folder     the folder that the children share: requests, answers and a lock
 
 For tables whose files Spark writes:
@@ -36,12 +36,18 @@ The loop of every processor that writes to a table, or through Spark:
 
     processor    the BatchProcessor: finds the durable position, and checkpoints it
     writer       one write from top to bottom; in the writer's thread
-    shard_table  how far a table has the shard: what is dropped, what a failed write has stored all the same
-    bounds       when batches are written, and how much is held
+    shard_table  how far a table has the shard: the rows to drop, and those that a failed write has stored all the same
+    bounds       when batches are written, and how many bytes are held
     rows         a run's records, their payloads opened by `fastkcl.payloads`
     progress     a line in the log and values for the monitor for each write
 
-Nothing here knows Spark. `fastkcl.spark.sinks` has the names that users import of the tables whose files it writes.
+For tables that exist:
+
+    compaction      small files of a Delta table become large ones
+    orphans         files that nobody reads
+    log_inspection  inspects a table with a log, in any format
+
+Nothing here knows Spark. Users import the sinks, through which Spark writes the files, from `fastkcl.spark.sinks`.
 """
 
 from fastkcl.payloads.options import AvroPayload, BinaryPayload, JsonPayload, ProtobufPayload

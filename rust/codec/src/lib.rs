@@ -1,6 +1,6 @@
 //! Bytes from a worker's pipe to Arrow columns.
 //!
-//! A pure function of bytes: no Python, no threads, no file descriptors. Data takes this way, once:
+//! A pure function of bytes: no Python, no threads, no file descriptors. Each byte goes through this picture once:
 //!
 //! ```text
 //!  bytes as they arrive
@@ -15,15 +15,15 @@
 //!  kcl::stream                 │
 //!   record ── base64 kernel ───┤   (one kernel, chosen once: kernel/<instruction set>)
 //!                              ▼
-//!                          columns ─▶ RecordBatch (Arrow; buffers from pool, back when let go)
+//!                          columns ─▶ RecordBatch (Arrow; its buffers return to the pool)
 //! ```
 //!
-//! | module | what lives there |
+//! | module | purpose |
 //! |---|---|
 //! | [`framing`] | where a message ends: lines, markers, frames |
-//! | `kernel` | routines of each instruction set for the two rooms below; they use their `alphabet` and `escape` |
+//! | `kernel` | routines of each instruction set for `base64` and `json`; they use `base64::alphabet` and `json::escape` |
 //! | [`base64`] | encoding; decoding by kernels; the exact slow path |
-//! | `json` | a cursor over strict RFC 8259, and nothing like a value tree |
+//! | `json` | a cursor over strict RFC 8259; there is no tree of values |
 //! | [`kcl`] | messages, the incremental decoder, and writers for child and daemon |
 //! | [`processv1`] | frames and messages of CrossStitch ProcessV1 |
 //! | [`dkb`] | messages between markers, as they come or as columns |
@@ -33,8 +33,8 @@
 //! | `columns`, [`batch`] | column builders, the finished batch |
 //! | [`Position`] | a place in a shard: its text and its order |
 //! | [`message_batch`] | a finished batch of messages without positions |
-//! | [`payload`] | payloads opened: gzip, JSON objects, Avro and Protobuf (by features) to typed columns |
-//! | [`pool`] | where column buffers rest between batches |
+//! | [`payload`] | opens payloads: gzip, JSON objects, Avro and Protobuf (by features) become typed columns |
+//! | [`pool`] | keeps column buffers between batches |
 //! | [`ipc`] | Arrow IPC files, for dead letters |
 //! | [`cpu`] | which instruction set this process uses |
 //! | [`Error`] | everything that can be wrong with a line or an answer |

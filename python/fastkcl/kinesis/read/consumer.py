@@ -2,16 +2,16 @@
 
     StreamReader ──▶ RecordQueue ──▶ Delivery ──▶ ``async for`` ── asks for more ──▶ Positions ──▶ checkpointer
 
-The program acknowledges an item by asking for the next one; of several tasks each acknowledges its own items. When it
-asks past a batch's last record, the batch's position is written, at once or in the background (`checkpoint_interval`);
-`close` writes the acknowledged part of a batch as well. So a record is delivered again if the program dies with it, and
-never skipped. A program that works on several records at a time acknowledges each itself (`acknowledge="explicit"`,
-`fastkcl.kinesis.read.acknowledging`).
+The program acknowledges an item by asking for the next one. Of several tasks each acknowledges its own items. When the
+last record of a batch is acknowledged, the batch's position is written: at once, or in the background
+(`checkpoint_interval`). `close` also writes the acknowledged part of a batch. So no record is skipped, and a record is
+delivered again if the program dies while it has it. A program that works on several records at a time acknowledges each
+itself (`acknowledge="explicit"`, `fastkcl.kinesis.read.acknowledging`).
 
-Rules: ``async for`` ends when nothing has come for `idle_timeout` while all shards are at their tips, or after `close`,
-and a line in the log gives the reason. All else that stops it is an exception; iterating again continues at the same
-position. Once another consumer is known to own a shard, nothing more is delivered from it. Asking for an item lets the
-event loop run every few milliseconds, also if there is nothing to wait for (`fastkcl.kinesis.read.pacing`).
+Rules: ``async for`` ends after `close`, or when nothing has come for `idle_timeout` while all shards are at their tips;
+a line in the log gives the reason. Any other stop is an exception, and a new iteration continues at the same position.
+Once another consumer is known to own a shard, no record of it is delivered. Asking for an item lets the event loop run
+every few milliseconds, also if there is nothing to wait for (`fastkcl.kinesis.read.pacing`).
 """
 
 from __future__ import annotations
@@ -83,16 +83,15 @@ class Consumer(Generic[Item]):
 
     Args:
         stream_name: the stream's name, or its ARN.
-        max_queue_size: records that are fetched ahead, 1 or more; fetching waits while there are so many.
+        max_queue_size: records that are fetched ahead, 1 or more; with that many, fetching waits.
         max_queue_bytes: memory of fetched records, of all shards together and with answers under way, 1 or more;
-            64 MiB by default. Where records are large, fewer are asked for at once. An answer that takes more comes
-            alone.
-        max_shard_consumers: open shards at the most; None for all.
-        record_limit: records of a GetRecords call at the most, 1 to 10,000.
-        sleep_time_no_records: seconds between two calls of a shard that has nothing new.
-        iterator_type: where a shard begins that has no position: TRIM_HORIZON, LATEST or AT_TIMESTAMP. Children of a
-            shard that was read begin at their first record.
-        timestamp: aware, of AT_TIMESTAMP.
+            64 MiB by default. If records are large, a call asks for fewer. A larger answer is fetched alone.
+        max_shard_consumers: at most this many open shards; None for all.
+        record_limit: at most this many records in a GetRecords call, 1 to 10,000.
+        sleep_time_no_records: seconds between two calls for a shard that has no new records.
+        iterator_type: where a shard without a position begins: TRIM_HORIZON, LATEST or AT_TIMESTAMP. If a shard was
+            read, its children begin at their first record.
+        timestamp: for AT_TIMESTAMP, with a time zone.
         shard_fetch_rate: GetRecords calls a second of each shard, 1 to 5.
         checkpointer: where positions are kept; in memory by default.
         processor: makes items of records; `JsonProcessor` by default. Not used for batches.
@@ -106,16 +105,16 @@ class Consumer(Generic[Item]):
             `fastkcl.RecordBatch` in its five canonical columns.
         acknowledge: "next": asking for more acknowledges the item before. "explicit", for records: each is
             acknowledged by its `done` or by `ack`, in any order.
-        ack_timeout: seconds after which a record that is not acknowledged stops the iteration, of "explicit". With
-            "next", seconds for which an iteration waits for tasks that are at records of an ended shard.
+        ack_timeout: seconds. With "explicit", a record that is not acknowledged for so long stops the iteration. With
+            "next", an iteration waits so long for tasks that are at records of an ended shard.
         deaggregate: take KPL aggregates apart; None to do it for batches, where the processor does, and with positions
             in KCL's lease table.
         hash_range_check: drop aggregates with keys that their shard does not own, as KCL does.
         max_batch_bytes: of one answer with its aggregates taken apart, 1 to 2**31 - 1; each shard that is
-            read can hold so much. An answer beyond it stops its shard by `AnswerTooLarge`.
+            read can hold so much. A larger answer stops its shard with `AnswerTooLarge`.
         on_data_loss: the reaction when the stream has trimmed the position of a shard, so that records after it are
-            lost: an ERROR in the log and in `consumer_data_loss_total` either way, then "continue" reads the rest,
-            and "raise" stops in front of it by `DataLossError`.
+            lost. Either way it is an ERROR in the log and in `consumer_data_loss_total`. Then "continue" reads the
+            rest, and "raise" stops before it with `DataLossError`.
         options: see `StreamOptions`.
 
     Raises:
