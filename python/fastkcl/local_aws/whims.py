@@ -1,4 +1,4 @@
-"""What the service does now and then, and clients have to live with: empty answers, a false tip, times that fall.
+"""The oddities of the service that clients have to live with: empty answers, a false tip, times that fall.
 
     empty answers   GetRecords gives no records where there are some, MillisBehindLatest above 0, and a new iterator
     false zeros     MillisBehindLatest is 0 where there are more records; never twice in a row for a shard

@@ -2,7 +2,7 @@
 //!
 //! A thin skin: every rule of a protocol lives in `fastkcl_codec`, everything that only Python needs lives here.
 //!
-//! | module | what lives there |
+//! | module | purpose |
 //! |---|---|
 //! | `bytes` | bytes-like arguments, safe to read without the GIL |
 //! | `decoder` | `decode_line`, `Decoder` |

@@ -1,4 +1,4 @@
-//! What `descriptor` has on POSIX systems, where there is no poll(2), such as on Windows: each function refuses.
+//! The names of `descriptor` where there is no poll(2), such as on Windows: each function refuses.
 //!
 //! The codec, Arrow and the Kinesis client need none of it.
 

@@ -1,4 +1,4 @@
-"""What a checkpoint of a Delta log has, and whether the log contradicts it.
+"""The content of a checkpoint of a Delta log, and whether the log contradicts it.
 
 A checkpoint that can be read may still be wrong: without the column of transactions each shard would begin anew, and
 without files readers would see none. So the newest checkpoint is compared with its own entry and those before it, and

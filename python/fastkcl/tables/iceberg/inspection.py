@@ -1,12 +1,12 @@
-"""What an Iceberg table of an IcebergTable holds, by the branch ``main`` as far as its snapshots are left.
+"""The content of an Iceberg table of an IcebergTable, by the branch ``main`` as far as its snapshots are left.
 
     runs       the summaries of the snapshots that lead to the head of ``main``, the oldest first
     files      those of the head; a file's shard is in its statistics, else `log_inspection` finds it
     position   the table's property; a rollback leaves it as it was, which is named
     damage     metadata, manifest lists and manifests that are gone or damaged; a snapshot that lacks its list
 
-Writers and engines go on meanwhile, and may remove what was named a moment ago. So a fault counts only if the table is
-still as it was when it was loaded.
+Writers and engines go on meanwhile, and may remove a file that was named a moment ago. So a fault counts only if the
+table is still as it was when it was loaded.
 """
 
 from __future__ import annotations

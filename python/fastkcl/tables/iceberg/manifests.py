@@ -1,4 +1,4 @@
-"""An Iceberg table's manifests, for those who look into a table: what is gone or damaged is named."""
+"""An Iceberg table's manifests, for those who look into a table: names each that is gone or damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shard's position in an Iceberg table, and what an append does next. No I/O.
+"""A shard's position in an Iceberg table, and the next step of an append. No I/O.
 
     table property    fastkcl.position.clicks/shardId-000000000000 = 4959….0 3051729675574597004
                                                                      position  snapshot that reached it

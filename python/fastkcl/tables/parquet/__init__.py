@@ -1,7 +1,7 @@
-"""Folders of Parquet files: what the worker process writes itself, and what Spark writes.
+"""Folders of Parquet files: written by the worker process itself, or by Spark.
 
 table            ParquetTable: each file is a commit; chain says which file can follow which, no I/O
-inspection       what such a table holds of each shard
+inspection       the records of each shard in such a table
 sink             the commits of a ParquetSink, whose files Spark writes: a commit file for each run
-sink_inspection  what such a table holds of each shard
+sink_inspection  the records of each shard in such a table
 """

@@ -6,7 +6,7 @@
 //! everything else to the slow path (`slow`), which reads exactly what Jackson's `MIME_NO_LINEFEEDS` reads and is the
 //! only one to find errors. It takes over at a unit's edge, so no whole unit is looked at again.
 //!
-//! | module | what lives there |
+//! | module | purpose |
 //! |---|---|
 //! | `alphabet` | the characters and their values; the kernels use it, too |
 //! | `slow` | one character at a time, resumable, all errors |

@@ -1,6 +1,6 @@
 //! The DKB stream protocol as bytes: messages between markers, and runs of them as Arrow columns.
 //!
-//! | module | what lives there |
+//! | module | purpose |
 //! |---|---|
 //! | `decoder` | [`Decoder`]: input of any cut, events |
 //! | `columns` | the Arrow batch of a run of messages |

@@ -1,6 +1,6 @@
 //! The KCL multi-language protocol as bytes: lines of a daemon read, lines of a child written.
 //!
-//! | module | what lives there |
+//! | module | purpose |
 //! |---|---|
 //! | `dialect` | the dialects, and their capabilities |
 //! | `message` | the messages |

@@ -6,7 +6,7 @@
 //!   CBOR: cbor                                           └─ beside it: next iterator, child shards, lag
 //! ```
 //!
-//! | module | what lives there |
+//! | module | purpose |
 //! |---|---|
 //! | `answer` | [`decode_get_records`], [`Answer`], which encoding a content type means |
 //! | `parts` | the members of an answer besides its records |

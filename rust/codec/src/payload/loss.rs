@@ -1,4 +1,4 @@
-//! What Spark's `from_json` takes into a column and does not keep, without a word about it.
+//! The values that Spark's `from_json` takes into a column and does not keep, without a word about it.
 //!
 //! An object that the columns do not take as it is gets to `from_json`, which says of most values that do not fit that
 //! they do not. Of some it says nothing (Spark 4.3): it reads 200 for a byte as -56, 1e400 as infinity, half of a

@@ -1,4 +1,4 @@
-//! What Newtonsoft.Json takes for JSON, as far as a core or a stitch may write it.
+//! The JSON that Newtonsoft.Json reads, as far as a core or a stitch may write it.
 //!
 //! Beyond RFC 8259: names without quotes or in single ones, strings in single quotes, comments, one trailing comma, any
 //! Unicode white space. Not taken, although the original does: hexadecimal and octal numbers, booleans for numbers or

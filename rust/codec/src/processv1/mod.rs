@@ -1,6 +1,6 @@
 //! CrossStitch ProcessV1 as bytes: the messages of a core to its stitches, and theirs to it.
 //!
-//! | module | what lives there |
+//! | module | purpose |
 //! |---|---|
 //! | `message` | the messages of both directions, and how they are written |
 //! | `json` | a reader of what Newtonsoft.Json takes for JSON; KCL's stays strict |

@@ -1,6 +1,6 @@
 //! One record's JSON into the columns, for every protocol that has records: two parsers that agree.
 //!
-//! | module | what lives there |
+//! | module | purpose |
 //! |---|---|
 //! | `fast` | the scanner for records as their writers usually write them, once per instruction set |
 //! | `general` | any valid record |

@@ -1,4 +1,4 @@
-"""What ends a plan or a read, besides `DataLossError` and `AnotherStream`."""
+"""The errors that end a plan or a read, besides `DataLossError` and `AnotherStream`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@
 //! shards before a split or merge, and the shard that owns it has received it, too. User records are never opened
 //! again.
 //!
-//! | module | what lives there |
+//! | module | purpose |
 //! |---|---|
 //! | `message` | an AggregatedRecord, read and checked |
 //! | `protobuf` | the wire format, as far as it takes |
