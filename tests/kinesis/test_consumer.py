@@ -41,9 +41,9 @@ from kinesis_helpers import (
 )
 from kinesis_helpers import environment as environment  # a fixture
 from kinesis_helpers import stream as stream  # a fixture
-from local_aws_helpers import SHARD_0, client, make_stream, new_name
+from local_aws_helpers import SHARD_0, client, make_stream, new_name, read
 from paths import EXAMPLES
-from waiting import until
+from waiting import PATIENCE, until
 
 
 def consume(stream: str, use: Callable[[Consumer], Awaitable[Any]] = take_all, **options: Any) -> Any:
@@ -285,6 +285,28 @@ def test_latest(aws: LocalAws) -> None:
 
     items = consume(stream, use, iterator_type="LATEST", skip_describe_stream=True)
     assert sorted(item["n"] for item in items) == sorted(list(range(5, 10)) * 4)
+
+
+def test_ready_while_the_queue_is_full(aws: LocalAws) -> None:
+    """Shards that are allocated when the queue is full know where to read as well."""
+    stream = make_stream(aws, 3)
+    put(aws, stream, numbered(9, 5))
+    full = asyncio.Event()
+
+    class Slow(MemoryCheckPointer):
+        async def allocate(self, shard_id: str) -> tuple[bool, str | None]:
+            if self.get_all_checkpoints():
+                await full.wait()
+            return await super().allocate(shard_id)
+
+    async def use(consumer: Consumer) -> None:
+        ready = asyncio.create_task(consumer.wait_ready(PATIENCE))
+        await until(lambda: not consumer._queue.room, "a full queue")
+        full.set()
+        await ready
+        assert_each_once(await take_all(consumer, 45), 9, 5)
+
+    consume(stream, use, checkpointer=Slow(), max_queue_size=1)
 
 
 def test_latest_loses_nothing_when_its_iterator_expires(own_aws: LocalAws, stream: str) -> None:
@@ -679,6 +701,20 @@ def test_positions_that_are_written_behind(aws: LocalAws, stream: str) -> None:
 
     consume(stream, use, checkpointer=kept, checkpoint_interval=3600, max_queue_size=3)
     assert kept.asked == [("checkpoint", SHARD_0, last_sequences(aws, stream)[SHARD_0])]
+
+
+def test_positions_within_an_answer_are_written_by_the_clock(aws: LocalAws, stream: str) -> None:
+    """As the task works on an item for long: it is not among them."""
+    put(aws, stream, numbered(1, 30))
+    sequences = [record["SequenceNumber"] for record in read(client(aws), stream)]
+    kept = MemoryCheckPointer()
+
+    async def use(consumer: Consumer) -> None:
+        await take(consumer, 8)
+        await until(lambda: kept.get_all_checkpoints()[SHARD_0] is not None, "a position")
+        assert kept.get_all_checkpoints() == {SHARD_0: sequences[6]}
+
+    consume(stream, use, checkpointer=kept, checkpoint_interval=0.05)
 
 
 def test_what_is_written_behind_and_fails(aws: LocalAws, stream: str) -> None:

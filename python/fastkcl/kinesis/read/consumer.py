@@ -785,8 +785,7 @@ class Consumer(Generic[Item]):
         """Write the newest positions now and then; the program gets a failed write's error, and the position stays."""
         while True:
             await asyncio.sleep(interval)
-            if self._is_explicit:
-                self._hand_out_acknowledged()
+            self._hand_out_acknowledged()
             try:
                 await self._commit()
             except Exception as error:

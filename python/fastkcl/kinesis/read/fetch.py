@@ -243,9 +243,9 @@ class ShardReader:
                 self.lost = True
                 self.queue.put(ShardLost(self))
                 return
-            await self.queue.wait_for_room()
             try:
-                iterator = self._iterator or await self._new_iterator()
+                iterator = self._iterator or await self._new_iterator()  # needs no room: others wait until all have one
+                await self.queue.wait_for_room()
                 answer = await self._call(iterator)
             except (ConnectionError, AnotherStream, DataLossError, StreamDoesNotExist):
                 raise
