@@ -68,6 +68,21 @@ def test_leases_that_no_timer_ends(kind: Any, value: float) -> None:
         kind("g", session_timeout=value)
 
 
+@pytest.mark.parametrize(
+    ("kind", "session_timeout", "heartbeat"),
+    [
+        (RedisCheckPointer, 60, 15),
+        (RedisCheckPointer, 16, 16 / 3),
+        (DynamoDBCheckPointer, 3, 1),
+        (KCLCheckPointer, 10, 3),
+        (KCLCheckPointer, 30, 3),
+        (KCLCheckPointer, 3, 1),
+    ],
+)
+def test_heartbeats_of_a_short_session(kind: Any, session_timeout: float, heartbeat: float) -> None:
+    assert kind("g", session_timeout=session_timeout).heartbeat_frequency == heartbeat
+
+
 @pytest.mark.parametrize("value", [math.inf, 1e308, 10**400])
 def test_an_expiry_beyond_all_dates(value: float) -> None:
     """It would have ended the look at the shards, when the first of them left the list."""

@@ -91,6 +91,20 @@ def test_nobody_waits_for_one_that_is_closed(stream: str, monkeypatch: pytest.Mo
     asyncio.run(main())
 
 
+def test_who_waits_for_the_shards_waits_no_longer_for_the_stream(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        gate, consumer = Gate(monkeypatch), Consumer(stream, **QUICK)
+        async with asyncio.timeout(PATIENCE) as patience:
+            with pytest.raises(TimeoutError):
+                await consumer.wait_ready(0.05)
+        assert not patience.expired()
+        gate.opened.set()
+        await consumer.wait_ready(PATIENCE)
+        await consumer.close()
+
+    asyncio.run(main())
+
+
 def test_nothing_that_was_fetched_is_kept(aws: LocalAws, stream: str) -> None:
     """A program may keep the closed consumer."""
     put(aws, stream, numbered(1, 50))

@@ -47,7 +47,7 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
         table_name: default ``kinesis-checkpoints-<name>``.
         id: of this one.
         session_timeout: seconds, kept to the next whole one.
-        heartbeat_frequency: seconds.
+        heartbeat_frequency: seconds; by default 15, or less: a third of session_timeout.
         auto_checkpoint: False keeps positions until `manual_checkpoint`.
         create_table: create the table if it is not there.
         endpoint_url: another DynamoDB.
@@ -70,7 +70,7 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
         table_name: str | None = None,
         id: str | int | None = None,  # noqa: A002
         session_timeout: float = 60,
-        heartbeat_frequency: float = 15,
+        heartbeat_frequency: float | None = None,
         auto_checkpoint: bool = True,
         create_table: bool = True,
         endpoint_url: str | None = None,

@@ -66,7 +66,7 @@ class KCLCheckPointer(LeasedCheckPointer):
         table_name: if the table has another one.
         id: the worker's, as `leaseOwner` has it.
         session_timeout: KCL's ``failoverTimeMillis`` in seconds, and the same for all workers.
-        heartbeat_frequency: seconds; KCL's is a third of the other.
+        heartbeat_frequency: seconds; by default 3, or less: a third of session_timeout, as KCL's.
         auto_checkpoint: False keeps positions until `manual_checkpoint`.
         create_table: create the table if it is not there; KCL adds the index that it needs.
         initial_position: of a lease that is not there yet, and has no parents: KCL's ``initialPositionInStream``. It
@@ -83,6 +83,7 @@ class KCLCheckPointer(LeasedCheckPointer):
     """
 
     sub_sequences: ClassVar[bool] = True
+    _heartbeat: ClassVar[float] = 3.0
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class KCLCheckPointer(LeasedCheckPointer):
         table_name: str | None = None,
         id: str | int | None = None,  # noqa: A002
         session_timeout: float = 10,
-        heartbeat_frequency: float = 3,
+        heartbeat_frequency: float | None = None,
         auto_checkpoint: bool = True,
         create_table: bool = True,
         initial_position: str = "TRIM_HORIZON",

@@ -82,7 +82,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             a random part. With one that stays the same from run to run, a consumer that starts again has its shards
             at once.
         session_timeout: seconds without a renewal after which others may take a shard.
-        heartbeat_frequency: seconds between renewals.
+        heartbeat_frequency: seconds between renewals; by default 15, or less: a third of session_timeout.
         auto_checkpoint: False keeps positions until `manual_checkpoint`.
         balance: False takes every shard that is free, and none of another consumer's that lives.
 
@@ -95,6 +95,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
 
     _grain: ClassVar[float] = 0.0
     """Seconds within which two renewals may look alike."""
+    _heartbeat: ClassVar[float] = 15.0  # at most, by default
 
     def __init__(
         self,
@@ -102,13 +103,15 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         id: str | int | None = None,  # noqa: A002 - the name that programs know
         *,
         session_timeout: float = 60,
-        heartbeat_frequency: float = 15,
+        heartbeat_frequency: float | None = None,
         auto_checkpoint: bool = True,
         balance: bool = True,
     ) -> None:
         if not name:
             raise ValidationError("name cannot be empty: it keeps this group's positions apart from those of others")
         check_seconds("session_timeout", session_timeout, most=MOST_SECONDS)
+        if heartbeat_frequency is None:
+            heartbeat_frequency = min(self._heartbeat, session_timeout / 3)
         check_seconds("heartbeat_frequency", heartbeat_frequency)
         if not heartbeat_frequency < session_timeout:
             raise ValidationError(
@@ -122,9 +125,8 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         self.balance = balance
         self.look_interval = min(LOOK_SECONDS, session_timeout / 5)
         self._clock: Callable[[], float] = monotonic
-        self._keeper = Keeper(
-            self._member, Rules(failover=session_timeout, renew_every=heartbeat_frequency, grain=self._grain)
-        )
+        rules = Rules(failover=session_timeout, renew_every=heartbeat_frequency, grain=self._grain)
+        self._keeper = Keeper(self._member, rules)
         self._shares: dict[str, Take] | None = None  # leases that allocate may give; None for free ones
         self._finished: frozenset[str] | None = None
         self._leases: dict[str, _Lease] = {}
@@ -495,6 +497,4 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         except CheckpointOwnershipConflict:
             pass  # it is lost, and that is logged
         except Exception as error:
-            log.warning(
-                "%s: heartbeat of %s failed, the next one tries again: %s", self.get_ref(), shard_id, described(error)
-            )
+            log.warning("%s: heartbeat of %s failed, to be tried again: %s", self.get_ref(), shard_id, described(error))

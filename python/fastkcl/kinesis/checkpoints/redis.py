@@ -80,7 +80,7 @@ class RedisCheckPointer(LeasedCheckPointer):
         name: of the group of consumers.
         id: of this one.
         session_timeout: seconds, kept to the next whole one.
-        heartbeat_frequency: seconds.
+        heartbeat_frequency: seconds; by default 15, or less: a third of session_timeout.
         is_cluster: the server is a Redis cluster.
         auto_checkpoint: False keeps positions until `manual_checkpoint`.
         balance: False takes every shard that is free, and none of another consumer's that lives.
@@ -98,7 +98,7 @@ class RedisCheckPointer(LeasedCheckPointer):
         name: str,
         id: str | int | None = None,  # noqa: A002
         session_timeout: float = 60,
-        heartbeat_frequency: float = 15,
+        heartbeat_frequency: float | None = None,
         is_cluster: bool = False,
         auto_checkpoint: bool = True,
         *,

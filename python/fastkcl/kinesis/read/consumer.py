@@ -853,9 +853,9 @@ class Consumer(Generic[Item]):
             RuntimeError: the consumer is closed.
             Exception: the error that stopped the fetching.
         """
-        if not self._is_started:
-            await self._start()
         async with asyncio.timeout(timeout):
+            if not self._is_started:
+                await self._start()
             while not self.is_ready:
                 self._check_open()
                 if self._stream.failure is not None:
