@@ -87,7 +87,8 @@ def test_order(one: str, other: str | None) -> None:
         ({"name": ""}, "name"),
         ({"heartbeat_frequency": 60}, "session_timeout"),
         ({"heartbeat_frequency": 0}, "heartbeat_frequency"),
-        ({"session_timeout": 1}, "session_timeout"),
+        ({"session_timeout": 0}, "session_timeout"),
+        ({"session_timeout": 15, "heartbeat_frequency": 15}, "session_timeout"),
     ],
 )
 def test_what_cannot_be_meant(options: dict[str, object], message: str) -> None:

@@ -428,6 +428,25 @@ def test_what_close_could_not_put_is_there_to_see() -> None:
     run(main())
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"aggregate": True}, {"processor": JsonLineProcessor()}], ids=["plain", "aggregate", "lines"]
+)
+def test_a_loop_that_ends_before_close(options: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """Also what an open record or aggregate holds is not in the stream."""
+    producer = Stubbed(script(), **{"processor": StringProcessor(), "buffer_time": 60, **options})
+
+    async def main() -> None:
+        for text in "abc":
+            await producer.put(text, "k")
+
+    asyncio.run(main())
+    left = len(producer.unsent)
+    assert sum(item.n for item in producer.unsent) == 3
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert record.getMessage().endswith(f"before close(): {left} records are not in the stream")
+
+
 def test_nothing_is_taken_when_the_task_was_cancelled() -> None:
     """By an after_flush_fun that was, for example: what is put then would wait for ever."""
 

@@ -344,12 +344,7 @@ class Producer:
             raise ValidationError(f"explicit_hash_key must be 0 to 2**128 - 1, not {explicit_hash_key!r}")
         return text
 
-    async def _wait_for_room(
-        self,
-        data: Any,  # noqa: ANN401
-        partition_key: str | None,
-        hash_key: str | None,
-    ) -> Sent:
+    async def _wait_for_room(self, data: Any, partition_key: str | None, hash_key: str | None) -> Sent:  # noqa: ANN401
         waits = self._failure is not None or self._owed is not None or self._turn.locked()
         if waits or len(self._queue) >= self.max_queue_size:
             self._refuse_to_wait_for_itself("put, while the queue is full,")
@@ -460,6 +455,10 @@ class Producer:
             for call in self._under_way:
                 call.cancel()
             await asyncio.gather(*self._under_way, return_exceptions=True)
+            if not self._closed:
+                self._ripen()
+                if self._queue:
+                    _log.error("%s, before close(): %d records are not in the stream", self._ended(), len(self._queue))
             raise
         finally:
             self._wake()
