@@ -10,12 +10,14 @@ import polars
 import pyarrow as pa
 import pyarrow.dataset
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable as DeltaHandle
 from fastkcl.spark.sinks import DeltaSink, ParquetSink, Shard
+from fastkcl.tables import DeltaTable
 from fastkcl.tables.folders import quoted, spelled, unspelled
 from hypothesis import given
 from hypothesis import strategies as st
 from sink_helpers import FakeSession, delta_rows, rows
+from table_helpers import arrived, as_they_are
 
 PLAIN = ["clicks", "clicks-eu.1", "a_b", "E5", "T12", "x1e5", "shardId-000000000000"]
 OTHERS = [
@@ -116,4 +118,14 @@ def test_a_delta_table_has_the_names_themselves(tmp_path: Path, name: str) -> No
     sink.write(rows(1, 2), SESSION)
     assert set(delta_rows(tmp_path)["stream"].to_pylist()) == {name}
     assert set(polars.read_delta(str(tmp_path))["stream"].to_list()) == {name}
-    assert DeltaTable(tmp_path).partitions() == [{"stream": name, "shard": name}]
+    assert DeltaHandle(tmp_path).partitions() == [{"stream": name, "shard": name}]
+
+
+@pytest.mark.parametrize("name", ["clicks", "007", "1e5", "true", "ü", "a/b", "2026-11-23", "@x", "a b", "%2F", ".."])
+def test_a_delta_table_without_spark_has_them_too(tmp_path: Path, name: str) -> None:
+    """polars reads the values of partitions from the folders' names."""
+    table = DeltaTable(tmp_path, partition_by=("stream", "shard", "date"))
+    table.open(Shard(name, name))
+    table.append(arrived([1, 2]), as_they_are)
+    assert polars.scan_delta(str(tmp_path)).filter(stream=name, shard=name).collect().height == 2
+    assert set(delta_rows(tmp_path)["stream"].to_pylist()) == {name}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from fastkcl.tables.base import Shard, SinkError
 from fastkcl.tables.delta.rules import checked_fields
-from fastkcl.tables.folders import spelled
+from fastkcl.tables.folders import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -93,12 +93,10 @@ def partition_values(shard: Shard, day: date | None, partition_columns: Sequence
 
 
 def folder_of(values: Mapping[str, str | None]) -> str:
-    """The folder of files with these values of partitions, with its slash; readers take the values from the log."""
-    return "".join(f"{name}={_spelled(name, value)}/" for name, value in values.items())
+    """The folder of files with these values of partitions, with its slash.
 
-
-def _spelled(name: str, value: str | None) -> str:
-    """The value of a partition, in a folder's name; readers take it from the log."""
-    if value is None:
-        return "__HIVE_DEFAULT_PARTITION__"
-    return value if name == "date" else spelled(value)
+    Readers take the values from the log, but polars takes them from the folder.
+    """
+    return "".join(
+        f"{name}={'__HIVE_DEFAULT_PARTITION__' if value is None else quoted(value)}/" for name, value in values.items()
+    )
