@@ -49,6 +49,13 @@ def test_a_bad_child_and_its_standard_error() -> None:
     assert "The protocol was broken" in done.stdout
 
 
+def test_standard_error_of_children_is_without_control_characters() -> None:
+    odd = "printf 'a\\033[31m\\007\\302\\233\\233\\tü\\n' >&2"
+    done = replay(*SMALL, child=("sh", "-c", odd))
+    assert done.stderr
+    assert done.stderr == "a\\x1b[31m\\x07\\x9b\\x9b\tü\n" * done.stderr.count("\n")
+
+
 def test_faults_and_json() -> None:
     done = replay(*SMALL, "--fault", "kill@2", "--fault", "checkpoint-error@4=ThrottlingException", "--json")
     assert done.returncode == 0, done.stderr

@@ -240,6 +240,14 @@ def process_records(self, i): raise ValueError("b\u00f6om")
     assert "Caught exception from action dispatch: b\\xf6omTraceback" in ended.stderr
 
 
+def test_an_error_s_text_does_not_control_a_terminal(tmp_path: Path) -> None:
+    with Child(tmp_path, "def process_records(self, i): raise ValueError('b\u00f6om\\x1b[31m\\x9b\\x07\\rX')") as child:
+        ended = child.play(INITIALIZE, process_records(7), LEASE_LOST)
+    assert "Caught exception from action dispatch: b\u00f6om\\x1b[31m\\x9b\\x07\\rXTraceback" in ended.stderr
+    assert "ValueError: b\u00f6om\\x1b[31m\\x9b\\x07\\rX\n" in ended.stderr
+    assert [c for c in ended.stderr if not c.isprintable() and c != "\n"] == []
+
+
 # ---- a lost lease -----------------------------------------------------------------------------------------------
 
 

@@ -20,11 +20,12 @@ import json
 import os
 import re
 import sys
-import unicodedata
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
+
+from fastkcl.stdio.reports import printable, shown
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -67,18 +68,6 @@ def output_error(name: str, error: OSError) -> OutputError:
     """Why `name` could not be written."""
     kind = ReaderGoneError if error.errno == errno.EPIPE else OutputError
     return kind(f"{name}: {error.strerror or error}")
-
-
-def printable(text: str) -> str:
-    """Text without control characters: each is written as its escape."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def shown(text: str) -> str:
-    """The same for text of several lines: line feeds, tabs and spaces of all widths stay."""
-    if text.isprintable():
-        return text
-    return "".join(c if c in "\n\t" or unicodedata.category(c) == "Zs" else printable(c) for c in text)
 
 
 def without_users(text: str) -> str:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from fastkcl.replay.child_lines import ReplayDialect, read_child_line
 from fastkcl.stdio.child import ChildProcess
 from fastkcl.stdio.lines import LineSplitter
+from fastkcl.stdio.reports import shown
 
 __all__ = ["Child", "ChildTimeoutError", "Line", "StderrRelay"]
 
@@ -135,8 +136,9 @@ class StderrRelay:
             self._emit(*item)
 
     def _to_standard_error(self, shard_id: str, line: bytes) -> None:
-        head = f"[{shard_id}] ".encode(errors="surrogateescape") if self._prefix else b""
-        rest = memoryview(head + line + b"\n")
+        head = f"[{shard_id}] " if self._prefix else ""
+        text = shown(head + line.decode(errors="backslashreplace"))  # a file of it may be shown on a terminal
+        rest = memoryview(f"{text}\n".encode(errors="backslashreplace"))
         with contextlib.suppress(OSError):
             while rest:
                 rest = rest[os.write(2, rest) :]

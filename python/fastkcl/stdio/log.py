@@ -3,6 +3,7 @@
 `import logging` costs as much time as the rest of a child's start; most children never log a line.
 Where the program has set up logging, its handlers and levels are asked. Where it has not, everything from INFO on
 goes to standard error: a few lines for each write of a table, against the four that a daemon logs for each message.
+There the control characters of names and errors are written as escapes.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ def logger() -> logging.Logger:
     found = logging.getLogger("fastkcl")
     configured = bool(logging.getLogger().handlers)
     if _own_handler is None and not configured and not found.handlers:
-        _own_handler = logging.StreamHandler()
-        _own_handler.setFormatter(logging.Formatter("fastkcl: %(levelname)s: %(message)s"))
+        _own_handler = _handler()
         found.addHandler(_own_handler)
         if found.level == logging.NOTSET:
             found.setLevel(logging.INFO)
@@ -36,3 +36,17 @@ def logger() -> logging.Logger:
             found.setLevel(logging.NOTSET)
             _own_level = False
     return found
+
+
+def _handler() -> logging.Handler:
+    import logging
+
+    from fastkcl.stdio.reports import shown
+
+    class Formatter(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return shown(super().format(record))
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(Formatter("fastkcl: %(levelname)s: %(message)s"))
+    return handler

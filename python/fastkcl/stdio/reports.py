@@ -39,6 +39,20 @@ def context(data: bytes) -> str:
     return ascii(data[:_CONTEXT_LIMIT])
 
 
+def printable(text: str) -> str:
+    """Text without control characters: each is written as its escape."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def shown(text: str) -> str:
+    """The same for text of several lines: line feeds, tabs and spaces of all widths stay."""
+    if text.isprintable():
+        return text
+    import unicodedata
+
+    return "".join(c if c in "\n\t" or unicodedata.category(c) == "Zs" else printable(c) for c in text)
+
+
 def as_report(text: str) -> str:
     """``fastkcl: <text>`` as one line of ASCII, without its line feed."""
     one_line = text.replace("\r", "\\r").replace("\n", "\\n").translate(_CONTROLS)
