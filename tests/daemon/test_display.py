@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -50,6 +51,19 @@ def test_what_is_known_of_each_shard(terminal: Terminal, tmp_path: Path) -> None
         SECOND: ["ended", "0", "0.00", "end", "of", "shard"],
         THIRD: ["lease", "taken", "0", "0.00", "none"],
     }
+
+
+@pytest.mark.parametrize("value", ["abc", "1_", "\x1b[31m"])
+def test_metrics_that_are_none_end_nothing(terminal: Terminal, tmp_path: Path, value: str) -> None:
+    """FASTKCL_METRICS_DIR can be a folder that other programs write to."""
+    terminal.reader.shard(FIRST)
+    sample = f'fastkcl_behind_latest_seconds{{shard="{FIRST}"}}'
+    (tmp_path / "a.prom").write_text(f"{sample} 3\n")
+    (tmp_path / "b.prom").write_text(f"{sample} {value}\n")
+    (tmp_path / "c.prom").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "d.prom")
+    (tmp_path / "e.prom").mkdir()
+    assert terminal.rows()[FIRST] == ["lease", "taken", "0", "0.00", "3.0", "s", "none"]
 
 
 def test_the_rate_is_that_of_the_last_seconds(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from fastkcl.cli.rates import Rate
 from fastkcl.daemon.log_lines import Event, Kind, Shard, ShardState
+from fastkcl.stdio.given_files import read_given
 
 if TYPE_CHECKING:
     from fastkcl.cli.console import Console
@@ -30,6 +32,7 @@ _STYLES: Final = {
 }
 _REFRESHES_PER_SECOND: Final = 2
 _BEHIND: Final = re.compile(r'^fastkcl_behind_latest_seconds\{.*?shard="([^"]+)".*?\} (\S+)$', re.MULTILINE)
+_MOST_BYTES: Final = 1 << 20  # of a child's metrics, some KB
 _TIME_DIGITS: Final = len("HH:MM:SS.m")
 _KIND_WIDTH: Final = max(len(kind.value) for kind in Kind)
 
@@ -97,10 +100,12 @@ class Display:
         found: dict[str, float] = {}
         for path in self._metrics.glob("*.prom"):
             try:
-                text = path.read_text("utf-8", "replace") if path.is_file() else ""  # to read a FIFO would never end
-            except OSError:  # its child has ended meanwhile
+                text = read_given(path, _MOST_BYTES, patience=0).decode("utf-8", "replace")
+            except OSError:  # its child has ended meanwhile, or it is none of a child's
                 continue
-            found.update((shard, float(value)) for shard, value in _BEHIND.findall(text))
+            for shard, value in _BEHIND.findall(text):
+                with suppress(ValueError):  # others may write there too
+                    found[shard] = float(value)
         return found
 
 
