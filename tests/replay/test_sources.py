@@ -514,7 +514,7 @@ def test_a_dead_letter_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
     path.unlink()
     path.mkdir()
-    with pytest.raises(SourceError, match=r"1-0\.arrow: Is a directory"):
+    with pytest.raises(SourceError, match=r"1-0\.arrow: no regular file"):
         from_dead_letters(tmp_path).shards()
 
 
@@ -522,7 +522,7 @@ def test_no_dead_letters(tmp_path: Path) -> None:
     (tmp_path / ".hidden.arrow").touch()
     with pytest.raises(SourceError, match=r"no dead letters \(\*\.arrow\) in this folder"):
         from_dead_letters(tmp_path)
-    with pytest.raises(SourceError, match="no such folder or file"):
+    with pytest.raises(SourceError, match="no such file"):
         from_dead_letters(tmp_path / "x")
     _core.write_ipc_file(str(tmp_path / "empty.arrow"), [], OF_A_SHARD)
     with pytest.raises(SourceError, match="no record in its dead letters"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -54,13 +56,37 @@ def test_other_things(tmp_path: Path) -> None:
         ["put", "orders", "--input", "{}"],
         ["replay", "--input", "{}", "--", "true"],
         ["replay", "--capture", "{}", "--", "true"],
+        ["replay", "--capture", "{folder}", "--", "true"],
+        ["replay", "--dead-letter", "{}", "--", "true"],
+        ["replay", "--dead-letter", "{folder}", "--", "true"],
+        ["bench", "--file", "{}"],
+        ["dkb", "run", "{}"],
+        ["daemon", "--stream", "s", "--application", "a", "--check", "--log-configuration", "{}", "--", "true"],
     ],
 )
 def test_commands_do_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     monkeypatch.setattr(given_files, "PATIENCE", 0.05)
-    os.mkfifo(tmp_path / "pipe")
-    done = CliRunner().invoke(cli, [word.format(tmp_path / "pipe") for word in words], input="")
+    for name in ("pipe", "pipe.in.jsonl", "pipe.arrow"):
+        os.mkfifo(tmp_path / name)
+    done = CliRunner().invoke(cli, [word.format(tmp_path / "pipe", folder=tmp_path) for word in words], input="")
     assert done.exit_code == 2
     line = done.output.strip().splitlines()[-1]
     assert str(tmp_path / "pipe") in line
     assert "nobody has written for 0.05 s" in line or "no regular file" in line
+
+
+def test_inspect_says_for_what_it_waits(tmp_path: Path) -> None:
+    """Lines of a daemon that runs can come through a FIFO at any time."""
+    os.mkfifo(tmp_path / "in")
+    os.mkfifo(tmp_path / "out")
+    command = [sys.executable, "-m", "fastkcl", "inspect", "in", "--format", "jsonl", "-o", "out"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline() == "in: nobody writes to this pipe yet: waiting\n"
+            (tmp_path / "in").write_text('{"action":"initialize","shardId":"s"}\n')
+            assert process.stderr.readline() == "out: nobody reads this FIFO yet: waiting\n"
+            assert (tmp_path / "out").read_text() == ""
+            assert process.wait(PATIENCE) == 0
+        finally:
+            process.kill()

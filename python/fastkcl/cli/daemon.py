@@ -92,6 +92,13 @@ def _list_keys(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     ctx.exit()
 
 
+def _regular_file(_ctx: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
+    """A file that a JVM reads, which would wait for a FIFO in silence."""
+    if path is not None and not path.is_file():
+        raise click.BadParameter(f"{path}: no regular file")
+    return path
+
+
 @click.command(
     cls=_DaemonCommand,
     context_settings={"token_normalize_func": collapse, "allow_interspersed_args": False},
@@ -147,6 +154,7 @@ def _list_keys(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 @click.option(
     "--log-configuration",
     type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    callback=_regular_file,
     help="Your own logback.xml (KCL 1: logging.properties). The log is then shown unchanged.",
 )
 @click.option(

@@ -13,6 +13,7 @@ holds reaches a terminal as a control character.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import stat
@@ -23,7 +24,7 @@ from datetime import UTC, datetime
 from io import BufferedIOBase
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
 
 import click
 
@@ -141,12 +142,16 @@ def inspect(
 def _open(file: str) -> BufferedIOBase:
     if file != "-":
         try:
-            return open_lines(Path(file))
+            return open_lines(Path(file), lambda: _wait(f"{file}: nobody writes to this pipe"))
         except OSError as error:
             raise output_error(file, error) from None
     if sys.stdin is None:
         raise click.UsageError("standard input is closed")
     return sys.stdin.buffer  # type: ignore[return-value]
+
+
+def _wait(why: str) -> None:
+    click.echo(f"{why} yet: waiting", err=True)
 
 
 def _lines(lines: BufferedIOBase, name: str) -> Iterator[tuple[int, bytes]]:
@@ -439,10 +444,23 @@ def _write(output: Path | None, fill: Callable[[Any], object]) -> None:
         if stat.S_ISREG(mode):
             _replace(output.resolve(), fill, stat.S_IMODE(mode))  # the target of a symbolic link, not the link
         else:
-            with output.open("wb") as sink:
+            with _open_fifo(output) if stat.S_ISFIFO(mode) else output.open("wb") as sink:
                 fill(sink)
     except OSError as error:
         raise output_error(str(output), error) from None
+
+
+def _open_fifo(output: Path) -> BinaryIO:
+    """Open a FIFO for writing, which waits for a reader; say so if it has none."""
+    try:
+        descriptor = os.open(output, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        _wait(f"{output}: nobody reads this FIFO")
+        return output.open("wb")
+    os.set_blocking(descriptor, True)
+    return os.fdopen(descriptor, "wb")
 
 
 def _replace(output: Path, fill: Callable[[Any], object], mode: int) -> None:

@@ -50,12 +50,14 @@ from fastkcl.dkb.errors import StageError
 from fastkcl.dkb.markers import PRESETS, Markers, unescape
 from fastkcl.dkb.supervisor import Answer, Inbox, Ready, RetryPolicy, Supervisor, SupervisorError
 from fastkcl.dkb.worker import OnLog
+from fastkcl.stdio.given_files import read_given
 
 __all__ = ["Pipeline", "PipelineError", "StageReport", "StageSpec", "read_pipeline"]
 
 Extract: TypeAlias = Literal["plain", "cyclic"]
 
 _CHUNK: Final = 64 * 1024
+_MOST_BYTES: Final = 16 << 20  # of a pipeline's file
 _TURN: Final = 0.25  # seconds after which a full or empty queue looks whether all is over
 
 
@@ -366,7 +368,7 @@ def read_pipeline(
         PipelineError: the file cannot be read or is wrong; it names the place.
     """
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(read_given(path, _MOST_BYTES).decode())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise PipelineError(f"{path}: {error}") from None
     out: IO[bytes] | None = None

@@ -1,4 +1,4 @@
-"""Reads files that a user has named: bounded, and without waiting for ever for a pipe that nobody writes to."""
+"""Reads files that a user has named: bounded, and without waiting in silence for a pipe that nobody writes to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ import os
 import select
 import stat
 
-__all__ = ["PATIENCE", "read_given"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from io import BufferedReader
+
+__all__ = ["PATIENCE", "open_pipe", "read_given"]
 
 PATIENCE = 5.0
 """Seconds for which a pipe may have nothing."""
@@ -32,9 +37,7 @@ def read_given(path: str | os.PathLike[str], most: int, *, patience: float | Non
         data = bytearray()
         while True:
             if is_pipe and not select.select([descriptor], [], [], patience)[0]:
-                raise OSError(
-                    errno.ETIMEDOUT, f"a pipe to which nobody has written for {patience:g} s", os.fspath(path)
-                )
+                raise _silent(path, patience)
             part = os.read(descriptor, _PART)
             if not part:
                 return bytes(data)
@@ -43,3 +46,31 @@ def read_given(path: str | os.PathLike[str], most: int, *, patience: float | Non
                 raise OSError(errno.EFBIG, f"it has more than {most} bytes", os.fspath(path))
     finally:
         os.close(descriptor)
+
+
+def open_pipe(path: str | os.PathLike[str], on_wait: Callable[[], None] | None = None) -> BufferedReader:
+    """Open a pipe for reading, when it has something.
+
+    Args:
+        path: of the pipe.
+        on_wait: called when it has had nothing for `PATIENCE`; then it is waited for without an end.
+
+    Raises:
+        OSError: it cannot be opened, or without `on_wait` nobody writes to it (ETIMEDOUT).
+    """
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: PTH123, SIM115
+    try:
+        if not select.select([file], [], [], PATIENCE)[0]:
+            if on_wait is None:
+                raise _silent(path, PATIENCE)
+            on_wait()
+            select.select([file], [], [])
+        os.set_blocking(file.fileno(), True)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _silent(path: str | os.PathLike[str], patience: float) -> OSError:
+    return OSError(errno.ETIMEDOUT, f"a pipe to which nobody has written for {patience:g} s", os.fspath(path))

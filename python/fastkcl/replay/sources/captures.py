@@ -10,7 +10,7 @@ from fastkcl import _core
 from fastkcl.replay.child_lines import ReplayDialect
 from fastkcl.replay.columns import Columns, StoredRecords
 from fastkcl.replay.sources.base import Ask, Deliver, Shard, Source, SourceError, Step
-from fastkcl.replay.sources.lines import bounded_lines, open_lines, reading
+from fastkcl.replay.sources.lines import bounded_lines, open_lines, reading, regular_file
 from fastkcl.replay.sources.rows import sub_numbers
 from fastkcl.shard import is_sequence_number
 
@@ -39,7 +39,7 @@ def from_captures(paths: str | Path | Iterable[str | Path]) -> Source:
         paths: files, or folders whose ``*.in.jsonl`` and ``*.in.jsonl.gz`` are taken in the order of their names.
 
     Raises:
-        SourceError: a path does not exist, or a folder holds no capture.
+        SourceError: a path does not exist, or a folder holds no capture, or one that is no regular file.
     """
     files: list[Path] = []
     for path in [paths] if isinstance(paths, str | Path) else paths:
@@ -48,11 +48,9 @@ def from_captures(paths: str | Path | Iterable[str | Path]) -> Source:
             found = sorted(file for pattern in CAPTURE_PATTERNS for file in place.glob(pattern))
             if not found:
                 raise SourceError(f"{place}: no captures ({' or '.join(CAPTURE_PATTERNS)}) in this folder")
-            files += found
-        elif place.is_file():
-            files.append(place)
+            files += map(regular_file, found)
         else:
-            raise SourceError(f"{place}: {'no regular file' if place.exists() else 'no such file'}")
+            files.append(regular_file(place))
     if not files:
         raise SourceError("no captured file was given")
     return _Captures(tuple(files))

@@ -10,7 +10,7 @@ from pathlib import Path
 from fastkcl._core import Position
 from fastkcl.replay.columns import Columns, StoredRecords
 from fastkcl.replay.sources.base import Shard, Source, SourceError
-from fastkcl.replay.sources.lines import reading
+from fastkcl.replay.sources.lines import reading, regular_file
 from fastkcl.replay.sources.rows import Row, sub_numbers, table_rows
 
 _LETTERS = "*.arrow"
@@ -75,17 +75,15 @@ def from_dead_letters(path: str | Path, *, stream: str | None = None) -> Source:
         stream: of letters that do not name it.
 
     Raises:
-        SourceError: there is no letter.
+        SourceError: there is no letter, or one that is no regular file.
     """
     place = Path(path)
     if place.is_dir():
         found = sorted(file for file in place.glob(_LETTERS) if not file.name.startswith("."))
         if not found:
             raise SourceError(f"{place}: no dead letters ({_LETTERS}) in this folder")
-        return _DeadLetters(tuple(found), stream)
-    if not place.is_file():
-        raise SourceError(f"{place}: no such folder or file")
-    return _DeadLetters((place,), stream)
+        return _DeadLetters(tuple(map(regular_file, found)), stream)
+    return _DeadLetters((regular_file(place),), stream)
 
 
 def _read_letter(path: Path) -> _Letter:

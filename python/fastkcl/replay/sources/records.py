@@ -12,7 +12,7 @@ from fastkcl import _core
 from fastkcl.replay.columns import Columns, StoredRecords
 from fastkcl.replay.profiles import EPOCH_MILLIS
 from fastkcl.replay.sources.base import Shard, Source, SourceError
-from fastkcl.replay.sources.lines import bounded_lines, open_lines, reading
+from fastkcl.replay.sources.lines import bounded_lines, open_lines, reading, regular_file
 from fastkcl.replay.sources.rows import COLUMN_NAMES, Row, sub_numbers, table_rows
 from fastkcl.shard import sequence_numbers, shard_name
 
@@ -85,9 +85,7 @@ def from_records(path: str | Path, *, shards: int = 1, batch_records: int = 1000
     if shards < 1 or batch_records < 1:
         raise ValueError("shards and batch_records must be at least 1")
     place = Path(path)
-    if not place.is_file():
-        raise SourceError(f"{place}: {'no regular file' if place.exists() else 'no such file'}")
-    return _RecordFile(place, shards, batch_records)
+    return _RecordFile(regular_file(place), shards, batch_records)
 
 
 def _read_json_lines(path: Path) -> Iterator[Row]:
