@@ -85,11 +85,21 @@ class ShardMap:
         )
 
     def owner(self, partition_key: str) -> str:
-        """Id of the open shard that the key belongs to."""
+        """Id of the open shard that the key belongs to.
+
+        Raises:
+            ConnectionError: the list of shards has no open one, although a stream has.
+        """
         return self.owner_of(hash_key(partition_key))
 
     def owner_of(self, key: int) -> str:
-        """Id of the open shard that has a hash key, 0 to 2**128 - 1."""
+        """Id of the open shard that has a hash key, 0 to 2**128 - 1.
+
+        Raises:
+            ConnectionError: as `owner`.
+        """
+        if not self._open:
+            raise ConnectionError("the list of the stream's shards has no open one: it is not whole")
         return self._open[bisect_right(self._lows, key) - 1].shard_id
 
     def owns(self, shard_id: str, partition_key: str) -> bool:

@@ -7,12 +7,14 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import EndpointConnectionError
 from fastkcl.cli import aws as cli_aws
 from fastkcl.local_aws import Fault, LocalAws
+from http_servers import request_of, server
 from local_aws_helpers import client, make_stream, new_name, read, server_of, shards
 from waiting import wait_until
 
@@ -130,6 +132,36 @@ def test_a_service_that_is_not_there(args: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=environment())
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith("is `fastkcl local-aws` running there?\n")
+    assert len(done.stderr.splitlines()) == 1
+
+
+PAGE = b"<html>\x1b[31mPlease sign in</html>"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["kinesis", "list"],
+        ["kinesis", "describe", "s", "--json"],
+        ["kinesis", "groups", "list", "-c", "dynamodb"],
+        ["kinesis", "groups", "describe", "g", "s", "-c", "kcl"],
+        ["put", "s", "--profile", "iot"],
+        ["load", "s", "table"],
+    ],
+)
+def test_a_proxy_s_page_instead_of_an_answer(tmp_path: Path, args: list[str]) -> None:
+    def talk(link: socket.socket, _: int) -> None:
+        while request_of(link):
+            link.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(PAGE), PAGE))
+
+    keys = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "us-east-1"}
+    with server(talk) as address:
+        env = environment() | keys | {"AWS_ENDPOINT_URL": f"http://{address}"}
+        command = [sys.executable, "-m", "fastkcl", *args]
+        done = subprocess.run(command, capture_output=True, timeout=60, cwd=tmp_path, env=env)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"Error: the answer to ")
+    assert b"something else that is not AWS, has answered http://127.0.0.1:" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -206,6 +206,13 @@ def deaggregated(key: str, data: bytes) -> list[UserRecord]:
     return users
 
 
+def test_a_list_without_an_open_shard() -> None:
+    closed = ShardMap([ShardRange("shardId-000000000000", 0, 2**128 - 1, is_open=False)])
+    for shards in (closed, ShardMap([])):
+        with pytest.raises(ConnectionError, match="no open one"):
+            shards.owner("key")
+
+
 ONE_SHARD = ShardMap([ShardRange("shardId-000000000000", 0, 2**128 - 1, is_open=True)])
 
 

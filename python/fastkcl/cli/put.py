@@ -133,7 +133,7 @@ def put(
             raise _InputError(str(error)) from None
         click.echo(f"Error: {error}", err=True)
         code = 1
-    except (BotoCoreError, ClientError) as error:
+    except (BotoCoreError, ClientError, ConnectionError) as error:
         message = explain(error, stream, endpoint_url)
         if filler is None:
             raise _InputError(message) from None
