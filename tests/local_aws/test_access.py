@@ -2,7 +2,10 @@
 
 import http.client
 import json
+import socket
+from collections import deque
 from collections.abc import Iterator
+from itertools import repeat
 
 import pytest
 from fastkcl.local_aws import LocalAws
@@ -143,3 +146,19 @@ def test_containers_call_it_by_names_that_were_given(for_containers: LocalAws) -
         assert ask(aws, "POST", "/", {"Host": host, **LIST_STREAMS}, b"{}")[0] == expected, host
     assert client(aws).list_streams()["StreamNames"] == []
     assert post(f"{aws.url}/_faults", b"[]", CONTROL)[0] == 200
+
+
+def test_a_body_that_no_service_takes(aws: LocalAws) -> None:
+    """It is refused before it is there: with 10 GB announced, and in chunks without an end."""
+    address = ("127.0.0.1", int(aws.url.rpartition(":")[2]))
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers("PutRecord", JSON).items())
+    for kind, part in (
+        ("Content-Length: 10000000000", bytes(1 << 20)),
+        ("Transfer-Encoding: chunked", b"100000\r\n" + bytes(1 << 20) + b"\r\n"),
+    ):
+        with socket.create_connection(address, timeout=60) as link:
+            link.sendall(f"POST / HTTP/1.1\r\nHost: localhost\r\n{head}{kind}\r\n\r\n".encode())
+            with pytest.raises(ConnectionError):
+                deque(map(link.sendall, repeat(part, 1000)), maxlen=0)
+    stream = make_stream(aws)
+    client(aws).put_record(StreamName=stream, Data=bytes(1_000_000), PartitionKey="k")

@@ -49,7 +49,13 @@ _KINESIS = "Kinesis_20131202"
 _SUBSCRIPTION = 300.0  # seconds until a consumer has to subscribe again
 _HEARTBEAT = 5.0  # seconds without records, after which an event without any comes
 _LOOK = 0.05  # seconds between looks for new records
+_MOST_OF_A_CALL = 64 << 20  # bytes of a body in JSON or CBOR; AWS takes 10 MiB of records at most
+_MOST = 5 << 30  # of any other, as S3 has it
 _MOST_PASSED = 320_000_000  # seconds at once: ten years
+
+
+class _TooLargeError(Exception):
+    """A body that no service takes."""
 
 
 class EventResponse(NamedTuple):
@@ -139,13 +145,16 @@ class LocalAwsApp:
         refusal = self._access.refusal(scope["path"], headers)
         response: HttpResponse | EventResponse
         if refusal is None:
-            request = await _read(scope, receive)
-            if request is None:
-                return
-            response = await self.respond(request)
+            try:
+                request = await _read(scope, receive, _MOST_OF_A_CALL if "x-amz-target" in headers else _MOST)
+            except _TooLargeError as error:
+                response = _refused(413, "RequestEntityTooLargeException", str(error))
+            else:
+                if request is None:
+                    return
+                response = await self.respond(request)
         else:
-            value = json.dumps({"__type": "AccessDeniedException", "message": refusal})
-            response = HttpResponse(403, [("content-type", "application/json")], value.encode() + b"\n")
+            response = _refused(403, "AccessDeniedException", refusal)
         answered = {name.lower().encode(): value.encode() for name, value in response.headers}
         answered.setdefault(b"date", formatdate(self._now(), usegmt=True).encode())
         if isinstance(response, HttpResponse):  # as the service has it; otherwise hypercorn sends it in chunks
@@ -321,13 +330,26 @@ def _readable(content_type: str, body: bytes) -> str:
         return f"{error.message}: {body!r}"
 
 
-async def _read(scope: HTTPScope, receive: ASGIReceiveCallable) -> HttpRequest | None:
-    """The whole request; None if the client has gone before its end."""
+def _refused(status: int, kind: str, why: str) -> HttpResponse:
+    value = json.dumps({"__type": kind, "message": why})
+    return HttpResponse(status, [("content-type", "application/json")], value.encode() + b"\n")
+
+
+async def _read(scope: HTTPScope, receive: ASGIReceiveCallable, most: int) -> HttpRequest | None:
+    """The whole request; None if the client has gone before its end.
+
+    Raises:
+        _TooLargeError: it has more than `most` bytes.
+    """
     pieces = []
+    size = 0
     while True:
         event = await receive()
         if event["type"] != "http.request":
             return None
+        size += len(event["body"])
+        if size > most:
+            raise _TooLargeError(f"the request has more than {most} bytes")
         pieces.append(event["body"])
         if not event["more_body"]:
             break
