@@ -249,7 +249,7 @@ def _files_missing(
 
 
 def _folders(shard: Shard) -> tuple[str, str]:
-    """Where a DeltaSink and a DeltaTable that is partitioned by both put the files of a shard."""
+    """Where the files of a shard are, if the table is partitioned by both; and where an earlier DeltaTable put them."""
     return (
         data_folder(f"{quoted(shard.stream)}/{quoted(shard.shard_id)}"),
         data_folder(f"{spelled(shard.stream)}/{spelled(shard.shard_id)}"),
