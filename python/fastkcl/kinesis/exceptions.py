@@ -53,7 +53,7 @@ class DeserializeError(ValueError):
 
 
 class AnswerTooLarge(Exception):  # noqa: N818 - like the others
-    """The user records in the aggregates of an answer take more than max_batch_bytes; none of them was delivered."""
+    """The user records of an aggregate take more than max_batch_bytes; none of them was delivered."""
 
 
 class AnotherStream(Exception):  # noqa: N818 - like the others

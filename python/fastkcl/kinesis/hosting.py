@@ -119,7 +119,7 @@ async def run_processors(
         ValidationError: an option out of range, or a checkpointer of auto_checkpoint=False, which writes nothing here.
         ValueError: on_error, retries or retry_backoff out of range.
         TypeError: an argument of another type.
-        AnswerTooLarge: the user records of an answer take more than max_batch_bytes.
+        AnswerTooLarge: the user records of an aggregate take more than max_batch_bytes.
         DataLossError: the stream has trimmed a position, with on_data_loss "raise".
         AnotherStream: the stream was made again under its name, or the checkpointer has positions of another one.
         OSError: `dead_letter` cannot be made or written to.

@@ -225,6 +225,10 @@ class CallSizes:
         if self._stream is not None:
             self._stream.answered(records, body)
 
+    def expanded(self) -> None:
+        """Note an answer whose aggregates take too much together: the next call asks for one record."""
+        self._next_alone = True
+
     def refused(self, body: int) -> None:
         """Note an answer that there was no room for: the next call reserves it before."""
         self._last = body

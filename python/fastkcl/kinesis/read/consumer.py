@@ -111,7 +111,8 @@ class Consumer(Generic[Item]):
             in KCL's lease table.
         hash_range_check: drop aggregates with keys that their shard does not own, as KCL does.
         max_batch_bytes: of one answer with its aggregates taken apart, 1 to 2**31 - 1; each shard that is
-            read can hold so much. A larger answer stops its shard with `AnswerTooLarge`.
+            read can hold so much. Of a larger answer one record at a time is read. A larger aggregate stops its shard
+            with `AnswerTooLarge`.
         on_data_loss: the reaction when the stream has trimmed the position of a shard, so that records after it are
             lost. Either way it is an ERROR in the log and in `consumer_data_loss_total`. Then "continue" reads the
             rest, and "raise" stops before it with `DataLossError`.
@@ -456,7 +457,7 @@ class Consumer(Generic[Item]):
         Raises:
             StopAsyncIteration: nothing has come for idle_timeout at the tips of all shards, or the consumer is closed.
             DeserializeError: a record cannot be read, with on_record_error "raise". It stays the next one.
-            AnswerTooLarge: the user records of an answer take more than max_batch_bytes.
+            AnswerTooLarge: the user records of an aggregate take more than max_batch_bytes.
             DataLossError: the stream has trimmed a position, with on_data_loss "raise".
             AnotherStream: the stream was made again under its name, or the checkpointer has positions of another one.
             ConnectionError: the service is away.

@@ -231,7 +231,7 @@ class ShardReader:
 
         Raises:
             ConnectionError: the service is away, and the client has given up.
-            AnswerTooLarge: the user records of an answer take more than max_batch_bytes.
+            AnswerTooLarge: the user records of an aggregate take more than max_batch_bytes.
             DataLossError: the stream has trimmed the position, and on_data_loss is "raise".
             AnotherStream: the stream was made again under its name.
             StreamDoesNotExist: there is no such stream any more.
@@ -319,7 +319,7 @@ class ShardReader:
 
         def read(answer: GetRecordsAnswer) -> tuple[GetRecordsAnswer, Deaggregated | None]:
             most = held.size - length - answer.batch.capacity_bytes
-            return answer, self._take_apart(answer.batch, min(most, LARGE_BODY) if length < LARGE_BODY else most)
+            return answer, self._take_apart(answer.batch, min(most, LARGE_BODY) if length < LARGE_BODY else most, limit)
 
         answer, result = await self._client.get_records(
             self.shard_id, iterator, limit, read, on_outage=self._note, gate=wait_for_room
@@ -332,7 +332,7 @@ class ShardReader:
             while result is None:
                 most = min(2 * most, self._options.max_batch_bytes)
                 await self._grow(held, batch.capacity_bytes + most, length)
-                result = await asyncio.to_thread(self._take_apart, batch, most)
+                result = await asyncio.to_thread(self._take_apart, batch, most, limit)
             self._count(result)
             memory += result.batch.capacity_bytes
         self._sizes.answered(batch.num_rows, length, memory)
@@ -366,8 +366,13 @@ class ShardReader:
                 f"answer of {body} bytes is let go of, and asked for again when there is room"
             ) from None
 
-    def _take_apart(self, batch: RecordBatch, most: int) -> Deaggregated | None:
-        """Split aggregates, if that is wanted and takes no more than this many bytes."""
+    def _take_apart(self, batch: RecordBatch, most: int, limit: int) -> Deaggregated | None:
+        """Split aggregates, if that is wanted and takes no more than this many bytes.
+
+        Raises:
+            TooManyRecordsError: all together take more than max_batch_bytes; the next call asks for one record.
+            AnswerTooLarge: one alone does.
+        """
         if not (self._options.deaggregate and batch.num_rows):
             return None
         hash_range = self.shard.hash_range if self._options.hash_range_check else None
@@ -377,11 +382,16 @@ class ShardReader:
         except OverflowError:
             if most < allowed:
                 return None
+            if min(limit, batch.num_rows) > 1:
+                self._sizes.expanded()
+                raise TooManyRecordsError(
+                    f"the user records of {batch.num_rows} records take more than max_batch_bytes, {allowed} bytes: "
+                    "the answer is let go of, and one record is asked for"
+                ) from None
             raise AnswerTooLarge(
-                f"{self.shard_id}: the {batch.num_rows} records from {batch[0].sequence_number} on hold "
-                f"KPL aggregates whose user records take more than max_batch_bytes, {allowed} bytes. None of them was "
-                f"delivered. Allow more, or take fewer records at once by record_limit (now "
-                f"{self._options.record_limit}); deaggregate=False delivers aggregates as they are"
+                f"{self.shard_id}: record {batch[0].sequence_number} holds a KPL aggregate whose user records take "
+                f"more than max_batch_bytes, {allowed} bytes. None of them was delivered. Allow more; "
+                "deaggregate=False delivers aggregates as they are"
             ) from None
 
     def _note(self, error: BaseException) -> None:
