@@ -570,7 +570,7 @@ class KCLProcess:
         """Write to the error file, or to standard error where that fails: no batch may hang on it."""
         error_file = self.io_handler.error_file
         try:
-            error_file.write(reports.shown(text))
+            error_file.write(reports.without_controls(text))
             error_file.flush()
         except Exception:
             reports.write(text)

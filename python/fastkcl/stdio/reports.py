@@ -22,8 +22,8 @@ EXIT_USAGE = 2
 """Started in a way that cannot work, e.g. by hand in a terminal."""
 METRICS_VARIABLE = "FASTKCL_METRICS_DIR"
 """Environment variable with the folder for files of `fastkcl.monitoring`, a module that most children never import."""
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), 127)}
-"""All of ASCII but tab and line feed. Python itself escapes the others."""
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))} | {13: "\\r"}
+"""All that control a terminal, but tab and line feed."""
 _EXIT_SIGNAL = 128
 _CONTEXT_LIMIT = 200
 _own_modules: tuple[str, ...] = ("fastkcl.stdio.",)
@@ -44,6 +44,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def without_controls(text: str) -> str:
+    """Text that does not control a terminal, and is otherwise as it was: line feeds and tabs stay."""
+    return text.translate(_CONTROLS)
+
+
 def shown(text: str) -> str:
     """The same for text of several lines: line feeds, tabs and spaces of all widths stay."""
     if text.isprintable():
@@ -55,7 +60,7 @@ def shown(text: str) -> str:
 
 def as_report(text: str) -> str:
     """``fastkcl: <text>`` as one line of ASCII, without its line feed."""
-    one_line = text.replace("\r", "\\r").replace("\n", "\\n").translate(_CONTROLS)
+    one_line = text.replace("\n", "\\n").translate(_CONTROLS)
     return f"fastkcl: {one_line}".encode("ascii", "backslashreplace").decode("ascii")
 
 
