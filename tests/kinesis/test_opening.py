@@ -98,8 +98,11 @@ def test_who_waits_for_the_shards_waits_no_longer_for_the_stream(stream: str, mo
             with pytest.raises(TimeoutError):
                 await consumer.wait_ready(0.05)
         assert not patience.expired()
+        begun = consumer._under_way
+        assert begun is not None  # the opening goes on
         gate.opened.set()
         await consumer.wait_ready(PATIENCE)
+        assert begun.exception() is None
         await consumer.close()
 
     asyncio.run(main())

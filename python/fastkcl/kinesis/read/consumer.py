@@ -856,7 +856,7 @@ class Consumer(Generic[Item]):
         """
         async with asyncio.timeout(timeout):
             if not self._is_started:
-                await self._start()
+                await self._to_its_end(self._start)
             while not self.is_ready:
                 self._check_open()
                 if self._stream.failure is not None:
