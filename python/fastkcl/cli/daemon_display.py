@@ -101,7 +101,7 @@ class Display:
         for path in self._metrics.glob("*.prom"):
             try:
                 text = read_given(path, _MOST_BYTES, patience=0).decode("utf-8", "replace")
-            except OSError:  # its child has ended meanwhile, or it is none of a child's
+            except OSError:  # its child has ended meanwhile, or no child wrote it
                 continue
             for shard, value in _BEHIND.findall(text):
                 with suppress(ValueError):  # others may write there too

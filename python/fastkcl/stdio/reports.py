@@ -50,7 +50,7 @@ def without_controls(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """The same for text of several lines: line feeds, tabs and spaces of all widths stay."""
+    """As `printable`, for text of several lines: line feeds, tabs and spaces of all widths stay."""
     if text.isprintable():
         return text
     import unicodedata
