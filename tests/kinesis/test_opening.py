@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from fastkcl.kinesis import Consumer
+from fastkcl.kinesis import Consumer, StreamDoesNotExist
 from fastkcl.kinesis.client import StreamClient
 from fastkcl.local_aws import LocalAws
 from kinesis_helpers import QUICK, numbered, put, take
@@ -103,6 +103,39 @@ def test_who_waits_for_the_shards_waits_no_longer_for_the_stream(stream: str, mo
         gate.opened.set()
         await consumer.wait_ready(PATIENCE)
         assert begun.exception() is None
+        await consumer.close()
+
+    asyncio.run(main())
+
+
+def starters(consumer: Consumer[Any]) -> list[asyncio.Task[Any]]:
+    """Two tasks that wait for the shards, and one that iterates: in both orders, before the first of them has run."""
+    calls = [consumer.wait_ready(PATIENCE), consumer.__anext__(), consumer.wait_ready(PATIENCE)]
+    return [asyncio.ensure_future(call) for call in calls]
+
+
+def test_some_wait_for_the_shards_and_one_iterates(aws: LocalAws, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(aws, stream, numbered(1, 1))
+
+    async def main() -> None:
+        gate, consumer = Gate(monkeypatch), Consumer(stream, **QUICK)
+        tasks = starters(consumer)
+        await gate.looked()
+        gate.opened.set()
+        assert [item and item["n"] for item in await asyncio.gather(*tasks)] == [None, 0, None]
+        await consumer.close()
+
+    asyncio.run(main())
+
+
+def test_a_start_that_fails_fails_for_all_who_wait_for_it(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        gate, consumer = Gate(monkeypatch), Consumer(stream + "-that-is-not-there", **QUICK)
+        tasks = starters(consumer)
+        await gate.looked()
+        gate.opened.set()
+        errors = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(error) for error in errors] == 3 * [StreamDoesNotExist]
         await consumer.close()
 
     asyncio.run(main())

@@ -728,13 +728,15 @@ class Consumer(Generic[Item]):
         """Do something to its end, also where the task that asks is cancelled, and what was begun before it.
 
         `asyncio.wait_for` with less time than a write takes, or the start, would never come to the next item. The error
-        then reaches the next to ask.
+        then reaches the next to ask, and all who wait for it: the iteration and `wait_ready` may ask at once.
         """
-        begun, self._under_way = self._under_way, self._under_way or asyncio.create_task(work())
-        await asyncio.wait([self._under_way])
-        done, self._under_way = self._under_way, None
-        if not done.cancelled():
-            done.result()
+        begun = self._under_way
+        task = self._under_way = begun or asyncio.create_task(work())
+        await asyncio.wait([task])
+        if self._under_way is task:  # nobody else who waited for it was here first
+            self._under_way = None
+        if not task.cancelled():
+            task.result()
         if begun is not None and not self._is_closed:
             await self._to_its_end(work)
 
