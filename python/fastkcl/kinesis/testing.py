@@ -26,7 +26,8 @@ from fastkcl.kinesis.bounds import check_number
 from fastkcl.kinesis.items.aggregators import OutputItem
 from fastkcl.kinesis.memory import MemoryClient, MemoryRecord, MemoryShard, MemoryStream, MockKinesisBackend
 from fastkcl.kinesis.read.consumer import Consumer
-from fastkcl.kinesis.write.producer import Producer, check_key, random_key
+from fastkcl.kinesis.write.keys import check_key, random_key
+from fastkcl.kinesis.write.producer import Producer
 from fastkcl.kinesis.write.sent import PutResult, Sent
 
 if TYPE_CHECKING:

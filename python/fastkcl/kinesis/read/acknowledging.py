@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from fastkcl.kinesis.exceptions import UnacknowledgedError
 from fastkcl.kinesis.read.delivery import ConsumerRecord, Exhausted, ItemDelivery
 from fastkcl.kinesis.read.fetch import ShardReader
 from fastkcl.kinesis.read.positions import Handed
@@ -148,15 +149,28 @@ class Acknowledgements:
 
     def move(self, reader: ShardReader) -> Handed | None:
         """Let go of the batches that are finished; up to where the shard is acknowledged, if it has moved."""
+        handed = self.until(reader)
         deliveries = self._deliveries.get(reader)
-        handed: Handed | None = None
-        while deliveries:
-            handed = deliveries[0].acknowledged or handed
-            if not deliveries[0].is_finished:
-                return handed
+        while deliveries and deliveries[0].is_finished:
             deliveries.popleft().fetched.release()
-        self._deliveries.pop(reader, None)
+        if not deliveries:
+            self._deliveries.pop(reader, None)
         return handed
+
+    def until(self, reader: ShardReader) -> Handed | None:
+        """Up to where the shard is acknowledged, if it has moved."""
+        handed: Handed | None = None
+        for delivery in self._deliveries.get(reader, ()):
+            handed = delivery.acknowledged or handed
+            if not delivery.is_finished:
+                break
+        return handed
+
+    @property
+    def until_all(self) -> dict[str, Handed]:
+        """Up to where the shards are acknowledged that have moved."""
+        found = {reader.shard_id: self.until(reader) for reader in self._deliveries}
+        return {shard_id: handed for shard_id, handed in found.items() if handed is not None}
 
     @property
     def readers(self) -> list[ShardReader]:
@@ -177,3 +191,25 @@ class Acknowledgements:
         """The record that is open for the longest time."""
         heads = [deliveries[0].oldest for deliveries in self._deliveries.values()]
         return min(filter(None, heads), key=lambda head: head.since, default=None)
+
+    def check_overdue(self, timeout: float, now: float) -> float | None:
+        """Seconds until the oldest record has been open for so long; None if none is open.
+
+        Args:
+            timeout: so long, in seconds.
+            now: the time.
+
+        Raises:
+            UnacknowledgedError: it has.
+        """
+        oldest = self.oldest
+        if oldest is None:
+            return None
+        left = oldest.since + timeout - now
+        if left <= 0:
+            raise UnacknowledgedError(
+                f"{oldest.shard_id}: record {oldest.sequence_number} is not acknowledged after the {timeout:g} s of "
+                "ack_timeout: the position stays before it. Acknowledge each record, also those that fail, or close "
+                "the consumer: then it comes again"
+            )
+        return left

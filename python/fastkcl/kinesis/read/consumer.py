@@ -30,7 +30,7 @@ from fastkcl.kinesis.bounds import check_count, check_seconds, within
 from fastkcl.kinesis.checkpoints.base import BindsMetrics, CheckPointer, Place, check_checkpointer
 from fastkcl.kinesis.checkpoints.memory import MemoryCheckPointer
 from fastkcl.kinesis.client import StreamClient
-from fastkcl.kinesis.exceptions import UnacknowledgedError, ValidationError, described
+from fastkcl.kinesis.exceptions import ValidationError, described
 from fastkcl.kinesis.items.aggregators import BaseAggregator
 from fastkcl.kinesis.items.processors import JsonProcessor
 from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
@@ -63,6 +63,8 @@ from fastkcl.kinesis.read.pacing import Pace
 from fastkcl.kinesis.read.positions import Positions
 from fastkcl.kinesis.read.reading import LOOK_SECONDS, IteratorType, ReadOptions, StreamReader
 from fastkcl.kinesis.read.record_queue import Failed, Fetched, RecordQueue, ShardEnded, ShardLost
+from fastkcl.kinesis.read.unwritten import UNWRITTEN, unwritten
+from fastkcl.kinesis.unclosed import Watched
 
 if TYPE_CHECKING:
     from fastkcl._core import RecordBatch
@@ -78,7 +80,7 @@ MOST_WITHOUT_ITEMS = 256
 """Records without items that are passed before the event loop may run."""
 
 
-class Consumer(Generic[Item]):
+class Consumer(Watched, Generic[Item]):
     """Consumes a stream: ``async with Consumer("orders") as consumer: async for item in consumer: ...``.
 
     Args:
@@ -272,7 +274,7 @@ class Consumer(Generic[Item]):
         )
         self._delivery: Delivery | AckDelivery | None = None
         self._delivered_at = 0.0
-        self._opening = asyncio.Lock()
+        self._opening, self._closing = asyncio.Lock(), asyncio.Lock()
         self._turn = asyncio.Lock()  # of the tasks that ask for an item
         self._asks = self._asks_at_end = 0  # that had to wait; those of them before the last end by idle_timeout
         self._pace = Pace()
@@ -345,7 +347,9 @@ class Consumer(Generic[Item]):
                 raise
 
     async def close(self) -> None:
-        """Stop fetching, write the positions of acknowledged records, and give the shards back. Again, nothing happens.
+        """Stop fetching, write the positions of acknowledged records, and give the shards back.
+
+        Again, nothing happens, once it is closed.
 
         It takes a minute at most, whatever the checkpointer's backend does.
 
@@ -353,10 +357,20 @@ class Consumer(Generic[Item]):
             TimeoutError: positions were not written, or shards not given back, in time.
             Exception: a position could not be written; everything is closed all the same.
         """
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self._queue.close()
+        async with self._closing:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._queue.close()
+            try:
+                await self._close()
+            except (asyncio.CancelledError, GeneratorExit):
+                self.leave("was cut off in close()")
+                raise
+            finally:
+                self.unwatch()
+
+    async def _close(self) -> None:
         async with contextlib.AsyncExitStack() as closing:
             closing.push_async_callback(lambda: within(CLOSE_SECONDS, "closing connections", self._client.close()))
             closing.push_async_callback(
@@ -364,10 +378,11 @@ class Consumer(Generic[Item]):
                     CLOSE_SECONDS, f"{self._checkpointer!r}: giving shards back", self._stream.close_checkpointer()
                 )
             )
+            flushers = [] if self._flusher is None else [self._flusher]
+            for flusher in flushers:
+                flusher.cancel()
             await self._stream.stop()
-            if self._flusher is not None:
-                self._flusher.cancel()
-                await asyncio.gather(self._flusher, return_exceptions=True)
+            await asyncio.gather(*flushers, return_exceptions=True)
             self._writes_last = True
             self._hand_out_acknowledged()
             self._queue.clear()
@@ -387,6 +402,16 @@ class Consumer(Generic[Item]):
                 begun.cancel()
                 await asyncio.gather(begun, return_exceptions=True)  # what it could not write is tried again
         await self._commit()
+
+    def report_unclosed(self, why: str) -> None:
+        """Log which records are acknowledged and come again, since their positions are not written."""
+        if isinstance(self._checkpointer, MemoryCheckPointer):
+            return  # it ends with the process
+        if not self._is_explicit:  # whose positions move without giving memory back, which wakes tasks
+            self._hand_out_acknowledged()
+        left = unwritten(self._positions.pending | self._acks.until_all, self._stream.readers, self._holders)
+        if left:
+            log.warning(UNWRITTEN, self.stream_name, why, ", ".join(f"{shard_id} {n}" for shard_id, n in left.items()))
 
     # Acknowledging.
 
@@ -425,24 +450,6 @@ class Consumer(Generic[Item]):
             self._positions.hand_out(reader.shard_id, handed)
             self._positions.acknowledge()
 
-    def _check_overdue(self) -> float | None:
-        """Seconds until the oldest record that is open has been so for too long; None if there is none.
-
-        Raises:
-            UnacknowledgedError: it has.
-        """
-        oldest = self._acks.oldest
-        if oldest is None:
-            return None
-        left = oldest.since + self._ack_timeout - time.monotonic()
-        if left <= 0:
-            raise UnacknowledgedError(
-                f"{oldest.shard_id}: record {oldest.sequence_number} is not acknowledged after the "
-                f"{self._ack_timeout:g} s of ack_timeout: the position stays before it. Acknowledge each record, "
-                "also those that fail, or close the consumer: then it comes again"
-            )
-        return left
-
     # Items.
 
     def __aiter__(self) -> AsyncIterator[Item]:
@@ -462,6 +469,7 @@ class Consumer(Generic[Item]):
             AnotherStream: the stream was made again under its name, or the checkpointer has positions of another one.
             ConnectionError: the service is away.
             UnacknowledgedError: a record was not acknowledged within ack_timeout, with acknowledge="explicit".
+            RuntimeError: the consumer was closed before it began.
             Exception: another error that stopped the fetching, or a checkpointer's.
         """
         if self._is_explicit:
@@ -529,7 +537,7 @@ class Consumer(Generic[Item]):
         if not seconds:
             await asyncio.sleep(0)  # a timer that was due in the first turn lets its task run in the second
         if self._is_explicit:
-            self._check_overdue()
+            self._acks.check_overdue(self._ack_timeout, time.monotonic())
         self._pace.resumed(time.perf_counter())
         asyncio.get_running_loop().call_soon(self._pace.loop_ran)
 
@@ -607,13 +615,15 @@ class Consumer(Generic[Item]):
         if self._checkpoint_interval is not None and self._flusher is None:
             self._flusher = asyncio.create_task(self._flush(self._checkpoint_interval))
         self._is_started = True
+        self.watch()
 
     async def _wait_for_entries(self) -> bool:
         """Whether there is something to do; not when nothing has come for idle_timeout, and nothing is left."""
         idle = pause = self._idle_timeout
         while True:
             look = LOOK_SECONDS if self._ended else None
-            bounds = [each for each in (pause, look, self._check_overdue()) if each is not None]
+            overdue = self._acks.check_overdue(self._ack_timeout, time.monotonic())
+            bounds = [each for each in (pause, look, overdue) if each is not None]
             try:
                 async with asyncio.timeout(min(bounds, default=None)):
                     await self._queue.wait_for_entries()

@@ -4,7 +4,8 @@
                        ├─ one checkpointer ─┤
     consumer b ─ join ─┘                    └─ shard 1: b's       the last to leave closes the checkpointer
 
-Rules: a checkpointer is for one stream at a time. A consumer that leaves gives back its own shards only.
+Rules: a checkpointer is for one stream at a time. A consumer that leaves gives back its own shards only. One whose
+event loop has ended without `close` is no longer there.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Share:
         self._checkpointer = checkpointer
         self._stream_name = stream_name
         self._shards: set[str] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def join(self) -> None:
         """Use it from now on. Again, nothing happens.
@@ -40,8 +42,10 @@ class Share:
             AnotherStream: a consumer of another stream uses it.
         """
         users = self._all.setdefault(id(self._checkpointer), [])
+        users[:] = filter(Share._is_there, users)
         if self in users:
             return
+        self._loop = asyncio.get_running_loop()
         for user in users:
             if user._stream_name != self._stream_name:
                 raise AnotherStream(
@@ -68,10 +72,13 @@ class Share:
             Exception: a shard was not given back.
         """
         users = self._all.pop(id(self._checkpointer), [])
-        others = [user for user in users if user is not self]
+        others = [user for user in users if user is not self and user._is_there()]
         if others:
             self._all[id(self._checkpointer)] = others
             shards, self._shards = self._shards, set()
             await asyncio.gather(*map(self._checkpointer.deallocate, sorted(shards)))
         else:
             await self._checkpointer.close()
+
+    def _is_there(self) -> bool:
+        return self._loop is not None and not self._loop.is_closed()

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
@@ -35,14 +34,15 @@ from fastkcl.kinesis.items.aggregators import BaseAggregator, OutputItem, Simple
 from fastkcl.kinesis.items.processors import JsonProcessor
 from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
 from fastkcl.kinesis.options import StreamOptions
+from fastkcl.kinesis.unclosed import Watched
+from fastkcl.kinesis.write.keys import MAX_KEY_BYTES, check_key, random_key
 from fastkcl.kinesis.write.put import MAX_CALL_BYTES, MAX_CALL_RECORDS
 from fastkcl.kinesis.write.put_queue import Pending, PutLimits, PutQueue, Settled
 from fastkcl.kinesis.write.sent import Sent, Waiting
 from fastkcl.shard import ShardMap
 
-__all__ = ["MAX_KEY_BYTES", "Producer", "check_key", "random_key"]
+__all__ = ["Producer"]
 
-MAX_KEY_BYTES = 256
 MAX_RECORD_BYTES = 2**20
 DEFAULT_BUFFER_TIME = 0.5  # seconds
 DEFAULT_QUEUE_SIZE = 10_000
@@ -59,7 +59,7 @@ _NEVER = float("inf")
 _log = logging.getLogger(__name__)
 
 
-class Producer:
+class Producer(Watched):
     """Puts items into one stream.
 
         async with Producer("orders") as producer:
@@ -251,6 +251,7 @@ class Producer:
                 await self._client.close()
                 raise
             self._sender = asyncio.create_task(self._send(), name=f"fastkcl producer of {self.stream_name}")
+            self.watch()
 
     async def _check_size(self) -> None:
         """Refuse records that the stream does not take."""
@@ -280,11 +281,24 @@ class Producer:
                 if self._queue:
                     error.add_note(f"{len(self._queue):,} records are not in {self.stream_name}: see Producer.unsent")
                 raise
+            except BaseException:  # which does not say how many
+                self.leave("was cut off in close()")
+                raise
             finally:
+                self.unwatch()
+                has_loop = not self._has_no_loop
                 sender, self._sender = self._sender, None
-                sender.cancel()
-                await asyncio.wait([sender])
-                await self._client.close()
+                if has_loop:
+                    sender.cancel()
+                    await asyncio.wait([sender])
+                    await self._client.close()
+
+    def report_unclosed(self, why: str) -> None:
+        """Log how many records are not in the stream."""
+        self._ripen()
+        if self._queue:
+            left = len(self._queue)
+            _log.error("the producer of %s %s: %d records are not in the stream", self.stream_name, why, left)
 
     # Items.
 
@@ -409,6 +423,8 @@ class Producer:
         if self._sender is not None and not self._sender.done():
             self._failure = None
         self._ripen()
+        if self._queue and self._has_no_loop:
+            raise self._ended()
         mark = self._queue.added
         self._work.set()
         while self._queue.has_any_of(mark) or self._settling:
@@ -420,11 +436,17 @@ class Producer:
         """Refuse to wait where nothing would be put."""
         if self._failure is not None:
             raise self._failure
-        if self._sender is None or self._sender.done():
+        if self._sender is None or self._sender.done() or self._has_no_loop:
             raise self._ended()
 
+    @property
+    def _has_no_loop(self) -> bool:
+        """Whether the event loop has ended, and cannot have cancelled the task."""
+        return self._sender is not None and self._sender.get_loop().is_closed()
+
     def _ended(self) -> RuntimeError:
-        return RuntimeError(f"the producer of {self.stream_name} puts nothing any more: its task was cancelled")
+        why = "its event loop has ended" if self._has_no_loop else "its task was cancelled"
+        return RuntimeError(f"the producer of {self.stream_name} puts nothing any more: {why}")
 
     def _pay(self) -> None:
         """Raise the error of `after_flush_fun`, once."""
@@ -456,12 +478,11 @@ class Producer:
                 call.cancel()
             await asyncio.gather(*self._under_way, return_exceptions=True)
             if not self._closed:
-                self._ripen()
-                if self._queue:
-                    _log.error("%s, before close(): %d records are not in the stream", self._ended(), len(self._queue))
+                self.leave("puts nothing any more: its task was cancelled, before close()")
             raise
         finally:
-            self._wake()
+            if not self._has_no_loop:
+                self._wake()
 
     async def _put_a_call(self) -> bool:
         """Put due records; whether there were any."""
@@ -650,26 +671,3 @@ def _entry(pending: Pending) -> dict[str, object]:
     if pending.explicit_hash_key is not None:
         entry["ExplicitHashKey"] = pending.explicit_hash_key
     return entry
-
-
-def check_key(partition_key: str) -> None:
-    """Refuse a value that cannot be a partition key.
-
-    Raises:
-        ValidationError: it is not text of 1 to 256 bytes in UTF-8.
-    """
-    if not isinstance(partition_key, str):
-        raise ValidationError(f"a partition key must be a string, not {type(partition_key).__name__}")
-    try:
-        size = len(partition_key.encode())
-    except UnicodeEncodeError as error:
-        raise ValidationError(f"a partition key has to be UTF-8: {error}") from None
-    if not size:
-        raise ValidationError("a partition key cannot be empty")
-    if size > MAX_KEY_BYTES:
-        raise ValidationError(f"a partition key must be {MAX_KEY_BYTES} bytes or less in UTF-8, not {size}")
-
-
-def random_key() -> str:
-    """A key for a record that was given none."""
-    return str(uuid.uuid4())

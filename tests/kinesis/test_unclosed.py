@@ -1,0 +1,320 @@
+"""Producers and consumers that a program leaves without close(): the log says, once, what that costs."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from fastkcl.kinesis import Consumer, KCLCheckPointer, MemoryCheckPointer, Producer
+from fastkcl.local_aws import LocalAws
+from kinesis_helpers import QUICK, numbered, put, take
+from kinesis_helpers import environment as environment  # a fixture
+from kinesis_helpers import stream as stream  # a fixture
+from local_aws_helpers import SHARD_0, new_name
+from waiting import PATIENCE
+
+T = TypeVar("T")
+
+LATE: dict[str, Any] = {"buffer_time": 60}
+
+
+@pytest.fixture(autouse=True)
+def nothing_else_is_left() -> Iterator[None]:
+    """What a test has left is collected within it; its clients and sockets are never closed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+        gc.collect()
+
+
+def run_and_stop(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run it in an event loop that ends without cancelling its tasks."""
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(main())
+    finally:
+        loop.close()
+
+
+def run_and_cancel(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    return asyncio.run(main())
+
+
+def said(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+    """Lines of this level or above, of ours."""
+    gc.collect()
+    return [each.getMessage() for each in caplog.records if each.levelno >= level and each.name.startswith("fastkcl.k")]
+
+
+ENDS = pytest.mark.parametrize("run", [run_and_stop, run_and_cancel], ids=["loop.close", "asyncio.run"])
+
+
+@ENDS
+def test_a_producer_that_nobody_closes(stream: str, caplog: pytest.LogCaptureFixture, run: Callable[..., Any]) -> None:
+    async def main() -> None:
+        producer = Producer(stream, **LATE)
+        for n in range(3):
+            await producer.put(n)
+
+    run(main)
+    (line,) = said(caplog, logging.ERROR)
+    assert line.startswith(f"the producer of {stream} ")
+    assert line.endswith(": 3 records are not in the stream")
+
+
+@ENDS
+def test_a_producers_close_that_is_cut_off(
+    stream: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Any]
+) -> None:
+    called = asyncio.Event()
+
+    async def put_records(*_: object) -> None:
+        called.set()
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(Producer, "_put_records", put_records)
+
+    async def main() -> list[Any]:
+        producer = Producer(stream, **LATE)
+        for n in range(3):
+            await producer.put(n)
+        closing = asyncio.create_task(producer.close())
+        await called.wait()
+        return [producer, closing]
+
+    left = run(main)
+    assert len(left[0].unsent) == 3
+    left.clear()
+    (line,) = said(caplog, logging.ERROR)
+    assert line.startswith(f"the producer of {stream} was ")
+    assert line.endswith(": 3 records are not in the stream")
+
+
+@ENDS
+@pytest.mark.parametrize("end", [Producer.flush, Producer.close])
+def test_a_producer_that_has_put_everything(
+    stream: str, caplog: pytest.LogCaptureFixture, run: Callable[..., Any], end: Callable[..., Any]
+) -> None:
+    async def main() -> None:
+        producer = Producer(stream, **LATE)
+        await producer.put(1)
+        await end(producer)
+
+    run(main)
+    assert not said(caplog, logging.WARNING)
+
+
+def test_a_close_that_fails_says_it_itself(
+    stream: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def put_records(*_: object) -> None:
+        raise ValueError("too blue")
+
+    monkeypatch.setattr(Producer, "_put_records", put_records)
+
+    async def main() -> None:
+        producer = Producer(stream, **LATE)
+        await producer.put(1)
+        with pytest.raises(ValueError, match="too blue"):
+            await producer.close()
+
+    asyncio.run(main())
+    assert not said(caplog, logging.ERROR)
+
+
+def test_a_producer_is_closed_in_another_loop(stream: str) -> None:
+    """Nothing can be put any more, and nobody waits for it."""
+
+    async def main() -> Producer:
+        producer = Producer(stream, **LATE)
+        await producer.put(1)
+        return producer
+
+    producer = run_and_stop(main)
+    for end in (producer.flush, producer.close):
+        with pytest.raises(RuntimeError, match="its event loop has ended"):
+            asyncio.run(asyncio.wait_for(end(), PATIENCE))
+    assert len(producer.unsent) == 1
+
+
+PROGRAM = """
+import asyncio, logging, os, sys
+from fastkcl.kinesis import Producer
+
+logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", filename=sys.argv[3])
+
+async def main():
+    producer = Producer(sys.argv[1], buffer_time=60)
+    for n in range(3):
+        await producer.put(n)
+    return producer
+
+loop = asyncio.new_event_loop()
+kept = loop.run_until_complete(main())
+loop.close()
+if sys.argv[2] == "fork":
+    child = os.fork()
+    if not child:
+        del kept
+        sys.exit()
+    os.waitpid(child, 0)
+elif sys.argv[2] == "exit":
+    sys.exit(3)
+elif sys.argv[2] == "error":
+    raise RuntimeError
+"""
+
+
+@pytest.mark.parametrize("end", ["end", "exit", "error", "fork"])
+def test_a_process_that_ends(aws: LocalAws, stream: str, tmp_path: Path, end: str) -> None:
+    """Also with a file for the log, which is closed early, and with a child that has a copy of the producer."""
+    lines = tmp_path / "log"
+    subprocess.run(
+        [sys.executable, "-c", PROGRAM, stream, end, lines],
+        env={**os.environ, **aws.environment},
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    ours = [line for line in lines.read_text().splitlines() if " fastkcl." in line]
+    named = f"ERROR fastkcl.kinesis.write.producer: the producer of {stream} "
+    assert ours == [named + "was not closed: 3 records are not in the stream"]
+
+
+# Consumers.
+
+
+def reader(stream: str, **options: Any) -> Consumer[Any]:
+    return Consumer(stream, **{"checkpointer": KCLCheckPointer(new_name()), **QUICK, **options})
+
+
+@ENDS
+def test_a_consumer_that_nobody_closes(
+    aws: LocalAws, stream: str, caplog: pytest.LogCaptureFixture, run: Callable[..., Any]
+) -> None:
+    """The third item is not acknowledged."""
+    put(aws, stream, numbered(1, 10))
+
+    async def main() -> None:
+        await take(reader(stream), 3)
+
+    run(main)
+    (line,) = said(caplog, logging.WARNING)
+    assert line.startswith(f"the consumer of {stream} was not closed: records that are acknowledged come again")
+    assert line.endswith(f": {SHARD_0} 2")
+
+
+def test_explicit_acknowledgements_that_nobody_writes(
+    aws: LocalAws, stream: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(aws, stream, numbered(1, 10))
+
+    async def main() -> None:
+        consumer = reader(stream, output="records", acknowledge="explicit", checkpoint_interval=60)
+        for record in await take(consumer, 10):
+            consumer.ack(record)
+
+    asyncio.run(main())
+    (line,) = said(caplog, logging.WARNING)
+    assert line.endswith(f": {SHARD_0} 10")
+
+
+def test_a_consumers_close_that_is_cut_off(
+    aws: LocalAws, stream: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(aws, stream, numbered(1, 10))
+    called = asyncio.Event()
+
+    async def write_last(*_: object) -> None:
+        called.set()
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(Consumer, "_write_last", write_last)
+
+    async def main() -> asyncio.Task[None]:
+        consumer = reader(stream)
+        await take(consumer, 3)
+        closing = asyncio.create_task(consumer.close())
+        await called.wait()
+        return closing
+
+    asyncio.run(main())
+    (line,) = said(caplog, logging.WARNING)
+    assert line.startswith(f"the consumer of {stream} was cut off in close(): ")
+    assert line.endswith(f": {SHARD_0} 2")
+
+
+@ENDS
+@pytest.mark.parametrize("how", ["closed", "written", "in memory"])
+def test_a_consumer_that_loses_nothing(
+    aws: LocalAws, stream: str, caplog: pytest.LogCaptureFixture, run: Callable[..., Any], how: str
+) -> None:
+    put(aws, stream, numbered(1, 10))
+
+    async def main() -> None:
+        consumer = reader(stream, **({"checkpointer": MemoryCheckPointer()} if how == "in memory" else {}))
+        if how == "written":
+            assert len([item async for item in consumer]) == 10
+        else:
+            await take(consumer, 3)
+        if how == "closed":
+            await consumer.close()
+
+    run(main)
+    assert not said(caplog, logging.WARNING)
+
+
+@ENDS
+def test_its_shards_are_free_for_the_next_one(aws: LocalAws, stream: str, run: Callable[..., Any]) -> None:
+    """They share a checkpointer, and the program still has the first of them."""
+    put(aws, stream, numbered(1, 10))
+    kept = MemoryCheckPointer()
+
+    async def main() -> Consumer[Any]:
+        consumer = reader(stream, checkpointer=kept)
+        await take(consumer, 3)
+        return consumer
+
+    first = run(main)
+    assert not first._is_closed
+    run(main)
+
+
+def test_who_closes_it_too_waits_for_the_first(aws: LocalAws, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that ends after its close() has its positions."""
+    put(aws, stream, numbered(1, 10))
+    called, gate = asyncio.Event(), asyncio.Event()
+    write_last = Consumer._write_last
+
+    async def slow(consumer: Consumer[Any]) -> None:
+        called.set()
+        await gate.wait()
+        await write_last(consumer)
+
+    monkeypatch.setattr(Consumer, "_write_last", slow)
+    kept = MemoryCheckPointer()
+
+    async def main() -> None:
+        consumer = reader(stream, checkpointer=kept)
+        await take(consumer, 3)
+        first = asyncio.create_task(consumer.close())
+        await called.wait()
+        second = asyncio.create_task(consumer.close())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not second.done()
+        gate.set()
+        await second
+        assert first.done()
+
+    asyncio.run(main())
+    assert kept.get_all_checkpoints()[SHARD_0] is not None
