@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from fastkcl.kinesis import Consumer, StreamDoesNotExist
+from fastkcl.kinesis import Consumer, MemoryCheckPointer, StreamDoesNotExist
 from fastkcl.kinesis.client import StreamClient
 from fastkcl.local_aws import LocalAws
 from kinesis_helpers import QUICK, numbered, put, take
@@ -150,5 +150,53 @@ def test_nothing_that_was_fetched_is_kept(aws: LocalAws, stream: str) -> None:
             await take(consumer, 1)
             await until(lambda: consumer._queue.rows >= 40, "records that are fetched ahead")
         assert consumer._queue.is_empty
+
+    asyncio.run(main())
+
+
+def test_nobody_waits_for_one_whose_close_was_cancelled(stream: str) -> None:
+    asked = asyncio.Event()
+
+    class Slow(MemoryCheckPointer):
+        async def allocate(self, shard_id: str) -> tuple[bool, str | None]:
+            asked.set()
+            return await asyncio.get_running_loop().create_future()
+
+    async def main() -> None:
+        consumer = Consumer(stream, **QUICK, checkpointer=Slow())
+        waiting = asyncio.create_task(consumer.wait_ready(4 * PATIENCE))
+        await asked.wait()
+        closing = asyncio.create_task(consumer.close())
+        await asyncio.sleep(0)
+        assert consumer._is_closed
+        closing.cancel()  # while it waits for the task that looks for shards
+        with pytest.raises(RuntimeError, match="was closed"):
+            await asyncio.wait_for(waiting, PATIENCE)
+        await asyncio.wait([closing])
+
+    asyncio.run(main())
+
+
+def test_shards_are_listed_while_it_is_closed(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is the consumer's own, and not one of its client."""
+
+    async def main() -> None:
+        consumer = Consumer(stream, **QUICK)
+        await consumer.open()
+        called, gate = asyncio.Event(), asyncio.Event()
+        call_once = StreamClient.call_once
+
+        async def slow(client: StreamClient, operation: str, request: Any) -> dict[str, Any]:
+            called.set()
+            await gate.wait()
+            return await call_once(client, operation, request)
+
+        monkeypatch.setattr(StreamClient, "call_once", slow)
+        listing = asyncio.create_task(consumer.refresh_shards())
+        await called.wait()
+        await consumer.close()
+        gate.set()
+        with pytest.raises(RuntimeError, match=f"the consumer of {stream} was closed"):
+            await listing
 
     asyncio.run(main())

@@ -880,9 +880,14 @@ class Consumer(Watched, Generic[Item]):
 
         Raises:
             StreamDoesNotExist: there is no such stream.
+            RuntimeError: the consumer is closed.
         """
         await self.open()
-        await self._stream.refresh_shards()
+        try:
+            await self._stream.refresh_shards()
+        except Exception:
+            self._check_open()
+            raise
 
     def get_shard_status(self) -> dict[str, Any]:
         """The shards as they are known now.

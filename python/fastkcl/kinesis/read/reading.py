@@ -222,8 +222,8 @@ class StreamReader:
         self._tasks.clear()
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         self._changed.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def close_checkpointer(self) -> None:
         """Give the shards back; the checkpointer is closed, too, unless another consumer of this process uses it.
