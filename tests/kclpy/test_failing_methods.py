@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -246,6 +248,46 @@ def test_an_error_s_text_does_not_control_a_terminal(tmp_path: Path) -> None:
     assert "Caught exception from action dispatch: b\u00f6om\\x1b[31m\\x9b\\x07\\rXTraceback" in ended.stderr
     assert "ValueError: b\u00f6om\\x1b[31m\\x9b\\x07\\rX\n" in ended.stderr
     assert [c for c in ended.stderr if not c.isprintable() and c != "\n"] == []
+
+
+UNCAUGHT = {
+    "SystemExit": "sys.exit(TEXT)",
+    "SystemExit of an object": "sys.exit(type('', (), {'__str__': lambda self: TEXT})())",
+    "KeyboardInterrupt": "raise KeyboardInterrupt(TEXT)",
+    "GeneratorExit": "raise GeneratorExit(TEXT)",
+    "its own": "raise type('Own', (BaseException,), {})(TEXT)",
+    "ignored": "sys.gone = type('', (), {'__del__': lambda self: [][TEXT]})(); del sys.gone; sys.exit(7)",
+    "ignored at the end": "sys.modules['__main__'].gone = Gone(); sys.exit(7)",
+    "atexit": "import atexit; atexit.register(fail); sys.exit(7)",
+    "thread": "import threading; t = threading.Thread(target=fail); t.start(); t.join(); sys.exit(7)",
+    "named thread": "import threading; t = threading.Thread(target=fail, name=TEXT); t.start(); t.join(); sys.exit(7)",
+    "_thread": "import _thread, time; _thread.start_new_thread(fail, ()); time.sleep(0.5); sys.exit(7)",
+    "group": "raise BaseExceptionGroup(TEXT, [KeyboardInterrupt(TEXT)])",
+    "number": "sys.exit(7)",
+    "plain text": "sys.exit('b\u00f6om')",
+    "nothing": "sys.exit()",
+}
+ENDING = r"""
+TEXT = "b\u00f6\U0001f600\u2028\tX\x1b[31m\x9b\x07\rY"
+def fail(): raise ValueError(TEXT)
+class Gone:
+    __fail = staticmethod(fail)
+    def __del__(self): self.__fail()
+"""
+
+
+@pytest.mark.parametrize("end", UNCAUGHT)
+def test_an_end_is_python_s_without_control_characters(end: str, tmp_path: Path) -> None:
+    source = f"{ENDING}\ndef process_records(self, i):\n    {UNCAUGHT[end]}\n"
+    with Child(tmp_path, source, PYTHONUTF8="1") as child:
+        ended = child.play(INITIALIZE, process_records(7))
+    command = [sys.executable, "-c", f"import sys\n{ENDING}\ndef end():\n    {UNCAUGHT[end]}\nend()"]
+    plain = subprocess.run(command, capture_output=True, check=False, env=environment(PYTHONUTF8="1"), timeout=60)
+    assert ended.exit == plain.returncode
+    last = plain.stderr.decode().rpartition("\n")[0].split("\n")[-1]
+    controls = {chr(code): f"\\x{code:02x}" for code in (7, 27, 0x9B)} | {"\r": "\\r"}
+    assert last.translate(str.maketrans(controls)) in ended.stderr
+    assert re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", ended.stderr) == []
 
 
 # ---- a lost lease -----------------------------------------------------------------------------------------------

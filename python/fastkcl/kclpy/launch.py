@@ -18,6 +18,7 @@ from types import ModuleType
 
 from fastkcl.kclpy.alias import install
 from fastkcl.kclpy.variables import DEAD_LETTER_VARIABLE, ON_ERROR_VARIABLE
+from fastkcl.stdio.uncaught import escape_uncaught, exit_escaped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,12 +79,16 @@ def main(arguments: list[str]) -> None:
         if name == "--on-error" and value not in ("skip", "stop"):
             _refuse(f"--on-error must be skip or stop, not {value!r}")
         os.environ[_VARIABLES[name]] = value
-    if module is not None:
-        _run_module(module, rest)
-    elif rest:
-        _run_path(rest)
-    else:
+    if module is None and not rest:
         _refuse("which program? fastkcl run APP.py")
+    escape_uncaught()
+    try:
+        if module is not None:
+            _run_module(module, rest)
+        else:
+            _run_path(rest)
+    except SystemExit as end:
+        exit_escaped(end)
 
 
 def _run_path(argv: list[str]) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import logging
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, nullcontext
@@ -38,13 +37,14 @@ from fastkcl.kinesis.failures import Failure, ReconnectPolicy, checked, error_co
 from fastkcl.kinesis.options import StreamOptions
 from fastkcl.kinesis.sessions import check_session, has_http_session, new_session
 from fastkcl.kinesis.topology import Shard
+from fastkcl.stdio.log import module_logger
 
 if TYPE_CHECKING:
     from fastkcl.kinesis.read.bodies import Gate
 
 __all__ = ["StreamClient"]
 
-log = logging.getLogger(__name__)
+log = module_logger(__name__)
 
 CONNECT_TIMEOUT, READ_TIMEOUT = 4, 90  # seconds
 MAX_CONNECTIONS = 100

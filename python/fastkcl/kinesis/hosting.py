@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import time
 from collections.abc import Callable
@@ -46,12 +45,13 @@ from fastkcl.processing.counters import Counters
 from fastkcl.processing.errors import CheckpointError
 from fastkcl.processing.failures import FailurePolicy, ProcessorError
 from fastkcl.processing.processor import BatchProcessor, check_processor, refuse_deferred_result
+from fastkcl.stdio.log import module_logger
 
 __all__ = ["run_processors"]
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
+log = module_logger(__name__)
 
 COMMIT_SECONDS = 60.0  # for one position
 CLOSE_SECONDS = 20.0  # for giving all shards back

@@ -14,7 +14,6 @@ longer valid and others are found, the call is repeated with these.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import ssl
@@ -29,10 +28,11 @@ from fastkcl._core import DecodeError, GetRecordsAnswer, decode_get_records
 from fastkcl.kinesis.access import Access, AccessError, NotNowError
 from fastkcl.kinesis.failures import Failure, failure_of_code
 from fastkcl.kinesis.http import Answer, Http, ProxyError
+from fastkcl.stdio.log import module_logger
 
 __all__ = ["Service", "ServiceError"]
 
-log = logging.getLogger(__name__)
+log = module_logger(__name__)
 
 JSON = "application/x-amz-json-1.1"
 SKEW = 60.0

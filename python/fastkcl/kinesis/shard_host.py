@@ -7,7 +7,6 @@ KCL's, which processors know (`fastkcl.processing.errors.CheckpointError`). For 
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -19,10 +18,11 @@ from fastkcl.kinesis.checkpoints.base import Place
 from fastkcl.kinesis.exceptions import described
 from fastkcl.kinesis.read.fetch import ShardReader
 from fastkcl.processing.errors import LocalProtocolError
+from fastkcl.stdio.log import module_logger
 
 __all__ = ["ShardHost"]
 
-log = logging.getLogger(__name__)
+log = module_logger(__name__)
 
 
 class ShardHost:

@@ -10,14 +10,15 @@ ended its loop without `close` run out. A lease that it cannot renew it tries ag
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from fastkcl.stdio.log import module_logger
+
 __all__ = ["Guard", "Renewer"]
 
-log = logging.getLogger(__name__)
+log = module_logger(__name__)
 
 CLOSE_SECONDS = 1.0
 

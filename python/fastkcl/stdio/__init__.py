@@ -8,6 +8,7 @@ must not break a dialogue, and the process must really end.
     descriptors  fd 0 and 1 moved away, closed in forked children
     signals      the first SIGTERM, SIGINT or SIGHUP is noted, the second stops
     reports      lines and tracebacks for fd 2, exit codes
+    uncaught     the interpreter's reports of exceptions, without control characters; for `fastkcl run`
     lossy        a standard error that drops output that a full pipe does not take; optional
     frozen       values that cannot change
     log          the logger "fastkcl", imported when there is something to log

@@ -93,20 +93,22 @@ def traceback_text(error: BaseException) -> str:
 
 def formatted(error: BaseException, frames: TracebackType | None) -> str:
     """An exception with these frames as Python prints it, whatever user code has made of its class."""
-    import traceback
+    lines: list[str] = []
+    try:
+        import traceback
 
-    try:
-        return "".join(traceback.format_exception(type(error), error, frames))
-    except Exception:  # out of an attribute of the exception
+        try:
+            return "".join(traceback.format_exception(type(error), error, frames))
+        except Exception:  # out of an attribute of the exception
+            lines = traceback.format_tb(frames)
+    except (
+        Exception
+    ):  # out of the loader of a module, e.g. of an archive that has been replaced, or of an import at exit
         pass
-    try:
-        lines = traceback.format_tb(frames)
-    except Exception:  # out of the loader of a module, e.g. of an archive that has been replaced
-        lines = []
     return "".join(["Traceback (most recent call last):\n", *lines, f"{describe(error)}\n"])
 
 
-def text_of(error: BaseException) -> str:
+def text_of(error: object) -> str:
     """``str(error)``; user code's ``__str__`` may fail, or return a string of a class of its own."""
     try:
         return str.__str__(str(error))

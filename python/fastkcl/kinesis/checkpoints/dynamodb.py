@@ -16,7 +16,6 @@ Rules:
 from __future__ import annotations
 
 import copy
-import logging
 import time
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -28,13 +27,14 @@ from fastkcl.kinesis.checkpoints.leased import LeasedCheckPointer
 from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict
 from fastkcl.leases import Lease, Take
 from fastkcl.leases import dynamodb as dynamodb_leases
+from fastkcl.stdio.log import module_logger
 
 if TYPE_CHECKING:
     from fastkcl.kinesis.topology import Shard
 
 __all__ = ["DynamoDBCheckPointer"]
 
-log = logging.getLogger(__name__)
+log = module_logger(__name__)
 
 _NAMES = {name: name[1:] for name in ("#ref", "#ts", "#sequence", "#stream", "#ttl", "#ended", "#shard_id")}
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import logging
 import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -17,10 +16,11 @@ from typing import Any
 from fastkcl.kinesis.checkpoints.table_errors import account_of_arn, is_lasting, is_unreachable, table_error
 from fastkcl.kinesis.exceptions import CheckpointTableError, ValidationError
 from fastkcl.kinesis.sessions import check_session, new_session
+from fastkcl.stdio.log import module_logger
 
 __all__ = ["Item", "Table", "number", "string"]
 
-log = logging.getLogger(__name__)
+log = module_logger(__name__)
 
 Item = Mapping[str, Mapping[str, Any]]
 

@@ -26,7 +26,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 from abc import ABC, abstractmethod
@@ -42,10 +41,11 @@ from fastkcl.kinesis.checkpoints.guarded import GuardedLeases
 from fastkcl.kinesis.exceptions import CheckpointFlushError, CheckpointOwnershipConflict, ValidationError, described
 from fastkcl.leases import Keeper, Lease, Rules, Take, Why
 from fastkcl.leases.guard import Guard
+from fastkcl.stdio.log import module_logger
 
 __all__ = ["LeasedCheckPointer"]
 
-log = logging.getLogger(__name__)
+log = module_logger(__name__)
 
 LOOK_SECONDS = 2.0
 """Between two looks at the group's leases, at the most."""

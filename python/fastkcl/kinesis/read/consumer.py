@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import datetime
@@ -65,13 +64,14 @@ from fastkcl.kinesis.read.reading import LOOK_SECONDS, IteratorType, ReadOptions
 from fastkcl.kinesis.read.record_queue import Failed, Fetched, RecordQueue, ShardEnded, ShardLost
 from fastkcl.kinesis.read.unwritten import UNWRITTEN, unwritten
 from fastkcl.kinesis.unclosed import Watched
+from fastkcl.stdio.log import module_logger
 
 if TYPE_CHECKING:
     from fastkcl._core import RecordBatch
 
 __all__ = ["Consumer", "OnRecordError", "Output"]
 
-log = logging.getLogger(__name__)
+log = module_logger(__name__)
 
 CLOSE_SECONDS = 20.0
 """For each of writing positions, giving shards back and closing connections."""

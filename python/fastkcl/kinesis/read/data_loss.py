@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Literal
 
 from fastkcl.kinesis.exceptions import DataLossError
 from fastkcl.kinesis.metrics import MetricsCollector, MetricType
 from fastkcl.kinesis.read.trimmed import DataLoss
+from fastkcl.stdio.log import module_logger
 
 __all__ = ["OnDataLoss", "report_loss"]
 
-log = logging.getLogger(__name__)
+log = module_logger(__name__)
 
 OnDataLoss = Literal["continue", "raise"]
 

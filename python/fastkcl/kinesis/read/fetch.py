@@ -14,7 +14,6 @@ was queued yet, a new iterator begins at the time of the first one, or the recor
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from bisect import bisect
 from collections.abc import Awaitable, Callable, Mapping
@@ -35,6 +34,7 @@ from fastkcl.kinesis.read.fetch_policy import FetchPolicy, Next, Step
 from fastkcl.kinesis.read.record_queue import Fetched, RecordQueue, ShardEnded, ShardLost
 from fastkcl.kinesis.read.trimmed import LEAST_RETENTION, TrimWatch
 from fastkcl.kinesis.topology import Shard
+from fastkcl.stdio.log import module_logger
 
 __all__ = [
     "MAX_BATCH_BYTES",
@@ -46,7 +46,7 @@ __all__ = [
     "whole_records",
 ]
 
-log = logging.getLogger(__name__)
+log = module_logger(__name__)
 
 MAX_BATCH_BYTES = 256 << 20
 """The default limit of an answer with its aggregates taken apart."""

@@ -18,20 +18,20 @@ Rules: no I/O and no clock. What is held for a task is at most the first record 
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fastkcl.kinesis.read.positions import Handed
+from fastkcl.stdio.log import module_logger
 
 if TYPE_CHECKING:
     from fastkcl.kinesis.read.delivery import Delivery
 
 __all__ = ["Held", "Holders", "current_task"]
 
-log = logging.getLogger(__name__)
+log = module_logger(__name__)
 
 if sys.version_info >= (3, 12):
     from asyncio import current_task

@@ -60,10 +60,11 @@ from fastkcl.kinesis.read.record_queue import Failed, RecordQueue
 from fastkcl.kinesis.read.sharing import Share
 from fastkcl.kinesis.read.trimmed import LEAST_RETENTION, TrimWatch, is_of_shard
 from fastkcl.kinesis.topology import Origin, Shard, Topology
+from fastkcl.stdio.log import module_logger
 
 __all__ = ["LOOK_SECONDS", "IteratorType", "ReadOptions", "StreamReader"]
 
-log = logging.getLogger(__name__)
+log = module_logger(__name__)
 
 REFRESH_SECONDS = 60.0
 ALLOCATE_SECONDS = 2.0

@@ -19,7 +19,6 @@ Rules: one task, from `start` to `close`, also if callers are cancelled; it ends
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
@@ -40,6 +39,7 @@ from fastkcl.kinesis.write.put import MAX_CALL_BYTES, MAX_CALL_RECORDS
 from fastkcl.kinesis.write.put_queue import Pending, PutLimits, PutQueue, Settled
 from fastkcl.kinesis.write.sent import Sent, Waiting
 from fastkcl.shard import ShardMap
+from fastkcl.stdio.log import module_logger
 
 __all__ = ["Producer"]
 
@@ -56,7 +56,7 @@ _PUT_AGAIN = frozenset({_THROTTLED, "InternalFailure"})
 _REFRESH_PAUSE = 10.0  # seconds, at least, between two looks at the shards
 _NEVER = float("inf")
 
-_log = logging.getLogger(__name__)
+_log = module_logger(__name__)
 
 
 class Producer(Watched):

@@ -24,6 +24,7 @@ from typing import Any, Final
 from fastkcl.kinesis.access import Access
 from fastkcl.kinesis.read.plan import TRIM, PlanOptions, Position
 from fastkcl.payloads.options import FORMATS
+from fastkcl.stdio.log import escaping_formatter, has_handlers
 
 __all__ = [
     "COLUMNS",
@@ -451,8 +452,8 @@ _POLLING = Option("consumerMode", _polling, "polling", "only polling")
 
 def show_log() -> None:
     """Let the lines of the source reach the driver's log, where nobody has configured logging."""
-    if not log.hasHandlers():
+    if not has_handlers(log.name):
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(escaping_formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         log.addHandler(handler)
         log.setLevel(logging.INFO)

@@ -1,0 +1,103 @@
+"""The interpreter's reports of exceptions without control characters: of the main thread, of others, of ignored ones.
+
+A report that has none is left to Python, byte for byte. The hooks are Python's own (`sys.excepthook`,
+`threading.excepthook`, `sys.unraisablehook`): a program that sets one has its own.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from fastkcl.stdio import reports
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Any, NoReturn
+
+
+def escape_uncaught() -> None:
+    """Escape the reports of this process, from now on, and of its forked children."""
+    import _thread
+
+    of_main_thread = _escaping(sys.excepthook, _of_main_thread)
+
+    def main_hook(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+        of_main_thread(kind, error, frames)
+        if kind is KeyboardInterrupt:
+            # Python ends by SIGINT then, but forgets that at an import, as those of a traceback's printing.
+            try:  # noqa: SIM105 - contextlib is slow to import
+                exec("raise KeyboardInterrupt")
+            except KeyboardInterrupt:
+                pass
+
+    sys.excepthook = main_hook
+    thread_hook = _escaping(_thread._excepthook, _of_thread)
+    sys.unraisablehook = _escaping(sys.unraisablehook, _ignored)
+    if (module := sys.modules.get("threading")) is not None:
+        module.excepthook = thread_hook  # type: ignore[attr-defined]
+    else:  # which takes it from there; to import it takes longer
+        _thread._excepthook = thread_hook
+
+
+def exit_escaped(end: SystemExit) -> NoReturn:
+    """Raise a SystemExit again, whose text Python writes to standard error as it is.
+
+    Raises:
+        SystemExit: always.
+    """
+    if end.code is not None and not isinstance(end.code, int):
+        text = reports.text_of(end.code)
+        escaped = reports.without_controls(text)
+        if escaped != text:
+            raise SystemExit(escaped) from None
+    raise end
+
+
+def _escaping(default: Callable[..., Any], text_of: Callable[..., str]) -> Callable[..., None]:
+    def report(*about: Any) -> None:  # noqa: ANN401 - Python has no name for all three kinds
+        try:
+            text = text_of(*about)
+            escaped = reports.without_controls(text)
+        except Exception:  # user code may have put anything there
+            text = escaped = ""
+        if escaped == text:
+            default(*about)
+            return
+        try:
+            sys.stderr.write(escaped)
+            sys.stderr.flush()
+        except Exception:  # none, closed, or the program's own
+            pass
+
+    return report
+
+
+def _of_main_thread(_kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> str:
+    return reports.formatted(error, frames)
+
+
+def _of_thread(about: threading.ExceptHookArgs) -> str:
+    if about.exc_type is SystemExit:  # it ends the thread in silence
+        return ""
+    name = about.thread.name if about.thread is not None else "unknown"
+    assert about.exc_value is not None
+    return f"Exception in thread {name}:\n{reports.formatted(about.exc_value, about.exc_traceback)}"
+
+
+def _ignored(about: sys.UnraisableHookArgs) -> str:
+    first = about.err_msg or "Exception ignored in"
+    if about.object is not None:
+        first = f"{first}: {_repr(about.object)}"
+    if about.exc_value is None:
+        return f"{first}\n"
+    return f"{first}\n{reports.formatted(about.exc_value, about.exc_traceback)}"
+
+
+def _repr(thing: object) -> str:
+    try:
+        return repr(thing)
+    except Exception:
+        return "<object repr() failed>"
