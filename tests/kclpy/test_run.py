@@ -348,3 +348,18 @@ def test_arrival_times_out_of_range(sign: str, app: Path) -> None:
             code, stderr = child.finish()
         assert (answer, code) == ((status("processRecords"), 0) if taken else (None, 1))
         assert (f"{farthest}\n" if taken else "DecodeError: out_of_range") in stderr
+
+
+def test_a_program_from_a_pipe(tmp_path: Path) -> None:
+    """It says that it waits, and a traceback does not read the pipe again."""
+    pipe = tmp_path / "app.py"
+    os.mkfifo(pipe)
+    with subprocess.Popen([sys.executable, *RUN, str(pipe)], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        told = process.stderr.readline()
+        pipe.write_text("import sys\nassert __name__ == '__main__'\nsys.stderr.write(__file__ + chr(10))\n[][0]\n")
+        _, stderr = process.communicate(timeout=60)
+    assert told == f"fastkcl: {pipe} is a pipe to which nobody has written yet; waiting for it\n"
+    assert stderr.startswith(f"{pipe}\nTraceback")
+    assert stderr.endswith("IndexError: list index out of range\n")
+    assert process.returncode == 1

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from fastkcl.cli.answers import check_answers
 from fastkcl.cli.output import printable, without_users
 
 __all__ = ["LOCAL", "aio_session", "check_listening", "explain", "is_loopback", "kinesis_client"]
@@ -21,8 +22,6 @@ _LOCAL_REGION = "us-east-1"
 """A local server has no region."""
 _ATTEMPTS = 10
 """Of a call, with botocore's pauses between them: about a minute of an outage."""
-_QUESTIONS = ("Describe", "List", "Query", "Scan")
-"""Names of calls whose answers are never empty."""
 _CONNECT_SECONDS = 4.0
 """For the first connection: an outage at the start is a wrong address more often, so nothing is tried again."""
 
@@ -51,27 +50,8 @@ def kinesis_client(endpoint_url: str | None, region: str | None, service: str = 
         client = session.client(service, endpoint_url=endpoint_url, config=retries, **known)
         if has_credentials:  # without them each call says so
             check_listening(client.meta.endpoint_url)
-    client.meta.events.register("after-call", _check_answer)
+    check_answers(client.meta.events)
     return client
-
-
-def _check_answer(http_response: Any, parsed: dict[str, Any], model: Any, **_: object) -> None:  # noqa: ANN401
-    """See that an answer to a question has something; botocore takes a page of a proxy for an empty one.
-
-    Raises:
-        BotoCoreError: it has not.
-    """
-    from botocore.exceptions import BotoCoreError
-
-    if http_response.status_code != 200 or not model.name.startswith(_QUESTIONS):  # noqa: PLR2004
-        return
-    lacking = [name for name in model.output_shape.required_members if name not in parsed]
-    if lacking or parsed.keys() <= {"ResponseMetadata"}:
-
-        class AnswerError(BotoCoreError):  # type: ignore[misc]
-            fmt = "the answer to {call} has no {name}: a proxy, or something else that is not AWS, has answered {url}"
-
-        raise AnswerError(call=model.name, name=lacking[0] if lacking else "content", url=http_response.url)
 
 
 async def aio_session(endpoint_url: str | None, region: str | None) -> Any:  # noqa: ANN401 - aiobotocore has no types
@@ -84,6 +64,7 @@ async def aio_session(endpoint_url: str | None, region: str | None) -> Any:  # n
     from fastkcl.kinesis.sessions import new_session
 
     session = new_session()
+    check_answers(session)
     if region is not None:
         session.set_config_variable("region", region)
     with _endpoint_checked():

@@ -14,7 +14,7 @@ import os
 import sys
 from importlib._bootstrap_external import MAGIC_NUMBER  # importlib.util is slow to import
 from importlib.machinery import PathFinder, SourceFileLoader, SourcelessFileLoader
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from fastkcl.kclpy.alias import install
 from fastkcl.kclpy.variables import DEAD_LETTER_VARIABLE, ON_ERROR_VARIABLE
@@ -117,10 +117,15 @@ def _run_path(argv: list[str]) -> None:
 
 def _run_file(path: str, name: str) -> None:
     loader: SourceFileLoader | SourcelessFileLoader
+    code: CodeType | None
     try:
         loader = SourceFileLoader("__main__", path)
-        data = loader.get_data(path)
-        if path.endswith(".pyc") or (data.startswith(MAGIC_NUMBER[:2]) and os.path.isfile(path)):
+        piped = _from_pipe(path, name)
+        data = loader.get_data(path) if piped is None else piped
+        if piped is not None:
+            # By its own name, Python would read it again for the lines of a traceback, and wait for ever.
+            code = loader.source_to_code(data, f"<{path}>")
+        elif path.endswith(".pyc") or (data.startswith(MAGIC_NUMBER[:2]) and os.path.isfile(path)):
             loader = SourcelessFileLoader("__main__", path)
             code = loader.get_code("__main__")
         else:
@@ -131,6 +136,21 @@ def _run_file(path: str, name: str) -> None:
     names = _fresh_main()
     names.update(__cached__=None, __file__=path, __loader__=loader)
     exec(code, names)
+
+
+def _from_pipe(path: str, name: str) -> bytes | None:
+    """A program that comes through a pipe, as a shell has it for ``<(command)``; None if it is a file."""
+    import stat
+
+    if not stat.S_ISFIFO(os.stat(path).st_mode):
+        return None
+    from fastkcl.stdio import reports
+    from fastkcl.stdio.given_files import open_pipe
+
+    with open_pipe(
+        path, lambda: reports.line(f"{name} is a pipe to which nobody has written yet; waiting for it")
+    ) as pipe:
+        return pipe.read()
 
 
 def _run_module(name: str, arguments: list[str]) -> None:

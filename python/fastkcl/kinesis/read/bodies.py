@@ -43,8 +43,21 @@ def gated(gate: Gate) -> Iterator[None]:
         _gate.reset(token)
 
 
+class _Direct:
+    """A session of aiohttp that follows no redirects: the service sends none, and a signed request is for it alone."""
+
+    def __init__(self, session: Any) -> None:  # noqa: ANN401
+        self._session = session
+
+    async def request(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+        return await self._session.request(*args, **options, allow_redirects=False)
+
+
 class GatedSession(AIOHTTPSession):  # type: ignore[misc] # aiobotocore has no types
     """The HTTP session of a client whose calls may be `gated`."""
+
+    async def _get_session(self, proxy_url: Any) -> _Direct:  # noqa: ANN401
+        return _Direct(await super()._get_session(proxy_url))
 
     async def send(self, request: Any) -> Any:  # noqa: ANN401
         """Send a request, and read its answer."""

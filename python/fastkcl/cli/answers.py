@@ -1,0 +1,115 @@
+"""Answers that cannot be AWS's: a page of a proxy, a redirect, JSON of something else.
+
+200                 an object of JSON that has the members of the call's answer, each of its type
+4xx                 an error of AWS's: JSON with its name, or the header with the number of the request
+5xx, 408, 429       may also be a load balancer's, of any form: botocore and the client try again
+anything else       not AWS's
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+__all__ = ["check_answers"]
+
+_OK, _ERRORS, _FAILURES = 200, 400, 500
+_QUESTIONS = ("Describe", "List", "Query", "Scan")
+"""Names of calls whose answers are never empty."""
+_TYPES: dict[str, tuple[type, ...]] = {
+    "structure": (dict,),
+    "map": (dict,),
+    "list": (list,),
+    "string": (str,),
+    "blob": (str,),
+    "boolean": (bool,),
+    "integer": (int, float),
+    "long": (int, float),
+    "float": (int, float),
+    "double": (int, float),
+    "timestamp": (int, float, str),
+}
+
+
+def check_answers(emitter: Any) -> None:  # noqa: ANN401 - botocore has no types
+    """Have the calls of a client or a session raise a BotoCoreError at an answer that cannot be AWS's.
+
+    Args:
+        emitter: of botocore's events, with a method `register`.
+    """
+    urls: dict[str, str] = {}
+
+    def note_url(event_name: str, request: Any, **_: object) -> None:  # noqa: ANN401
+        urls[event_name.partition(".")[2]] = request.url
+
+    def check(event_name: str, response_dict: dict[str, Any], operation_model: Any, **_: object) -> None:  # noqa: ANN401
+        if (fault := _fault(response_dict, operation_model)) is not None:
+            raise _error(operation_model.name, fault, urls.get(event_name.partition(".")[2], ""))
+
+    emitter.register("before-send", note_url)
+    emitter.register("before-parse", check)
+
+
+def _error(call: str, fault: str, url: str) -> Exception:
+    from botocore.exceptions import BotoCoreError
+
+    class AnswerError(BotoCoreError):  # type: ignore[misc]
+        fmt = (
+            "the answer to {call} {fault}: a proxy, or something else that is not AWS, has answered {url};"
+            " look at --endpoint-url, AWS_ENDPOINT_URL and HTTPS_PROXY"
+        )
+
+    return AnswerError(call=call, fault=fault, url=url)
+
+
+def _fault(answer: dict[str, Any], model: Any) -> str | None:  # noqa: ANN401
+    status, headers = answer["status_code"], answer["headers"]
+    value = _object_of(answer["body"])
+    if status >= _ERRORS:
+        if value is not None and isinstance(value.get("__type", value.get("code")), str):
+            return None
+        if status >= _FAILURES or "x-amzn-requestid" in headers:
+            answer["body"] = b""  # which botocore's parser may not be able to read
+            return None
+        return f"has the status {status}, and no error of AWS's"
+    if status != _OK:
+        return f"has the status {status}"
+    if value is None:
+        return "is no object of JSON"
+    shape = model.output_shape
+    if shape is None:
+        return None
+    if (wrong := _wrong(shape, value, "")) is not None:
+        return wrong
+    return "has no content" if not value and model.name.startswith(_QUESTIONS) else None
+
+
+def _object_of(body: bytes) -> dict[str, Any] | None:
+    """The object that it is; one without members may have no body. None if it is none."""
+    if not body:
+        return {}
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _wrong(shape: Any, value: Any, name: str) -> str | None:  # noqa: ANN401
+    """Which part of a value is not of its shape's type, or lacks a member."""
+    if value is None:
+        return None
+    kind: str = shape.type_name
+    is_right = isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
+    if not is_right:
+        return f"has a {name} that is no {kind}"
+    parts: list[tuple[Any, Any, str]] = []
+    if kind == "structure":
+        if lacking := [member for member in shape.required_members if value.get(member) is None]:
+            return f"has no {lacking[0]}"
+        parts = [(shape.members[key], part, key) for key, part in value.items() if key in shape.members]
+    elif kind == "list":
+        parts = [(shape.member, part, name) for part in value]
+    elif kind == "map":
+        parts = [(shape.value, part, name) for part in value.values()]
+    return next((wrong for part in parts if (wrong := _wrong(*part)) is not None), None)
