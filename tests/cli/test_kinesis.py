@@ -184,9 +184,10 @@ def test_an_answer_that_is_not_aws_s(tmp_path: Path, args: list[str]) -> None:
     """A page of a proxy; some were a traceback, and for others `tail` and `put` took 40 s, or never ended."""
     keys = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "us-east-1"}
     command = [sys.executable, "-m", "fastkcl", *args]
-    for name, answer in NOT_AWS.items():
+    all_of_them = args[1] in ("list", "tail")  # by boto3 and by aiobotocore
+    for name in NOT_AWS if all_of_them else ("page", "nested", "403 and no UTF-8"):
 
-        def talk(link: socket.socket, _: int, answer: bytes = answer) -> None:
+        def talk(link: socket.socket, _: int, answer: bytes = NOT_AWS[name]) -> None:
             while request_of(link):
                 link.sendall(answer)
 
@@ -198,6 +199,60 @@ def test_an_answer_that_is_not_aws_s(tmp_path: Path, args: list[str]) -> None:
         assert b"something else that is not AWS, has answered http://127.0.0.1:" in done.stderr, name
         assert b"look at --endpoint-url, AWS_ENDPOINT_URL and HTTPS_PROXY" in done.stderr, name
         assert len(done.stderr.splitlines()) == 1, name
+
+
+SHARD = {
+    "ShardId": "shardId-000000000000",
+    "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": str(2**128 - 1)},
+    "SequenceNumberRange": {"StartingSequenceNumber": "1"},
+}
+RECORD = {"Data": "e30=", "PartitionKey": "k", "SequenceNumber": "49"}
+
+
+@pytest.mark.parametrize(
+    ("shard", "records", "said"),
+    [
+        ({}, {"Records": [{**RECORD, "SequenceNumber": "abc"}]}, b"a SequenceNumber that is no number of Kinesis's"),
+        (
+            {},
+            {"Records": [RECORD, {**RECORD, "SequenceNumber": ""}]},
+            b"a SequenceNumber that is no number of Kinesis's",
+        ),
+        (
+            {},
+            {"Records": [{**RECORD, "SequenceNumber": "9" * 5000}]},
+            b"a SequenceNumber that is no number of Kinesis's",
+        ),
+        ({}, {"Records": [{**RECORD, "SequenceNumber": None}]}, b"the answer to GetRecords has no SequenceNumber"),
+        ({}, {"Records": [{**RECORD, "SequenceNumber": 5}]}, b"a SequenceNumber that is no string"),
+        ({}, {"Records": [{**RECORD, "Data": 5}]}, b"a Data that is no blob"),
+        ({}, [], b"the answer to GetRecords is no object of JSON"),
+        ({"SequenceNumberRange": {"StartingSequenceNumber": "abc"}}, {}, b"has a StartingSequenceNumber that is no"),
+        ({"HashKeyRange": {"StartingHashKey": "", "EndingHashKey": "1"}}, {}, b"has a StartingHashKey that is no"),
+    ],
+)
+def test_numbers_that_are_none_of_kinesis_s(shard: dict[str, Any], records: Any, said: bytes) -> None:
+    stream = {"StreamName": "s", "StreamARN": "a", "StreamStatus": "ACTIVE", "RetentionPeriodHours": 24}
+    stream |= {"StreamCreationTimestamp": 1, "EnhancedMonitoring": [], "HasMoreShards": False}
+    answers = {
+        b"DescribeStream": {"StreamDescription": {**stream, "Shards": [{**SHARD, **shard}]}},
+        b"DescribeStreamSummary": {"StreamDescriptionSummary": {**stream, "OpenShardCount": 1}},
+        b"GetShardIterator": {"ShardIterator": "i"},
+        b"GetRecords": {**records, "NextShardIterator": "i"} if isinstance(records, dict) else records,
+    }
+
+    def talk(link: socket.socket, _: int) -> None:
+        while request := request_of(link):
+            call = request.partition(b"Kinesis_20131202.")[2].partition(b"\r\n")[0]
+            link.sendall(page(200, json.dumps(answers[call]).encode()))
+
+    with server(talk) as address:
+        url = ["--endpoint-url", f"http://{address}"]
+        command = [*COMMAND, *url, "--region", "us-east-1", "tail", "s", "-p", "json", "-i", "TRIM_HORIZON"]
+        done = subprocess.run(command, capture_output=True, timeout=30, env=environment())
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

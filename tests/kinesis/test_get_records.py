@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 from answer_helpers import as_botocore, by_botocore
 from fastkcl import DecodeError, _core
+from fastkcl.kinesis.checkpoints.base import Place
+from fastkcl.kinesis.failures import NotKinesisError, check_records
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -301,3 +303,13 @@ def test_generated_answers_are_what_botocore_reads(
 
 def test_helper_reads_the_shape_of_kinesis() -> None:
     assert set(answer_helpers.output_shape().members) >= {"Records", "NextShardIterator", "ChildShards"}
+
+
+@pytest.mark.parametrize("numbers", [["abc"], ["1", ""], ["+5"], ["-5", "6"], ["1", "9" * 130], ["\u0664"]])
+def test_numbers_that_are_none_of_kinesis_s(numbers: list[str]) -> None:
+    """Of the first and the last record; between them, their order fails."""
+    records = [{"Data": "", "PartitionKey": "k", "SequenceNumber": number} for number in numbers]
+    with pytest.raises(NotKinesisError, match="the endpoint is not Kinesis, or a proxy has answered"):
+        check_records(_core.decode_get_records(json.dumps({"Records": records}).encode()).batch)
+    with pytest.raises(NotKinesisError, match="the sequence number 'x'"):
+        _ = Place("x").order

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable as DeltaHandle
 from fastkcl.spark.sinks import DeltaSink, ParquetSink, Shard
 from fastkcl.tables import DeltaTable
-from fastkcl.tables.folders import quoted, spelled, unspelled
+from fastkcl.tables.folders import NULL, quoted, spelled, unspelled
 from hypothesis import given
 from hypothesis import strategies as st
 from sink_helpers import FakeSession, delta_rows, rows
@@ -136,3 +136,24 @@ def test_a_delta_table_without_spark_has_them_too(tmp_path: Path, name: str) -> 
     table.append(arrived([1, 2]), as_they_are)
     assert polars.scan_delta(str(tmp_path)).filter(stream=name, shard=name).collect().height == 2
     assert set(delta_rows(tmp_path)["stream"].to_pylist()) == {name}
+
+
+def test_a_delta_table_does_not_take_the_name_of_null(tmp_path: Path) -> None:
+    """polars reads it as null from a folder, however its characters are escaped."""
+    for shard, column in ((Shard(NULL, "s"), "stream"), (Shard("clicks", NULL), "shard")):
+        said = f"polars reads the {column} {NULL} as null: a table by {column} cannot have it"
+        with pytest.raises(ValueError, match=f"DeltaSink: {said}"):
+            DeltaSink(tmp_path / "sink").open(shard)
+        for columns in ((column,), (column, "date")):
+            with pytest.raises(ValueError, match=f"DeltaTable: {said}"):
+                DeltaTable(tmp_path / "new", partition_by=columns).open(shard)
+        made = DeltaTable(tmp_path / column, partition_by=(column,))
+        made.open(Shard("a", "b"))
+        made.append(arrived([1]), as_they_are)
+        with pytest.raises(ValueError, match=said):
+            DeltaTable(tmp_path / column).open(shard)
+    table = DeltaTable(tmp_path / "days")
+    table.open(Shard(NULL, NULL))
+    table.append(arrived([1, 2]), as_they_are)
+    assert polars.scan_delta(str(tmp_path / "days")).filter(stream=NULL, shard=NULL).collect().height == 2
+    assert set(delta_rows(tmp_path / "days")["stream"].to_pylist()) == {NULL}

@@ -13,10 +13,11 @@ from typing import Any
 
 __all__ = ["check_answers"]
 
+_BEGINNING = 64
 _OK, _ERRORS, _FAILURES = 200, 400, 500
 _QUESTIONS = ("Describe", "List", "Query", "Scan")
 """Names of calls whose answers are never empty."""
-_TYPES: dict[str, tuple[type, ...]] = {
+_TYPES: dict[str, Any] = {
     "structure": (dict,),
     "map": (dict,),
     "list": (list,),
@@ -29,6 +30,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "double": (int, float),
     "timestamp": (int, float, str),
 }
+_NUMBERS, _DIGITS = ("HashKey", "SequenceNumber"), 129
+"""Text that is a number, and its longest."""
 
 
 def check_answers(emitter: Any) -> None:  # noqa: ANN401 - botocore has no types
@@ -37,13 +40,25 @@ def check_answers(emitter: Any) -> None:  # noqa: ANN401 - botocore has no types
     Args:
         emitter: of botocore's events, with a method `register`.
     """
+    from fastkcl.kinesis.failures import BODY
+
     urls: dict[str, str] = {}
+    seen_records = False
 
     def note_url(event_name: str, request: Any, **_: object) -> None:  # noqa: ANN401
         urls[event_name.partition(".")[2]] = request.url
 
-    def check(event_name: str, response_dict: dict[str, Any], operation_model: Any, **_: object) -> None:  # noqa: ANN401
-        if (fault := _fault(response_dict, operation_model)) is not None:
+    def check(event_name: str, response_dict: dict[str, Any], operation_model: Any, **options: Any) -> None:  # noqa: ANN401
+        nonlocal seen_records
+        fault = _fault(response_dict, operation_model)
+        if BODY in options["customized_response_dict"]:
+            body, content_type = options["customized_response_dict"][BODY]
+            if "json" in content_type and body[:_BEGINNING].lstrip()[:1] != b"{":
+                fault = "is no object of JSON"
+            elif "json" in content_type and not seen_records:  # later ones are read once, in Rust
+                fault = _fault({**response_dict, "body": body}, operation_model)
+                seen_records = b"SequenceNumber" in body
+        if fault is not None:
             raise _error(operation_model.name, fault, urls.get(event_name.partition(".")[2], ""))
 
     emitter.register("before-send", note_url)
@@ -53,13 +68,15 @@ def check_answers(emitter: Any) -> None:  # noqa: ANN401 - botocore has no types
 def _error(call: str, fault: str, url: str) -> Exception:
     from botocore.exceptions import BotoCoreError
 
-    class AnswerError(BotoCoreError):  # type: ignore[misc]
+    from fastkcl.kinesis.failures import NotKinesisError
+
+    class AnswerError(BotoCoreError, NotKinesisError):  # type: ignore[misc]
         fmt = (
             "the answer to {call} {fault}: a proxy, or something else that is not AWS, has answered {url};"
             " look at --endpoint-url, AWS_ENDPOINT_URL and HTTPS_PROXY"
         )
 
-    return AnswerError(call=call, fault=fault, url=url)
+    return AnswerError(call=call, fault=fault, url=url)  # type: ignore[call-arg]
 
 
 def _fault(answer: dict[str, Any], model: Any) -> str | None:  # noqa: ANN401
@@ -100,9 +117,10 @@ def _wrong(shape: Any, value: Any, name: str) -> str | None:  # noqa: ANN401
     if value is None:
         return None
     kind: str = shape.type_name
-    is_right = isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
-    if not is_right:
+    if not isinstance(value, _TYPES[kind]) or isinstance(value, bool) != (kind == "boolean"):
         return f"has a {name} that is no {kind}"
+    if shape.name in _NUMBERS and not (value.isascii() and value.isdecimal() and len(value) <= _DIGITS):
+        return f"has a {name} that is no number of Kinesis's"
     parts: list[tuple[Any, Any, str]] = []
     if kind == "structure":
         if lacking := [member for member in shape.required_members if value.get(member) is None]:

@@ -131,8 +131,12 @@ def explain(error: BaseException, stream: str | None, endpoint_url: str | None) 
     """The error, with advice for the usual ones."""
     from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, NoRegionError
 
+    from fastkcl.kinesis.failures import NotKinesisError
+
     text = without_users(printable(str(error)))
     match error:
+        case NotKinesisError():
+            return text
         case NoCredentialsError():
             return f"{text}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run `aws configure`"
         case NoRegionError():

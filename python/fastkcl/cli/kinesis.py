@@ -64,6 +64,7 @@ class _Service:
         """Turn errors of the service and the client into one line."""
         from botocore.exceptions import BotoCoreError, ClientError
 
+        from fastkcl import DecodeError
         from fastkcl.kinesis import StreamDoesNotExist, StreamShardLimit, StreamStatusInvalid
 
         try:
@@ -77,6 +78,8 @@ class _Service:
             StreamStatusInvalid,
         ) as error:
             raise _KinesisError(explain(error, stream, self.endpoint_url)) from None
+        except DecodeError as error:
+            raise _KinesisError(f"an answer that is none of Kinesis's: {printable(str(error))}") from None
 
 
 @click.group(context_settings={"max_content_width": 110})

@@ -245,6 +245,7 @@ def explained(error: Exception, plan: Plan) -> str:
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
+    from fastkcl import DecodeError
     from fastkcl.kinesis import (
         AnotherStream,
         CheckpointTableError,
@@ -259,6 +260,8 @@ def explained(error: Exception, plan: Plan) -> str:
             raise error
         case BotoCoreError() | ClientError() | ConnectionError() | StreamDoesNotExist() | StreamStatusInvalid():
             return explain(error, plan.stream, plan.endpoint_url)
+        case DecodeError():
+            return f"an answer that is none of Kinesis's: {_line(str(error))}"
         case SinkError() | ConfigurationError() | AnotherStream() | CheckpointTableError() | ValidationError():
             return _line(str(error))
         case OSError() if error.filename is not None:

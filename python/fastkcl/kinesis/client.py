@@ -33,7 +33,7 @@ from fastkcl.kinesis.exceptions import (
     StreamStatusInvalid,
     ValidationError,
 )
-from fastkcl.kinesis.failures import Failure, ReconnectPolicy, checked, error_code, failure_of
+from fastkcl.kinesis.failures import BODY, Failure, ReconnectPolicy, check_records, checked, error_code, failure_of
 from fastkcl.kinesis.options import StreamOptions
 from fastkcl.kinesis.sessions import check_session, has_http_session, new_session
 from fastkcl.kinesis.topology import Shard
@@ -461,6 +461,7 @@ class StreamClient:
 
         Raises:
             DecodeError: the answer cannot be read.
+            ConnectionError: its sequence numbers are none of Kinesis's; or see `call`.
             Exception: see `call`, or the gate's error.
         """
         from fastkcl.kinesis.read.bodies import gated
@@ -470,25 +471,26 @@ class StreamClient:
             request["StreamARN"] = self._arn
         with nullcontext() if gate is None else gated(gate):
             answer = await self.call("get_records", request, on_outage=on_outage)
-        body, content_type = answer.pop(_BODY)
+        body, content_type = answer.pop(BODY)
         if gate is not None:
             await gate(len(body))
 
         def read() -> _T:
-            return then(decode_get_records(body, content_type, shard_id=shard_id))
+            decoded = decode_get_records(body, content_type, shard_id=shard_id)
+            check_records(decoded.batch)
+            return then(decoded)
 
         return read() if len(body) < LARGE_BODY else await asyncio.to_thread(read)
 
 
 _ARN = re.compile(r"arn:[^:]*:kinesis:[^:]*:[^:]*:stream/[^/:]+")
-_BODY = "fastkcl.body"
 
 
 def _take_body(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object) -> None:
     """Take the body of a GetRecords answer before botocore's parser makes objects of its records."""
     if response_dict["status_code"] < 300:
         content_type = response_dict["headers"].get("Content-Type", "application/x-amz-json-1.1")
-        customized_response_dict[_BODY] = (response_dict["body"], content_type)
+        customized_response_dict[BODY] = (response_dict["body"], content_type)
         response_dict["body"] = b'{"Records":[]}'
 
 

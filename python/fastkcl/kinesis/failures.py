@@ -6,21 +6,31 @@ Rules: botocore is imported when the first failure is classified. `ReconnectPoli
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fastkcl.kinesis.bounds import check_count, check_seconds
 
+if TYPE_CHECKING:
+    from fastkcl._core import RecordBatch
+
 __all__ = [
+    "BODY",
     "DEFAULT_EXPO_BACKOFF_LIMIT",
     "Failure",
+    "NotKinesisError",
     "ReconnectPolicy",
+    "check_records",
     "checked",
     "error_code",
     "failure_of",
     "failure_of_code",
+    "not_of_kinesis",
 ]
 
+BODY = "fastkcl.body"
+"""Where an answer of botocore has the body that is not its parser's, and its content type."""
 DEFAULT_RETRY_LIMIT = 5
+_DIGITS = 129  # of a sequence number, at the most
 FIXED_PAUSE = 5.0  # seconds, of reconnecting without expo_backoff
 DEFAULT_EXPO_BACKOFF_LIMIT = 120.0
 
@@ -44,6 +54,33 @@ def checked(operation: str, answer: dict[str, Any]) -> dict[str, Any]:
     if member is not None and member not in answer:
         raise ConnectionError(f"an answer without {member}: the endpoint is not Kinesis, or a proxy has answered")
     return answer
+
+
+class NotKinesisError(ConnectionError):
+    """An answer that is none of Kinesis's: to ask again does not help."""
+
+
+def check_records(batch: RecordBatch) -> None:
+    """See that the first and the last record of an answer have numbers by which they have an order.
+
+    Raises:
+        NotKinesisError: they have not.
+    """
+    try:
+        numbers = [at.sequence_number for at in (batch.first_position, batch.last_position) if at is not None]
+    except ValueError as error:
+        raise NotKinesisError(f"{error}: the endpoint is not Kinesis, or a proxy has answered") from None
+    for number in numbers:
+        if len(number) > _DIGITS:
+            raise not_of_kinesis(number)
+
+
+def not_of_kinesis(sequence_number: str) -> NotKinesisError:
+    """The error of a sequence number that has no order."""
+    return NotKinesisError(
+        f"an answer with the sequence number {ascii(sequence_number[:40])}: the endpoint is not Kinesis,"
+        " or a proxy has answered"
+    )
 
 
 class Failure(Enum):
@@ -114,6 +151,8 @@ def failure_of(error: BaseException) -> Failure:
     from botocore.exceptions import ClientError, HTTPClientError
     from botocore.exceptions import ConnectionError as UnreachableError
 
+    if isinstance(error, NotKinesisError):
+        return Failure.OTHER
     if isinstance(error, ClientError):
         return failure_of_code(error_code(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     denied = (

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -20,6 +21,7 @@ from fastkcl import Position
 from fastkcl.tables.base import Shard
 
 __all__ = [
+    "NULL",
     "START",
     "check_names",
     "data_folder",
@@ -33,6 +35,8 @@ __all__ = [
     "unspelled",
 ]
 
+NULL = "__HIVE_DEFAULT_PARTITION__"
+"""How folders spell null; `quoted` leaves a name like this as it is, `spelled` does not."""
 START = "start"
 """Where a shard is of which the table has nothing."""
 
@@ -65,12 +69,20 @@ def local_folder(path: str | os.PathLike[str], sink: str) -> Path:
     return Path(_FILE_URL.sub("/", text)).absolute()
 
 
-def check_names(shard: Shard, sink: str) -> None:
+def check_names(shard: Shard, sink: str, quoted_columns: Collection[str] = ()) -> None:
     """Check that a shard has names that folders can have; readers could not distinguish an empty name from null.
+
+    Args:
+        shard: with the names.
+        sink: its name, for the error.
+        quoted_columns: the columns by which the table is partitioned, if their folders are `quoted`.
 
     Raises:
         ValueError: it has not.
     """
+    for column, name in (("stream", shard.stream), ("shard", shard.shard_id)):
+        if name == NULL and column in quoted_columns:
+            raise ValueError(f"{sink}: polars reads the {column} {NULL} as null: a table by {column} cannot have it")
     if not (shard.stream and shard.shard_id):
         raise ValueError(f"{sink} needs the name of a stream and of a shard, not {shard}")
     for name in (shard.stream, shard.shard_id):

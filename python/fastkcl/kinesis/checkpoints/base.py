@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checka
 
 from fastkcl._core import Position
 from fastkcl.kinesis.exceptions import AnotherStream
+from fastkcl.kinesis.failures import not_of_kinesis
 from fastkcl.kinesis.metrics import MetricsCollector, MetricType, get_metrics_collector
 
 if TYPE_CHECKING:
@@ -90,9 +91,16 @@ class Place(NamedTuple):
 
     @property
     def order(self) -> tuple[float, float]:
-        """The order of a shard's positions."""
+        """The order of a shard's positions.
+
+        Raises:
+            ConnectionError: the sequence number is none of Kinesis's.
+        """
         sub = self.sub_sequence_number
-        return int(self.sequence_number), math.inf if sub is None else sub
+        try:
+            return int(self.sequence_number), math.inf if sub is None else sub
+        except ValueError:
+            raise not_of_kinesis(self.sequence_number) from None
 
     def __str__(self) -> str:
         """As text."""

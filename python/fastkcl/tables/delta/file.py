@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from fastkcl.tables.base import Shard, SinkError
 from fastkcl.tables.delta.rules import checked_fields
-from fastkcl.tables.folders import quoted
+from fastkcl.tables.folders import NULL, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -97,6 +97,4 @@ def folder_of(values: Mapping[str, str | None]) -> str:
 
     Readers take the values from the log, but polars takes them from the folder.
     """
-    return "".join(
-        f"{name}={'__HIVE_DEFAULT_PARTITION__' if value is None else quoted(value)}/" for name, value in values.items()
-    )
+    return "".join(f"{name}={NULL if value is None else quoted(value)}/" for name, value in values.items())

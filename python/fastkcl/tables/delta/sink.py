@@ -113,7 +113,7 @@ class DeltaAppender(Appender):
             OSError: its log cannot be synced.
             Exception: deltalake's error.
         """
-        check_names(shard, _SINK)
+        check_names(shard, _SINK, ("stream", "shard"))
         if shard != self._shard:
             self._shard, self._position = shard, None
             self._head = DeltaHead(self._store, shard)

@@ -159,6 +159,7 @@ class DeltaTable:
         self._store.prove()
         first = self._head.snapshot is None
         snapshot = self._head.open()
+        check_names(shard, "DeltaTable", self._columns(snapshot))
         if snapshot is None:
             self._refuse_others()
         else:
