@@ -65,7 +65,7 @@ class _Service:
         from botocore.exceptions import BotoCoreError, ClientError
 
         from fastkcl import DecodeError
-        from fastkcl.kinesis import StreamDoesNotExist, StreamShardLimit, StreamStatusInvalid
+        from fastkcl.kinesis import AnswerTooLarge, StreamDoesNotExist, StreamShardLimit, StreamStatusInvalid
 
         try:
             yield
@@ -78,6 +78,8 @@ class _Service:
             StreamStatusInvalid,
         ) as error:
             raise _KinesisError(explain(error, stream, self.endpoint_url)) from None
+        except AnswerTooLarge as error:
+            raise _KinesisError(printable(str(error))) from None
         except DecodeError as error:
             raise _KinesisError(f"an answer that is none of Kinesis's: {printable(str(error))}") from None
 

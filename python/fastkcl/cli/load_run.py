@@ -248,6 +248,7 @@ def explained(error: Exception, plan: Plan) -> str:
     from fastkcl import DecodeError
     from fastkcl.kinesis import (
         AnotherStream,
+        AnswerTooLarge,
         CheckpointTableError,
         StreamDoesNotExist,
         StreamStatusInvalid,
@@ -263,6 +264,8 @@ def explained(error: Exception, plan: Plan) -> str:
         case DecodeError():
             return f"an answer that is none of Kinesis's: {_line(str(error))}"
         case SinkError() | ConfigurationError() | AnotherStream() | CheckpointTableError() | ValidationError():
+            return _line(str(error))
+        case AnswerTooLarge():
             return _line(str(error))
         case OSError() if error.filename is not None:
             return _line(f"{error.filename}: {error.strerror or error}")
