@@ -50,7 +50,7 @@ class _Direct:
         self._session = session
 
     async def request(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401
-        return await self._session.request(*args, **options, allow_redirects=False)
+        return await self._session.request(*args, **{**options, "allow_redirects": False})
 
 
 class GatedSession(AIOHTTPSession):  # type: ignore[misc] # aiobotocore has no types
