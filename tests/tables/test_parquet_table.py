@@ -213,10 +213,11 @@ def test_without_days(place: Place) -> None:
 # ---- two writers ------------------------------------------------------------------------------------------------
 
 
-def test_a_zombie_is_refused(place: Place) -> None:
+def test_a_zombie_is_refused(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     zombie = written(place, (1, 3))
     written(place, (1, 3), (4, 8))
     assert zombie.append(arrived(range(4, 7)), as_they_are) == Position("8", 0)
+    assert "another writer has continued from 3.0 up to 8.0" in caplog.text
     assert zombie.append(arrived(range(7, 11)), as_they_are) == Position("10", 0)
     assert place.numbers() == list(range(1, 11))
 

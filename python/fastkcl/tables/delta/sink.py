@@ -62,6 +62,7 @@ from fastkcl.tables.delta.snapshot import Snapshot
 from fastkcl.tables.folders import check_names, data_folder, local_folder, position_text, quoted, shard_folders
 from fastkcl.tables.given_up import give_up, given_up
 from fastkcl.tables.posix_store import PosixStore
+from fastkcl.tables.progress import report_other
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -165,7 +166,7 @@ class DeltaAppender(Appender):
                     time.sleep(random.uniform(0, _PAUSE))
                 snapshot = self._moved_on(fields)
                 if self._position != after:
-                    self._report_other(after)
+                    report_other(self._name, after, self._position)
                     if not tried:
                         storage.remove(staging)
                     return
@@ -288,14 +289,6 @@ class DeltaAppender(Appender):
             SinkError: they cannot; it names the obstacle.
         """
         snapshot.rules(str(self._root), _SINK).check(_PARTITIONS, fields)
-
-    def _report_other(self, after: Position | None) -> None:
-        logger().warning(
-            "%s: another writer has continued from %s up to %s; dropping the records that it has written",
-            self._name,
-            position_text(after),
-            position_text(self._position),
-        )
 
     @property
     def _shard_opened(self) -> Shard:

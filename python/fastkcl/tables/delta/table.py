@@ -52,6 +52,7 @@ from fastkcl.tables.group_folder import HAS_LOCKS, PosixFolder
 from fastkcl.tables.object_store import ObjectStore, S3Storage
 from fastkcl.tables.parquet_file import parquet_bytes
 from fastkcl.tables.posix_store import PosixStore
+from fastkcl.tables.progress import report_other
 from fastkcl.tables.rows import ShardRows
 from fastkcl.tables.store import Store, StoreError
 
@@ -198,7 +199,7 @@ class DeltaTable:
                 staged = self._stage(remaining, make)
             snapshot = self._moved_on(staged.fields)
             if not self._fits(staged):
-                self._report_other(staged)
+                report_other(self._name, staged.after, self._position)
                 continue
             if self._share(staged, snapshot):
                 continue
@@ -387,15 +388,6 @@ class DeltaTable:
                 f" {position_text(found)}, or have them read again"
             )
         self._position = found
-
-    def _report_other(self, staged: Staged) -> None:
-        if self._position != staged.after:
-            logger().warning(
-                "%s: another writer has continued from %s up to %s; dropping the records that it has written",
-                self._name,
-                position_text(staged.after),
-                position_text(self._position),
-            )
 
     def _rules(self, snapshot: Snapshot) -> Rules:
         return replace(snapshot.rules(self.url, "DeltaTable"), remedy='evolve="add"')

@@ -25,7 +25,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from fastkcl import Position
-from fastkcl.stdio.log import logger
 from fastkcl.tables.base import RECOVERY, Shard, SinkError
 from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.combiner import Combiner
@@ -38,6 +37,7 @@ from fastkcl.tables.iceberg.group import IcebergCommitter, about, place_of
 from fastkcl.tables.iceberg.state import GIVEN_UP, Append, Do, Seen, pause
 from fastkcl.tables.object_store import S3Storage
 from fastkcl.tables.parquet_file import parquet_bytes
+from fastkcl.tables.progress import report_other
 from fastkcl.tables.rows import ShardRows
 from fastkcl.tables.store import StoreError
 
@@ -223,7 +223,7 @@ class IcebergTable:
             run.refused()
             self._pause(pause(run.conflicts, head.commit_seconds, random.random()))
         self._move_to(head.load())
-        self._report_other(request)
+        report_other(self._label, request.after, self._position)
 
     def _share(self, request: Request, committer: IcebergCommitter, combiner: Combiner) -> bool:
         """Have a request committed together with those of this host's other writers.
@@ -236,17 +236,8 @@ class IcebergTable:
         if not looks or self._position == request.after:
             self._move_to(self._head.load())
         if self._position is not None and self._position != request.upto:
-            self._report_other(request)
+            report_other(self._label, request.after, self._position)
         return self._position != request.after
-
-    def _report_other(self, request: Request) -> None:
-        if self._position != request.after:
-            logger().warning(
-                "%s: another writer has continued from %s up to %s; dropping the records that it has written",
-                self._label,
-                position_text(request.after),
-                position_text(self._position),
-            )
 
     def _storable(self, table: pa.Table) -> pa.Table:
         from fastkcl.tables.iceberg.file import storable

@@ -56,6 +56,7 @@ from fastkcl.tables.folders import (
     unspelled,
 )
 from fastkcl.tables.given_up import NOTES, give_up, given_up
+from fastkcl.tables.progress import report_other
 
 __all__ = ["Commit", "ParquetAppender", "check_staging", "commits", "read_id", "removed", "shards"]
 
@@ -181,12 +182,7 @@ class ParquetAppender(Appender):
                     f"{self._name}: a commit after {position_text(after)} was there, and is gone: {_REPLACED}"
                 )
             commit = found
-            logger().warning(
-                "%s: another writer has continued from %s up to %s; dropping the records that it has written",
-                self._name,
-                position_text(after),
-                position_text(commit.upto),
-            )
+            report_other(self._name, after, commit.upto)
         self._adopt(commit, kept=committed)
 
     def _has_no_commit(self, after: Position | None) -> bool:

@@ -35,6 +35,7 @@ from fastkcl.tables.object_store import ObjectStore, S3Storage
 from fastkcl.tables.parquet.chain import BEGINNING, Footer, State, parse_day, position_in, step
 from fastkcl.tables.parquet_file import TAIL_BYTES, footer_of, parquet_bytes
 from fastkcl.tables.posix_store import PosixStore
+from fastkcl.tables.progress import report_other
 from fastkcl.tables.rows import ShardRows
 from fastkcl.tables.store import Store, StoreError
 
@@ -151,7 +152,8 @@ class ParquetTable:
             if self._create(state, remaining, make):
                 refusals = 0
                 continue
-            refusals = 0 if self._look() != state else refusals + 1
+            found = self._look()
+            refusals = 0 if found != state else refusals + 1
             if refusals == _TRIES:
                 raise StoreError(
                     f"{self._file(state)}: the store refuses to create it {_TRIES} times, and there is nothing: try"
@@ -160,11 +162,7 @@ class ParquetTable:
             if refusals:
                 self._pause(min(_MOST_PAUSE, 0.01 * 2**refusals))
             else:
-                logger().warning(
-                    "%s: another writer has continued from %s; dropping the records that it has written",
-                    self._name,
-                    position_text(state.position),
-                )
+                report_other(self._name, state.position, found.position)
         assert self._state is not None
         assert self._state.position is not None
         return self._state.position
