@@ -15,6 +15,7 @@ from fastkcl.replay.columns import Columns, RecordSequence, RepeatedRecords, Sto
 from fastkcl.replay.plan import make_plans
 from fastkcl.replay.profiles import PROFILES, line
 from fastkcl.replay.sources import Ask, Deliver
+from fastkcl.replay.sources.rows import COLUMN_NAMES
 from fastkcl.shard import sequence_numbers
 from paths import DATA
 from replay_helpers import dead_letter, sent
@@ -253,6 +254,10 @@ def test_json_lines(tmp_path: Path, packed: bool) -> None:
     assert list(columns.partition_keys) == ["a", "ä", "c"]
     assert [str(shard.records.place(index)) for index in range(3)] == ["7/0", "8/0", "8/1"]
     assert list(columns.timestamps_millis) == [None, 5, None]
+
+
+def test_files_hold_every_canonical_column() -> None:
+    assert set(COLUMN_NAMES) == set(_core.CANONICAL_COLUMNS)
 
 
 def test_parquet_in_the_canonical_schema(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastkcl import RecordBatch
+from fastkcl._core import CANONICAL_COLUMNS
 from fastkcl.payloads.batches import BatchOpener
 from spark_helpers import record_batch
 
@@ -16,7 +17,7 @@ def batch_of(data: list[bytes | None]) -> RecordBatch:
 def opened(payload: Any, data: list[bytes | None]) -> list[dict[str, Any]]:
     """The payloads' columns, and ``_corrupt``."""
     table = BatchOpener(payload).open(batch_of(data))
-    own = {"partitionKey", "sequenceNumber", "subSequenceNumber", "approximateArrivalTimestamp"}
+    own = set(CANONICAL_COLUMNS) - {"data"}
     return [{name: value for name, value in row.items() if name not in own} for row in table.to_pylist()]
 
 

@@ -54,7 +54,9 @@ def record_batch(records: list[Message]) -> pa.RecordBatch:
         pa.array([record["partitionKey"] for record in records], pa.string()),
         pa.array([record["sequenceNumber"] for record in records], pa.string()),
         pa.array([record["subSequenceNumber"] for record in records], pa.int64()),
-        pa.array([None if t is None else t * 1000 for t in times], pa.int64()).view(SCHEMA.types[4]),
+        pa.array([None if t is None else t * 1000 for t in times], pa.int64()).view(
+            SCHEMA.field("approximateArrivalTimestamp").type
+        ),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 

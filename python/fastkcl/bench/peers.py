@@ -33,7 +33,8 @@ STDLIB = "json + base64"
 LIBRARIES = ("msgspec", "orjson", "pysimdjson", "pybase64", "polars", "duckdb")
 """Distributions that peers need."""
 
-_NAMES = ("data", "partitionKey", "sequenceNumber", "subSequenceNumber", "approximateArrivalTimestamp")
+_TIME = "approximateArrivalTimestamp"
+_NAMES = SCHEMA.names
 _FIELDS = [itemgetter(name) for name in _NAMES]
 
 
@@ -123,12 +124,15 @@ def _polars() -> Decode:
     text, number = pl.String(), pl.Int64()
     types = dict(zip(_NAMES, (text, text, text, number, number), strict=True))
     schema: Any = {"records": pl.List(pl.Struct(types))}
-    columns: list[Any] = [pl.col("data").str.decode("base64"), *_NAMES[1:4]]
-    millis = pl.col(_NAMES[4]).cast(pl.Datetime("ms", "UTC")).dt.cast_time_unit("us")
+    made: dict[str, Any] = {
+        "data": pl.col("data").str.decode("base64"),
+        _TIME: pl.col(_TIME).cast(pl.Datetime("ms", "UTC")).dt.cast_time_unit("us"),
+    }
+    columns: list[Any] = [made.get(name, name) for name in _NAMES]
 
     def decode(line: bytes) -> pa.RecordBatch:
         records = pl.read_ndjson(line, schema=schema).explode("records").unnest("records")
-        table = records.select(*columns, millis).to_arrow(compat_level=pl.CompatLevel.oldest())
+        table = records.select(*columns).to_arrow(compat_level=pl.CompatLevel.oldest())
         (batch,) = table.cast(SCHEMA).combine_chunks().to_batches()
         return batch
 

@@ -116,11 +116,11 @@ def _json_row(row: object) -> Row:
     if key is None:
         raise ValueError("no partitionKey; give a text")
     return Row(
-        None if data is None else _core.decode_base64(data.encode(errors="replace")),
-        key,
-        _typed(row, "sequenceNumber", str),
-        _typed(row, "subSequenceNumber", int),
-        _typed(row, "approximateArrivalTimestamp", int),
+        data=None if data is None else _core.decode_base64(data.encode(errors="replace")),
+        partition_key=key,
+        sequence_number=_typed(row, "sequenceNumber", str),
+        sub_sequence_number=_typed(row, "subSequenceNumber", int),
+        timestamp_millis=_typed(row, "approximateArrivalTimestamp", int),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fastkcl import _core
 from fastkcl.replay.sources.base import SourceError
@@ -14,7 +14,15 @@ from fastkcl.shard import is_sequence_number
 if TYPE_CHECKING:
     import pyarrow as pa
 
-COLUMN_NAMES = tuple(_core.CANONICAL_COLUMNS)
+_ATTRIBUTES: Final = {
+    "data": "data",
+    "partitionKey": "partition_key",
+    "sequenceNumber": "sequence_number",
+    "subSequenceNumber": "sub_sequence_number",
+    "approximateArrivalTimestamp": "timestamp_millis",
+}
+"""The attribute of `Row` for each canonical column."""
+COLUMN_NAMES: Final = tuple(_ATTRIBUTES)
 _MOST_MILLIS = (2**63 - 1) // 1000  # a child keeps microseconds in 64 bits
 
 
@@ -65,15 +73,15 @@ def table_rows(table: pa.Table, path: Path) -> Iterator[Row]:
     import pyarrow as pa
 
     try:
-        columns = {name: _table_column(table, name) for name in COLUMN_NAMES}
+        columns = {attribute: _table_column(table, name) for name, attribute in _ATTRIBUTES.items()}
     except (pa.ArrowException, ValueError) as error:
         raise SourceError(f"{path}: {error}") from None
     for index, values in enumerate(zip(*columns.values(), strict=True)):
-        data, key, number, sub, timestamp = values
+        fields = dict(zip(columns, values, strict=True))
         try:
-            if key is None:
+            if fields["partition_key"] is None:
                 raise ValueError("partitionKey is null")
-            row = Row(data, key, number, sub, timestamp)
+            row = Row(**fields)
         except ValueError as error:
             raise SourceError(f"{path}: record {index}: {error}") from None
         yield row

@@ -41,7 +41,7 @@ __all__ = [
 
 log = logging.getLogger("fastkcl.spark.source")
 
-TYPES: Final = {
+_DEFAULT_TYPES: Final = {
     "data": "binary",
     "stream": "string",
     "partitionKey": "string",
@@ -49,14 +49,17 @@ TYPES: Final = {
     "subSequenceNumber": "bigint",
     "approximateArrivalTimestamp": "timestamp",
     "shardId": "string",
+}
+_EXTRA_TYPES: Final = {
     "explicitHashKey": "string",
     "encryptionType": "string",
 }
+TYPES: Final = {**_DEFAULT_TYPES, **_EXTRA_TYPES}
 """Columns of a record, and Spark's names of their types. All may be null."""
 COLUMNS: Final = tuple(TYPES)
-DEFAULT_COLUMNS: Final = COLUMNS[:7]
+DEFAULT_COLUMNS: Final = tuple(_DEFAULT_TYPES)
 """Those without the option `columns`."""
-EXTRA_COLUMNS: Final = COLUMNS[7:]
+EXTRA_COLUMNS: Final = tuple(_EXTRA_TYPES)
 
 
 class OptionError(ValueError):
