@@ -1,4 +1,4 @@
-"""A processor with all its methods: counts records by partition key, and checkpoints what it has counted.
+"""A processor with all its methods: counts records by partition key, and checkpoints the counted records.
 
 Try it:  fastkcl replay --profile clickstream --shards 2 -- python examples/batch_processor.py
 Needs pyarrow:  pip install 'fastkcl[arrow]'

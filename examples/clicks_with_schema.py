@@ -6,7 +6,7 @@ One command, without AWS:
     python examples/clicks_with_schema.py /tmp/clicks
 
 It starts a local AWS, makes a registry and a stream in it, puts clicks of two versions of a schema, and writes them
-into a table with the columns of the newer one. Its last lines show what is in the table. With a stream and a registry
+into a table with the columns of the newer one. Its last lines show the rows of the table. With a stream and a registry
 of AWS's, leave `LocalAws` out.
 """
 

@@ -1,4 +1,4 @@
-"""Reads what examples/to_kinesis.py has put, and prints the mean of each sensor. It ends when nothing has come for 5 s.
+"""Prints the mean of each sensor in the records of examples/to_kinesis.py; ends when nothing has come for 5 s.
 
 Try it without AWS:
 

@@ -3,8 +3,8 @@
 The batch comes as Arrow columns and goes to Spark as they are; Spark parses the JSON. The folder is that of the
 environment variable ORDERS; Spark is that of FASTKCL_SPARK, e.g. sc://localhost:15002, or one shared by this host.
 
-What a worker had stored before it died is stored again with the next: each order is there at least once, and its number
-tells doubles.
+Orders that a worker had stored before it died are stored again with the next: each order is there at least once, and
+its number tells doubles.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Second stage: adds the tax. `-b 100` takes batches of 100; what comes out is the same."""
+"""Second stage: adds the tax. `-b 100` takes batches of 100; the output is the same."""
 
 import sys
 from typing import Any

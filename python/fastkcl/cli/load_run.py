@@ -2,7 +2,7 @@
 
 prepare      checks that the endpoint answers, the stream exists and the table can be written: errors within seconds
 Loading      the leases, a processor for each shard, and the signals that end it
-explained    an error in one line, with what to do
+explained    an error in one line, with the remedy
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run of ``fastkcl load`` has done: of each shard that it has now, and in all.
+"""The counters of a run of ``fastkcl load``: of each shard that it has now, and in all.
 
     processor ── counts ──▶ its monitor's metrics ──▶ Shards ── look ──▶ Look ──▶ a table, a line, a summary, Prometheus
 

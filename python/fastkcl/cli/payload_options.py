@@ -1,4 +1,4 @@
-"""The options of commands that open payloads: one decorator, which makes of them what the writers take."""
+"""The options of commands that open payloads: one decorator, which turns them into the arguments of the writers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The processes of a group, by Linux's /proc: the daemon's children, also when the daemon is gone.
 
 The daemon is started as the leader of its own process group. Java starts children in the group of their parent,
-so the group is all that the daemon has started and left behind; a server that a child has put into a separate session,
-to be shared and to outlive it, is not in it.
+so the group has all processes that the daemon has started. A server that a child has put into a separate session, to be
+shared and to outlive it, is not in the group.
 """
 
 from __future__ import annotations

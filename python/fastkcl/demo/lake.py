@@ -2,7 +2,7 @@
 
     replayer ═ pipe ═▶ child for each shard ──▶ Parquet on S3 (local AWS) ──▶ polars, DuckDB
 
-A child is killed and a shard is split here, too. Each reader counts the records, and sums up what was sold.
+A child is killed and a shard is split here, too. Each reader counts the records, and adds up the sales.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The query of `fastkcl spark demo`: ``python -m fastkcl.demo.source_query ENDPOINT STREAM FOLDER [last]``.
 
-It is what a program of a user would be, in a process of its own, so that it can be killed. With ``last`` it reads what
-is there, and counts the rows of the table: FOLDER/result.json.
+It stands for a program of a user, and runs in a process of its own, so that it can be killed. With ``last`` it reads
+the rest of the stream, and counts the rows of the table: FOLDER/result.json.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Calls of Kinesis for readers; the calling thread signs and sends them.
 
     Service.call ──▶ botocore's signature ──▶ Http ──▶ answer, and the service's time
-                            └── ServiceError: its `Failure`, the action and what it was made on
+                            └── ServiceError: its `Failure`, the action and its object
 
 A request is JSON with a few fields, and the body of GetRecords goes unchanged to the decoder in Rust. The only botocore
 objects are those of the signature.

@@ -1,7 +1,7 @@
 """The reader's schema and the writers' schemas, in the form that `SchemaReader` takes.
 
     a file, a text, a descriptor set, latest:NAME ──▶ reader_schema ──▶ bytes
-    what a registry has for an id                 ──▶ definition    ──▶ bytes
+    a registry's schema for an id                 ──▶ definition    ──▶ bytes
 
 Rules: the size of files is bounded. A .proto can import only files beside it, nothing else on the disk.
 """

@@ -1,7 +1,7 @@
 """The effects of faults on a delivery: for each fault a function, by the moment at which it acts.
 
     instead      before the line: something else is written in its place
-    before       how the line will be written, and what holds while it is under way
+    before       how the line will be written, and a state that lasts while it is under way
     half-way     half of the line is written, and the child reads no more of it
     written      the whole line is written, the child's status is not there yet
     answered     the status has come

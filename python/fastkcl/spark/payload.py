@@ -19,8 +19,8 @@ Rules:
 - A payload that is not an object has NULL in all columns of the schema. An object with a value that does not fit has
   its other values, and ``_corrupt``. A payload that the daemon sent as null is NULL everywhere.
 - from_json changes some values that do not fit, without an error: 200 for a tinyint, 1e400, half of a
-  surrogate pair, a key's first value (all of them: ``payload/loss.rs``). The reader does. Such an object has what
-  from_json makes of it, and ``_corrupt``.
+  surrogate pair, a key's first value (all of them: ``payload/loss.rs``). The reader does. Such an object has the values
+  that from_json makes of it, and ``_corrupt``.
 - from_json itself takes the first of several objects, replaces invalid UTF-8, and knows single quotes and NaN. None
   of that gets there: it would be a silent loss.
 - A table is cut by the size of its opened payloads; see `Payloads.open`.

@@ -9,9 +9,9 @@
 The table is made of the batches' own buffers; the schema is explicit. Records count as stored when `write` returns, so
 it has to run an action on the DataFrame; a sink returns the position up to which it has stored. After a death the
 daemon delivers again from the last checkpoint: at least once for a function and for a TableSink; exactly once for a
-sink with a position in its table, which drops what the table has.
+sink with a position in its table, which drops the records that the table has.
 
-When it writes and checkpoints, and what a failure does, is the loop's, which all processors of tables share:
+The loop, which all processors of tables share, decides when to write and to checkpoint, and how to react to a failure:
 `fastkcl.tables.processor`.
 """
 

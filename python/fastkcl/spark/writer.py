@@ -8,7 +8,7 @@ The table, its position, shared commits and their guarantee are those of the dir
 child. A table may be written by both in turn. Rows of a run that lie in two days are two jobs of Spark.
 
 Rules: the transformation may be called more than once for the same rows. When the server goes, the append is repeated
-as a whole with another session: what was committed before that is dropped.
+as a whole with another session: rows that were committed before that are dropped.
 """
 
 from __future__ import annotations

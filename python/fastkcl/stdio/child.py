@@ -7,9 +7,9 @@
 The parent writes and reads at the same time: a child that writes much while it reads must not block both. A child's
 standard error is always drained.
 
-Rules: a child has its own process group, so that processes that it leaves behind can be ended with it. Every wait has a
-bound, and `abandon` ends it at once, also where a process that has left the group holds a pipe. `ChildProcess` never
-raises for actions of the child: for a broken pipe `write` returns False.
+Rules: a child has its own process group, so that its own children can be ended with it. Every wait has a bound, and
+`abandon` ends it at once, also where a process that has left the group holds a pipe. `ChildProcess` never raises for
+actions of the child: for a broken pipe `write` returns False.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
     a later request: checkpoint ◀── position of the last record written ┘
 
 A position is checkpointed only when everything up to it is stored. After a death the daemon delivers again from the
-last checkpoint: a table with a position drops what it has. Each record's key is (stream, shard, sequenceNumber,
-subSequenceNumber).
+last checkpoint: a table with a position drops the records that it has. Each record's key is (stream, shard,
+sequenceNumber, subSequenceNumber).
 
 It writes and checkpoints at these events (both numbers of the last record written, never "everything delivered"):
 
@@ -39,8 +39,8 @@ The next request raises the error of a failed write, so `fastkcl.run` acts by ``
 failed after its commit is done. A dead letter holds everything after the last record written (`give_up`), as any of
 these records can be the cause; then the shard continues after them.
 
-Threads: signals, checkpoints and the dialogue are the main thread's; writes run in the writer's, one at a time. Who
-writes, and through what, is a subclass's: `fastkcl.tables.TableProcessor`, `fastkcl.spark.SparkProcessor`.
+Threads: signals, checkpoints and the dialogue are the main thread's; writes run in the writer's, one at a time. A
+subclass chooses the writer: `fastkcl.tables.TableProcessor`, `fastkcl.spark.SparkProcessor`.
 """
 
 from __future__ import annotations

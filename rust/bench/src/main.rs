@@ -4,11 +4,11 @@
 //! Each line is decoded from memory into reused buffers, twice over: always the same copy (*warm*: in the cache, as
 //! far as it fits), and copies that rotate through 256 MB (*cold*: input from memory). Peers take turns, so that a
 //! busy machine slows all of them; the best round, the one that a quarter of them beats, and the median are reported.
-//! The first round warms up and is not counted. What simdjson, the scanner that checks nothing, and the codec on each
-//! instruction set read in a line is compared with what the portable codec reads, value by value, before any is timed.
+//! The first round warms up and is not counted. Before any peer is timed, the values that it reads in a line (simdjson,
+//! the scanner that checks nothing, the codec on each instruction set) are compared with those of the portable codec.
 //!
 //! FILE gets an array of `{"suite": "codec, warm", "profile": "iot", "peer": "codec avx512", "line_bytes": …,
-//! "records": …, "seconds": […]}`, seconds being those of one line in each round: what `bench/report.py` reads.
+//! "records": …, "seconds": […]}`, seconds being those of one line in each round. `bench/report.py` reads it.
 
 mod simdjson;
 #[cfg(target_arch = "x86_64")]

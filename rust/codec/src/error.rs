@@ -1,4 +1,5 @@
-//! Everything that can be wrong with a line, a frame, or an answer of the service: what, which field, which record, which byte.
+//! Everything that can be wrong with a line, a frame, or an answer of the service: the kind, the field, the record, the
+//! byte.
 //!
 //! The first error in byte order is the one reported; at one byte `utf8` goes before `json`, and both before
 //! the rest. The parsers get this by looking at bytes in order and stopping at the first error.

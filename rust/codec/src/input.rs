@@ -3,7 +3,7 @@
 //! Two unsafe blocks live here, on the one invariant: SLACK bytes after `end` can be read.
 //!
 //! Vector loads take whole blocks. Instead of checking bounds for every load, the scanners work on bytes that are
-//! followed by [`SLACK`] readable ones. What those hold never matters: no result depends on a byte at or after `end`.
+//! followed by [`SLACK`] readable ones. Their values never matter: no result depends on a byte at or after `end`.
 
 /// Bytes that can be read after the end of input.
 pub(crate) const SLACK: usize = 64;

@@ -2,9 +2,9 @@
 //!
 //! Writing to fresh memory costs more than reading and decoding a line together (a page fault each 4 KiB). So the
 //! buffers of a batch come back here when the last Arrow consumer lets go, and the next batch of the same decoder takes
-//! them. Memory is what is held, not what was reserved: a column that fills less than half of its buffer leaves as a
-//! copy of its size (see `columns`), and before a child goes idle its pool is closed, for good: what batches still hold
-//! then is freed when they let go, and the next batch has a new pool.
+//! them. Only held bytes take memory, not reserved ones: a column that fills less than half of its buffer leaves as a
+//! copy of its size (see `columns`). Before a child goes idle its pool is closed, for good: buffers that batches still
+//! hold then are freed when they let go, and the next batch has a new pool.
 //!
 //! Letting go can happen on any thread, in a forked child, or while the interpreter shuts down. So returning a buffer
 //! takes no lock and calls nothing but the allocator: a lane is a few atomic slots, a buffer moves in and out by one

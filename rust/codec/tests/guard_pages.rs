@@ -1,4 +1,4 @@
-//! No read or write beyond what was given: input that ends, or begins, where memory does.
+//! No read or write beyond the given input, which ends, or begins, where memory does.
 
 mod guard;
 

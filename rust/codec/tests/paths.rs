@@ -1,5 +1,5 @@
-//! Both paths of the codec give one result: what a line's shape makes the decoder choose, in any pieces, on every
-//! instruction set, and the general path alone.
+//! Both paths of the codec give one result: the path that the decoder chooses by a line's shape, in any pieces, on
+//! every instruction set, and the general path alone.
 //!
 //! `FASTKCL_PATH_CASES` and `FASTKCL_PATH_LINES` set how much is tried; `make test-long` tries ten million cases, and
 //! every cut and limit of ten thousand lines. Everything comes from seeds, which failures name.

@@ -1,5 +1,6 @@
 //! Answers of aggregates and plain records that the bytes choose part by part, with sizes, counts and indexes that lie,
-//! taken apart within a bound that they can pass: what does not fit is refused, never a panic, and exactly then.
+//! taken apart within a bound that they can pass: an answer that does not fit is refused, never a panic, and only such
+//! an answer is.
 
 #![no_main]
 

@@ -1,7 +1,7 @@
-//! Base64 against the `base64` crate: what it takes is taken with the same bytes, and what is encoded comes back.
+//! Base64 against the `base64` crate: text that it takes is taken with the same bytes, and encoded bytes come back.
 //!
-//! What the crate refuses may be taken (a Java daemon's reader skips white space between units and goes on after
-//! padding), but then its units, one by one, are what the crate takes; and a refusal names a place in the text.
+//! Text that the crate refuses may be taken (a Java daemon's reader skips white space between units and goes on after
+//! padding), but then the crate takes each of its units alone; and a refusal names a place in the text.
 
 #![no_main]
 

@@ -1,5 +1,6 @@
 //! Batches that are made, held, sliced and let go in any order, here and on another thread, beside decoders that give
-//! their memory back: no batch has more bytes than it says it holds, what rests is counted, and at the end nothing does.
+//! their memory back: no batch has more bytes than it says it holds, resting buffers are counted, and at the end none
+//! rests.
 
 #![no_main]
 

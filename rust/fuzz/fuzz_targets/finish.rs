@@ -1,5 +1,5 @@
-//! Whatever has been taken before the end of input: what is found then, and in which order, is what is found by who takes
-//! everything at once. For every decoder that has an end.
+//! Whatever has been taken before the end of input: the messages that are found then, and their order, are those that a
+//! caller finds who takes everything at once. For every decoder that has an end.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
 //! Frames of ProcessV1 in any pieces are those of the whole input, and those that a split into lines finds. Messages are
-//! read or refused, the same in any pieces, and what is read and written is read again.
+//! read or refused, the same in any pieces, and a message that is read and written is read again.
 
 #![no_main]
 

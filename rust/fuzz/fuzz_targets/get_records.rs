@@ -1,4 +1,4 @@
-//! A GetRecords answer is the same on every instruction set and wherever its end falls; what it was decoded to is what
+//! A GetRecords answer is the same on every instruction set and wherever its end falls; its values are those that
 //! `serde_json` reads in it. CBOR is read or refused, at a place that there is.
 
 #![no_main]

@@ -1,5 +1,5 @@
-//! Any message after the magic number and before its digest is delivered, dropped or plain; what was delivered is the
-//! same after it has been packed again. Netstrings that are read are those that are written.
+//! Any message after the magic number and before its digest is delivered, dropped or plain; delivered records are the
+//! same after they have been packed again. Netstrings that are read are those that are written.
 
 #![no_main]
 

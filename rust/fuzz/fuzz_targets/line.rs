@@ -1,5 +1,5 @@
-//! A decoder fed whole, in pieces and byte by byte, on every instruction set, gives the same messages and errors; what a
-//! line was decoded to is what `serde_json` reads in it.
+//! A decoder fed whole, in pieces and byte by byte, on every instruction set, gives the same messages and errors; the
+//! values of a line are those that `serde_json` reads in it.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Markers of any bytes in a stream of any bytes, fed in any pieces: what the rules say, byte by byte, comes out.
+//! Markers of any bytes in a stream of any bytes, fed in any pieces: the result is that of the rules, byte by byte.
 
 #![no_main]
 

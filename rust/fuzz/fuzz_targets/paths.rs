@@ -1,6 +1,6 @@
-//! Lines that the bytes choose token by token: what their shape makes the decoder choose, in any pieces, gives what the
-//! general path gives, at every limit; short ones at every cut. One line with line feeds in it gives what it gives
-//! without.
+//! Lines that the bytes choose token by token: the path that their shape makes the decoder choose, in any pieces, gives
+//! the result of the general path, at every limit; short ones at every cut. One line with line feeds in it gives the
+//! same result as without them.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! `SchemaReader`: payloads that have a schema, opened; what makes descriptor sets and fingerprints.
+//! `SchemaReader`: payloads that have a schema, opened; and the functions that make descriptor sets and fingerprints.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -9,10 +9,10 @@ cancelled, holds its record for good: the record comes again after a restart, an
 task that has ended without one is done with its record, as soon as another task asks.
 
 A task asks when it calls ``anext``, whichever task then awaits that: `asyncio.wait_for` of Python 3.11, `create_task`
-and `gather` make tasks which only pass the record on. It is done with what it was given before the call. Of several
-records that it has asked for together, it is done with none until it asks again.
+and `gather` make tasks which only pass the record on. With the call it is done with the records that it was given
+before. Of several records that it has asked for together, it is done with none until it asks again.
 
-Rules: no I/O and no clock. What is held for a task is at most the first record of each delivery.
+Rules: no I/O and no clock. For a task at most the first record of each delivery is held.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a type checker knows of a consumer: its options, and the type of what it hands out.
+"""A consumer as a type checker knows it: its options, and the type of its items.
 
-`Consumer[str]` hands out texts. The type is that of the processor's `deserialize`, or of `output`. What only a run can
-tell, as with `JsonProcessor`, is `Any`.
+`Consumer[str]` hands out texts. The type is that of the processor's `deserialize`, or of `output`. A type that only a
+run can tell, as with `JsonProcessor`, is `Any`.
 """
 
 from __future__ import annotations

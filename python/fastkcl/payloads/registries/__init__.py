@@ -3,7 +3,7 @@
     options    the options that name a registry; they show no secret
     answers    checks of a registry's answers
     lookups    decides which id is looked up when, and when an outage has lasted too long; no I/O
-    registry   does what `lookups` decides, for all readers of a process
+    registry   carries out the decisions of `lookups`, for all readers of a process
     http       answers bounded in bytes and in time, for glue and confluent
     glue, confluent, folder   the calls of each
     references named types of other schemas, put where an Avro schema uses them

@@ -1,7 +1,7 @@
 """Schemas in a folder, by id; see `FolderRegistry`.
 
 Rules: files are read when they are asked for. An id becomes part of a path only if it is one of a header. A folder that
-is not there (not mounted, for example) is away, as a registry that does not answer. What is no file is not read: a pipe
+is not there (not mounted, for example) is away, as a registry that does not answer. Only regular files are read: a pipe
 could hold its reader up for ever.
 """
 

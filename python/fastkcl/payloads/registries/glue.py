@@ -3,7 +3,7 @@
 Permissions: ``glue:GetSchemaVersion``; to register, ``glue:RegisterSchemaVersion`` and ``glue:CreateSchema``.
 
 Rules: one attempt a call, as `lookups` decides when the next one is. botocore is imported when a client is made. It
-signs requests and reads answers; what is between them is `http`, as botocore's own way has no bound in bytes or time.
+signs requests and reads answers. `http` carries both, as botocore's own transport has no bound in bytes or time.
 """
 
 from __future__ import annotations

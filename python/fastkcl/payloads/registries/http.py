@@ -1,7 +1,7 @@
 """HTTP of registries: each answer is bounded in bytes, and in time from the first byte to the last.
 
     call ─▶ connection ─▶ status, headers, chunk sizes, body ─▶ Answer
-                            └── before each read the socket gets what is left of the time
+                            └── before each read the socket gets the time that is left
 
 A timeout of a socket bounds one wait alone: a server that sends a byte now and then would hold its caller for ever.
 

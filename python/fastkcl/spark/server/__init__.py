@@ -4,8 +4,8 @@
     connect     opens sessions on a Connect server, with an end to every wait
     shared      one Connect server for all children of a host; keeper is the process that has it
     local       Spark in a JVM of this process; in_process has one for all of its processors
-    settings    what these have in common
+    settings    the settings that these share
     jdk         the Java for a JVM, from the machine or from PyPI
 
-Who writes asks for a session, and does not see what it is on.
+A writer asks for a session, and does not see which server it is on.
 """

@@ -6,7 +6,7 @@
     schema    rows: as Spark declares them, as Arrow has them, and how records become them
     stream    micro-batches: Spark's checkpoint is the only store of progress
     batch     `spark.read`: the records of a time
-    tasks     what a Python worker reads
+    tasks     the reading, in Spark's Python workers
     json      JSON objects as typed columns, by all of from_json's rules
     listener  lag, throttling and calls for Prometheus
 

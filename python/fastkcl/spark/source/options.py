@@ -5,7 +5,7 @@
 Names count in any case. An unknown one is refused with the nearest; one that would put a secret into Spark's plans, its
 checkpoint and its event log is refused with the way that works.
 
-Rules: what is parsed holds no secret, so it may travel to every process and stand in a log.
+Rules: parsed options hold no secret, so they may travel to every process and stand in a log.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 Spark's Python workers outlive a query, so each query asks for the newest version anew.
 
-Rules: what travels holds no secret: users, passwords and tokens of a registry are in the environment of driver and
-executors. Glue is called as the query calls Kinesis: by its role and its credentials.
+Rules: nothing that travels holds a secret: users, passwords and tokens of a registry are in the environment of driver
+and executors. Glue is called as the query calls Kinesis: by its role and its credentials.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
     RecordBatch ──▶ deaggregate ──▶ PayloadReader, where payloads are opened ──▶ pyarrow.RecordBatch, exactly of `arrow`
 
 Payloads that are opened: the schema that the query declares has the columns of the objects, any columns of the record,
-and ``_corrupt``, which has what does not fit. An object that needs a rule of Spark's ``from_json`` goes there, too,
-unless ``_unparsed`` and ``_packed`` are declared: `fastkcl.spark.kinesis_json` parses them. Payloads with a schema have
-its columns; a schema that the query declares, or that Spark has kept from an earlier plan, takes some of them.
+and ``_corrupt``, which has the payloads that do not fit. An object that needs a rule of Spark's ``from_json`` goes
+there, too, unless ``_unparsed`` and ``_packed`` are declared: `fastkcl.spark.kinesis_json` parses them. Payloads with a
+schema have its columns; a schema that the query declares, or that Spark has kept from an earlier plan, takes some of
+them.
 
 Rules: Spark compares the first batch of a task with the declared schema literally, so both are made from one table.
 """

@@ -3,7 +3,7 @@
     latestOffset ──▶ PlanDriver ──▶ Plan, kept ──▶ partitions ──▶ tasks ──▶ read
                                                    └─ a plan that is not kept: a replay, all of it by range
 
-Spark's checkpoint is the only store of progress. What this process remembers only saves calls: another one goes on
+Spark's checkpoint is the only store of progress. The memory of this process only saves calls: another process goes on
 from the offset alone.
 
 Rules: the reader travels to the tasks without its driver. Offsets are dictionaries of JSON, equal if their texts are.

@@ -3,7 +3,7 @@
     storable     in Iceberg's types, with ``stream`` and ``shard``
     new_schema   the schema of a new table, and how it is partitioned
     parts        rows by the values of the table's partitions; each of these becomes a file
-    data_file    what a manifest says of a file; its statistics are those of the Parquet footer
+    data_file    a file's entry in a manifest; its statistics are those of the Parquet footer
     as_json      the same as JSON, as requests of shared commits have it; `of_json` reads it
 
 Rules: all rows of a file are in one partition by their own values, so a record that arrives late lies in its own day.

@@ -3,12 +3,12 @@
     requests ──▶ chosen: one a shard, after its position ──▶ one `commit_table`: one snapshot with all their files,
                  at the metadata that was seen               and a property with the new position of each shard
 
-The lock of `fastkcl.tables.combiner` only saves work. What decides is the assertion about the snapshot of ``main``: it
-is that of the very metadata whose positions were compared.
+The lock of `fastkcl.tables.combiner` only saves work. The assertion about the snapshot of ``main`` decides: it names
+the snapshot of the very metadata whose positions were compared.
 
-Rules: from another child's request only what can be checked is taken. Each file has to be exactly what a child says of
-one that it has staged: at the place that the table gives to its partition, under the name of the position. A commit
-that adds columns is made alone. pyiceberg is imported when something is committed.
+Rules: of another child's request only parts that can be checked are taken. Each file has to be exactly as the child
+describes it: at the place that the table gives to its partition, under the name of the position. A commit that adds
+columns is made alone. pyiceberg is imported when something is committed.
 """
 
 from __future__ import annotations

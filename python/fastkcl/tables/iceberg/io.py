@@ -1,7 +1,7 @@
 """pyiceberg's metadata files over our storage: whole files, one request each.
 
 pyiceberg makes it anew at each load of a table, with the ``s3.*`` properties of now: a REST catalog hands out
-credentials there. What lies behind one address is kept, so that connections are.
+credentials there. The storage of an address is kept, and its connections with it.
 
 A file that is gone, or that pyiceberg cannot read, is a `DamagedError` with its location.
 

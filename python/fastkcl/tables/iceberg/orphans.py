@@ -8,7 +8,7 @@ A file is named if its own name occurs in the current metadata or in one of the 
 of their snapshots, or in a manifest of these, as removed too. The folder does not matter: a name has random bits, and
 engines spell one folder in several ways.
 
-Rules: files are listed before the metadata is loaded, so what is committed meanwhile is named. A manifest of a
+Rules: files are listed before the metadata is loaded, so files that are committed meanwhile are named. A manifest of a
 snapshot that cannot be read ends it all, and so does metadata of another table with data in the same folder.
 """
 

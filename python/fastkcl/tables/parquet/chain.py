@@ -1,4 +1,4 @@
-"""The chain of a shard's files in a ParquetTable: which file can follow a state, and what it says. No I/O.
+"""The chain of a shard's files in a ParquetTable: which file can follow a state, and the content of its footer. No I/O.
 
     state (position P, day D)  ──▶  the one file that can follow it:  date=D/after-P.parquet
                                                      │ its footer: upto L, next day D'

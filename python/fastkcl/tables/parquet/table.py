@@ -5,7 +5,7 @@
       stream=clicks/shard=shardId-000000000000/date=2026-11-22/after-056.<56 digits>.01.7.parquet
 
 A file is created exclusively, under the name of the position that it continues from: `chain` has the rules, `store`
-the verbs. So a file is there as a whole or not at all, what is there is committed, and there are no orphans.
+the verbs. So a file is there as a whole or not at all, each file that is there is committed, and there are no orphans.
 
     append(rows)
       1. compare    rows that the table has are dropped

@@ -3,8 +3,8 @@
 //! A daemon writes only canonical text, so almost every character is decoded by a `Kernel`, which decodes the run of
 //! alphabet characters, up to the first other byte. It stops at the closing quote, at padding, or at something
 //! else, and does not tell these apart. The caller (`text`) looks whether it is the end of a canonical value and hands
-//! everything else to the slow path (`slow`), which reads exactly what Jackson's `MIME_NO_LINEFEEDS` reads and is the
-//! only one to find errors. It takes over at a unit's edge, so no whole unit is looked at again.
+//! everything else to the slow path (`slow`), which reads exactly as Jackson's `MIME_NO_LINEFEEDS` does and is the only
+//! one to find errors. It takes over at a unit's edge, so no whole unit is looked at again.
 //!
 //! | module | purpose |
 //! |---|---|

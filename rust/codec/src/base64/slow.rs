@@ -1,4 +1,5 @@
-//! The exact path: what Jackson's `Base64Variants.MIME_NO_LINEFEEDS` reads, one character at a time, resumable anywhere.
+//! The exact path: reads as Jackson's `Base64Variants.MIME_NO_LINEFEEDS` does, one character at a time, resumable
+//! anywhere.
 //!
 //! p is the position in the unit of four:
 //!

@@ -1,9 +1,9 @@
 //! Any valid line as a whole, and the end of a daemon's line after its records.
 //!
-//! `action` may stand anywhere and decides what the other keys must be, so a member is looked at when its action is
-//! known: at once if `action` came before it, else when it comes. Until then only its JSON is checked. So errors keep the
-//! order of their bytes as far as one reader who goes from left to right can know them, and an error in a value that a
-//! later duplicate would replace is an error all the same. The last duplicate wins.
+//! `action` may stand anywhere and decides the rules for the other keys, so a member is looked at when its action is
+//! known: at once if `action` came before it, else when it comes. Until then only its JSON is checked. So errors keep
+//! the order of their bytes as far as one reader who goes from left to right can know them, and an error in a value
+//! that a later duplicate would replace is an error all the same. The last duplicate wins.
 
 use super::dialect::Dialect;
 use super::message::{Checkpoint, Initialize, ShutdownReason};

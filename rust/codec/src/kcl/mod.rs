@@ -5,7 +5,7 @@
 //! | `dialect` | the dialects, and their capabilities |
 //! | `message` | the messages |
 //! | `decoder` | [`Decoder`]: input of any cut, [`decode_line`] |
-//! | `stream` | the state machine: which line is this, where in it are we, what is missing |
+//! | `stream` | the state machine: the kind of the line, the position in it, the parts still missing |
 //! | `shape` | how a daemon writes a record, for the parsers of `crate::record` |
 //! | `general` | any valid line, and the rest of a daemon's line after its records |
 //! | [`mod@write`] | statuses, checkpoints, and lines as a daemon writes them |

@@ -1,4 +1,4 @@
-//! The state machine: which line is this, where in it are we, what is missing.
+//! The state machine: the kind of the line, the position in it, the parts still missing.
 //!
 //! ```text
 //!              ┌──────────────── LF of the line before ────────────────┐

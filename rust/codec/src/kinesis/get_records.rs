@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  body  ▏ { "Records" : [ {…} , {…} , {…} ▏ , {…} ] , "NextShardIterator" : … } ▏
-//!         └────── parsed in place ────────┘ └──── what is left, copied ─────────┘
+//!         └────── parsed in place ────────┘ └────── the rest, copied ───────────┘
 //! ```
 //!
 //! The parser goes in steps, each of which takes a member, records, or a mark between them. A step that fails in place, or

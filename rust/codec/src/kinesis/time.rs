@@ -2,7 +2,7 @@
 //!
 //! The service writes times as doubles: `1748736000.123`, or `1.748736000123E9`. A microsecond of this century
 //! is more than two units in the last place of such a double, so the digits themselves are exact, and so is the nearest
-//! microsecond of the double: both ways give what Python's `datetime.fromtimestamp` gives.
+//! microsecond of the double: both ways give the result of Python's `datetime.fromtimestamp`.
 
 use crate::error::Result;
 use crate::json::Cursor;

@@ -1,7 +1,7 @@
 //! Gzip payloads unpacked, whole or not at all.
 //!
-//! RFC 1952: a file is one or more members, one after another, each with a CRC-32 and a length. What follows the last
-//! member, padding included, is damage here: a payload has a length of its own.
+//! RFC 1952: a file is one or more members, one after another, each with a CRC-32 and a length. Bytes after the last
+//! member, padding included, are damage here: a payload has a length of its own.
 
 use std::io::Read;
 

@@ -4,8 +4,8 @@
 //! they do not. Of some it says nothing (Spark 4.3): it reads 200 for a byte as -56, 1e400 as infinity, half of a
 //! surrogate pair as a question mark, and text of a number only as far as a double goes. This module finds the losses that it does not report.
 //!
-//! What a type rounds by its nature is no loss: a double's nearest, a decimal's scale, a timestamp's microseconds, a
-//! date's day. Nor is it one to name something that `from_json` says itself.
+//! Rounding that a type does by its nature is no loss: a double's nearest, a decimal's scale, a timestamp's
+//! microseconds, a date's day. Nor is it one to name something that `from_json` says itself.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -17,7 +17,7 @@
 //!    double, a string for a string. Whatever needs a rule of its own (a number for a string field, a fraction for an
 //!    integer, a key that comes twice) leaves its whole record to somebody who has such rules: `_unparsed`, unpacked.
 //!    Where that was packed, `_packed` has it as it came, in case that it turns out to be corrupt.
-//! 3. Memory is bounded by what is asked for, not by what a sender claims: see [`Payloads::open`].
+//! 3. Memory is bounded by the caller's limits, not by the sizes that a sender claims: see [`Payloads::open`].
 //!
 //! Payloads with a schema, Avro and Protobuf, and those with a registry's header have a reader of their own: `reader`.
 

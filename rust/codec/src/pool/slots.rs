@@ -2,7 +2,7 @@
 //!
 //! A thing that comes back while the slots are being closed is freed by one of both sides: who returns it writes a slot
 //! and then reads `closed`, who closes writes `closed` and then exchanges each slot. Both change the slot by one atomic
-//! step, so one of them comes second and sees what the other had done before: the thing, or that the slots are closed.
+//! step, so one of them comes second and sees the result of the other: the thing, or that the slots are closed.
 //! `models` runs the orders of these steps, and the values that a read may see (`make test-models`).
 
 use std::ptr;

@@ -3,7 +3,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | `message` | the messages of both directions, and how they are written |
-//! | `json` | a reader of what Newtonsoft.Json takes for JSON; KCL's stays strict |
+//! | `json` | a reader of JSON as lenient as Newtonsoft.Json; KCL's stays strict |
 //! | `decoder` | [`Decoder`]: input of any cut, [`read`] |
 //! | `batch` | [`batch`]: a run of messages as Arrow columns |
 //!

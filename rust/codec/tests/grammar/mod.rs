@@ -1,5 +1,5 @@
-//! A daemon's input out of arbitrary bytes: each byte chooses a token of the grammar, so that most of what comes out is
-//! nearly right, and every mistake is as likely in every place. For the tests and the fuzz targets alike.
+//! A daemon's input out of arbitrary bytes: each byte chooses a token of the grammar, so that most lines are nearly
+//! right, and every mistake is as likely in every place. For the tests and the fuzz targets alike.
 
 /// Bytes that choose. When none are left, every choice is the first.
 #[derive(Debug)]

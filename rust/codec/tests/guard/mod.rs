@@ -1,4 +1,4 @@
-//! Memory between two pages that may not be touched: a read or write beyond what was given ends the test.
+//! Memory between two pages that may not be touched: a read or write beyond the given input ends the test.
 
 use std::ptr;
 

@@ -1,5 +1,5 @@
-//! What a decoder makes of an input, in a form that compares: by the paths that its lines choose, and by the general
-//! path alone.
+//! The results of a decoder for an input, in a form that compares: by the paths that its lines choose, and by the
+//! general path alone.
 
 use fastkcl_codec::cpu::Isa;
 use fastkcl_codec::kcl::{Decoder, Message};

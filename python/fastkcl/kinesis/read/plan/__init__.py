@@ -6,21 +6,21 @@
 
     offset ── the text that a checkpoint keeps: positions, and the first record of the batch in each shard
     calls ── the calls and answers that the state machines and their drivers exchange
-    planner ── the streams of a query: what to call next, when the batch may be planned, at which offset it ends
+    planner ── the streams of a query: the next calls, when the batch may be planned, at which offset it ends
     stream ── one stream: its list of shards, its retention, its outages
     look ── one shard: its next records, and how far a batch may reach beyond them
     generations ── which shards enter an offset, and which leave it
     ranges ── a closed range of records, or of time, and its reader
-    taken ── what a look is told by its trigger, and what it gives to a batch
+    taken ── the input of a look, from its trigger, and its result, for a batch
     outage ── how long a service is away
-    losses ── positions that the stream has trimmed: what is known, and the message
+    losses ── positions that the stream has trimmed: how much is known of the loss, and the message
 
 No call returns a shard's latest record, and time only finds some record near it. So a batch ends at a record that was
 seen, or at the end of a closed shard. It is the closed ranges [first, end] of its shards, and both are in the offset
 where it ends: a replay on another machine, days later, has the same rows. A range counts records of Kinesis, so an
 aggregate is never cut. A shard is read after its parents, in a later batch.
 
-Rules: no I/O and no clock. Each call is given the time. What a process remembers only saves calls: a planner with an
+Rules: no I/O and no clock. Each call is given the time. The memory of a process only saves calls: a planner with an
 empty memory goes on from any offset, without a lost or doubled record.
 """
 

@@ -5,7 +5,7 @@
     read_ahead        several ranges in their order, while the next ones are fetched
 
 Rules: a state machine is used by one thread; the threads of a driver only make calls. Answers that come late wait in a
-queue for the next batch. What is fetched ahead is bounded in bytes.
+queue for the next batch. Records that are fetched ahead are bounded in bytes.
 """
 
 from __future__ import annotations

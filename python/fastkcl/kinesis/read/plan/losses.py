@@ -4,7 +4,8 @@
                                                    └─ Q, and P is not  P was trimmed, and maybe more
 
 P alone may be trimmed with nothing missing: a shard that was quiet for longer than the retention. So a shard has a time
-until which it is known to be read, ``covered``. What came later than that is missing if it is older than the retention.
+until which it is known to be read, ``covered``. Records that came later than that are missing if they are older than
+the retention.
 
 Rules: no state. Times are ms since the epoch.
 """

@@ -16,8 +16,8 @@ lag        ms before ``at`` up to which the shard is known to be read, where tha
 =========  ============================================================================================================
 
 Rules: two offsets are equal if their texts are, so the order of keys is fixed, and there are no fractions. An unknown
-field is refused like an unknown version: what a newer version has written may decide which records a batch has, and a
-replay without it would have others. A text above 8 MiB, or with more than 20,000 shards, is refused, and not written.
+field is refused like an unknown version: a field of a newer version may decide which records a batch has, and a replay
+without it would have others. A text above 8 MiB, or with more than 20,000 shards, is refused, and not written.
 """
 
 from __future__ import annotations

@@ -10,15 +10,15 @@
 
 Limits. A shard takes at most a record and a kB a millisecond, so a slice of time bounds both: ``max_records`` or
 ``max_bytes``, divided by the shards, is a slice, as is ``max_slice`` without them. Heads are cut to the record. A limit
-may be passed by one record in each shard, and by what a shard took in the second around the slice's end. Records are
-those of Kinesis: an aggregate counts once.
+may be passed by one record in each shard, and by the records that a shard took in the second around the slice's end.
+Records are those of Kinesis: an aggregate counts once.
 
 Inline or by range. The head of a part is at hand, and travels with the plan while the heads of a batch have no more
 than ``inline_bytes`` together, small ones first. The rest of a part, or all of it, is a range for a task to read.
 
 Memory. The heads that are kept have ``inline_bytes`` together: of others only numbers, times and sizes stay, as they
-could not travel. Answers under way count, by what they may bring, against 64 MiB: an answer of which nothing is known
-may have 10 MiB, and those that come after a batch wait for the next one.
+could not travel. Answers under way count against 64 MiB, each by the most that it may bring: an answer of which nothing
+is known may have 10 MiB, and those that come after a batch wait for the next one.
 
 Rules: no I/O and no clock. ``now`` is ms of any clock that does not go back; ``date`` is the service's time as its
 answers have it (the Date header, ms since the epoch). The local time of day counts for nothing. Shards that are

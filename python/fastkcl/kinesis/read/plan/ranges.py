@@ -18,7 +18,7 @@ anything else                                   `CallError` at once
 ==============================================  ===============================================================
 
 A reader that lags by nearly the retention asks for its last record again after each answer that has rows: a kept
-iterator skips what was trimmed, without a word, in the middle of a range, where neither its first nor its last record
+iterator skips trimmed records, without a word, in the middle of a range, where neither its first nor its last record
 shows it. After an answer without rows the iterator is kept: a large record, or one before a long gap, comes alone each
 time.
 

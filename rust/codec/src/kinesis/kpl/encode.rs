@@ -1,4 +1,4 @@
-//! Aggregates made: byte for byte what aws-kinesis-agg makes of the same user records.
+//! Aggregates made: byte for byte those of aws-kinesis-agg from the same user records.
 //!
 //! Both tables stand in front of the records, keys in the order in which they were first seen, each once; the fields of a
 //! record ascend; there are no tags.

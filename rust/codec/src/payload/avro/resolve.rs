@@ -2,7 +2,7 @@
 //!
 //! The result is the plan of the walk, and the same pair once more for arrow-avro, so that it has to decide nothing: types
 //! have names of ours that agree, fields the reader's, aliases and namespaces are gone, and logical types but decimals
-//! are, too (`convert` makes of the numbers what they mean).
+//! are, too (`convert` turns the numbers into their values).
 
 use std::collections::{HashMap, HashSet};
 

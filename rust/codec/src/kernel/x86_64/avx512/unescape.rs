@@ -2,10 +2,9 @@
 //!
 //! **Escapes.** In a run of backslashes every second one is escaped by the one before it. `runs + starts`, with the
 //! starts of runs at even places only, carries those runs away, which tells them from the others: the characters
-//! after their backslashes are escaped at odd places, the others' at even ones. `vpermi2b` looks up what each letter
-//! stands for, as the base64 kernel looks up its characters. `\u00XX` below U+0080 is one byte too: two permutes bring
-//! its hexadecimal values to the place of the `u`. `vpcompressb` then closes the gaps that backslashes and digits
-//! leave.
+//! after their backslashes are escaped at odd places, the others' at even ones. `vpermi2b` looks up the meaning of each
+//! letter, as the base64 kernel looks up its characters. `\u00XX` below U+0080 is one byte too: two permutes bring its
+//! hexadecimal values to the place of the `u`. `vpcompressb` then closes the gaps that backslashes and digits leave.
 //!
 //! ```text
 //!  text       a  \  "  b  \  u  0  0  1  f  c
@@ -14,10 +13,10 @@
 //!  stored     a  "  b 1f  c
 //! ```
 //!
-//! **UTF-8** as in Keiser and Lemire, "Validating UTF-8 In Less Than One Instruction Per Byte" (2021): what can be
-//! wrong between two neighbours is a set of pairs, first byte by second byte. A look-up for each of them gives the
-//! sets it is in, and a pair is wrong if they share one. Two continuation bytes in a row are wrong unless a lead byte
-//! two or three places before asks for them. The neighbours come from loads one, two and three bytes earlier.
+//! **UTF-8** as in Keiser and Lemire, "Validating UTF-8 In Less Than One Instruction Per Byte" (2021): the possible
+//! errors of two neighbours are a set of pairs, first byte by second byte. A look-up for each of them gives the sets it
+//! is in, and a pair is wrong if they share one. Two continuation bytes in a row are wrong unless a lead byte two or
+//! three places before asks for them. The neighbours come from loads one, two and three bytes earlier.
 //!
 //! A block ends before a quote, a control character, an escape that is not all in it, and one that is none of the
 //! above.
