@@ -1,6 +1,6 @@
 """Bench session: machine and versions in the result file and the header, so that no figure travels without them.
 
-Also what several benches need: where a child runs, and the environment of the original.
+It also has the parts that several benches need: where a child runs, and the environment of the original.
 """
 
 from __future__ import annotations

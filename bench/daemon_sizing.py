@@ -1,12 +1,12 @@
-"""What a daemon and its children take under load: memory and CPU, by the number of shards.
+"""The cost of a daemon and its children under load: memory and CPU, by the number of shards.
 
     python bench/daemon_sizing.py --shards 1,4,8 --megabytes 100 -- --jvm-option=-Xmx512m
 
 For each number of shards: local AWS with an empty stream, and `fastkcl daemon` (KCL 3) over it, with a child for each
-shard that receives and checkpoints. /proc says what each process has used: when all children are there, when so many MB
-of 1 kB records have been put into each shard and are checkpointed, when as many again have (the JVM has compiled its
-code by then), and after some quiet seconds. Local AWS is on the same cores, so how long all takes says nothing. What
-follows ``--`` is for `fastkcl daemon`.
+shard that receives and checkpoints. /proc has the use of each process: when all children are there, when so many MB of
+1 kB records have been put into each shard and are checkpointed, when as many again have (the JVM has compiled its code
+by then), and after some quiet seconds. Local AWS is on the same cores, so how long all takes says nothing. Arguments
+after ``--`` are for `fastkcl daemon`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The figures as pictures, each of which says by itself what it shows, in which unit, of whom and on which machine."""
+"""The figures as pictures, each of which names its subject, its unit, its peers and its machine."""
 
 from __future__ import annotations
 

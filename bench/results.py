@@ -1,4 +1,4 @@
-"""What was measured, read back: rows of a suite and a profile, with the samples of each peer.
+"""Measurements, read back: rows of a suite and a profile, with the samples of each peer.
 
 Comes from files that pytest-benchmark has written (`suites.take_turns` put the samples there) and from fastkcl-bench's
 (`rust/bench`). Rows of a later file replace those of an earlier one.

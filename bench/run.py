@@ -1,4 +1,4 @@
-"""Run suites one after another, and report what they measured: run.py [SUITE...], all of them without an argument.
+"""Run suites one after another, and report their measurements: run.py [SUITE...], all of them without an argument.
 
 Each suite is a process of its own with a result file of its own in .benchmarks, so that one that fails takes no other
 with it. The report is of the suites of this run, and of nothing older. Exits with 1 if a suite failed, which means that

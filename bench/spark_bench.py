@@ -1,4 +1,4 @@
-"""What the Spark bench measures with: one Connect server, the shards' records, and clients that start together.
+"""The tools of the Spark bench: one Connect server, the shards' records, and clients that start together.
 
     records of 8 shards ──┬─▶ replayer ═ pipe ═▶ 8 children ─────┐
                           │   (lines made before the clock runs)  ├──▶ one Connect server ──▶ noop, or Parquet

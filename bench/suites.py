@@ -1,4 +1,4 @@
-"""What the suites share: ways that take turns under pytest-benchmark, cores, and the record of what was measured.
+"""Shared by the suites: ways that take turns under pytest-benchmark, cores, and the record of a measurement.
 
 Each test notes one `extra_info` for the report: suite, profile, bytes and records of the line, and the samples of each
 way (`fastkcl.bench.turns`). pytest-benchmark's own time is that of a whole round.

@@ -1,4 +1,4 @@
-"""The targets of this project's speed, as data: what is compared with what, and what it has to reach.
+"""The targets of this project's speed, as data: the two sides of each comparison, and the value to reach.
 
 A value is a ratio of medians of one run, or a median; its spread is that of the same ratio round by round.
 """

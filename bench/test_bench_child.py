@@ -1,6 +1,6 @@
-"""What a child costs besides throughput: time to the status, start-up, memory, and what it takes when nothing happens.
+"""The costs of a child besides throughput: time to the status, start-up, memory, and its use when nothing happens.
 
-Children here do nothing with a batch, and none imports pyarrow: what is left is fastkcl's or amazon_kclpy's own.
+Children here do nothing with a batch, and none imports pyarrow: the rest is fastkcl's or amazon_kclpy's own.
 """
 
 from __future__ import annotations

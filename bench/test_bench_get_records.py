@@ -1,4 +1,4 @@
-"""One GetRecords answer in memory to what a program gets: columns, or dictionaries as from botocore; by profile."""
+"""One GetRecords answer in memory to a program's values: columns, or dictionaries as from botocore; by profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Four members share eight shards: records a second of each, and what happens when one is killed.
+"""Four members share eight shards: records a second of each, and the failover when one is killed.
 
 Failover is 3 s. The stream and the lease table are local AWS, on the same cores: the figures say how evenly a group
 reads, and how soon it reads on, not how fast a service is.

@@ -1,8 +1,8 @@
-"""Consumer and producer beside async-kinesis: what a record costs a program that calls Kinesis itself.
+"""Consumer and producer beside async-kinesis: the cost of a record for a program that calls Kinesis itself.
 
-Each measured run is a process of its own on one core. *stub*: calls are answered at once in the same process, behind
-aiobotocore's serialisers and before its parsers, so what is left is the client's own work. *local AWS*: a server on the
-other core, which needs longer for a record than either of our outputs. Times are scaled to RECORDS records.
+Each measured run is a process of its own on one core. *stub*: calls are answered at once in the same process, between
+aiobotocore's serialisers and its parsers, so only the client's own work is left. *local AWS*: a server on the other
+core, which needs longer for a record than either of our outputs. Times are scaled to RECORDS records.
 """
 
 from __future__ import annotations

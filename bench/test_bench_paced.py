@@ -1,8 +1,8 @@
 """Children at a daemon's own pace: a line, the status, silence until the next line is due.
 
 A daemon reads a shard at most five times a second. Between two lines a child may give memory back, and pays for that
-with the next line. What is measured of each line: from its first byte to its status, and the child's CPU until the next
-line, so that work in the silence counts.
+with the next line. Measured of each line: from its first byte to its status, and the child's CPU until the next line,
+so that work in the silence counts.
 """
 
 from __future__ import annotations

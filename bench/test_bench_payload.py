@@ -1,7 +1,7 @@
 """JSON payloads into typed columns: parsed in the child, beside Spark's from_json and pyarrow's JSON reader.
 
 From record batches to Spark's noop, or to Parquet, on a classic session and on Connect; both threads of Spark and this
-process share the machine. *no parsing* writes the payloads as they came: what the rest costs.
+process share the machine. *no parsing* writes the payloads as they came: the cost of the rest.
 """
 
 from __future__ import annotations

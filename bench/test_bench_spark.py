@@ -1,4 +1,4 @@
-"""Eight shards to one Spark Connect server, 500 MB of payloads: children of fastkcl.spark beside what else there is.
+"""Eight shards to one Spark Connect server, 500 MB of payloads: children of fastkcl.spark beside the alternatives.
 
 The clients of one kind write at the same time, the kinds one after another, in turn: a round is each of them once.
 Into Spark's noop, which takes all rows and stores nothing, and into Parquet: ours through the exactly-once sink, the

@@ -1,4 +1,4 @@
-"""Test session set-up: where case files come from, and what the summary says about those that did not run.
+"""Test session set-up: where case files come from, and a note in the summary about those that did not run.
 
 ``pytest --cases DIR`` reads the conformance cases from DIR. The option is the plugin's in tests/plugin, which the
 development environment has installed: pytest must know it before it reads this file.

@@ -1,6 +1,6 @@
 """Checks wheels, and imports those of this machine's kind in a clean environment.
 
-    tools/check_wheel.py WHEEL...           what is in them, what they ask of their system, then the import
+    tools/check_wheel.py WHEEL...           their content, their demands on the system, then the import
     tools/check_wheel.py --import WHEEL...  the import alone
 
 A wheel for another system is checked as far as it can be, and the table says that it was not imported.

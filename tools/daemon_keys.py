@@ -3,14 +3,14 @@
     python tools/daemon_keys.py 3=JARS 3=NEWER_JARS 1.15=JARS 1.7=JARS > python/fastkcl/daemon/keys.json
 
 JARS is a folder with the jars of that generation, or several, oldest release first: the keys are those of the last, and
-`since` names the release of each that the first does not have. Nothing is run: the class files are read. What makes a
+`since` names the release of each that the first does not have. Nothing is run: the class files are read. These make a
 key:
 
     3.x   each setter of MultiLangDaemonConfiguration (commons-beanutils sets by bean name); below each getter of a
           configuration bean that bean's setters, as `bean.key`; a getter of a BuilderDynaBean takes any key below it
     1.x   each method `with…` of KinesisClientLibConfiguration that takes one value of a type for which there is a
           PropertyValueDecoder
-    both  what the daemon reads from the properties by name: the constants PROP_… of its two configuration classes
+    both  keys that the daemon reads from the properties by name: the constants PROP_… of its two configuration classes
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     tools/image_context.py FOLDER    dist/ must have one wheel for this machine's Linux; Maven fetches the jars, once
 
-The sums are of the list in the package, so that an image's build compares the files with what was reviewed.
+The sums are of the list in the package, so that an image's build compares the files with the reviewed ones.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     tools/licences.py          for all platforms that wheels are built for
     tools/licences.py --list   name, version and licence of each; writes nothing
 
-What is linked is asked of cargo: the dependencies of the extension, but none that only builds or only expands macros. A
+cargo lists the linked crates: the dependencies of the extension, but none that only builds or only expands macros. A
 licence that is not in ACCEPTED is an error: somebody has to read it first.
 """
 

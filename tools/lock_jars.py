@@ -3,8 +3,8 @@
     python tools/lock_jars.py com.amazonaws:amazon-kinesis-client:1.7.1 > python/fastkcl/daemon/jars-1.7.1.lock
     python tools/lock_jars.py --exactly python/fastkcl/daemon/jars-3.1.3.lock > new.lock
 
-Maven resolves what the given coordinates need at run time; with ``--exactly FILE``, a lock or a list of coordinates,
-these and nothing else.
+Maven resolves the run-time dependencies of the given coordinates; with ``--exactly FILE``, a lock or a list of
+coordinates, these and nothing else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes the pages of the documentation's site from what the repository has: ``site_pages.py FOLDER``.
+"""Writes the pages of the documentation's site from the files of the repository: ``site_pages.py FOLDER``.
 
     README.md, docs/, and the other pages in Markdown   the same pages, with links that hold on the site
     examples/, and files that a page links to           a page that shows the file

@@ -3,8 +3,9 @@
     python tools/test_ids.py BASE
 
 Collects the tests of commit BASE in a work tree and an environment of their own, which takes some minutes, and those of
-this checkout. tools/test_moves.toml says what has become of tests since: files that moved, tests that were renamed, and
-tests that are gone, each with the reason. Prints a table of rooms and what does not fit, and exits 1 if there is any.
+this checkout. tools/test_moves.toml has the fate of tests since: files that moved, tests that were renamed, and tests
+that are gone, each with the reason. Prints a table of rooms and the tests that do not fit, and exits 1 if there are
+any.
 
 ``--save FILE`` writes the ids of this checkout instead, and BASE may be such a file.
 """

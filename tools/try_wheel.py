@@ -1,6 +1,6 @@
 """Runs tests of the checkout against a wheel in dist/, installed; the checkout's own package is not there.
 
-    tools/try_wheel.py native [PYTEST...]  this machine's Linux: the quick suite, or what pytest's arguments say
+    tools/try_wheel.py native [PYTEST...]  this machine's Linux: the quick suite, or the tests of pytest's arguments
     tools/try_wheel.py arm [PYTEST...]     64-bit Arm, under qemu: the conformance cases (tools/debian.sh arm)
     tools/try_wheel.py musl [PYTEST...]    musl: the same, in a Python that tools/musl_python.sh builds
 

@@ -1,4 +1,4 @@
-"""What lies in a wheel, whatever its platform: names, sizes, licences, the list of crates, the stable ABI."""
+"""The content of a wheel, whatever its platform: names, sizes, licences, the list of crates, the stable ABI."""
 
 from __future__ import annotations
 

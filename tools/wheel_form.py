@@ -1,7 +1,7 @@
-"""Takes out of a wheel what depends on where and when it was built.
+"""Takes out of a wheel everything that depends on the place and time of its build.
 
-maturin writes a list of what is in the extension (CycloneDX), with the time, a random number and the sources' folder.
-Here the number is of the list's own content, the time is SOURCE_DATE_EPOCH and the folder is /fastkcl; the files of the
+maturin writes a list of the extension's parts (CycloneDX), with the time, a random number and the sources' folder. Here
+the number is of the list's own content, the time is SOURCE_DATE_EPOCH and the folder is /fastkcl; the files of the
 wheel come in the order of their names, with one time.
 """
 

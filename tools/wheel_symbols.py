@@ -1,4 +1,4 @@
-"""What the extension in a wheel asks of the system, and whether that system has it.
+"""The demands of a wheel's extension on the system, and whether that system meets them.
 
     ELF      libraries and versions of symbols (glibc), or symbols (musl, as zig has them)
     Mach-O   libraries, the oldest macOS, and symbols by the lists (.tbd) that it was linked against

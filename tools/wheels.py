@@ -3,10 +3,10 @@
     tools/wheels.py             every platform in tools/platforms.py
     tools/wheels.py TARGET...   some of them, by Rust's names
 
-maturin builds, and zig links: it brings the old glibc, musl, and what macOS and Windows link against. Rust's standard
-library for a target is rustup's (`rustup target add`), or built from Debian's sources of it (tools/debian.sh wheels).
-Nothing in a wheel depends on the folder or the time of its build: paths are written as from one root, and times are
-those of the commit.
+maturin builds, and zig links: it brings the old glibc, musl, and the libraries that macOS and Windows link against.
+Rust's standard library for a target is rustup's (`rustup target add`), or built from Debian's sources of it
+(tools/debian.sh wheels). Nothing in a wheel depends on the folder or the time of its build: paths are written as from
+one root, and times are those of the commit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # ruff: noqa: B018 - to read a value is all that this does
 """A child of the drop-in's bench: a program for amazon_kclpy, as its users have them.
 
-Its argument says what is read of each record. The bench runs it with amazon_kclpy 3.1.3, and with that name replaced
-by fastkcl.kclpy, which is all that a migration takes.
+Its argument names the properties that are read of each record. The bench runs it with amazon_kclpy 3.1.3, and with that
+name replaced by fastkcl.kclpy, which is all that a migration takes.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""The clients' side of the Spark bench: start together, and say when the work was done and what it took.
+"""The clients' side of the Spark bench: start together, and report when the work was done and its cost.
 
 For programs in bench/children. The bench listens on a Unix socket; each client says that it is ready, waits for the
 word to go, and says at the end when it was done.

@@ -3,9 +3,9 @@
     python kinesis_client.py consume|produce PACKAGE OPTIONS
 
 PACKAGE is ``kinesis`` or ``fastkcl.kinesis``; OPTIONS is JSON. Both packages call AWS through aiobotocore. Without an
-endpoint a stub in this process answers each call at once, behind aiobotocore's serialisers and before its parsers: what
-is left is the client's own work. The figures come as JSON on standard output; they are of the time from the first item
-to the last, or, ``from_nothing``, from where the consumer is open and has fetched nothing; connecting not included.
+endpoint a stub in this process answers each call at once, between aiobotocore's serialisers and its parsers: only the
+client's own work is left. The figures come as JSON on standard output; they are of the time from the first item to the
+last, or, ``from_nothing``, from where the consumer is open and has fetched nothing; connecting not included.
 """
 
 from __future__ import annotations

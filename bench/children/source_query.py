@@ -1,8 +1,8 @@
 """A Spark of its own that reads streams one way, and measures itself: ``source_query.py WAY OPTIONS``.
 
-WAY is `backlog` for what is read whole, `paced` for a batch every two seconds, `latency`, or `idle`. OPTIONS is JSON.
-CPU is that of this process, its JVM and all their workers, those that have ended included. Figures come as JSON on the
-last line of standard output.
+WAY is `backlog` for a stream that is read whole, `paced` for a batch every two seconds, `latency`, or `idle`. OPTIONS
+is JSON. CPU is that of this process, its JVM and all their workers, those that have ended included. Figures come as
+JSON on the last line of standard output.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A child of the Spark bench: what people write with amazon_kclpy, besides the gate before the first batch.
+"""A child of the Spark bench: a program as people write it with amazon_kclpy, besides the gate before the first batch.
 
 Each batch becomes a list of tuples, a DataFrame and a write, then a checkpoint.
 """

@@ -1,4 +1,4 @@
-"""What clients of the Spark bench that know no fastkcl share: a record as a tuple, and where a DataFrame goes."""
+"""Shared by clients of the Spark bench that know no fastkcl: a record as a tuple, and where a DataFrame goes."""
 
 import os
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The report of `make bench`: what a target compares, when it is met, and what is written into a page."""
+"""The report of `make bench`: the two sides of a target, when it is met, and the text that goes into a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fastkcl bench`: where payloads come from, what is compared and printed, and what it says when it cannot begin."""
+"""`fastkcl bench`: the sources of payloads, the comparison, the output, and the errors before it begins."""
 
 from __future__ import annotations
 

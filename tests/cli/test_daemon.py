@@ -1,4 +1,4 @@
-"""`fastkcl daemon`'s command line: options in any spelling, what it prints, what it refuses, how it runs."""
+"""`fastkcl daemon`'s command line: options in any spelling, its output, its refusals, its runs."""
 
 from __future__ import annotations
 

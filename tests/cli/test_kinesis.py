@@ -1,4 +1,4 @@
-"""`fastkcl kinesis`: what people and programs see of streams and records, and exit codes."""
+"""`fastkcl kinesis`: streams and records as people and programs see them, and exit codes."""
 
 import base64
 import hashlib

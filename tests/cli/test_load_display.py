@@ -1,4 +1,4 @@
-"""What `fastkcl load` shows of its shards: on a terminal, in a line, and in all when some have come and gone."""
+"""The display of `fastkcl load` for its shards: on a terminal, in a line, and in all when some have come and gone."""
 
 from __future__ import annotations
 

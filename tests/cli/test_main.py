@@ -1,4 +1,4 @@
-"""The command line as a whole: what it imports, what it says without its extra, version."""
+"""The command line as a whole: its imports, its errors without its extra, its version."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Options with fractions: every one refuses what is no number of its range, in one line."""
+"""Options with fractions: every one refuses a value that is no number of its range, in one line."""
 
 from __future__ import annotations
 

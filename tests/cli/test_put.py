@@ -1,4 +1,4 @@
-"""`fastkcl put`: sources, what is printed where, exit status, and what it says when something is not there."""
+"""`fastkcl put`: sources, both outputs, exit status, and the errors when something is missing."""
 
 import fcntl
 import gzip

@@ -1,4 +1,4 @@
-"""`fastkcl replay`: options, exit status, what is printed where."""
+"""`fastkcl replay`: options, exit status, both outputs."""
 
 import fcntl
 import json

@@ -1,4 +1,4 @@
-"""`fastkcl sink inspect` of a Delta table: what its log still has, and what its files hold."""
+"""`fastkcl sink inspect` of a Delta table: the commits that its log still has, and the rows of its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes from outside never controls a terminal: names, keys, payloads, lines of children, errors."""
+"""Text from outside never controls a terminal: names, keys, payloads, lines of children, errors."""
 
 from __future__ import annotations
 

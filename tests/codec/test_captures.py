@@ -1,6 +1,6 @@
-"""Captures of three generations hold what their READMEs say, in the dialect of each, and a child of ours fits in.
+"""Captures of three generations agree with their READMEs, in the dialect of each, and a child of ours fits in.
 
-The story of a capture is what its child read, in order: `records(12)`, the answers to its checkpoints (`stored`, or the
+The story of a capture is its child's input, in order: `records(12)`, the answers to its checkpoints (`stored`, or the
 error's name), and the messages that end a lease. How each of them decodes is the matter of test_decoder_captures.py.
 """
 

@@ -1,4 +1,4 @@
-"""`DecodeError`: a ValueError that says what and where, and travels between processes."""
+"""`DecodeError`: a ValueError that says kind and position, and travels between processes."""
 
 import copy
 import pickle

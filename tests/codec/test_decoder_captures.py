@@ -1,4 +1,4 @@
-"""What real daemons wrote decodes as the independent reference reads it, however the bytes arrive."""
+"""Lines of real daemons decode as the independent reference reads them, however the bytes arrive."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""`FASTKCL_FORCE_ISA`: a level that there is can be forced; any other name stops the import and says what is there."""
+"""`FASTKCL_FORCE_ISA`: a level that there is can be forced; any other stops the import and lists them."""
 
 import os
 import subprocess

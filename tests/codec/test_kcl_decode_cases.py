@@ -1,4 +1,4 @@
-"""kcl-modern.jsonl and kcl-legacy.jsonl, kinds decode and decode_error: every way gives what the case says."""
+"""kcl-modern.jsonl and kcl-legacy.jsonl, kinds decode and decode_error: every way gives the result of the case."""
 
 import base64
 from typing import Any

@@ -1,4 +1,4 @@
-"""Memory is what is held, not what was reserved; and it does not grow.
+"""Only held bytes take memory, not reserved ones; and it does not grow.
 
 Resident memory is measured in processes of their own (/proc/self/statm), where nothing else allocates.
 """

@@ -1,4 +1,4 @@
-"""Properties of base64: what Python encodes decodes, and any other text as the specification's table says."""
+"""Properties of base64: text that Python encodes decodes, and any other text as the specification's table says."""
 
 import base64
 

@@ -1,4 +1,5 @@
-"""Protobuf payloads opened in Rust beside Protobuf's own library: types, presence, headers, what is odd or refused."""
+"""Protobuf payloads opened in Rust beside Protobuf's own library: types, presence, headers, odd and refused
+payloads."""
 
 import datetime
 import os

@@ -1,4 +1,4 @@
-"""Where the daemon's jars are found, whose generation they are of, and what is fetched."""
+"""Where the daemon's jars are found, which generation they are of, and which are fetched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which keys a daemon knows, how they may be spelt, and what their values may be."""
+"""The keys that a daemon knows, their spellings, and their valid values."""
 
 from __future__ import annotations
 

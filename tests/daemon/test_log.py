@@ -1,4 +1,4 @@
-"""The daemon's log in short: what each line of each generation becomes, and what is known of a shard then."""
+"""The daemon's log in short: the event of each line of each generation, and the state of a shard after it."""
 
 from __future__ import annotations
 

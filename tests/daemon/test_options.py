@@ -1,4 +1,4 @@
-"""The daemon's properties from four places: who wins, what is refused, what is only told."""
+"""The daemon's properties from four places: which source wins, which keys are refused, which are only reported."""
 
 from __future__ import annotations
 

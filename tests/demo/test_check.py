@@ -1,4 +1,4 @@
-"""The demo's comparison sees what it is there for."""
+"""The demo's comparison finds the faults that it is there for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fastkcl demo``: the real one in small, and what it says when something is wrong."""
+"""``fastkcl demo``: the real one in small, and its errors."""
 
 from __future__ import annotations
 

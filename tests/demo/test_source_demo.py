@@ -1,4 +1,4 @@
-"""``fastkcl spark demo`` without Spark: what it shows, and what it does when Spark ends its query."""
+"""``fastkcl spark demo`` without Spark: its output, and its reaction when Spark ends its query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""deploy/ and images/ are what docs/deployment.md says of them, and agree with each other."""
+"""deploy/ and images/ agree with docs/deployment.md and with each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every block of Python in README and docs/ runs. A row says what is around a block; a block without a row fails."""
+"""Every block of Python in README and docs/ runs. A row has the code around a block; a block without a row fails."""
 
 from __future__ import annotations
 

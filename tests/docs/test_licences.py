@@ -1,4 +1,4 @@
-"""tools/licences.py finds what is linked, and lets no unknown licence and no missing text pass."""
+"""tools/licences.py finds the linked crates, and lets no unknown licence and no missing text pass."""
 
 from __future__ import annotations
 

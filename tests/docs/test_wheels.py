@@ -1,4 +1,4 @@
-"""tools/ builds and checks the wheels: names, bytes that depend on nothing but the sources, what is refused."""
+"""tools/ builds and checks the wheels: names, bytes that depend on nothing but the sources, refused wheels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workflows run make targets that exist and no other command, pin what they use, and ask for few permissions."""
+"""The workflows run make targets that exist and no other command, pin their actions, and ask for few permissions."""
 
 from __future__ import annotations
 

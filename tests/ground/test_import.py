@@ -1,4 +1,4 @@
-"""What `import fastkcl` gives, and what it must not cost."""
+"""The names of `import fastkcl`, and costs that it must not have."""
 
 from __future__ import annotations
 

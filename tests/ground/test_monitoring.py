@@ -1,4 +1,4 @@
-"""Metrics: what is counted, one JSON line in the log, a file that Prometheus' own parser reads."""
+"""Metrics: counters, one JSON line in the log, a file that Prometheus' own parser reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the tests' own runs promise: waits with a bound, limits that say what hangs, nothing left behind, no sleeps."""
+"""The promises of the tests' own runs: waits with a bound, limits that say what hangs, nothing left behind, no
+sleeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The buffer between a protocol and Spark: what it writes when, in which thread, and what it commits."""
+"""The buffer between a protocol and Spark: its writes, their time and thread, and its commits."""
 
 from __future__ import annotations
 

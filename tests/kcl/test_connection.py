@@ -1,4 +1,4 @@
-"""The state table of the protocol, as the specification lists it, and what leads to ERROR."""
+"""The state table of the protocol, as the specification lists it, and the ways into ERROR."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fastkcl.run` as a daemon's child: ends, exit codes, reports, and what the processor is told."""
+"""`fastkcl.run` as a daemon's child: ends, exit codes, reports, and the calls of the processor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fastkcl run X` makes of a program what `python X` makes of it: a file, a folder, an archive, a module."""
+"""`fastkcl run X` runs a program as `python X` does: a file, a folder, an archive, a module."""
 
 from __future__ import annotations
 

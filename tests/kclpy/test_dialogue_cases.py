@@ -1,7 +1,7 @@
 """Conformance: the dialogues of the case files through the drop-in, in all versions of processors.
 
-A case describes `fastkcl.run`; kclpy_helpers.expectation says what of it differs here. `MENDED` adds, in the same
-format, what the original does wrong in a dialogue and the published cases do not show.
+A case describes `fastkcl.run`; kclpy_helpers.expectation lists the differences. `MENDED` adds, in the same format, the
+faults of the original in a dialogue that the published cases do not show.
 """
 
 from __future__ import annotations

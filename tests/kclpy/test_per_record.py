@@ -1,4 +1,5 @@
-"""The per-record processor: when it checkpoints, where, and what refused checkpoints and failing records do."""
+"""The per-record processor: when it checkpoints, at which position, and the effect of refused checkpoints and failing
+records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KCLProcess of the drop-in: text files and real pipes, user errors, a broken dialogue, what users replace."""
+"""KCLProcess of the drop-in: text files and real pipes, user errors, a broken dialogue, parts that users replace."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Records of the drop-in: everything that a program does with amazon_kclpy's, while their batch lasts and after it.
 
-A check is called with the input of a batch; what it returns is called when that batch is over and another one has
-come. Every check runs over text files in this process, and in a child on real pipes, where the Rust reader serves.
-Run as a program, this file is that child.
+A check is called with the input of a batch; the function that it returns is called when that batch is over and another
+one has come. Every check runs over text files in this process, and in a child on real pipes, where the Rust reader
+serves. Run as a program, this file is that child.
 """
 
 from __future__ import annotations

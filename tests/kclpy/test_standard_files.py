@@ -1,7 +1,7 @@
 """Standard input, output and errors that a program has replaced: it is served as it is by amazon_kclpy.
 
 The original binds its default files when the program imports kcl. Whatever the program has put in their place by then
-is what has to be read and written, to the last byte.
+has to be read and written, to the last byte.
 """
 
 from __future__ import annotations

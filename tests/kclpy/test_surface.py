@@ -1,7 +1,7 @@
 """The public surface of amazon_kclpy, name by name and signature by signature: nothing of it may be missing in ours.
 
-Both are taken apart by children/kclpy_surface.py in the interpreters that have them. What ours leaves out and what it
-adds is listed here, all of it.
+Both are taken apart by children/kclpy_surface.py in the interpreters that have them. Everything that ours leaves out or
+adds is listed here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`install_botocore`: what a boto3 or aiobotocore program sees with it, compared with what it sees without."""
+"""`install_botocore`: the answers that a boto3 or aiobotocore program gets with it, compared with those without."""
 
 import asyncio
 import base64

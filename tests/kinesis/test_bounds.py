@@ -1,4 +1,4 @@
-"""Options with numbers: each refuses what is no number of its range, and the error names the option."""
+"""Options with numbers: each refuses a value that is no number of its range, and the error names the option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What checkpointers leave where others look: async-kinesis in Redis and DynamoDB, KCL in its lease table."""
+"""The traces of checkpointers where others look: async-kinesis in Redis and DynamoDB, KCL in its lease table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables and keys of positions: whose stream they are, how long they stay, where they are, and what is said of them."""
+"""Tables and keys of positions: their stream, their lifetime, their place, and the log lines about them."""
 
 from __future__ import annotations
 

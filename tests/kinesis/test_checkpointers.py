@@ -1,4 +1,4 @@
-"""What every checkpointer promises: the same tests over memory, Redis, DynamoDB and KCL's lease table."""
+"""The promises of every checkpointer: the same tests over memory, Redis, DynamoDB and KCL's lease table."""
 
 from __future__ import annotations
 

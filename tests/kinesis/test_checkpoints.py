@@ -1,4 +1,4 @@
-"""What all checkpointers share, and the one in memory. The contract of all of them has a table of its own."""
+"""The parts that all checkpointers share, and the one in memory. The contract of all of them has a table of its own."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""`StreamClient`: what a consumer and a producer share, against local AWS; its decisions without time."""
+"""`StreamClient`: the parts that a consumer and a producer share, against local AWS; its decisions without time."""
 
 import asyncio
 import socket

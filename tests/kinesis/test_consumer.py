@@ -1,4 +1,5 @@
-"""The consumer against local AWS: what arrives, through resharding and faults, and which positions are written."""
+"""The consumer against local AWS: the items that arrive, through resharding and faults, and the positions that are
+written."""
 
 import asyncio
 import os

@@ -1,4 +1,5 @@
-"""What a stream has trimmed or lost is said: positions that are gone, shards without an iterator, other streams."""
+"""Trimmed and lost records of a stream are reported: positions that are gone, shards without an iterator, other
+streams."""
 
 import asyncio
 import logging

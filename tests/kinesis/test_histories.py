@@ -2,7 +2,7 @@
 
 Whatever happens, each item arrives, in the order of its key and from the place that its put was told. Within one
 consumer's life it arrives once. A consumer that stops leaves at most the item in hand to the next one; of several
-tasks, or with explicit acknowledgement, what was not acknowledged and what came after it.
+tasks, or with explicit acknowledgement, the records that were not acknowledged and those after them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Processors over the consumer: what they are told, what they checkpoint, and a table that has each record once."""
+"""Processors over the consumer: their calls, their checkpoints, and a table that has each record once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a type checker takes a consumer's items for; mypy, which `make lint` runs, reads the assertions."""
+"""The type that a type checker gives a consumer's items; mypy, which `make lint` runs, reads the assertions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KPL aggregates: the cases both ways, aws-kinesis-agg on generated ones, what is dropped, and what is counted."""
+"""KPL aggregates: the cases both ways, aws-kinesis-agg on generated ones, dropped records, and counters."""
 
 import base64
 import hashlib

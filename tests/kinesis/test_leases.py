@@ -1,4 +1,4 @@
-"""Leases without a backend and without time: what is theirs, when they are lost, and what is written meanwhile."""
+"""Leases without a backend and without time: their owner, when they are lost, and writes meanwhile."""
 
 from __future__ import annotations
 

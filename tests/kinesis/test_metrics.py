@@ -1,4 +1,4 @@
-"""Metrics of the Kinesis clients: what they are, and each collector's way to keep them."""
+"""Metrics of the Kinesis clients: their values, and each collector's way to keep them."""
 
 import re
 import subprocess

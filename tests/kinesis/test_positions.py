@@ -1,4 +1,4 @@
-"""Deferred positions, deliveries, the queue and the failure table: what a consumer decides without I/O."""
+"""Deferred positions, deliveries, the queue and the failure table: a consumer's decisions, without I/O."""
 
 import asyncio
 import json

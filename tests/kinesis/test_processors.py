@@ -1,4 +1,4 @@
-"""Processors: the aggregator cases, and what an aggregator does around its limit."""
+"""Processors: the aggregator cases, and an aggregator around its limit."""
 
 import base64
 from typing import Any

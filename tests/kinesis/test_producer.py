@@ -1,4 +1,4 @@
-"""The producer: what reaches the stream, what fails and how, and that nothing is lost or left behind."""
+"""The producer: the records that reach the stream, the failures, and no loss and no leftovers."""
 
 import asyncio
 import base64

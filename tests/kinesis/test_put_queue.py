@@ -1,4 +1,4 @@
-"""What a PutRecords call holds and what becomes of its answer, without time and network."""
+"""The records of a PutRecords call and the outcomes of its answer, without time and network."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What is fetched ahead is bounded in bytes, over all shards, in a process that is measured."""
+"""Records that are fetched ahead are bounded in bytes, over all shards, in a process that is measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several consumers, or several tasks, of one process share: a checkpointer, and a consumer's items."""
+"""Parts that several consumers, or several tasks, of one process share: a checkpointer, and a consumer's items."""
 
 from __future__ import annotations
 

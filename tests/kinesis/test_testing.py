@@ -1,4 +1,4 @@
-"""What tests of programs get: streams in memory, mocks, assertions, pytest fixtures."""
+"""The stand-ins for tests of programs: streams in memory, mocks, assertions, pytest fixtures."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""The thread that renews what a busy event loop does not."""
+"""The thread that renews leases when a busy event loop does not."""
 
 from __future__ import annotations
 

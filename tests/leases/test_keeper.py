@@ -1,4 +1,4 @@
-"""One keeper, step by step: what it takes, what it leaves, what it believes."""
+"""One keeper, step by step: the leases that it takes, and those that it leaves, by its view of the group."""
 
 from __future__ import annotations
 

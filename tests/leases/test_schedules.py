@@ -1,7 +1,7 @@
 """Groups of keepers over a table that is a dictionary, on a clock that is a number: whatever happens, and when.
 
 A schedule is a seed: members join, leave, die, are suspended and go on; requests and answers are slow or lost; clocks
-of the machines step. What has to hold at each moment:
+of the machines step. The invariants of each moment:
 
 - Of a lease that was not stolen there is one owner at the most that believes in it. One that was robbed stops believing
   at its next look or write, and within the failover time whatever fails.

@@ -1,4 +1,4 @@
-"""Local Kinesis through boto3, point by point of what a consumer or a daemon meets."""
+"""Local Kinesis through boto3, point by point as a consumer or a daemon meets it."""
 
 import datetime
 import itertools

@@ -1,4 +1,4 @@
-"""The local server as a process: wire formats, faults, what survives it, and the command."""
+"""The local server as a process: wire formats, faults, the state that survives it, and the command."""
 
 import http.client
 import json

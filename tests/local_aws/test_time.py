@@ -1,4 +1,4 @@
-"""What local Kinesis does with time, at times that the test chooses: no server, no clock."""
+"""Local Kinesis and time, at times that the test chooses: no server, no clock."""
 
 import random
 from typing import Any

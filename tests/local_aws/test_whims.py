@@ -1,4 +1,4 @@
-"""What the service does now and then: by itself, and by the options of the server."""
+"""The oddities of the service: by itself, and by the options of the server."""
 
 from __future__ import annotations
 

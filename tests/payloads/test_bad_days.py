@@ -1,6 +1,6 @@
-"""Bad days of registries: what waits is not corrupt, and what is corrupt costs no neighbour.
+"""Bad days of registries: a record that waits is not corrupt, and a corrupt one costs no neighbour.
 
-Each row of `DAYS` is a day of each registry: what it answers about one id, and what becomes of the records of a batch.
+Each row of `DAYS` is a day of each registry: its answer about one id, and the outcome for the records of a batch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which id is looked up when: the table of what a registry can answer, by a clock that a test moves."""
+"""Which id is looked up when: the table of a registry's possible answers, by a clock that a test moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls of each registry: what they ask, and what they believe of an answer."""
+"""The calls of each registry: their requests, and the answers that they believe."""
 
 from __future__ import annotations
 

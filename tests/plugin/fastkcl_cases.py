@@ -1,8 +1,8 @@
 """The option ``--cases DIR`` of fastkcl's tests, known to pytest from its start.
 
-pytest reads tests/conftest.py late: until then it takes the word behind an unknown option for a test path, and looks
-for its configuration there. So ``pytest --cases DIR`` needs the option to come from an installed plugin. This is all
-it does; tests/conftest.py uses the value. It is installed with the development environment, never with fastkcl.
+pytest reads tests/conftest.py late: until then it takes the word after an unknown option for a test path, and looks for
+its configuration there. So ``pytest --cases DIR`` needs the option to come from an installed plugin. This is all it
+does; tests/conftest.py uses the value. It is installed with the development environment, never with fastkcl.
 """
 
 import pytest

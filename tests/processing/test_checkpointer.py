@@ -1,4 +1,4 @@
-"""What `Checkpointer.checkpoint` sends, refuses, raises and tries again."""
+"""`Checkpointer.checkpoint`: its requests, refusals, errors and retries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens when user code fails, for each choice of `on_error`, `retries` and `dead_letter`."""
+"""Failures of user code, for each choice of `on_error`, `retries` and `dead_letter`."""
 
 from __future__ import annotations
 

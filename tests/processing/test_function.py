@@ -1,4 +1,4 @@
-"""The decorator form: when it checkpoints, and what refused checkpoints do."""
+"""The decorator form: when it checkpoints, and the effect of refused checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a host promises a processor: a KCL dialogue and a shard of a stream alike; and what ends a run."""
+"""The promises of a host to a processor: a KCL dialogue and a shard of a stream alike; and the ends of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stitch's state table: what is done with each message in each state, without input or output."""
+"""The stitch's state table: the action for each message in each state, without input or output."""
 
 import pytest
 from fastkcl.processv1 import Connection, FromStitchMessage, LocalProtocolError, ToStitchMessage

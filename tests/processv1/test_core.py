@@ -1,4 +1,4 @@
-"""The core's side: stitches of other makes and ours, routing, health, and what one may do to the others."""
+"""The core's side: stitches of other makes and ours, routing, health, and the effects of one on the others."""
 
 from __future__ import annotations
 

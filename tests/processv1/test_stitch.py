@@ -1,4 +1,4 @@
-"""A stitch as a process: what it answers, how it ends, what its streams are."""
+"""A stitch as a process: its answers, its ends, its streams."""
 
 from __future__ import annotations
 

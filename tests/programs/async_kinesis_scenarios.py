@@ -1,8 +1,8 @@
-"""What a program sees of a consumer, a producer or a processor; one run for async-kinesis, one for fastkcl.
+"""A consumer, a producer or a processor as a program sees it; one run for async-kinesis, one for fastkcl.
 
     python async_kinesis_scenarios.py SCENARIO PACKAGE STREAM
 
-PACKAGE is ``kinesis`` or ``fastkcl.kinesis``. What was seen comes as JSON on standard output. A scenario makes STREAM
+PACKAGE is ``kinesis`` or ``fastkcl.kinesis``. The results come as JSON on standard output. A scenario makes STREAM
 itself, at the endpoint and with the credentials of the environment, and imports nothing of the tests: the interpreter
 of async-kinesis has none of it.
 """

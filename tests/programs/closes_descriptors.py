@@ -1,6 +1,6 @@
 """Closes every descriptor from 3 on in the middle of its work, as programs that become daemons do.
 
-Arguments: which of our interfaces serves it, and what it does after that.
+Arguments: which of our interfaces serves it, and its action after that.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""A child for the tests, behind a Connect server: a ParquetSink or a DeltaSink, by its shard's number, or a TableSink.
+"""A child for the tests, with a Connect server: a ParquetSink or a DeltaSink, by its shard's number, or a TableSink.
 
 Not a test. Environment: FASTKCL_SPARK; TABLE_PATH, the folder of both tables, or TABLE, the name of one.
 """

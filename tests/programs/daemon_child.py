@@ -1,4 +1,4 @@
-"""A native child of a real daemon: writes down what it gets, and does once what a record's data tells it.
+"""A native child of a real daemon: writes down its calls, and does once the act that a record's data names.
 
 daemon_child.py OUT      a file of JSON lines for each shard in the folder OUT; a file named after each fault
 """

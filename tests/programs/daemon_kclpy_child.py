@@ -1,4 +1,4 @@
-"""An unchanged amazon_kclpy program that knows nothing of fastkcl: writes down what it gets, and checkpoints it.
+"""An unchanged amazon_kclpy program that knows nothing of fastkcl: writes down its records, and checkpoints them.
 
 daemon_kclpy_child.py OUT      a file of JSON lines for each shard in the folder OUT, as daemon_child.py writes it
 """

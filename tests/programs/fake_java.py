@@ -1,4 +1,4 @@
-"""Plays ``java`` for tests of ``fastkcl daemon``: a daemon that logs as KCL 3 does, and does what the test says.
+"""Plays ``java`` for tests of ``fastkcl daemon``: a daemon that logs as KCL 3 does, and obeys the test.
 
 FAKE_DAEMON in its environment is Python that runs here, with the functions below at hand.
 """

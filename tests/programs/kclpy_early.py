@@ -1,4 +1,4 @@
-"""Says what has been loaded when its first line runs, here and in worker processes that start afresh."""
+"""Lists the modules that are loaded when its first line runs, here and in worker processes that start afresh."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""What tests of consumers do that ends in another way with fastkcl: prints how, one idiom a line, as JSON.
+"""Idioms of tests of consumers that end in another way with fastkcl: prints how, one idiom a line, as JSON.
 
-A line has the idiom's name, what the processor saw, and what left `run()` or the call: the classes of an exception, by
-name, none if there was none.
+A line has the idiom's name, the processor's calls, and the exception from `run()` or the call: the classes of an
+exception, by name, none if there was none.
 """
 
 import io

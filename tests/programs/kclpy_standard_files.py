@@ -1,6 +1,6 @@
 """Puts something of its own where the standard files are, imports kcl and serves; the first argument says which way.
 
-Written for amazon_kclpy. The second argument is a file for what the program and its files get to see.
+Written for amazon_kclpy. The second argument is a file for the input that the program and its files get.
 """
 
 # ruff: noqa: PTH123, SIM115 - as programs open their standard files

@@ -1,4 +1,4 @@
-"""``python kclpy_surface.py PACKAGE``: the surface of amazon_kclpy, or of what takes its place, as one line of JSON.
+"""``python kclpy_surface.py PACKAGE``: the surface of amazon_kclpy, or of a package in its place, as one line of JSON.
 
 Modules are named below the package, so that both packages give the same names. Imports neither by itself.
 

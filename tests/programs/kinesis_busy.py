@@ -4,7 +4,7 @@ kinesis_busy.py STREAM RECORDS BODY_SECONDS SESSION_SECONDS
 
     deliveries, distinct    records that came, and how many of them are different ones
     longest                 seconds of this thread's CPU between two turns of the event loop, at the most
-    longest_of_others       the same without what the bodies took
+    longest_of_others       the same without the time of the bodies
 """
 
 import asyncio

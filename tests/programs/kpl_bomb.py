@@ -1,4 +1,4 @@
-"""Takes an answer of aggregates apart that are made to harm; says what came of it, and how much memory it needed.
+"""Takes an answer of aggregates apart that are made to harm; reports the result, and the memory that it needed.
 
 kpl_bomb.py USERS KEY AGGREGATES [RECORD]
     user records in each, bytes of the key that all of them name, and a user record in hex: one of 6 bytes without it

@@ -1,4 +1,4 @@
-"""Children that do not play along: what they write has nothing to do with what they are asked.
+"""Children that do not play along: their lines have nothing to do with the requests.
 
 rogue.py WHAT [--every SECONDS]     see ROGUES
 """

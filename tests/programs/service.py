@@ -1,7 +1,7 @@
 """A server that all tests of a run share: ``service.py spark|aws|redis FOLDER``.
 
-What it says about itself is in FOLDER/NAME.json as soon as it can be used. It ends when nobody holds FOLDER/alive open
-for writing any more, which is when the run has ended, however it did.
+Its description is in FOLDER/NAME.json as soon as it can be used. It ends when nobody holds FOLDER/alive open for
+writing any more, which is when the run has ended, however it did.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Prints what Python has made of a program: its names, its path, its arguments, what it can import."""
+"""Prints a program as Python has set it up: its names, its path, its arguments, its imports."""
 
 import json
 import pickle

@@ -1,8 +1,8 @@
 """A query over a stream, with a Spark of its own: ``spark_source_query.py ENDPOINT STREAM FOLDER [OPTION=VALUE …]``.
 
-Each batch replaces FOLDER/table/batch=N, so a batch that comes again shows what it has then. With FOLDER/last it reads
-what is there, and ends. QUERY_MASTER is the master, QUERY_SETTINGS are more settings of Spark, as JSON; with QUERY_SLOW
-each row of a shard with an even number takes so many milliseconds.
+Each batch replaces FOLDER/table/batch=N, so a batch that comes again shows its rows of that time. With FOLDER/last it
+reads the rest of the stream, and ends. QUERY_MASTER is the master, QUERY_SETTINGS are more settings of Spark, as JSON;
+with QUERY_SLOW each row of a shard with an even number takes so many milliseconds.
 """
 
 import json

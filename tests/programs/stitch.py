@@ -1,4 +1,4 @@
-"""A stitch for tests; its first custom argument says what it does.
+"""A stitch for tests; its first custom argument names its act.
 
 STITCH_SECONDS, an object of JSON, sets bounds of `fastkcl.processv1.stitch` by their names.
 """

@@ -7,7 +7,7 @@ a fork of this process. It appends records 1, 2, 3 … in short runs, goes on wh
 that an append has returned. After a while one is killed; or it is stopped, its successor starts, and it is woken beside
 it. At the end all are killed but one of each shard, which writes to a last record.
 
-Prints a JSON object: kills, stops, what raised and how often, the noted positions of each shard, and its end.
+Prints a JSON object: kills, stops, the calls that raised and how often, the noted positions of each shard, and its end.
 """
 
 from __future__ import annotations

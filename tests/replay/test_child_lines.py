@@ -1,4 +1,4 @@
-"""What the daemon makes of a child's line: the published cases, the line splitter, and our own writer."""
+"""A child's line as the daemon takes it: the published cases, the line splitter, and our own writer."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The daemon's checkpoint rules: the captured dialogues of real daemons, and a table of what they do not show."""
+"""The daemon's checkpoint rules: the captured dialogues of real daemons, and a table of cases that they do not show."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Each fault of the replayer, and what a child built on `fastkcl.run` does, by docs/protocol-errors.md.
+"""Each fault of the replayer, and the reaction of a child built on `fastkcl.run`, by docs/protocol-errors.md.
 
 A fault that was asked for is no problem; that the report is `ok` says that the child kept the protocol through it.
 """

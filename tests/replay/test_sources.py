@@ -1,4 +1,4 @@
-"""Profiles, sources and plans: what will be sent, before any child runs."""
+"""Profiles, sources and plans: the records that will be sent, before any child runs."""
 
 import base64
 import gzip

@@ -1,4 +1,4 @@
-"""Which Java Spark gets: what its scripts make of JAVA_HOME, and the JDK from PyPI behind a script of ours."""
+"""Which Java Spark gets: the effect of its scripts on JAVA_HOME, and the JDK from PyPI through a script of ours."""
 
 from __future__ import annotations
 

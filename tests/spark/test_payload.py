@@ -1,4 +1,4 @@
-"""Typed payloads: what Spark gets of JSON and gzip, on a classic session and on Connect."""
+"""Typed payloads: JSON and gzip as Spark gets them, on a classic session and on Connect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Spark a processor opens, and what it says of one that cannot be had: no JVM here."""
+"""Which Spark a processor opens, and its error for one that cannot be had: no JVM here."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Where there is no POSIX, as on Windows: decoding, Arrow and the Kinesis client work, and `run` says what it needs.
+"""Where there is no POSIX, as on Windows: decoding, Arrow and the Kinesis client work, and the error of `run` names its
+needs.
 
-A Python for Windows is not to be had here. This one has lost what that one lacks: its modules, signals and calls.
+A Python for Windows is not to be had here. This one has lost the parts that that one lacks: its modules, signals and
+calls.
 """
 
 from __future__ import annotations

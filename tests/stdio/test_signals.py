@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGHUP: the first is noted, the second stops, and what the grace time bounds."""
+"""SIGTERM, SIGINT and SIGHUP: the first is noted, the second stops, and the grace time bounds the end."""
 
 from __future__ import annotations
 

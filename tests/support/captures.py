@@ -1,4 +1,4 @@
-"""What real daemons wrote to their children, and children to daemons: the captures in tests/data."""
+"""The lines of real daemons to their children, and of children to daemons: the captures in tests/data."""
 
 import gzip
 import json

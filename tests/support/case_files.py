@@ -1,14 +1,14 @@
-"""Conformance case files: which there are, what they hold, and where they are read from.
+"""Conformance case files: their names, their content, and where they are read from.
 
 A case file is JSON Lines; its format is described in tests/data/cases/README.md. The cases come from
 tests/data/cases, or from the directory that ``pytest --cases DIR`` (or the environment variable
 FASTKCL_CASES) names; such a directory may hold only some of the files.
 
 Rules:
-- `load` is what tests use at collection time. It returns [] for a file that the directory does not
-  hold, so that nothing is parametrised over it (conftest deselects empty parameter sets of case tests).
-- Nothing is lost silently. What `load` cannot hand to a test (a malformed line, a second case of the
-  same name, a file or kind that no test knows) is a problem, and tests/ground/test_case_files.py fails with it.
+- Tests use `load` at collection time. It returns [] for a file that the directory does not hold, so that nothing is
+  parametrised over it (conftest deselects empty parameter sets of case tests).
+- Nothing is lost silently. A part that `load` cannot hand to a test (a malformed line, a second case of the same name,
+  a file or kind that no test knows) is a problem, and tests/ground/test_case_files.py fails with it.
 - `SYSTEMS_TO_COME` lists the files whose system does not exist yet. They are checked for form and
   reported in the terminal summary, neither failed nor skipped. Who builds the system deletes the entry.
 """

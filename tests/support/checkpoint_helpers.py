@@ -1,4 +1,4 @@
-"""What tests of checkpointers share: coroutines as tests, and one handle for every backend."""
+"""Shared by tests of checkpointers: coroutines as tests, and one handle for every backend."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Records of every shape that daemons' captures have: put into a stream, and read from it as a daemon delivers them.
 
-What a stream has is read by boto3 and taken apart by aws-kinesis-agg, with no code of fastkcl.
+The records of a stream are read by boto3 and taken apart by aws-kinesis-agg, with no code of fastkcl.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Real daemons between a stream and a table, for the tests of what dies between them.
+"""Real daemons between a stream and a table, for the tests of deaths between them.
 
-The children write by tests/programs/sink_child.py, which needs no Spark. What is in the stream is read from the stream
-itself, and compared with what a reader of the table sees: stream, shard, positions and payload of each record.
+The children write by tests/programs/sink_child.py, which needs no Spark. The records of the stream are read from the
+stream itself, and compared with the rows that a reader of the table sees: stream, shard, positions and payload of each
+record.
 """
 
 from __future__ import annotations

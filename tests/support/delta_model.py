@@ -1,6 +1,6 @@
 """The model of tests/support/chain_model.py under a DeltaTable: three that believe they own a shard, requests astray.
 
-What readers see is by the log: files that no entry names are nothing.
+Readers see the log's files: one that no entry names does not count.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the tests of the DKB room share: a stage as a real process over real pipes, and the cases' dialogues."""
+"""Shared by the tests of the DKB room: a stage as a real process over real pipes, and the cases' dialogues."""
 
 from __future__ import annotations
 

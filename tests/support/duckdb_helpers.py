@@ -1,6 +1,6 @@
 """DuckDB with its extensions for S3 and Iceberg from packages, as it reaches no server that has them.
 
-The packages lag behind DuckDB: pyproject pins it to the newest version that they have.
+The packages come later than DuckDB: pyproject pins it to the newest version that they have.
 """
 
 from __future__ import annotations

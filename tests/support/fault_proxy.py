@@ -1,4 +1,4 @@
-"""A proxy before an object store that does to requests what networks and stores do: once in a while, by a seed.
+"""A proxy before an object store that harms requests as networks and stores do: once in a while, by a seed.
 
 no request    the connection ends, and the store has seen nothing
 no answer     the store has done it, and the connection ends

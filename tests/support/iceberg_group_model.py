@@ -2,7 +2,7 @@
 
 The catalog is a line of versions. A commit creates the next one after the version that it was made on, exclusively, so
 that its request goes astray as any creation of the model does. The append loop, the choice of requests, and the meeting
-are the product's; what pyiceberg does is left out.
+are the product's; the work of pyiceberg is left out.
 """
 
 from __future__ import annotations

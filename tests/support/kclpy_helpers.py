@@ -1,8 +1,8 @@
 """The drop-in for amazon_kclpy under test: dialogue cases in memory and with a real child, and unchanged programs.
 
-Cases of kind dialogue describe `fastkcl.run`. `expectation` says what they mean for the drop-in, whose `on_error` is
-"skip" unless it is told otherwise, and whose processors have three versions. `play_in_memory` plays a case on text
-files, `play_child` on real pipes.
+Cases of kind dialogue describe `fastkcl.run`. `expectation` translates them for the drop-in, whose `on_error` is "skip"
+unless it is told otherwise, and whose processors have three versions. `play_in_memory` plays a case on text files,
+`play_child` on real pipes.
 
 `Program` is a program under a daemon: unchanged, of amazon_kclpy or ours. `converse` plays a `Shard` to it.
 """

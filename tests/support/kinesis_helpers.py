@@ -1,4 +1,4 @@
-"""What tests of the Kinesis consumer share: streams of numbered items, and what arrived of them."""
+"""Shared by tests of the Kinesis consumer: streams of numbered items, and the items that arrived."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Programs that consume a stream, and what they say at the end."""
+"""Programs that consume a stream, and their final output."""
 
 from __future__ import annotations
 

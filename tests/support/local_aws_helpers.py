@@ -1,4 +1,4 @@
-"""What tests of local AWS share: clients without retries, and requests below boto3."""
+"""Shared by tests of local AWS: clients without retries, and requests below boto3."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""In CI a test that is skipped has failed, and so has a module: what it lacks is for tools/debian.sh to install.
+"""In CI a test that is skipped has failed, and so has a module: tools/debian.sh has to install the missing part.
 
 A pytest plugin, listed in conftest.
 """

@@ -1,4 +1,4 @@
-"""async-kinesis in an environment of its own: what its programs see, and how fast they are.
+"""async-kinesis in an environment of its own: its programs' view, and their speed.
 
 A pytest plugin, listed in conftest; made and skipped as amazon_kclpy's.
 """

@@ -1,7 +1,7 @@
 """The original, amazon_kclpy, in an environment of its own: the oracle of the drop-in's tests.
 
 A pytest plugin, listed in conftest. The environment is made once, in .cache of the checkout; where it cannot be made,
-what needs it is skipped and says why.
+tests that need it are skipped and say why.
 
 The environment has the newest release whose jars Maven Central has. Later ones cannot be installed without theirs:
 they are there as sources, and a test compares their modules with the environment's.

@@ -1,4 +1,4 @@
-"""What tests and benches of typed payloads share."""
+"""Shared by tests and benches of typed payloads."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""A strict model of POSIX under a sink: what a power cut leaves of a table, at every call, whoever has taken over.
+"""A strict model of POSIX under a sink: a table after a power cut, at every call, whoever has taken over.
 
-The table's folder is a real one, and shows what processes see. Beside it the model keeps what is durable: a file's
+The table's folder is a real one, and shows the processes' view. Beside it the model keeps the durable part: a file's
 content since its last fsync, a folder's names since its own. A power cut takes any of the rest: each name that was
 made, moved or removed since, and each content, which is then empty or cut off. An fsync that fails has kept nothing,
 and the file's content is gone from the cache with it: a later fsync of the same file succeeds and keeps nothing either.
 
 A plot says who writes, dies, sleeps and wakes up until the power goes; `check` has a successor write on from each state
 that it may leave. The model is as good as the syncs that it misses: `sites` are the places of a sink that sync, and
-`shows` leaves one of them out and looks for what goes wrong.
+`shows` leaves one of them out and looks for the damage.
 """
 
 from __future__ import annotations

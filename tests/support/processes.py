@@ -1,4 +1,4 @@
-"""What /proc tells of a process whose threads and descriptors come and go while it is read."""
+"""A process in /proc, whose threads and descriptors come and go while it is read."""
 
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Protobuf messages by chance: .proto texts, messages of Protobuf's own library, and what their columns have to be."""
+"""Protobuf messages by chance: .proto texts, messages of Protobuf's own library, and their expected columns."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Independent reference decoder: pysimdjson, Python's json and base64, pyarrow. It shares no code with fastkcl.
 
 Two readers, for two purposes:
-- `read_daemon_line` reads what a daemon writes (captures, profiles) with pysimdjson and base64's strict
-  mode, and fails on anything else. Its results are the expected ones.
+- `read_daemon_line` reads lines of a daemon (captures, profiles) with pysimdjson and base64's strict mode, and fails on
+  anything else. Its results are the expected ones.
 - `read_line` takes any bytes and follows the specification's rules (fields, types, ranges, duplicates,
-  nulls, Jackson's base64) over Python's json. It says what the message is or that there is none; it does
-  not rank errors, so only acceptance and values are compared.
+  nulls, Jackson's base64) over Python's json. It returns the message or that there is none; it does not rank errors, so
+  only acceptance and values are compared.
 
 `record_batch` puts records into the canonical schema.
 """

@@ -1,4 +1,4 @@
-"""Replays with the children of tests/programs, and what came of them."""
+"""Replays with the children of tests/programs, and their results."""
 
 import json
 import sys

@@ -1,4 +1,5 @@
-"""A run of the tests leaves nothing behind: no process, no file, no port. What it leaves is named, ended, and an error.
+"""A run of the tests leaves nothing behind: no process, no file, no port. Anything that it leaves is named, ended, and
+an error.
 
 A pytest plugin, listed in conftest. The process that the user started makes a folder for the run: temporary files of
 all kinds land there (TMPDIR, ``tmp_path``), and whatever the tests start inherits the folder's name in its

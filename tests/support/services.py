@@ -1,8 +1,8 @@
 """Servers that all tests of a run share, over all workers: one Spark, one local AWS, one Redis. Fixtures.
 
-Whoever asks first starts the server, as a process of its own (programs/service.py); the others find what it said about
-itself in the run's folder. It ends with the run. Tests have their own streams, tables and names in it. A test that
-kills, stops or misleads a server has its own: `own_aws` is one for the tests of a worker that inject faults.
+Whoever asks first starts the server, as a process of its own (programs/service.py); the others find its description in
+the run's folder. It ends with the run. Tests have their own streams, tables and names in it. A test that kills, stops
+or misleads a server has its own: `own_aws` is one for the tests of a worker that inject faults.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Replays with tests/programs/sink_child.py, and what a table must have after them."""
+"""Replays with tests/programs/sink_child.py, and the records that a table must have after them."""
 
 from __future__ import annotations
 

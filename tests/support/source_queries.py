@@ -1,4 +1,4 @@
-"""What system tests of the Spark source share: a writer that reshards, queries as processes, and a check of rows."""
+"""Shared by system tests of the Spark source: a writer that reshards, queries as processes, and a check of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of Spark share: batches, checkpointers that answer as told, and one Spark for all of them."""
+"""Shared by the tests of Spark: batches, checkpointers that answer as told, and one Spark for all of them."""
 
 from __future__ import annotations
 

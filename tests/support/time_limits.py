@@ -1,4 +1,4 @@
-"""A time limit for every test. What hangs is named, with all threads' stacks, its processes and what they have written.
+"""A time limit for every test. A test that hangs is named, with all threads' stacks, its processes and their output.
 
 A pytest plugin, listed in conftest. It takes the place of pytest-timeout's own reaction, which writes to a terminal
 that workers of pytest-xdist do not have; limits are set as ever, in pyproject.toml or by ``@pytest.mark.timeout``. A

@@ -1,4 +1,4 @@
-"""Waiting in tests: for an event, with a bound, and with a message that says what was waited for and what was seen.
+"""Waiting in tests: for an event, with a bound, and with a message that names the awaited event and the last state.
 
 No test sleeps for a time in the hope that something has happened by then. Where a test shows that something does *not*
 happen, it waits for an event that comes after it.

@@ -1,8 +1,8 @@
 """Both sinks under the replayer, without a JVM: deaths at named points and at random, zombies, lost leases, reshards.
 
-What has to hold, whatever happens: the table has each record once, by key and payload; no child asks for a checkpoint
-of what is not in the table or was not delivered (programs/sink_child.py then ends with a code of its own); every shard
-is checkpointed at its end. ``make test-long`` plays many more seeds.
+The invariants, whatever happens: the table has each record once, by key and payload; no child asks for a checkpoint of
+a record that is not in the table or was not delivered (programs/sink_child.py then ends with a code of its own); every
+shard is checkpointed at its end. ``make test-long`` plays many more seeds.
 """
 
 from __future__ import annotations

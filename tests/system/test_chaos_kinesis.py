@@ -1,6 +1,6 @@
 """Chaos with four consumers that share a stream: killed, suspended, leaving, coming, while shards are split and merged.
 
-Each seed is a run of its own: its changes, in an order and at times of its own. What has to hold:
+Each seed is a run of its own: its changes, in an order and at times of its own. The invariants:
 
 - within two failover times after each change each member that lives is given records that were put after it, and so is
   each key somebody;

@@ -5,8 +5,8 @@ side by side, as they wait more than they work:
 
     records of every shape ─▶ split ─▶ records ─▶ merge ─▶ records ─▶ a stolen lease ─▶ records ─▶ shutdown
 
-Then the stream is read from the service itself, and what each child has in its table is compared with that. The JVMs
-run under LANG=C, which must change no key.
+Then the stream is read from the service itself, and the table of each child is compared with that. The JVMs run under
+LANG=C, which must change no key.
 """
 
 from __future__ import annotations

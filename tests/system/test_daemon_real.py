@@ -1,6 +1,6 @@
 """Real daemons of three generations, started by `fastkcl daemon` against local AWS: how they start, and how they end.
 
-What a stream's life does to them is in test_daemon_life.py. One run of KCL 3 belongs to every test run; the others are
+Their reaction to a stream's life is in test_daemon_life.py. One run of KCL 3 belongs to every test run; the others are
 those of ``make test-daemon`` (the marker ``daemon``). Daemons wait more than they work: a test starts those of all
 generations, and then looks at one after the other.
 """

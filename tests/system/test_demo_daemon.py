@@ -1,4 +1,4 @@
-"""``fastkcl demo --daemon``: the real one in small, and what it says where something is missing."""
+"""``fastkcl demo --daemon``: the real one in small, and its errors where something is missing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The images of images/: what their files run, in a scratch root, without Docker.
+"""The images of images/: the programs of their files, in a scratch root, without Docker.
 
 The scratch root is this machine's own file system under an overlay in memory, so its Python and Debian are in the place
-of the base image's. Every instruction that changes files is done there, as root, in namespaces of its own; what comes
-out is run as the image's user. Needs root and overlays; so it is one of `make test-long`, and `make test-images`.
+of the base image's. Every instruction that changes files is done there, as root, in namespaces of its own; the result
+is run as the image's user. Needs root and overlays; so it is one of `make test-long`, and `make test-images`.
 target/images has the files (make images).
 """
 

@@ -1,8 +1,8 @@
 """A real file system that loses its power: an ext4 in a file, shut down without its journal being flushed.
 
-What was not synced is gone then, as after a power cut. Needs root and loop devices, and says so where they are missing;
-so it is one of `make test-long`. tests/system/test_power_cuts.py has a model of it, which needs neither.
-FASTKCL_EXT4_CUTS says how often.
+Unsynced writes are gone then, as after a power cut. Needs root and loop devices, and says so where they are missing; so
+it is one of `make test-long`. tests/system/test_power_cuts.py has a model of it, which needs neither. FASTKCL_EXT4_CUTS
+says how often.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The Spark source where others start the program: ``spark-submit``, and a declarative pipeline.
 
-What such a run leaves (checkpoint, event log, logs, plans, metrics) has no secret in it, and no payload.
+The files of such a run (checkpoint, event log, logs, plans, metrics) hold no secret, and no payload.
 """
 
 from __future__ import annotations

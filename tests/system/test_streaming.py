@@ -1,4 +1,4 @@
-"""Structured Streaming reads what children write: each statement of docs/streaming.md, with a real query."""
+"""Structured Streaming reads the tables of children: each statement of docs/streaming.md, with a real query."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 TABLE_CHAOS_SECONDS is how long each format is troubled. VERSITYGW names the server, as `make test-chaos` has it; else
 local AWS is the store. Between writers and store is `fault_proxy`. The table is read from the store itself, inspected,
-and read again when what the dead have left was deleted.
+and read again when the leftovers of the dead were deleted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Children that write a table themselves, on a pipe, and die: each record is in the table once.
 
-What has to hold: no record lost, none doubled, payloads equal, no checkpoint of what the table does not have
+The invariants: no record lost, none doubled, payloads equal, no checkpoint of a record that the table does not have
 (programs/table_child.py ends with a code of its own then), and every shard checkpointed at its end.
 """
 

@@ -1,4 +1,4 @@
-"""A table whose files are not Spark's: what `fastkcl.tables` asks of those who write them."""
+"""A table whose files are not Spark's: the demands of `fastkcl.tables` on their writers."""
 
 from __future__ import annotations
 

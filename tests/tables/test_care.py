@@ -1,4 +1,4 @@
-"""Orphans and compaction: what dead writers left, and few large files of many small ones; nothing else changes."""
+"""Orphans and compaction: leftovers of dead writers, and few large files of many small ones; nothing else changes."""
 
 from __future__ import annotations
 

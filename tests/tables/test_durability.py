@@ -1,7 +1,7 @@
-"""What survives a power failure: the order in which both sinks have the file system keep files and folders.
+"""Durable at a power failure: the order in which both sinks have the file system keep files and folders.
 
 A file's content is kept by fsync of the file, its name by fsync of the folder. Nobody pulls a plug here: the calls are
-written down, and looked through for what a commit names before it is made, and for the commit itself after that.
+written down, and searched for the files that a commit names before it is made, and for the commit itself after that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`fastkcl sink inspect` of an Iceberg table, in each catalog: what its snapshots tell, and what its files hold."""
+"""`fastkcl sink inspect` of an Iceberg table, in each catalog: the commits of its snapshots, and the rows of its
+files."""
 
 from __future__ import annotations
 

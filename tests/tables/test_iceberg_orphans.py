@@ -1,4 +1,5 @@
-"""Orphans of an Iceberg table: what refused commits and expired snapshots left, and nothing that anybody may need."""
+"""Orphans of an Iceberg table: leftovers of refused commits and expired snapshots, and nothing that anybody may
+need."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What is read of a table is checked before it is believed: files are changed in their values, shapes and bytes.
+"""Everything read of a table is checked before it is believed: files are changed in their values, shapes and bytes.
 
-A reader gives the error that it is documented to give, or what it gave for the file as it was: never another exception,
+A reader gives the error that it is documented to give, or the result for the file as it was: never another exception,
 and never another position.
 """
 

@@ -1,4 +1,4 @@
-"""A table whose storage is away for a while: what is made again, what is not, and when it ends."""
+"""A table whose storage is away for a while: the calls that are made again, those that are not, and the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every storage of tables has to promise; each case runs on POSIX and on S3."""
+"""The promises of every storage of tables; each case runs on POSIX and on S3."""
 
 from __future__ import annotations
 

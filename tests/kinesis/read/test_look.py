@@ -1,4 +1,4 @@
-"""A shard: what each look sees, what it asks next, and where a batch may end."""
+"""A shard: the input of each look, its next call, and where a batch may end."""
 
 from __future__ import annotations
 

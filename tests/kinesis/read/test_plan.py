@@ -1,4 +1,4 @@
-"""Plans: when a batch may end, where, and what ends a query."""
+"""Plans: when and where a batch may end, and the ends of a query."""
 
 from __future__ import annotations
 

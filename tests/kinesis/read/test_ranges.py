@@ -1,4 +1,4 @@
-"""Ranges: what a reader does about each answer, and which rows it gives."""
+"""Ranges: a reader's reaction to each answer, and its rows."""
 
 from __future__ import annotations
 

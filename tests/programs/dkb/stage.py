@@ -1,4 +1,4 @@
-"""A stage for tests. Its own first three arguments: message type, what process does, batch size or "-".
+"""A stage for tests. Its own first three arguments: message type, the act of process, batch size or "-".
 
 It appends a line for each request to the file STAGE_REQUESTS.
 """

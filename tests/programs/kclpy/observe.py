@@ -1,4 +1,4 @@
-"""Writes down what a program of amazon_kclpy sees: its calls, and values with their types. Imports no such package.
+"""Writes down the view of a program of amazon_kclpy: its calls, and values with their types. Imports no such package.
 
 The programs beside this file are unchanged programs of amazon_kclpy: ``python NAME.py LOG``. They run with the original
 and with ours, and their logs have to be equal, but for the first line, which says whose modules these are.

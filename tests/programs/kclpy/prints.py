@@ -1,6 +1,6 @@
 """Prints before, during and after the dialogue, with and without a line feed.
 
-What begins with a capital word is still held back by Python when the dialogue begins, or printed later.
+Text that begins with a capital word is still held back by Python when the dialogue begins, or printed later.
 """
 
 import observe

@@ -1,4 +1,4 @@
-"""Does what its records say, and runs again whatever has left run(): ``runs_again.py LOG WAY [BETWEEN]``.
+"""Obeys its records, and runs again whatever has left run(): ``runs_again.py LOG WAY [BETWEEN]``.
 
 Records are Python, and so is BETWEEN, which is done between two runs. ``new`` makes another KCLProcess for each run,
 ``text`` one of a class that handles lines by itself, ``new text`` such a one for each run, ``same`` is one of ours.

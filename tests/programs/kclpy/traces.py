@@ -1,4 +1,4 @@
-"""Replaces what writes, and nothing that reads."""
+"""Replaces the methods that write, and none that reads."""
 
 from unittest import mock
 

@@ -1,4 +1,5 @@
-"""What unit tests of consumers do: text files in memory, mocks, messages made from dicts. At last, serves a shard."""
+"""The idioms of unit tests of consumers: text files in memory, mocks, messages made from dicts. At last, serves a
+shard."""
 
 import io
 import json
