@@ -50,7 +50,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @pytest.fixture(scope="session")
 def original_packages(original_python: Path) -> None:
-    """amazon_kclpy itself for this process and its children, from the environment that has it, behind all else."""
+    """amazon_kclpy itself for this process and its children, from the environment that has it, after all else."""
     (packages,) = (original_python.parent.parent / "lib").glob("python3*/site-packages")
     os.environ[original.PACKAGES_VARIABLE] = str(packages)
 

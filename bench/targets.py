@@ -36,7 +36,7 @@ class Target:
         at_least: or at most.
         against: what it is divided by; with `difference` what is taken off.
         scale: of the value, e.g. 1e3 for milliseconds.
-        unit: behind the value.
+        unit: written after the value.
     """
 
     what: str

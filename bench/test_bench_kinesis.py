@@ -26,7 +26,7 @@ ROUNDS = 5
 RECORDS = 10_000
 """Of an answer, and what figures are scaled to."""
 SHARDS = 200
-"""Behind the stub: so many that five calls a second to each are no limit. async-kinesis parses an answer of every shard
+"""With the stub: so many that five calls a second to each are no limit. async-kinesis parses an answer of every shard
 before it gives the first item: it has fewer, which are no limit to it either."""
 SHARDS_OF_ASYNC_KINESIS = 8
 ITEM_BYTES = 256

@@ -9,7 +9,7 @@ import sys
 from gate import Gate
 from spark_rows import DDL, append, row
 
-sys.path.append(os.environ["FASTKCL_BENCH_KCLPY"])  # the original's packages, behind ours
+sys.path.append(os.environ["FASTKCL_BENCH_KCLPY"])  # the original's packages, after ours
 
 from amazon_kclpy import kcl
 from amazon_kclpy.v3 import processor

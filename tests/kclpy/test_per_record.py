@@ -956,7 +956,7 @@ def test_a_hidden_coroutine_is_an_error() -> None:
     assert "process_record returned an object of type coroutine" in errors
 
 
-# ---- never behind an unprocessed record -------------------------------------------------------------------------
+# ---- never past an unprocessed record ---------------------------------------------------------------------------
 
 
 class Watched(PerRecordProcessor):

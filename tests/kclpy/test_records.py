@@ -487,7 +487,7 @@ def class_of_a_record_is_changed(given: ProcessRecordsInput) -> Callable[[], Non
 
 
 class Parsed(Record):
-    """As user code derives from the original: an own __init__, attributes, properties, methods that are overridden."""
+    """As user code derives from the original: its own __init__, attributes, properties, methods that are overridden."""
 
     made = 0
 

@@ -313,7 +313,7 @@ def test_ready_while_the_queue_is_full(aws: LocalAws) -> None:
 
 
 def test_latest_loses_nothing_when_its_iterator_expires(own_aws: LocalAws, stream: str) -> None:
-    """Before the first record there is no sequence number to go on behind."""
+    """Before the first record there is no sequence number to continue after."""
 
     async def use(consumer: Consumer) -> list[Any]:
         own_aws.faults(Fault("GetRecords", "ProvisionedThroughputExceededException"))
@@ -1058,7 +1058,7 @@ def test_two_ways_to_write_positions_exclude_each_other() -> None:
 
 
 def test_the_example(aws: LocalAws) -> None:
-    """What one example puts, the other reads; started again, it goes on behind."""
+    """What one example puts, the other reads; started again, it continues after that."""
     stream = make_stream(aws, 4)
     environment = {**os.environ, **aws.environment}
 

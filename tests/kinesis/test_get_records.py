@@ -137,7 +137,7 @@ def spaced(text: str, space: str) -> str:
 
 @pytest.mark.parametrize("space", ["", " ", "\r\n\t "])
 def test_the_end_of_the_body_may_fall_anywhere(space: str) -> None:
-    """The last bytes of a body are parsed in a copy: every length behind every place."""
+    """The last bytes of a body are parsed in a copy: every length after every position."""
     head = '{"a":12345,"Records":[' + spaced('{"Data":"QUJD","PartitionKey":"key","SequenceNumber":"11"}', space)
     middle = "," + spaced('{"ApproximateArrivalTimestamp":12345678.125,"Data":"QUI=",', space)
     tail = '"PartitionKey":"a\\u00e9","SequenceNumber":"22"}]' + spaced(',"MillisBehindLatest":123456', space) + "}"

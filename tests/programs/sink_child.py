@@ -1,4 +1,4 @@
-"""A child for the tests: a sink behind a session without Spark, slow, deadly or short of disk where it is told.
+"""A child for the tests: a sink with a session without Spark, slow, deadly or short of disk where it is told.
 
 Not a test. Environment:
 

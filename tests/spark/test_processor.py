@@ -818,7 +818,7 @@ class TestAFailureAfterTheCommit:
         ],
     )
     def test_of_the_real_ones(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: Any, place: Any) -> None:
-        """The step behind the commit fails once: neither doubled nor in a dead letter."""
+        """The step after the commit fails once: neither doubled nor in a dead letter."""
         committed, failed = [], []
         steps = [(ParquetSink, "_commit"), (DeltaSink, "_commit")]
         for owner, name in steps:

@@ -21,7 +21,7 @@ from fastkcl.local_aws.leases import checkpoints, seed_leases
 
 OURS = Path(fastkcl.__file__).parents[1]
 STREAM, APPLICATION = "kclpysample", "PythonKCLSample"  # as sample.properties has them
-# What it logs of a record. There is no line feed, so the next one begins right behind it.
+# What it logs of a record. There is no line feed, so the next one begins right after it.
 LOGGED = re.compile(
     r"Record \(Partition Key: (.*?), Sequence Number: (\d+), Subsequence Number: (\d+), Data Size: (\d+)(?!\d)"
 )

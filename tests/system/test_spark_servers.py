@@ -94,7 +94,7 @@ def test_a_child_with_a_jvm_of_its_own(tmp_path: Path) -> None:
     assert report.ok, (report.shards[0].problems, noise)
     table = dataset.dataset(tmp_path / "table", format="parquet", partitioning="hive").to_table()
     stored = Counter(table["sequenceNumber"].to_pylist())
-    assert (len(stored), set(stored.values())) == (1000, {1})  # killed just behind a checkpoint
+    assert (len(stored), set(stored.values())) == (1000, {1})  # killed just after a checkpoint
     pids = {int(line.split()[1]) for line in noise if line.startswith(b"jvm ")}
     assert len(pids) == 2
     for pid in pids:

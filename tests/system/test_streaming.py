@@ -190,7 +190,7 @@ def test_source_files_that_a_query_removes_are_missed_by_the_sink(session: Any, 
     sink = ParquetSink(table)
     sink.open(SHARD)
     sink.write(rows(1, 3), FAKE)
-    for _ in range(2):  # the second one cleans up behind the first
+    for _ in range(2):  # the second one cleans up after the first
         with query(session, table, out, cleanSource="delete"):
             pass
         sink.write(rows(4, 4), FAKE)

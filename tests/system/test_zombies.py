@@ -37,7 +37,7 @@ def numbers(folder: Path) -> list[int]:
 def test_a_process_that_is_stopped_at_every_step(tmp_path: Path, mortals: Mortals) -> None:
     """SIGSTOP before, during and after staging, commit and publishing; SIGCONT when its successor has committed.
 
-    By turns the successor is done then, or goes on behind the zombie.
+    By turns the successor is done then, or continues after the zombie.
     """
     kind, steps = KINDS[mortals.kind], 0
     while not mortals.write_and_stop(folder := tmp_path / str(steps), 1, 8, steps=steps):

@@ -931,7 +931,7 @@ def test_checkpoints_are_made_on_the_way(tmp_path: Path) -> None:
 
 
 def test_a_commit_into_a_log_that_is_gone_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A zombie that sleeps with its handle in its hand while the log behind it is cleaned up."""
+    """A zombie that sleeps with its handle in its hand while its successor writes on and the log is cleaned up."""
     opened(tmp_path)[0].write(rows(1, 3), SESSION)
     DeltaTable(tmp_path).alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
     successor, _ = opened(tmp_path)
