@@ -21,6 +21,7 @@ from fastkcl import Position
 from fastkcl.local_aws import LocalAws
 from fastkcl.tables import DeltaTable, Shard, SinkError
 from fastkcl.tables.delta import checkpoint as checkpoint_module
+from fastkcl.tables.delta import checkpoint_content
 from fastkcl.tables.delta import sink as delta_module
 from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.orphans import find_orphans
@@ -257,6 +258,17 @@ def test_two_checkpoints_of_which_one_is_wrong(tmp_path: Path, sound: dict[str, 
     with pytest.raises(SinkError, match=r"a damaged checkpoint, or the older one is \(the position of clicks, .* is 4"):
         DELTA_TABLE.sink(table).open(SHARD)
     assert any("the newest checkpoint is damaged, or the older one" in each for each in inspect_table(table).damage)
+
+
+def test_an_opening_reads_each_checkpoint_once(
+    tmp_path: Path, sound: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, _ = copied(sound["table"], tmp_path)
+    read: list[str] = []
+    actions = checkpoint_content._actions
+    monkeypatch.setattr(checkpoint_content, "_actions", lambda store, key: read.append(key) or actions(store, key))
+    DELTA_TABLE.sink(table).open(SHARD)
+    assert sorted(read) == [f"_delta_log/{OLDER}", f"_delta_log/{NEWEST}"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

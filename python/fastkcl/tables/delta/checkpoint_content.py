@@ -91,13 +91,16 @@ def content(store: Store, files: Sequence[str]) -> Content:
     return Content(metadata, protocol, transactions)
 
 
-def contradiction(store: Store, names: Sequence[str], shard: Shard | None = None) -> Contradiction | None:
+def contradiction(
+    store: Store, names: Sequence[str], shard: Shard | None = None, now: Content | None = None
+) -> Contradiction | None:
     """What the newest checkpoint has otherwise than the log that it stands for.
 
     Args:
         store: the table's.
         names: of all files in the log that have content, or are entries.
         shard: whose position is wanted; its files without a position are a contradiction, too.
+        now: the newest checkpoint's content, if it was read before.
 
     Returns:
         None if it is as the log has it; or if that is not left, or damaged itself.
@@ -112,7 +115,7 @@ def contradiction(store: Store, names: Sequence[str], shard: Shard | None = None
     there = _up_to(version, [each for each in versions(names) if older < each <= version][-_MOST_ENTRIES:])
     if not files:
         return None
-    now = content(store, files)
+    now = now or content(store, files)
     try:
         window = _Window.of(store, there)
         before, count = Content({}, {}, {}), 0

@@ -27,6 +27,7 @@ from fastkcl.tables.delta.log import (
     LOG,
     LOST,
     MOST_BYTES,
+    checkpoint_version,
     entry_key,
     fault,
     gaps,
@@ -269,7 +270,7 @@ class DeltaHead:
         """
         try:
             found = content(self._store, files)
-            wrong = contradiction(self._store, self._names(""), self._shard) if self._is_to_compare(found) else None
+            wrong = self._contradiction(version, found) if self._is_to_compare(found) else None
         except FileNotFoundError:
             return None
         except DamageError as error:
@@ -280,6 +281,17 @@ class DeltaHead:
             return None
         text = self._entry(version)
         return Snapshot(version, b"" if text is None else digest(text), *found)
+
+    def _contradiction(self, version: int, found: Content) -> Contradiction | None:
+        """What a checkpoint has otherwise than the log before it.
+
+        Raises:
+            FileNotFoundError: the checkpoint has gone meanwhile.
+        """
+        names = [name for name in self._names("") if checkpoint_version(name) <= version]
+        if whole_checkpoint(names)[0] != version:
+            raise FileNotFoundError(f"{self._store.url}/{LOG}: checkpoint {version}")
+        return contradiction(self._store, names, self._shard, found)
 
     def _do_without(self, name: str, wrong: Contradiction) -> None:
         """Set a damaged checkpoint aside, on POSIX.
