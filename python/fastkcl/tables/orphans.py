@@ -20,7 +20,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from fastkcl.tables.base import RECOVERY, SinkError, parse_json
-from fastkcl.tables.delta.checkpoint_content import DamageError, contradiction
+from fastkcl.tables.delta.checkpoint_content import checkpoint_fault
 from fastkcl.tables.delta.log import LOG, MOST_BYTES, fault, gaps, versions, whole_checkpoint
 from fastkcl.tables.formats import format_of
 from fastkcl.tables.object_store import S3Storage
@@ -127,19 +127,10 @@ def _named(store: Store) -> set[str]:
         raise SinkError(f"{store.url}/{LOG}: its newest entry went while it was read: try again")
     for name in names:
         found |= _in_checkpoint(store, f"{LOG}/{name}")
-    if names and (why := _contradicted(store)):
-        raise SinkError(f"{store.url}/{LOG}/{names[0]}: a damaged checkpoint: {why}: nothing is called an orphan")
-    return found
-
-
-def _contradicted(store: Store) -> str | None:
-    """What the newest checkpoint has otherwise than the log before it: it may lack files of the table."""
     files = [(each.key.rpartition("/")[2], each.size) for each in store.files(LOG)]
-    try:
-        wrong = contradiction(store, [name for name, size in files if size or versions([name])])
-    except DamageError as error:
-        return str(error)
-    return None if wrong is None else wrong.why
+    if why := checkpoint_fault(store, [name for name, size in files if size or versions([name])]):
+        raise SinkError(f"{why}: nothing is called an orphan")
+    return found
 
 
 def _paths(action: dict[str, Any]) -> list[str]:

@@ -22,7 +22,7 @@ from fastkcl.tables.delta.snapshot import OURS, checked_metadata, checked_protoc
 from fastkcl.tables.folders import data_folder, position_text, quoted, spelled
 from fastkcl.tables.store import Store, StoreError
 
-__all__ = ["Content", "Contradiction", "DamageError", "content", "contradiction"]
+__all__ = ["Content", "Contradiction", "DamageError", "checkpoint_fault", "content", "contradiction"]
 
 _MOST_ENTRIES: Final = 1000
 """Before a checkpoint, which are compared with it. deltalake makes one after 100 commits, Spark after 10."""
@@ -132,6 +132,25 @@ def contradiction(
         return None
     without = shard if shard is not None and position_by(now.transactions.get, shard, store.url) is None else None
     return _of_files(store, files, window, count, without)
+
+
+def checkpoint_fault(store: Store, names: Sequence[str]) -> str | None:
+    """The fault of the newest checkpoint, by itself or by the log, for people; None if there is none.
+
+    Args:
+        store: the table's.
+        names: of all files in the log that have content.
+
+    Raises:
+        FileNotFoundError: a file of the checkpoint is not there.
+        OSError: a file cannot be read.
+    """
+    try:
+        found = contradiction(store, names)
+    except DamageError as error:
+        return f"{store.url}/{LOG}/{error.name}: a damaged checkpoint: {error}"
+    _, files = whole_checkpoint(names)
+    return None if found is None else f"{store.url}/{LOG}/{files[0]}: a damaged checkpoint: {found.why}"
 
 
 def _up_to(version: int, there: Sequence[int]) -> list[int]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from fastkcl.tables import storage
 from fastkcl.tables.base import Shard, SinkError, parse_json
-from fastkcl.tables.delta.checkpoint_content import DamageError, contradiction
+from fastkcl.tables.delta.checkpoint_content import checkpoint_fault
 from fastkcl.tables.delta.checkpoint_damage import checkpoint_damage, checkpoint_doubt
 from fastkcl.tables.delta.log import (
     ASIDE,
@@ -79,23 +80,10 @@ def inspect_delta_objects(store: ObjectStore) -> TableState:
         text = store.read(entry_key(version), MOST_BYTES)
         if text is not None and (why := fault(text)):
             damage.append(f"{store.url}/{entry_key(version)}: {why}: {KEPT if version <= kept else LOST}")
-    damage += _checkpoint_fault(store)
+    with suppress(FileNotFoundError):  # a clean-up
+        if why := checkpoint_fault(store, _names_with_content(store)):
+            damage.append(why)
     return _inspect_log(store, lambda: DeltaTable(store.url, storage_options=store.library_options()), damage)
-
-
-def _checkpoint_fault(store: Store) -> list[str]:
-    """What is wrong with the newest checkpoint on an object store, where nothing is set aside."""
-    names = _names_with_content(store)
-    _, files = whole_checkpoint(names)
-    try:
-        if not files:
-            return []
-        found = contradiction(store, names)
-    except DamageError as error:
-        return [f"{store.url}/{LOG}/{error.name}: a damaged checkpoint: {error}"]
-    except FileNotFoundError:  # a clean-up
-        return []
-    return [] if found is None else [f"{store.url}/{LOG}/{files[0]}: a damaged checkpoint: {found.why}"]
 
 
 def _inspect_log(store: Store, opened: Callable[[], Any], damage: list[str]) -> TableState:
