@@ -11,6 +11,7 @@ import fastkcl
 from paths import ROOT
 
 PACKAGE = Path(fastkcl.__file__).parent
+PAGE = ROOT / "docs" / "architecture.md"
 
 CIRCLES_OF_TYPES = {
     # As amazon_kclpy has laid out its modules.
@@ -118,7 +119,7 @@ OUTSIDE = {"fastkcl.__main__", "fastkcl.loading", "fastkcl.pytest_plugin"}
 
 def floors() -> dict[str, int]:
     """The rooms of the page and the number of their row, from the top; the package itself is on its highest room's."""
-    rows = re.findall(r"^\| (`fastkcl\..*?) \|", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| (`fastkcl\..*?) \|", PAGE.read_text(), re.MULTILINE)
     floors = {room: number for number, row in enumerate(rows) for room in re.findall(r"`(fastkcl\.\w+)`", row)}
     floors["fastkcl"] = min(floors[room_of(module)] for module in ORIGINS.values() if module not in OUTSIDE)
     return floors
@@ -140,6 +141,20 @@ def test_a_room_uses_only_rooms_below_its_own() -> None:
     ]
     assert len(used) > 100
     assert [f"{module} imports {other}" for module, other in used if row[room_of(module)] >= row[room_of(other)]] == []
+
+
+def test_the_page_names_files_that_are_there() -> None:
+    """By the end of their path; and a name "in" a file occurs in one of that path."""
+    folders = ("bench", "python", "rust", "tests", "tools")
+    paths = [*ROOT.iterdir(), *(path for name in folders for path in (ROOT / name).rglob("*"))]
+    there = [f"/{path.relative_to(ROOT)}" for path in paths]
+    text = PAGE.read_text()
+    named = re.findall(r"`([\w./]*/[\w./]*\w)/?`|`(\w+\.(?:py|pyi|rs))`", text)
+    assert len(named) > 50
+    assert [one for pair in named for one in pair if one and not any(path.endswith(f"/{one}") for path in there)] == []
+    for name, file in re.findall(r"`(\w+)` in `([\w./]+\.\w+)`", text):
+        found = [ROOT / path[1:] for path in there if path.endswith(f"/{file}")]
+        assert any(re.search(rf"\b{name}\b", path.read_text()) for path in found), f"no {name} in {file}"
 
 
 def test_tables_know_no_spark() -> None:
