@@ -11,7 +11,7 @@ from fastkcl.replay.child_lines import ReplayDialect
 from fastkcl.replay.columns import Columns, StoredRecords
 from fastkcl.replay.sources.base import Ask, Deliver, Shard, Source, SourceError, Step
 from fastkcl.replay.sources.lines import bounded_lines, open_lines, reading, regular_file
-from fastkcl.replay.sources.rows import sub_numbers
+from fastkcl.replay.sources.rows import columns_of
 from fastkcl.shard import is_sequence_number
 
 _ENVIRONMENT_FREE = frozenset({"IllegalArgumentException", "InvalidStateException"})
@@ -165,11 +165,4 @@ def _start(path: Path, number: str, sub: int) -> _core.Position:
 
 def _captured_columns(batches: Sequence[_core.RecordBatch]) -> Columns:
     records = [record for batch in batches for record in batch]
-    sequence_numbers_ = [record.sequence_number for record in records]
-    return Columns(
-        [record.data for record in records],
-        [record.partition_key for record in records],
-        sequence_numbers_,
-        sub_numbers(sequence_numbers_, [record.sub_sequence_number for record in records]),
-        [record.timestamp_millis for record in records],
-    )
+    return columns_of(records, [record.sequence_number for record in records])

@@ -8,10 +8,10 @@ from itertools import groupby
 from pathlib import Path
 
 from fastkcl._core import Position
-from fastkcl.replay.columns import Columns, StoredRecords
+from fastkcl.replay.columns import StoredRecords
 from fastkcl.replay.sources.base import Shard, Source, SourceError
 from fastkcl.replay.sources.lines import reading, regular_file
-from fastkcl.replay.sources.rows import Row, sub_numbers, table_rows
+from fastkcl.replay.sources.rows import Row, columns_of, table_rows
 
 _LETTERS = "*.arrow"
 
@@ -125,17 +125,10 @@ def _letter_shard(stream: str, shard_id: str, label: str, letters: Sequence[_Let
         )
     rows = _aggregates_once(letters) if legacy else _records_once(letters)
     numbers = [row.sequence_number or "" for row in rows]
-    columns = Columns(
-        [row.data for row in rows],
-        [row.partition_key for row in rows],
-        numbers,
-        sub_numbers(numbers, [row.sub_sequence_number for row in rows]),
-        [row.timestamp_millis for row in rows],
-    )
     return Shard(
         shard_id,
         label,
-        StoredRecords(columns),
+        StoredRecords(columns_of(rows, numbers)),
         batch_records=max(letter.most_of_a_batch for letter in letters),
         dialect="legacy" if legacy else None,
         stream=stream,

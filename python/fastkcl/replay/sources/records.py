@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from fastkcl import _core
-from fastkcl.replay.columns import Columns, StoredRecords
+from fastkcl.replay.columns import StoredRecords
 from fastkcl.replay.profiles import EPOCH_MILLIS
 from fastkcl.replay.sources.base import Shard, Source, SourceError
 from fastkcl.replay.sources.lines import bounded_lines, open_lines, reading, regular_file
-from fastkcl.replay.sources.rows import COLUMN_NAMES, Row, sub_numbers, table_rows
+from fastkcl.replay.sources.rows import COLUMN_NAMES, Row, columns_of, table_rows
 from fastkcl.shard import sequence_numbers, shard_name
 
 _PARQUET_MAGIC = b"PAR1"
@@ -51,15 +51,8 @@ class _RecordFile:
             numbers = sequence_numbers(0, len(rows), shard=number, created=created, arrival=created)
         else:
             numbers = [row.sequence_number or "" for row in rows]
-        columns = Columns(
-            [row.data for row in rows],
-            [row.partition_key for row in rows],
-            numbers,
-            sub_numbers(numbers, [row.sub_sequence_number for row in rows]),
-            [row.timestamp_millis for row in rows],
-        )
         try:
-            records = StoredRecords(columns)
+            records = StoredRecords(columns_of(rows, numbers))
         except ValueError as error:
             raise SourceError(f"{self.path}: {error}") from None
         return Shard(shard_name(number), shard_name(number), records, batch_records=self.batch_records)

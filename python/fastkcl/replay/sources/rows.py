@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from fastkcl import _core
+from fastkcl.replay.columns import Columns
 from fastkcl.replay.sources.base import SourceError
 from fastkcl.shard import is_sequence_number
 
@@ -62,6 +63,17 @@ def sub_numbers(sequence_numbers_: Sequence[str], given: Sequence[int | None]) -
             sub = subs[-1] + 1 if follows else 0
         subs.append(sub)
     return subs
+
+
+def columns_of(rows: Sequence[Row] | Sequence[_core.Record], sequence_numbers_: Sequence[str]) -> Columns:
+    """Rows, or records of a batch, as columns; the sequence numbers are given, because a row can have none."""
+    return Columns(
+        data=[row.data for row in rows],
+        partition_keys=[row.partition_key for row in rows],
+        sequence_numbers=sequence_numbers_,
+        sub_sequence_numbers=sub_numbers(sequence_numbers_, [row.sub_sequence_number for row in rows]),
+        timestamps_millis=[row.timestamp_millis for row in rows],
+    )
 
 
 def table_rows(table: pa.Table, path: Path) -> Iterator[Row]:
