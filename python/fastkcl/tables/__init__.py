@@ -31,6 +31,7 @@ For both:
     base        the rows that a table gets, and its errors
     folders     names of streams, shards and positions in paths
     given_up    the position up to which records were given up
+    position    the warning if another writer has moved a position, and the error if it has gone back
 
 The loop of every processor that writes to a table, or through Spark:
 

@@ -6,31 +6,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fastkcl.stdio.log import logger
 from fastkcl.tables.base import WriteCancelledError, in_one_line
-from fastkcl.tables.folders import position_text
 
 if TYPE_CHECKING:
-    from fastkcl import Position
     from fastkcl.monitoring import Metrics
     from fastkcl.write_after import BatchBuffer, Run
 
-__all__ = ["WriteProgress", "Written", "report_other"]
-
-
-def report_other(table: str, after: Position | None, upto: Position | None) -> None:
-    """Log that another writer has continued from a shard's position; nothing if the position has not moved.
-
-    Args:
-        table: its name, with the shard.
-        after: the position from which this writer wanted to continue.
-        upto: the table's position now.
-    """
-    if upto != after:
-        logger().warning(
-            "%s: another writer has continued from %s up to %s; dropping the records that it has written",
-            table,
-            position_text(after),
-            position_text(upto),
-        )
+__all__ = ["WriteProgress", "Written"]
 
 
 class Written(Protocol):

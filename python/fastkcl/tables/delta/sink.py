@@ -61,8 +61,8 @@ from fastkcl.tables.delta.rules import checked_fields
 from fastkcl.tables.delta.snapshot import Snapshot
 from fastkcl.tables.folders import check_names, data_folder, local_folder, position_text, quoted, shard_folders
 from fastkcl.tables.given_up import give_up, given_up
+from fastkcl.tables.position import check_forward, report_other
 from fastkcl.tables.posix_store import PosixStore
-from fastkcl.tables.progress import report_other
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -275,11 +275,7 @@ class DeltaAppender(Appender):
             SinkError: it has gone back.
         """
         found = None if snapshot is None else snapshot.position(self._shard_opened, self._name)
-        if self._position is not None and (found is None or found < self._position):
-            raise SinkError(
-                f"{self._name}: its position was {position_text(self._position)}, and now is {position_text(found)}:"
-                f" commits are gone, or it was replaced by an older copy; {RECOVERY}"
-            )
+        check_forward(self._name, self._position, found)
         self._position = found
 
     def _check(self, snapshot: Snapshot, fields: Sequence[Json] = ()) -> None:

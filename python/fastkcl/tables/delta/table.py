@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from fastkcl import ConfigurationError, Position
 from fastkcl.stdio.log import logger
-from fastkcl.tables.base import RECOVERY, MadeFiles, Shard, SinkError, in_one_line
+from fastkcl.tables.base import MadeFiles, Shard, SinkError, in_one_line
 from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.combiner import Combiner
 from fastkcl.tables.delta.actions import about, beginning
@@ -51,8 +51,8 @@ from fastkcl.tables.group import Answer, Outcome, Request, choose
 from fastkcl.tables.group_folder import HAS_LOCKS, PosixFolder
 from fastkcl.tables.object_store import ObjectStore, S3Storage
 from fastkcl.tables.parquet_file import parquet_bytes
+from fastkcl.tables.position import check_forward, report_other
 from fastkcl.tables.posix_store import PosixStore
-from fastkcl.tables.progress import report_other
 from fastkcl.tables.rows import ShardRows
 from fastkcl.tables.store import Store, StoreError
 
@@ -375,12 +375,8 @@ class DeltaTable:
         Raises:
             SinkError: it has gone back, or the table was restored to an older version.
         """
-        before, found = self._position, snapshot.position(self._shard_opened, self.url)
-        if before is not None and (found is None or found < before):
-            raise SinkError(
-                f"{self._name}: its position was {position_text(before)}, and now is {position_text(found)}: commits"
-                f" are gone, or it was replaced by an older copy; {RECOVERY}"
-            )
+        found = snapshot.position(self._shard_opened, self.url)
+        check_forward(self._name, self._position, found)
         if snapshot.restored is not None and snapshot.restored > self._restored:
             raise SinkError(
                 f"{self._name}: version {snapshot.restored} has set the table back to an older one (RESTORE); records"

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from fastkcl import Position
-from fastkcl.tables.base import RECOVERY, Shard, SinkError
+from fastkcl.tables.base import Shard, SinkError
 from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.combiner import Combiner
 from fastkcl.tables.folders import check_names, position_text, shard_folders
@@ -37,7 +37,7 @@ from fastkcl.tables.iceberg.group import IcebergCommitter, about, place_of
 from fastkcl.tables.iceberg.state import GIVEN_UP, Append, Do, Seen, pause
 from fastkcl.tables.object_store import S3Storage
 from fastkcl.tables.parquet_file import parquet_bytes
-from fastkcl.tables.progress import report_other
+from fastkcl.tables.position import check_forward, report_other
 from fastkcl.tables.rows import ShardRows
 from fastkcl.tables.store import StoreError
 
@@ -347,12 +347,7 @@ class IcebergTable:
             SinkError: it has gone back, or the table was rolled back before it.
         """
         found = None if seen is None else seen.position(self._shard_opened)
-        before = self._position
-        if before is not None and (found is None or found < before):
-            raise SinkError(
-                f"{self._label}: its position was {position_text(before)}, and now is {position_text(found)}: commits"
-                f" are gone, or it was replaced by an older copy; {RECOVERY}"
-            )
+        check_forward(self._label, self._position, found)
         self._position = found
 
     @property

@@ -56,7 +56,7 @@ from fastkcl.tables.folders import (
     unspelled,
 )
 from fastkcl.tables.given_up import NOTES, give_up, given_up
-from fastkcl.tables.progress import report_other
+from fastkcl.tables.position import report_other
 
 __all__ = ["Commit", "ParquetAppender", "check_staging", "commits", "read_id", "removed", "shards"]
 

@@ -30,12 +30,12 @@ from fastkcl import Position
 from fastkcl.stdio.log import logger
 from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_own_json
 from fastkcl.tables.clock import running_seconds
-from fastkcl.tables.folders import check_names, data_folder, local_folder, position_text, shard_folders
+from fastkcl.tables.folders import check_names, data_folder, local_folder, shard_folders
 from fastkcl.tables.object_store import ObjectStore, S3Storage
 from fastkcl.tables.parquet.chain import BEGINNING, Footer, State, parse_day, position_in, step
 from fastkcl.tables.parquet_file import TAIL_BYTES, footer_of, parquet_bytes
+from fastkcl.tables.position import report_other, went_back
 from fastkcl.tables.posix_store import PosixStore
-from fastkcl.tables.progress import report_other
 from fastkcl.tables.rows import ShardRows
 from fastkcl.tables.store import Store, StoreError
 
@@ -217,10 +217,7 @@ class ParquetTable:
         found = self._last()
         if before is not None and _order(found) < _order(before):
             self._newest = newest
-            raise SinkError(
-                f"{self._name}: its position was {position_text(before.position)}, and now is"
-                f" {position_text(found.position)}: files are gone, or it was replaced by an older copy; {RECOVERY}"
-            )
+            raise went_back(self._name, before.position, found.position, "files")
         self._state, self._looked_at = found, running_seconds()
         return found
 
