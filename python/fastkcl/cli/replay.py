@@ -32,7 +32,7 @@ from fastkcl.replay import (
     parse_fault,
 )
 from fastkcl.replay import replay as play
-from fastkcl.replay.faults import SECONDS
+from fastkcl.replay.faults import OF_CHECKPOINTS, SECONDS
 from fastkcl.replay.options import RATE
 from fastkcl.replay.profiles import PROFILES
 
@@ -106,7 +106,7 @@ class _ReplayCommand(click.Command):
         with formatter.section("Faults (--fault NAME[@WHEN][#SHARD][=VALUE])"):
             formatter.write_text(
                 "WHEN is a number from 1, a range 2-4, or * for always. It counts the deliveries of a shard (batches, "
-                "including redelivered ones). For checkpoint-error and slow-reply it counts the requested checkpoints. "
+                f"including redelivered ones). For {' and '.join(OF_CHECKPOINTS)} it counts the requested checkpoints. "
                 "SHARD is an index from 0; without it every shard has the fault."
             )
             formatter.write_paragraph()

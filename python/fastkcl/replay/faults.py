@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
-__all__ = ["CATALOG", "GARBAGE", "SECONDS", "Fault", "FaultKind", "parse_fault"]
+__all__ = ["CATALOG", "GARBAGE", "OF_CHECKPOINTS", "SECONDS", "Fault", "FaultKind", "parse_fault"]
 
 SECONDS = 1_000_000
 """No wait is longer than that, whatever is asked for."""
@@ -142,6 +142,8 @@ CATALOG: dict[str, FaultKind] = {
     )
 }
 """All faults by name."""
+OF_CHECKPOINTS: Final = tuple(name for name, kind in CATALOG.items() if kind.counts == "checkpoint")
+"""The faults whose WHEN counts checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
