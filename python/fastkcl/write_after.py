@@ -22,13 +22,15 @@ Rules:
 2. Runs are written one after another, each a contiguous piece of the added rows. Until a run is durable, it is held and
    counts for the bounds.
 3. A failed write stops the writer, and the next call raises its error. The call after that writes the same run again,
-   and waits for it. `give_up`, instead, hands back all rows after the durable position: any of them may be at fault.
+   and waits for it. If `give_up` is called instead, it hands back all rows after the durable position, because any of
+   them may be at fault.
 4. A position is committed only when all rows up to it are written. The caller's thread commits, at most once an
    interval.
 5. Rows of one group (`Order.group`) are written together. A group may continue in the next batch. So the last group
    waits for the next batch, or for the end.
 6. The bounds count the memory that holding a batch keeps allocated, not only its length.
-7. The process ends without waiting for the writer's thread. A forked child has none, and its calls are refused.
+7. The process ends without waiting for the writer's thread. A forked child has no writer's thread, so its calls are
+   refused.
 """
 
 from __future__ import annotations
@@ -94,7 +96,7 @@ class Order(Protocol[B_contra, P_co]):
 
 
 class Unordered:
-    """The order of a protocol without positions: nothing to say."""
+    """The order of a protocol without positions."""
 
     def position(self, batch: Batch, row: int) -> None:  # noqa: ARG002 - the interface's shape
         """No position."""
@@ -104,7 +106,7 @@ class Unordered:
 
 
 class Fitted(Protocol):
-    """What `fit` has made of the rows that it was given."""
+    """The result of `fit` for the rows that it was given."""
 
     @property
     def num_rows(self) -> int:

@@ -1,4 +1,4 @@
-"""Tables that store a shard's position: they add the rows after it exactly once, and can be inspected.
+"""Tables that store each shard's position with its rows, so that each record is there exactly once.
 
     import fastkcl
     from fastkcl.tables import ParquetTable, TableProcessor
@@ -16,14 +16,16 @@ One folder for each format:
 For tables that the worker process writes itself:
 
     table_processor  the BatchProcessor for them
-    store            the verbs of a storage; posix_store and object_store have them. patient waits for one that is away
+    store            the verbs of a storage; posix_store and object_store implement them
+    patient          repeats a write while the storage does not answer
     parquet_file     makes Parquet of Arrow
-    group            chooses the requests of one host's children for one commit; no I/O. combiner commits them
+    group            chooses which requests of one host's children go into one commit; no I/O
+    combiner         makes that commit
     group_folder     the folder that the children share: requests, answers and a lock
 
 For tables whose files Spark writes:
 
-    appender    the steps of every format: rows are appended after the position
+    appender    drops the rows that a table already has, and appends the others; in every format
     storage     the file system calls that change tables
 
 For both:
@@ -37,10 +39,10 @@ The loop of every processor that writes to a table, or through Spark:
 
     processor    the BatchProcessor: finds the durable position, and checkpoints it
     writer       one write from top to bottom; in the writer's thread
-    shard_table  how far a table has the shard: the rows to drop, and those that a failed write has stored all the same
+    shard_table  the shard's position in a table: records up to it are not written again, and not given up
     bounds       when batches are written, and how many bytes are held
     rows         a run's records, their payloads opened by `fastkcl.payloads`
-    progress     a line in the log and values for the monitor for each write
+    progress     reports each write: a line in the log, and values for the monitor
 
 For tables that exist:
 

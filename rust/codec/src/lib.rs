@@ -1,6 +1,6 @@
 //! Bytes from a worker's pipe to Arrow columns.
 //!
-//! A pure function of bytes: no Python, no threads, no file descriptors. Each byte goes through this picture once:
+//! A pure function of bytes: no Python, no threads, no file descriptors. Each byte takes this way once:
 //!
 //! ```text
 //!  bytes as they arrive
@@ -26,14 +26,14 @@
 //! | `json` | a cursor over strict RFC 8259; there is no tree of values |
 //! | [`kcl`] | messages, the incremental decoder, and writers for child and daemon |
 //! | [`processv1`] | frames and messages of CrossStitch ProcessV1 |
-//! | [`dkb`] | messages between markers, as they come or as columns |
+//! | [`dkb`] | messages between markers, one at a time or as columns |
 //! | [`kinesis`] | answers of the Kinesis service, KPL aggregates |
 //! | `record` | one record's JSON into the columns, for the protocols that have records |
 //! | [`schema`] | the columns of record batches, each defined once |
 //! | `columns`, [`batch`] | column builders, the finished batch |
 //! | [`Position`] | a place in a shard: its text and its order |
 //! | [`message_batch`] | a finished batch of messages without positions |
-//! | [`payload`] | opens payloads: gzip, JSON objects, Avro and Protobuf (by features) become typed columns |
+//! | [`payload`] | opens payloads: unpacks gzip; JSON objects, and by features Avro and Protobuf, become typed columns |
 //! | [`pool`] | keeps column buffers between batches |
 //! | [`ipc`] | Arrow IPC files, for dead letters |
 //! | [`cpu`] | which instruction set this process uses |
