@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 from fastkcl import _core
@@ -25,11 +24,12 @@ from http_servers import request_of, server
 from local_aws_helpers import SHARD_0, client, make_stream
 from reshard_scenarios import SCENARIOS, Stage, check_rows
 from source_engine import SourceEngine
-from waiting import wait_until
 
 pytestmark = pytest.mark.needs_pyspark("4.2")
 
 SOON = 5.0
+RETENTION = 100
+"""Seconds."""
 """Seconds in which an error has to come that no waiting mends."""
 
 
@@ -89,19 +89,9 @@ def test_shards_that_change(aws: LocalAws, scenario: Callable[[Stage], None], in
 
 @pytest.fixture(scope="module")
 def forgetful() -> Iterator[LocalAws]:
-    """A service that keeps records for 3 s."""
-    with LocalAws(retention_seconds=3) as server:
+    """A service that keeps records for 100 s of its clock."""
+    with LocalAws(retention_seconds=RETENTION) as server:
         yield server
-
-
-def wait_until_trimmed(aws: LocalAws, stream: str) -> None:
-    kinesis = client(aws)
-
-    def first() -> Any:
-        iterator = kinesis.get_shard_iterator(StreamName=stream, ShardId=SHARD_0, ShardIteratorType="TRIM_HORIZON")
-        return kinesis.get_records(ShardIterator=iterator["ShardIterator"])["Records"]
-
-    wait_until(lambda: not first(), "the end of the retention", step=0.1)
 
 
 @pytest.mark.parametrize("loss", ["true", "false"])
@@ -111,13 +101,11 @@ def test_records_that_were_trimmed_before_the_task(
     stream = make_stream(forgetful)
     with engine_of(forgetful.url, stream, inlineBytes="0", failOnDataLoss=loss) as engine:
         engine.reader = reader = engine.new_reader()
-        reader._retention = lambda name: 3000  # type: ignore[method-assign]
+        reader._retention = lambda name: RETENTION * 1000  # type: ignore[method-assign]
         start = reader.initialOffset()
-        put(
-            forgetful, stream, b"a", b"b"
-        )  # as late as can be: on a busy machine the rest takes a part of the retention
+        put(forgetful, stream, b"a", b"b")
         engine.offsets.append(reader.latestOffset(start, None))  # type: ignore[arg-type]
-        wait_until_trimmed(forgetful, stream)
+        forgetful.pass_time(RETENTION + 1)
         put(forgetful, stream, b"c")
         if loss == "true":
             with pytest.raises(DataLossError, match=rf"{stream}/{SHARD_0}.*failOnDataLoss=false goes on"):
