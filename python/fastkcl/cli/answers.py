@@ -4,17 +4,24 @@
 4xx                 an error of AWS's: JSON with its name, or the header with the number of the request
 5xx, 408, 429       may also be a load balancer's, of any form: botocore and the client try again
 anything else       not AWS's
+
+Credentials may be other services' answers, e.g. of STS, in XML. They are only seen to be of their service's form.
 """
 
 from __future__ import annotations
 
+import binascii
 import json
 from typing import Any
 
 __all__ = ["check_answers"]
 
 _BEGINNING = 64
-_OK, _ERRORS, _FAILURES = 200, 400, 500
+_SERVICES = ("kinesis", "dynamodb")
+"""Those that commands call themselves."""
+_OK, _ERRORS, _FAILURES = 200, 400, (408, 429, *range(500, 600))
+_MARKS = ("x-amzn-requestid", "x-amzn-errortype")
+"""Headers of AWS's errors."""
 _QUESTIONS = ("Describe", "List", "Query", "Scan")
 """Names of calls whose answers are never empty."""
 _TYPES: dict[str, Any] = {
@@ -30,15 +37,17 @@ _TYPES: dict[str, Any] = {
     "double": (int, float),
     "timestamp": (int, float, str),
 }
+_LAST_SECOND = 253_370_764_800
+"""The beginning of the year 9999, which is a time in all zones."""
 _NUMBERS, _DIGITS = ("HashKey", "SequenceNumber"), 129
 """Text that is a number, and its longest."""
 
 
 def check_answers(emitter: Any) -> None:  # noqa: ANN401 - botocore has no types
-    """Have the calls of a client or a session raise a BotoCoreError at an answer that cannot be AWS's.
+    """Have the calls of a session raise a BotoCoreError at an answer that cannot be AWS's, also those for credentials.
 
     Args:
-        emitter: of botocore's events, with a method `register`.
+        emitter: of the session's events, with a method `register`. Clients that are there already are not checked.
     """
     from fastkcl.kinesis.failures import BODY
 
@@ -50,7 +59,11 @@ def check_answers(emitter: Any) -> None:  # noqa: ANN401 - botocore has no types
 
     def check(event_name: str, response_dict: dict[str, Any], operation_model: Any, **options: Any) -> None:  # noqa: ANN401
         nonlocal seen_records
-        fault = _fault(response_dict, operation_model)
+        service = operation_model.service_model
+        if service.service_name in _SERVICES:
+            fault = _fault(response_dict, operation_model)
+        else:
+            fault = _fault_of_form(response_dict, service.metadata.get("protocol"))
         if BODY in options["customized_response_dict"]:
             body, content_type = options["customized_response_dict"][BODY]
             if "json" in content_type and body[:_BEGINNING].lstrip()[:1] != b"{":
@@ -83,10 +96,12 @@ def _fault(answer: dict[str, Any], model: Any) -> str | None:  # noqa: ANN401
     status, headers = answer["status_code"], answer["headers"]
     value = _object_of(answer["body"])
     if status >= _ERRORS:
-        if value is not None and isinstance(value.get("__type", value.get("code")), str):
-            return None
-        if status >= _FAILURES or "x-amzn-requestid" in headers:
+        named = value is not None and isinstance(value.get("__type", value.get("code", "")), str)
+        if not named:
             answer["body"] = b""  # which botocore's parser may not be able to read
+        if value and named and ("__type" in value or "code" in value):
+            return None
+        if status in _FAILURES or any(mark in headers for mark in _MARKS):
             return None
         return f"has the status {status}, and no error of AWS's"
     if status != _OK:
@@ -99,6 +114,21 @@ def _fault(answer: dict[str, Any], model: Any) -> str | None:  # noqa: ANN401
     if (wrong := _wrong(shape, value, "")) is not None:
         return wrong
     return "has no content" if not value and model.name.startswith(_QUESTIONS) else None
+
+
+def _fault_of_form(answer: dict[str, Any], protocol: str | None) -> str | None:
+    if answer["status_code"] in _FAILURES:
+        answer["body"] = b""
+        return None
+    if protocol != "query":
+        return None if _object_of(answer["body"]) else "is no object of JSON"
+    from xml.etree import ElementTree
+
+    try:
+        root = ElementTree.fromstring(answer["body"])  # noqa: S314 - as botocore's parser
+    except ElementTree.ParseError:
+        return "is no XML"
+    return None if root.tag.endswith("Response") else "is XML of something else"
 
 
 def _object_of(body: bytes) -> dict[str, Any] | None:
@@ -119,6 +149,8 @@ def _wrong(shape: Any, value: Any, name: str) -> str | None:  # noqa: ANN401
     kind: str = shape.type_name
     if not isinstance(value, _TYPES[kind]) or isinstance(value, bool) != (kind == "boolean"):
         return f"has a {name} that is no {kind}"
+    if (kind == "timestamp" and not _is_time(value)) or (kind == "blob" and not _is_base64(value)):
+        return f"has a {name} that is no {kind}"
     if shape.name in _NUMBERS and not (value.isascii() and value.isdecimal() and len(value) <= _DIGITS):
         return f"has a {name} that is no number of Kinesis's"
     parts: list[tuple[Any, Any, str]] = []
@@ -131,3 +163,23 @@ def _wrong(shape: Any, value: Any, name: str) -> str | None:  # noqa: ANN401
     elif kind == "map":
         parts = [(shape.value, part, name) for part in value.values()]
     return next((wrong for part in parts if (wrong := _wrong(*part)) is not None), None)
+
+
+def _is_time(value: float | str) -> bool:
+    if not isinstance(value, str):
+        return 0 <= value < _LAST_SECOND
+    from botocore.utils import parse_timestamp
+
+    try:
+        parse_timestamp(value)
+    except (ValueError, OverflowError, RuntimeError):
+        return False
+    return True
+
+
+def _is_base64(value: str) -> bool:
+    try:
+        binascii.a2b_base64(value)
+    except ValueError:
+        return False
+    return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -37,6 +38,7 @@ def kinesis_client(endpoint_url: str | None, region: str | None, service: str = 
     from botocore.config import Config
 
     session = boto3.session.Session(region_name=region)
+    check_answers(session.events)
     known: dict[str, Any] = {}
     has_credentials = session.get_credentials() is not None
     with _endpoint_checked():
@@ -50,7 +52,6 @@ def kinesis_client(endpoint_url: str | None, region: str | None, service: str = 
         client = session.client(service, endpoint_url=endpoint_url, config=retries, **known)
         if has_credentials:  # without them each call says so
             check_listening(client.meta.endpoint_url)
-    check_answers(client.meta.events)
     return client
 
 
@@ -63,6 +64,7 @@ async def aio_session(endpoint_url: str | None, region: str | None) -> Any:  # n
     """
     from fastkcl.kinesis.sessions import new_session
 
+    logging.getLogger("aiobotocore").addHandler(logging.NullHandler())  # as boto3 has one; the error has its line
     session = new_session()
     check_answers(session)
     if region is not None:

@@ -1,0 +1,102 @@
+"""Commands whose credentials come from a service of AWS's, and AWS's errors of all forms."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import BotoCoreError, ClientError
+from fastkcl.cli import aws as cli_aws
+from http_servers import request_of, server
+
+ROLE = b"""<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult><Credentials>
+<AccessKeyId>A</AccessKeyId><SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken>
+<Expiration>2099-01-01T00:00:00Z</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>"""
+DENIED = b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>not you</Message></Error></ErrorResponse>"
+STREAM = {"StreamName": "s", "StreamARN": "a", "StreamStatus": "ACTIVE", "RetentionPeriodHours": 24}
+SUMMARY = {**STREAM, "StreamCreationTimestamp": 1, "EnhancedMonitoring": [], "OpenShardCount": 1}
+CONFIG = """[default]
+role_arn = arn:aws:iam::1:role/r
+source_profile = user
+region = us-east-1
+[profile user]
+aws_access_key_id = x
+aws_secret_access_key = x
+"""
+
+
+def answer(status: int, body: bytes, header: str = "") -> bytes:
+    return f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n{header}\r\n".encode() + body
+
+
+@pytest.mark.parametrize("args", [["list"], ["tail", "s"]], ids=["boto3", "aiobotocore"])
+@pytest.mark.parametrize(
+    ("of_sts", "said"),
+    [
+        (answer(200, ROLE), b"(AccessDeniedException)"),
+        (answer(403, DENIED), b"(AccessDenied) when calling the AssumeRole operation: not you"),
+        (answer(200, b"<html><p></html>"), b"the answer to AssumeRole is no XML"),
+        (answer(200, b"<html/>"), b"the answer to AssumeRole is XML of something else"),
+        (answer(403, b"{}"), b"the answer to AssumeRole is no XML"),
+    ],
+    ids=["role", "denied", "page", "xhtml", "json"],
+)
+def test_a_role_s_credentials(tmp_path: Path, args: list[str], of_sts: bytes, said: bytes) -> None:
+    """STS answers in XML; with the role, Kinesis is asked."""
+
+    def talk(link: socket.socket, _: int) -> None:
+        while request := request_of(link):
+            denied = answer(400, b'{"__type": "AccessDeniedException"}')
+            link.sendall(denied if b"Kinesis_20131202" in request else of_sts)
+
+    (tmp_path / "config").write_text(CONFIG)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    files = {"AWS_CONFIG_FILE": str(tmp_path / "config"), "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+    with server(talk) as address:
+        env = {**kept, **files, "AWS_ENDPOINT_URL": f"http://{address}"}
+        command = [sys.executable, "-m", "fastkcl", "kinesis", *args]
+        done = subprocess.run(command, capture_output=True, timeout=60, env=env)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (answer(403, b'{"Message": "told"}', "x-amzn-RequestId: r\r\n"), "(403) when calling the .* operation: told"),
+        (answer(400, b'{"message": "told"}', "x-amzn-ErrorType: X\r\n"), "(400) when calling the .* operation: told"),
+        (answer(400, b"", "x-amzn-ErrorType: AccessDeniedException\r\n"), "(400)"),
+        (answer(408, b"<html>\xe4</html>"), "(408)"),
+        (answer(429, b"<html>\xe4</html>"), "(429)"),
+        (answer(400, b'{"__type": "ns#ResourceNotFoundException", "message": null}'), "(ResourceNotFoundException)"),
+    ],
+)
+def test_an_error_of_aws_s(given: bytes, said: str) -> None:
+    """Its text is shown; also errors without a name, and those of a load balancer, are AWS's."""
+
+    def talk(link: socket.socket, _: int) -> None:
+        while request_of(link):
+            link.sendall(given)
+
+    with server(talk) as address:
+        client = cli_aws.kinesis_client(f"http://{address}", "us-east-1")
+        with pytest.raises(ClientError, match=said.replace("(", r"\(").replace(")", r"\)")):
+            client.describe_stream_summary(StreamName="s")
+
+
+@pytest.mark.parametrize("time", [1e12, "yesterday", float("inf"), float("nan"), -1])
+def test_a_time_that_is_none(time: object) -> None:
+    body = json.dumps({"StreamDescriptionSummary": {**SUMMARY, "StreamCreationTimestamp": time}}).encode()
+
+    def talk(link: socket.socket, _: int) -> None:
+        while request_of(link):
+            link.sendall(answer(200, body))
+
+    with server(talk) as address:
+        client = cli_aws.kinesis_client(f"http://{address}", "us-east-1")
+        with pytest.raises(BotoCoreError, match="has a StreamCreationTimestamp that is no timestamp"):
+            client.describe_stream_summary(StreamName="s")
