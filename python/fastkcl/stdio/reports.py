@@ -11,7 +11,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
 EXIT_CLEAN = 0
@@ -98,14 +98,29 @@ def formatted(error: BaseException, frames: TracebackType | None) -> str:
         import traceback
 
         try:
-            return "".join(traceback.format_exception(type(error), error, frames))
+            return "".join(traceback.format_exception(type(error), error, frames, limit=_frame_limit()))
         except Exception:  # out of an attribute of the exception
             lines = traceback.format_tb(frames)
     except (
         Exception
     ):  # out of the loader of a module, e.g. of an archive that has been replaced, or of an import at exit
         pass
-    return "".join(["Traceback (most recent call last):\n", *lines, f"{describe(error)}\n"])
+    return "".join(["Traceback (most recent call last):\n", *(lines or _places(frames)), f"{describe(error)}\n"])
+
+
+def _frame_limit() -> int | None:
+    """The last ones, as Python's own hook has them; the module `traceback` has the first ones."""
+    import sys
+
+    limit = getattr(sys, "tracebacklimit", None)
+    return -limit if isinstance(limit, int) and limit > 0 else None
+
+
+def _places(frames: TracebackType | None) -> Iterator[str]:
+    while frames is not None:
+        code = frames.tb_frame.f_code
+        yield f'  File "{code.co_filename}", line {frames.tb_lineno}, in {code.co_name}\n'
+        frames = frames.tb_next
 
 
 def text_of(error: object) -> str:

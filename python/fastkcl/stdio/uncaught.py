@@ -1,7 +1,8 @@
 """The interpreter's reports of exceptions without control characters: of the main thread, of others, of ignored ones.
 
 A report that has none is left to Python, byte for byte. The hooks are Python's own (`sys.excepthook`,
-`threading.excepthook`, `sys.unraisablehook`): a program that sets one has its own.
+`threading.excepthook`, `sys.unraisablehook`): a program that sets one has its own, and may call the one before or that
+of `sys.__excepthook__`.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ def escape_uncaught() -> None:
             except KeyboardInterrupt:
                 pass
 
-    sys.excepthook = main_hook
+    sys.excepthook = sys.__excepthook__ = main_hook
     thread_hook = _escaping(_thread._excepthook, _of_thread)
-    sys.unraisablehook = _escaping(sys.unraisablehook, _ignored)
+    sys.unraisablehook = sys.__unraisablehook__ = _escaping(sys.unraisablehook, _ignored)
     if (module := sys.modules.get("threading")) is not None:
-        module.excepthook = thread_hook  # type: ignore[attr-defined]
+        module.excepthook = module.__excepthook__ = thread_hook  # type: ignore[attr-defined]
     else:  # which takes it from there; to import it takes longer
         _thread._excepthook = thread_hook
 
@@ -69,8 +70,11 @@ def _escaping(default: Callable[..., Any], text_of: Callable[..., str]) -> Calla
         try:
             sys.stderr.write(escaped)
             sys.stderr.flush()
-        except Exception:  # none, closed, or the program's own
+        except OSError:  # nobody reads it
             pass
+        except Exception:  # none, closed, of another encoding, or the program's own
+            if getattr(sys, "stderr", sys) is not None:
+                reports.write(escaped)
 
     return report
 
