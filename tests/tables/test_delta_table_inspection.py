@@ -11,7 +11,7 @@ from fastkcl import Position
 from fastkcl.tables import Shard
 from fastkcl.tables.delta.actions import lines
 from fastkcl.tables.delta.group import entry_of
-from fastkcl.tables.delta.log import entry_key
+from fastkcl.tables.delta.log import LAST_CHECKPOINT, LOG, entry_key
 from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.inspection import TableState
 from sink_helpers import SHARD
@@ -78,3 +78,29 @@ def test_faults(place: DeltaPlace) -> None:
     state = inspected(place)
     assert not state.ok
     assert state.unknown == (place.files()[1],)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "it names 00000000000000000003.checkpoint.parquet, which is damaged or missing"),
+        (b"", "it names no version"),
+        (b'{"version": 9}', "it names 00000000000000000009.checkpoint.parquet, which is damaged or missing"),
+    ],
+    ids=["checkpoint gone", "0 bytes", "another version"],
+)
+def test_a_checkpoint_that_is_named_and_not_there(place: DeltaPlace, content: bytes | None, why: str) -> None:
+    """deltalake opens no such table on S3."""
+    written(place, (1, 2), (3, 4), (5, 6))
+    place.handle().create_checkpoint()
+    if content is None:
+        place.store.remove(f"{LOG}/00000000000000000003.checkpoint.parquet")
+    else:
+        place.store.replace(f"{LOG}/{LAST_CHECKPOINT}", content)
+    assert inspected(place).damage == (f"{place.url}/{LOG}/{LAST_CHECKPOINT}: a damaged checkpoint: {why}",)
+
+
+def test_an_entry_that_is_missing(place: DeltaPlace) -> None:
+    written(place, (1, 2), (3, 4), (5, 6))
+    place.store.remove(entry_key(2))
+    assert inspected(place).damage == (f"{place.url}/{entry_key(2)}: missing, and there are later ones",)

@@ -19,15 +19,18 @@ from fastkcl.tables.delta.checkpoint_damage import checkpoint_damage, checkpoint
 from fastkcl.tables.delta.log import (
     ASIDE,
     KEPT,
+    LAST_CHECKPOINT,
     LOG,
     LOST,
     MOST_BYTES,
     entry_key,
     fault,
+    gaps,
     log_damage,
     log_folder,
     newest_checkpoint,
     no_files,
+    version_named,
     versions,
     whole_checkpoint,
 )
@@ -76,14 +79,33 @@ def inspect_delta_objects(store: ObjectStore) -> TableState:
 
     damage = []
     kept, _ = whole_checkpoint(_names_with_content(store))
-    for version in versions(_log_names(store)):
+    there = versions(_log_names(store))
+    for version in gaps(kept + 1, [version for version in there if version > kept]):
+        damage.append(f"{store.url}/{entry_key(version)}: missing, and there are later ones")
+    for version in there:
         text = store.read(entry_key(version), MOST_BYTES)
         if text is not None and (why := fault(text)):
             damage.append(f"{store.url}/{entry_key(version)}: {why}: {KEPT if version <= kept else LOST}")
     with suppress(FileNotFoundError):  # a clean-up
         if why := checkpoint_fault(store, _names_with_content(store)):
             damage.append(why)
+    damage += _named_fault(store)
     return _inspect_log(store, lambda: DeltaTable(store.url, storage_options=store.library_options()), damage)
+
+
+def _named_fault(store: Store) -> list[str]:
+    """What is wrong with `_last_checkpoint` on an object store: a reader looks for the checkpoint that it names."""
+    text = store.read(f"{LOG}/{LAST_CHECKPOINT}", MOST_BYTES)
+    if text is None:
+        return []
+    named = f"{version_named(text):020d}.checkpoint."
+    if version_named(text) < 0:
+        why = "it names no version"
+    elif whole_checkpoint([name for name in _names_with_content(store) if name.startswith(named)])[0] < 0:
+        why = f"it names {named}parquet, which is damaged or missing"
+    else:
+        return []
+    return [f"{store.url}/{LOG}/{LAST_CHECKPOINT}: a damaged checkpoint: {why}"]
 
 
 def _inspect_log(store: Store, opened: Callable[[], Any], damage: list[str]) -> TableState:
