@@ -6,12 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from fastkcl.kinesis import Consumer
+from fastkcl.kinesis import Consumer, KCLCheckPointer
 from fastkcl.kinesis.read.fetch import ShardReader
 from fastkcl.local_aws import Fault, LocalAws
-from kinesis_helpers import QUICK, assert_each_once, numbered, put
+from kinesis_helpers import QUICK, assert_each_once, numbered, put, take
 from kinesis_helpers import environment as environment  # a fixture
 from kinesis_helpers import stream as stream  # a fixture
+from local_aws_helpers import make_stream, new_name
 
 
 def test_one_false_tip_does_not_end_an_iteration(
@@ -46,3 +47,21 @@ def test_the_second_answer_is_not_waited_for(own_aws: LocalAws, stream: str) -> 
             assert [item async for item in consumer] == []
 
     asyncio.run(main())
+
+
+def test_an_iteration_does_not_end_while_a_lost_shard_is_free(aws: LocalAws) -> None:
+    """The next look at the leases comes later than the idle_timeout; the shard has records."""
+    stream = make_stream(aws, 2)
+    put(aws, stream, numbered(1, 10))
+
+    async def main() -> list[Any]:
+        checkpointer = KCLCheckPointer(new_name())
+        assert checkpointer.look_interval > QUICK["idle_timeout"]
+        async with Consumer(stream, **QUICK, checkpointer=checkpointer, record_limit=1) as consumer:
+            await consumer.wait_ready()
+            items = await take(consumer, 1)
+            assert consumer._delivery is not None
+            checkpointer._keeper.dropped(consumer._delivery.fetched.reader.shard_id)
+            return items + [item async for item in consumer]
+
+    assert {item["n"] for item in asyncio.run(main())} == set(range(10))

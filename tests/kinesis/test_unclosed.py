@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from fastkcl.kinesis import Consumer, KCLCheckPointer, MemoryCheckPointer, Producer
+from fastkcl.kinesis import (
+    Consumer,
+    DynamoDBCheckPointer,
+    KCLCheckPointer,
+    MemoryCheckPointer,
+    Producer,
+    RedisCheckPointer,
+)
+from fastkcl.kinesis.checkpoints.base import CheckPointer
 from fastkcl.local_aws import LocalAws
 from kinesis_helpers import QUICK, numbered, put, take
 from kinesis_helpers import environment as environment  # a fixture
@@ -287,6 +295,40 @@ def test_its_shards_are_free_for_the_next_one(aws: LocalAws, stream: str, run: C
     first = run(main)
     assert not first._is_closed
     run(main)
+
+
+MAKERS: dict[str, Callable[[str], CheckPointer]] = {
+    "memory": MemoryCheckPointer,
+    "redis": RedisCheckPointer,
+    "dynamodb": DynamoDBCheckPointer,
+    "kcl": KCLCheckPointer,
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_its_checkpointer_in_another_event_loop(
+    aws: LocalAws, redis: dict[str, str], stream: str, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Leases and connections are made anew; the first consumer can only say what is lost."""
+    for name, value in redis.items():
+        monkeypatch.setenv(name, value)
+    put(aws, stream, numbered(1, 100))
+    kept = MAKERS[kind](new_name())
+    options: dict[str, Any] = {"checkpointer": kept, "record_limit": 10}
+
+    async def first() -> Consumer[Any]:
+        consumer = reader(stream, **options)
+        await take(consumer, 25)
+        return consumer
+
+    async def second() -> list[Any]:
+        async with reader(stream, **options) as consumer:
+            return await take(consumer, 80)
+
+    unclosed = asyncio.run(first())
+    assert [item["n"] for item in asyncio.run(second())] == list(range(20, 100))
+    with pytest.raises(RuntimeError, match="the event loop has ended"):
+        asyncio.run(unclosed.close())
 
 
 def test_who_closes_it_too_waits_for_the_first(aws: LocalAws, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ Rules: nothing is said of a client that is `unwatch`ed, and nothing in a fork of
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import weakref
@@ -23,6 +24,7 @@ class Watched(ABC):
     """A client, from `watch` to `unwatch`."""
 
     _watched_by: int | None = None  # the process
+    _began_in: asyncio.AbstractEventLoop | None = None
 
     @abstractmethod
     def report_unclosed(self, why: str) -> None:
@@ -38,6 +40,7 @@ class Watched(ABC):
             atexit.unregister(_report_all)
             atexit.register(_report_all)
         self._watched_by = os.getpid()
+        self._began_in = asyncio.get_running_loop()
         _watched.add(self)
 
     def unwatch(self) -> None:
@@ -50,6 +53,16 @@ class Watched(ABC):
         if self._watched_by is not None and self._watched_by == os.getpid():
             self.unwatch()
             self.report_unclosed(why)
+
+    def check_loop(self) -> None:
+        """Report it, if it cannot be closed any more.
+
+        Raises:
+            RuntimeError: the event loop has ended in which it began.
+        """
+        if self._began_in is not None and self._began_in.is_closed():
+            self.leave("was not closed before its event loop ended")
+            raise RuntimeError(f"{type(self).__name__}.close(): the event loop has ended in which it began")
 
     def __del__(self) -> None:
         """Nobody can close it any more."""

@@ -4,12 +4,14 @@ Heartbeats are tasks of an event loop, and a program that computes for seconds w
 looks now and then for overdue leases, and renews them. While the loop beats in time the thread does nothing else.
 
 Rules: the thread does not keep the process alive, and ends with the program's event loop: leases of a program that has
-ended its loop without `close` run out. A lease that it cannot renew it tries again at the next look.
+ended its loop without `close` run out. A lease that it cannot renew it tries again at the next look. Where a renewal
+has no time to connect as well, the thread connects first, and leases are taken afterwards (`connected`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -21,10 +23,21 @@ __all__ = ["Guard", "Renewer"]
 log = module_logger(__name__)
 
 CLOSE_SECONDS = 1.0
+CONNECT_SECONDS = 5.0
+"""To connect ahead, at the most."""
+QUICK_SECONDS = 2.0
+"""A renewal that has less time than this finds a connection."""
 
 
 class Renewer(Protocol):
     """A connection, used by one thread and its event loop."""
+
+    async def connect(self) -> None:
+        """Connect, as the first renewal does otherwise.
+
+        Raises:
+            Exception: it is not connected.
+        """
 
     async def renew(self, key: str) -> None:
         """Renew a lease of ours.
@@ -42,7 +55,7 @@ class Guard:
 
     Args:
         late: the leases that are overdue.
-        connect: makes the connection, when the first lease is late.
+        connect: makes the connection: when the first lease is late, or ahead.
         every: seconds between two looks.
         timeout: seconds for a renewal.
         name: of the thread.
@@ -64,6 +77,7 @@ class Guard:
         self._name = name
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
+        self._connected = asyncio.Event()
 
     def start(self) -> None:
         """Begin to look, in the event loop whose leases these are. Again, nothing happens."""
@@ -72,6 +86,11 @@ class Guard:
             arguments = self._closing, asyncio.get_running_loop()
             self._thread = threading.Thread(target=self._run, args=arguments, name=self._name, daemon=True)
             self._thread.start()
+
+    async def connected(self) -> None:
+        """Wait until leases that are taken now can be renewed in time; a backend that is away is not waited for."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._connected.wait(), CONNECT_SECONDS)
 
     async def close(self) -> None:
         """End the thread, and wait a second for it: a renewal that hangs ends by its own timeout."""
@@ -83,6 +102,11 @@ class Guard:
     def _run(self, closing: threading.Event, program: asyncio.AbstractEventLoop) -> None:
         renewer: Renewer | None = None
         with asyncio.Runner() as runner:
+            if self._timeout < QUICK_SECONDS:
+                renewer = self._connect()
+                runner.run(self._connect_ahead(renewer))
+            with contextlib.suppress(RuntimeError):  # its loop has ended
+                program.call_soon_threadsafe(self._connected.set)
             while not closing.wait(self._every):
                 if program.is_closed():
                     log.warning("%s: the program's event loop has ended without close: its leases run out", self._name)
@@ -92,6 +116,12 @@ class Guard:
                     runner.run(self._renew(renewer, late))
             if renewer is not None:
                 runner.run(self._disconnect(renewer))
+
+    async def _connect_ahead(self, renewer: Renewer) -> None:
+        try:
+            await asyncio.wait_for(renewer.connect(), CONNECT_SECONDS)
+        except Exception as error:
+            log.warning("%s: is not connected, the first renewal tries again: %r", self._name, error)
 
     async def _renew(self, renewer: Renewer, late: Sequence[str]) -> None:
         log.info("%s: the event loop is busy, so these leases are renewed without it: %s", self._name, ", ".join(late))

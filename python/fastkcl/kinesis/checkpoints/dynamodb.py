@@ -240,6 +240,12 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
         second._table = self._table.again()
         return second
 
+    async def _connect(self) -> None:
+        await self._table.open()
+
+    def _leave_loop(self) -> None:
+        self._table = self._table.again()
+
     async def _disconnect(self) -> None:
         await self._table.close()
 

@@ -163,7 +163,7 @@ class Table:
         """Call the service; None if the request's condition is not met."""
         from botocore import xform_name
 
-        client = await self._open()
+        client = await self.open()
         try:
             return await getattr(client, xform_name(operation))(TableName=self.name, **request)
         except client.exceptions.ConditionalCheckFailedException:
@@ -184,7 +184,13 @@ class Table:
             self._account,
         )
 
-    async def _open(self) -> Any:  # noqa: ANN401 - aiobotocore's clients have no types
+    async def open(self) -> Any:  # noqa: ANN401 - aiobotocore's clients have no types
+        """The client, connected; the table is there.
+
+        Raises:
+            ValidationError: there is no such table, or it has another key.
+            CheckpointTableError: it cannot be used, or does not answer.
+        """
         async with self._opening:
             if self._client is None:
                 from aiobotocore.config import AioConfig

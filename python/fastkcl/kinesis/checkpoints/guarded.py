@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict
 from fastkcl.leases import Keeper
+from fastkcl.leases.guard import Guard
 
 __all__ = ["GuardedLeases"]
 
@@ -15,6 +16,7 @@ class GuardedLeases:
 
     Args:
         keeper: of the leases.
+        connect: as `Renewer.connect` of `fastkcl.leases.guard`.
         renew: one lease of ours.
         disconnect: the connection.
         clock: the keeper's.
@@ -23,14 +25,40 @@ class GuardedLeases:
     def __init__(
         self,
         keeper: Keeper,
+        connect: Callable[[], Awaitable[None]],
         renew: Callable[[str], Awaitable[None]],
         disconnect: Callable[[], Awaitable[None]],
         clock: Callable[[], float],
     ) -> None:
         self._keeper = keeper
+        self._connect = connect
         self._renew = renew
         self._disconnect = disconnect
         self._clock = clock
+
+    def guard(self, name: str) -> Guard:
+        """The thread, to be started.
+
+        Args:
+            name: of it.
+        """
+        rules = self._keeper.rules
+        left = rules.failover - rules.renew_every
+        return Guard(
+            lambda: [renewal.key for renewal in self._keeper.renewals(self._clock(), late=True)],
+            lambda: self,
+            every=left / 8,
+            timeout=left / 2,
+            name=name,
+        )
+
+    async def connect(self) -> None:
+        """Connect.
+
+        Raises:
+            Exception: the backend's error.
+        """
+        await self._connect()
 
     async def renew(self, key: str) -> None:
         """Renew a lease of ours.

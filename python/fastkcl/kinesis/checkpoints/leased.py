@@ -21,6 +21,7 @@ Rules:
 - A lost shard's buffered position is dropped: its new owner begins at the last one that was committed.
 - One request for a shard at a time: heartbeats and positions of a shard do not race.
 - A heartbeat that is late, since the event loop is busy, comes from a thread (`fastkcl.leases.guard`).
+- What belongs to an event loop that has ended without `close` is made anew: leases are taken again, as after a death.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ from time import monotonic
 from typing import ClassVar
 from uuid import uuid4
 
-from fastkcl.kinesis.bounds import MOST_SECONDS, check_seconds, within
+from fastkcl.kinesis.bounds import within
 from fastkcl.kinesis.checkpoints.base import FIRST, SHARD_END, BaseCheckPointer, is_later
 from fastkcl.kinesis.checkpoints.guarded import GuardedLeases
+from fastkcl.kinesis.checkpoints.held import HeldLease, seconds_between_heartbeats
 from fastkcl.kinesis.exceptions import CheckpointFlushError, CheckpointOwnershipConflict, ValidationError, described
 from fastkcl.leases import Keeper, Lease, Rules, Take, Why
 from fastkcl.leases.guard import Guard
@@ -51,23 +53,6 @@ LOOK_SECONDS = 2.0
 """Between two looks at the group's leases, at the most."""
 CLOSE_SECONDS = 5.0
 """Seconds for each step of `close`. A shard that is not given back by then is free after `session_timeout`."""
-
-
-class _Lease:
-    """A shard that is ours.
-
-    Attributes:
-        position: the last one that the backend has.
-        leaving: it is to be given back as soon as its buffered position is written.
-        ended: nobody needs it when it is given back.
-    """
-
-    __slots__ = ("ended", "leaving", "lock", "position")
-
-    def __init__(self, position: str | None) -> None:
-        self.position = position
-        self.leaving = self.ended = False
-        self.lock = asyncio.Lock()
 
 
 class LeasedCheckPointer(BaseCheckPointer, ABC):
@@ -109,15 +94,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
     ) -> None:
         if not name:
             raise ValidationError("name cannot be empty: it keeps this group's positions apart from those of others")
-        check_seconds("session_timeout", session_timeout, most=MOST_SECONDS)
-        if heartbeat_frequency is None:
-            heartbeat_frequency = min(self._heartbeat, session_timeout / 3)
-        check_seconds("heartbeat_frequency", heartbeat_frequency)
-        if not heartbeat_frequency < session_timeout:
-            raise ValidationError(
-                f"heartbeat_frequency must be less than session_timeout ({session_timeout} s), not "
-                f"{heartbeat_frequency} s: a lease would run out between two heartbeats"
-            )
+        heartbeat_frequency = seconds_between_heartbeats(session_timeout, heartbeat_frequency, self._heartbeat)
         super().__init__(name, f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}" if id is None else id)
         self.session_timeout = session_timeout
         self.heartbeat_frequency = heartbeat_frequency
@@ -129,12 +106,13 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         self._keeper = Keeper(self._member, rules)
         self._shares: dict[str, Take] | None = None  # leases that allocate may give; None for free ones
         self._finished: frozenset[str] | None = None
-        self._leases: dict[str, _Lease] = {}
+        self._leases: dict[str, HeldLease] = {}
         self._buffer: dict[str, str] = {}
         self._flushing = asyncio.Lock()
         self._taking: dict[str, asyncio.Task[tuple[bool, str | None]]] = {}
         self._heart: asyncio.Task[None] | None = None
         self._guard: Guard | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # of the heartbeats and connections
 
     # For backends.
 
@@ -155,6 +133,12 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
     def _second(self) -> LeasedCheckPointer | None:
         """The same consumer on a separate connection, for another event loop; None if there can be none."""
         return None
+
+    async def _connect(self) -> None:
+        """Connect, so that the next call does not have to. Does nothing where calls need not."""
+
+    def _leave_loop(self) -> None:
+        """The event loop of the connections has ended: the next call connects in another one."""
 
     async def _finish(self, shard_id: str) -> None:
         """Free a shard that nobody needs any longer; does nothing if it is not ours."""
@@ -189,6 +173,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             Whether it is ours now, or already was, and its last position; None if it has none, or is another's. With
             `SHARD_END` it is finished, and nobody's.
         """
+        self._enter_loop()
         lease = self._leases.get(shard_id)
         if lease is not None and self._lives(shard_id):
             lease.leaving = lease.ended = False
@@ -224,6 +209,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         """
         if not self.balance:
             return False
+        self._enter_loop()
         began = self._clock()
         try:
             leases = await self._look(shard_ids)
@@ -345,13 +331,11 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         guard, self._guard = self._guard, None
         if guard is not None:
             await guard.close()
-        if self._buffer:
-            log.warning("%s: positions without manual_checkpoint are dropped: %s", self.get_ref(), self._buffer)
-            self._buffer.clear()
+        self._drop_buffer()
         leases = list(self._leases.items())
         errors: list[Exception] = []
 
-        async def give_back(shard_id: str, lease: _Lease) -> None:
+        async def give_back(shard_id: str, lease: HeldLease) -> None:
             try:
                 await within(CLOSE_SECONDS, f"giving {shard_id} back", self._give_back(shard_id, lease))
             except Exception as error:
@@ -367,11 +351,31 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
                 self._keeper.dropped(shard_id)
             self._leases.clear()
             self._shares = self._finished = None
+            self._loop = None
             await within(CLOSE_SECONDS, f"{self!r}: closing connections", self._disconnect())
         if errors:
             raise ExceptionGroup(f"{self.get_ref()} could not give all shards back", errors)
 
     # How.
+
+    def _enter_loop(self) -> None:
+        """Begin anew, if the event loop has ended that it was used in: nobody has closed it."""
+        if self._loop is not None and self._loop.is_closed():
+            self._heart = self._guard = None
+            self._taking.clear()
+            self._flushing = asyncio.Lock()
+            self._drop_buffer()
+            for shard_id in self._leases:
+                self._keeper.dropped(shard_id)
+            self._leases.clear()
+            self._shares = self._finished = self._loop = None
+            self._leave_loop()
+        self._loop = self._loop or asyncio.get_running_loop()
+
+    def _drop_buffer(self) -> None:
+        if self._buffer:
+            log.warning("%s: positions without manual_checkpoint are dropped: %s", self.get_ref(), self._buffer)
+            self._buffer.clear()
 
     def _lives(self, shard_id: str) -> bool:
         return self._keeper.holds(shard_id, self._clock())
@@ -380,10 +384,10 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         lease = self._keeper.seen(shard_id)
         return "nobody" if lease is None else lease.holder or "nobody"
 
-    def _is(self, shard_id: str, lease: _Lease) -> bool:
+    def _is(self, shard_id: str, lease: HeldLease) -> bool:
         return self._leases.get(shard_id) is lease
 
-    def _ours(self, shard_id: str) -> _Lease:
+    def _ours(self, shard_id: str) -> HeldLease:
         lease = self._leases.get(shard_id)
         if lease is not None and not self._lives(shard_id):
             self._lose(shard_id, lease, f"not renewed for {self.session_timeout} s")
@@ -394,7 +398,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             )
         return lease
 
-    def _lose(self, shard_id: str, lease: _Lease, why: object) -> None:
+    def _lose(self, shard_id: str, lease: HeldLease, why: object) -> None:
         if self._is(shard_id, lease):
             del self._leases[shard_id]
             self._keeper.dropped(shard_id)
@@ -404,7 +408,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             )
 
     @contextmanager
-    def _renewal(self, shard_id: str, lease: _Lease) -> Iterator[None]:
+    def _renewal(self, shard_id: str, lease: HeldLease) -> Iterator[None]:
         """A call inside renews the lease, or shows that it is lost."""
         started = self._clock()
         try:
@@ -416,6 +420,9 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             self._keeper.renewed(shard_id, asked=started, answered=self._clock())
 
     async def _hold(self, shard_id: str, take: Take | None) -> tuple[bool, str | None]:
+        self._start_guard()
+        if self._guard is not None:
+            await self._guard.connected()
         started = self._clock()
         if take is None or take.why in (Why.FREE, Why.OURS):
             taken, position = await self._take(shard_id)
@@ -425,25 +432,18 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             if take is not None and take.why in (Why.EXPIRED, Why.BALANCE):
                 log.info("%s takes %s from %s: %s", self.get_ref(), shard_id, self._owner_of(shard_id), take.why.value)
             self._buffer.pop(shard_id, None)
-            self._leases[shard_id] = _Lease(position)
+            self._leases[shard_id] = HeldLease(position)
             self._keeper.held(shard_id, asked=started, answered=self._clock())
             if self._heart is None:
                 self._heart = asyncio.create_task(self._beat(), name=f"heartbeat of {self.get_ref()}")
-                self._start_guard()
         return taken, position
 
     def _start_guard(self) -> None:
-        second = self._second()
+        second = self._second() if self._guard is None else None
         if second is None:
             return
-        left = self.session_timeout - self.heartbeat_frequency
-        self._guard = Guard(
-            lambda: [renewal.key for renewal in self._keeper.renewals(self._clock(), late=True)],
-            lambda: GuardedLeases(self._keeper, second._renew, second._disconnect, self._clock),
-            every=left / 8,
-            timeout=left / 2,
-            name=f"{self.get_ref()}",
-        )
+        leases = GuardedLeases(self._keeper, second._connect, second._renew, second._disconnect, self._clock)
+        self._guard = leases.guard(f"{self.get_ref()}")
         self._guard.start()
 
     def _has_taken(self, shard_id: str, taking: asyncio.Task[tuple[bool, str | None]]) -> None:
@@ -467,7 +467,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             raise
         self._count(shard_id, written=True)
 
-    async def _give_back(self, shard_id: str, lease: _Lease) -> None:
+    async def _give_back(self, shard_id: str, lease: HeldLease) -> None:
         async with lease.lock:
             if self._is(shard_id, lease):
                 self._keeper.dropped(shard_id)  # before a look sees that it is free
@@ -484,7 +484,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
                     renewals.create_task(self._renew_one(*lease))
                     await asyncio.sleep(0)  # a call takes a millisecond to begin: each in a turn of the event loop
 
-    async def _renew_one(self, shard_id: str, lease: _Lease) -> None:
+    async def _renew_one(self, shard_id: str, lease: HeldLease) -> None:
         try:
             async with asyncio.timeout(self.heartbeat_frequency), lease.lock:
                 if not self._is(shard_id, lease):

@@ -202,6 +202,14 @@ class RedisCheckPointer(LeasedCheckPointer):
         second._own, second._client = True, _connect(True) if self._is_cluster else _Connection(self._client)
         return second
 
+    async def _connect(self) -> None:
+        await self._eval("return ''", [])
+
+    def _leave_loop(self) -> None:
+        self._calls.clear()
+        if self._own:
+            self._client = _connect(self._is_cluster)
+
     async def _disconnect(self) -> None:
         if self._calls:
             await asyncio.wait(set(self._calls))

@@ -349,11 +349,10 @@ class Consumer(Watched, Generic[Item]):
     async def close(self) -> None:
         """Stop fetching, write the positions of acknowledged records, and give the shards back.
 
-        Again, nothing happens, once it is closed.
-
-        It takes a minute at most, whatever the checkpointer's backend does.
+        Again, nothing happens, once it is closed. It takes a minute at most, whatever the checkpointer's backend does.
 
         Raises:
+            RuntimeError: its event loop has ended.
             TimeoutError: positions were not written, or shards not given back, in time.
             Exception: a position could not be written; everything is closed all the same.
         """
@@ -363,6 +362,7 @@ class Consumer(Watched, Generic[Item]):
             self._is_closed = True
             self._queue.close()
             try:
+                self.check_loop()
                 await self._close()
             except (asyncio.CancelledError, GeneratorExit):
                 self.leave("was cut off in close()")

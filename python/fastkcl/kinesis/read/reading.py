@@ -574,7 +574,6 @@ class StreamReader:
         self._forget(reader)
         self.topology.finish(reader.shard_id)
         log.info("%s: finished", reader.shard_id)
-        self._look_again()
 
     def _lose(self, reader: ShardReader, error: Exception) -> None:
         log.warning("%s is another's now: %s", reader.shard_id, error)
@@ -591,6 +590,7 @@ class StreamReader:
             del self.readers[reader.shard_id]
             self._share.release(reader.shard_id)
         self._end_reading(reader)
+        self._look_again()  # it may be free, or has children
 
     def _end_reading(self, reader: ShardReader) -> None:
         self._failures.pop(reader, None)
