@@ -10,9 +10,10 @@ import pytest
 from fastkcl.kinesis import Consumer, MemoryCheckPointer, StreamDoesNotExist
 from fastkcl.kinesis.client import StreamClient
 from fastkcl.local_aws import LocalAws
-from kinesis_helpers import QUICK, numbered, put, take
+from kinesis_helpers import QUICK, numbered, open_shards, put, split, take
 from kinesis_helpers import environment as environment  # a fixture
 from kinesis_helpers import stream as stream  # a fixture
+from local_aws_helpers import client, new_name
 from waiting import PATIENCE, until
 
 
@@ -200,3 +201,50 @@ def test_shards_are_listed_while_it_is_closed(stream: str, monkeypatch: pytest.M
             await listing
 
     asyncio.run(main())
+
+
+def test_wait_ready_resumes_what_has_failed(aws: LocalAws) -> None:
+    """It has raised the error once; nobody iterates in between."""
+    stream = new_name()
+
+    async def main() -> list[Any]:
+        async with Consumer(stream, **QUICK, skip_describe_stream=True) as consumer:
+            with pytest.raises(StreamDoesNotExist):
+                await consumer.wait_ready(PATIENCE)
+            client(aws).create_stream(StreamName=stream, ShardCount=1)
+            client(aws).get_waiter("stream_exists").wait(StreamName=stream)
+            put(aws, stream, numbered(1, 3))
+            await consumer.wait_ready(PATIENCE)
+            return await take(consumer, 3)
+
+    assert [item["n"] for item in asyncio.run(main())] == [0, 1, 2]
+
+
+def test_an_older_list_of_shards_that_comes_later(aws: LocalAws, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer one is known by then, with the children of a split."""
+    list_shards = StreamClient.list_shards
+    gate, calls = asyncio.Event(), 0
+
+    async def listed(client: StreamClient) -> Any:
+        nonlocal calls
+        calls += 1
+        waits = calls == 1
+        shards = await list_shards(client)
+        if waits:
+            await gate.wait()
+        return shards
+
+    async def main() -> int:
+        async with Consumer(stream, **QUICK) as consumer:
+            monkeypatch.setattr(StreamClient, "list_shards", listed)
+            older = asyncio.create_task(consumer.refresh_shards())
+            await until(lambda: calls, "the first call")
+            await asyncio.to_thread(split, aws, stream, open_shards(aws, stream)[0])
+            await asyncio.to_thread(lambda: client(aws).get_waiter("stream_exists").wait(StreamName=stream))
+            await consumer.refresh_shards()
+            assert consumer.get_shard_status()["total_shards"] == 3
+            gate.set()
+            await older
+            return int(consumer.get_shard_status()["total_shards"])
+
+    assert asyncio.run(main()) == 3

@@ -75,7 +75,6 @@ log = module_logger(__name__)
 
 CLOSE_SECONDS = 20.0
 """For each of writing positions, giving shards back and closing connections."""
-
 MOST_WITHOUT_ITEMS = 256
 """Records without items that are passed before the event loop may run."""
 
@@ -287,6 +286,7 @@ class Consumer(Watched, Generic[Item]):
         self._under_way: asyncio.Task[None] | None = None  # that is done to its end: `_to_its_end`
         self._flusher: asyncio.Task[None] | None = None
         self._flush_failed = False  # and the program does not know yet
+        self._told: Exception | None = None  # that `wait_ready` has raised last
         self._is_started = self._is_closed = False
         self._writes_last = False
 
@@ -311,9 +311,7 @@ class Consumer(Watched, Generic[Item]):
         await self.open()
 
     async def open(self) -> None:
-        """Connect, and list the stream's shards. Iterating does it, too, if nobody has.
-
-        With `skip_describe_stream` the shards are listed when the iteration begins.
+        """Connect, and list the shards (with `skip_describe_stream` the iteration does). Iterating opens it, too.
 
         Raises:
             RuntimeError: it was closed.
@@ -602,12 +600,15 @@ class Consumer(Watched, Generic[Item]):
                 if was_closed or not self._is_closed:
                     raise
         elif self._failed:
-            failed, self._failed = self._failed, []
-            # Others have met the same since, shards or a write: the program knows it, and it may be over.
-            failed += self._queue.take_failures(like=tuple(type(each.error) for each in failed))
-            for each in failed:
-                self._flush_failed &= each.reader is not None
-                self._stream.resume(each)
+            self._resume(*(type(each.error) for each in self._failed))
+
+    def _resume(self, *known: type[Exception]) -> None:
+        """Resume what errors have stopped that the program has seen."""
+        failed, self._failed = self._failed, []
+        # Others have met the same since, shards or a write: the program knows it, and it may be over.
+        for each in failed + self._queue.take_failures(like=known):
+            self._flush_failed &= each.reader is not None
+            self._stream.resume(each)
 
     async def _start(self) -> None:
         await self.open()
@@ -690,8 +691,7 @@ class Consumer(Watched, Generic[Item]):
         assert self._delivery is not None
         self._hand_out_acknowledged()
         labels = {**self._labels, "shard_id": self._delivery.fetched.reader.shard_id}
-        seconds = time.perf_counter() - self._delivered_at
-        self._metrics.histogram(MetricType.CONSUMER_PROCESSING_TIME, seconds, labels)
+        self._metrics.histogram(MetricType.CONSUMER_PROCESSING_TIME, time.perf_counter() - self._delivered_at, labels)
         if not self._is_explicit:
             self._delivery.fetched.release()
         self._delivery = None
@@ -704,8 +704,7 @@ class Consumer(Watched, Generic[Item]):
             return
         if self._delivery is None or self._delivery.fetched.reader.lost:
             return
-        handed = self._delivery.acknowledged
-        if handed is not None:
+        if (handed := self._delivery.acknowledged) is not None:
             self._positions.hand_out(self._delivery.fetched.reader.shard_id, handed)
             self._positions.acknowledge()
 
@@ -722,8 +721,7 @@ class Consumer(Watched, Generic[Item]):
         if self._on_record_error == "skip":
             log.warning("%s: record %s is skipped: %s", record.shard_id, record.sequence_number, cause)
         else:
-            result = self._on_record_error(record, cause)
-            if inspect.isawaitable(result):
+            if inspect.isawaitable(result := self._on_record_error(record, cause)):
                 await result
         delivery.skip()
 
@@ -770,8 +768,7 @@ class Consumer(Watched, Generic[Item]):
             for shard_id, handed in self._positions.pending.items():
                 if only not in (None, shard_id):
                     continue
-                reader = self._stream.readers.get(shard_id)
-                if reader is None:
+                if (reader := self._stream.readers.get(shard_id)) is None:
                     self._forget(shard_id)
                     continue
                 capped = self._holders.cap(shard_id, handed)
@@ -859,7 +856,7 @@ class Consumer(Watched, Generic[Item]):
         return self._is_started and not self._is_closed and self._stream.is_ready
 
     async def wait_ready(self, timeout: float = 30) -> None:
-        """Wait until records that are put from now on are read, also with LATEST. Starts the fetching.
+        """Wait until records that are put from now on are read, also with LATEST. Starts the fetching, or resumes it.
 
         Raises:
             TimeoutError: it takes longer.
@@ -869,10 +866,13 @@ class Consumer(Watched, Generic[Item]):
         async with asyncio.timeout(timeout):
             if not self._is_started:
                 await self._to_its_end(self._start)
+            if self._stream.failure is self._told is not None:
+                self._resume(type(self._told))
             while not self.is_ready:
                 self._check_open()
-                if self._stream.failure is not None:
-                    raise self._stream.failure
+                if (told := self._stream.failure) is not None:
+                    self._told = told
+                    raise told
                 await self._stream.wait_for_change()
 
     async def refresh_shards(self) -> None:

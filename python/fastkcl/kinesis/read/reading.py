@@ -180,7 +180,7 @@ class StreamReader:
         self._look = asyncio.Event()
         self._look_is_done = False
         self._list_is_old = True
-        self._listed_at = 0.0  # on the clock of the event loop
+        self._listed_at = 0.0  # when the list was asked for, on the clock of the event loop
         self._listing = asyncio.Lock()
         self._changed = asyncio.Event()
         self._left_behind: dict[str, str] | None = None
@@ -297,12 +297,15 @@ class StreamReader:
         """
         self._bind()
         self._list_is_old = False
+        asked = asyncio.get_running_loop().time()
         try:
             shards = await self._client.list_shards()
         except BaseException:
             self._list_is_old = True
             raise
-        self._listed_at = asyncio.get_running_loop().time()
+        if asked < self._listed_at:
+            return  # a newer list was quicker
+        self._listed_at = asked
         self.topology.listed(shards)
         if isinstance(self._checkpointer, ListsShards):
             await self._checkpointer.shards_listed(self.topology.shards)
@@ -333,8 +336,7 @@ class StreamReader:
     async def _look_at_group(self, checkpointer: SharesShards) -> None:
         """Let the checkpointer choose our shards; if another consumer has finished one, list the shards again."""
         startable = [shard.shard_id for shard in self.topology.startable]
-        restartable = self._options.iterator_type != "LATEST"
-        if await checkpointer.share(startable, restartable=restartable):
+        if await checkpointer.share(startable, restartable=self._options.iterator_type != "LATEST"):
             await self.refresh_shards()
 
     def _has_place_for(self, shard: Shard) -> bool:
@@ -477,8 +479,7 @@ class StreamReader:
         """Report that a shard is gone of which records were read, and its end was not."""
         await self._client.look_at_stream()  # the retention may be another one by now
         retention = self._client.retention_seconds or LEAST_RETENTION
-        loss = TrimWatch().judge(shard_id, place.sequence_number, retention, time.time())
-        if loss is not None:
+        if (loss := TrimWatch().judge(shard_id, place.sequence_number, retention, time.time())) is not None:
             labels = {**self._labels, "shard_id": shard_id}
             report_loss(loss, self._options.on_data_loss, self._metrics, labels)
 
@@ -594,8 +595,7 @@ class StreamReader:
 
     def _end_reading(self, reader: ShardReader) -> None:
         self._failures.pop(reader, None)
-        task = self._tasks.pop(reader, None)
-        if task is not None:
+        if (task := self._tasks.pop(reader, None)) is not None:
             task.cancel()
 
     # Questions.
