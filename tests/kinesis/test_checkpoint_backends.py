@@ -347,6 +347,31 @@ class TestKCL:
         await heir.close()
 
     @awaited
+    async def test_a_renewal_whose_turn_comes_after_two_of_our_own_thread(self, table: KCL) -> None:
+        """On a busy machine a request takes longer than the thread needs for two: the lease stays ours."""
+        places = await table.make("ours", session_timeout=60, heartbeat_frequency=30)
+        await places.allocate(A)
+        thread, update = places._second(), places._table.update
+        assert thread is not None
+        late = 2
+
+        async def after_the_thread(*request: Any) -> Any:
+            nonlocal late
+            while late:
+                late -= 1
+                await thread._renew(A)
+            return await update(*request)
+
+        places._table.update = after_the_thread
+        await places.checkpoint(A, f"{position(1)}/0")
+        assert table.stored(A) == ("ours", f"{position(1)}/0")
+        table.set(A, leaseOwner={"S": "next"}, leaseCounter={"N": "9"})
+        with pytest.raises(CheckpointOwnershipConflict, match="went to next"):
+            await places.checkpoint(A, f"{position(2)}/0")
+        await thread._disconnect()
+        await places.close()
+
+    @awaited
     async def test_a_lease_that_kcl_wants_handed_over(self, table: KCL, caplog: pytest.LogCaptureFixture) -> None:
         places = await table.make("ours", heartbeat_frequency=HEARTBEAT)
         await places.allocate(A)

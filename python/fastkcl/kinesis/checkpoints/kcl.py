@@ -297,10 +297,14 @@ class KCLCheckPointer(LeasedCheckPointer):
             if await self._update(shard_id, counter, assign, remove=remove, absent=absent) is not None:
                 return
             lease = await self._table.read(shard_id)
-            if lease is None or _owner(lease) != self._owner or _number(lease, "leaseCounter") != counter + 1:
+            known = self._counters.get(shard_id, counter)  # also moved by another thread's renewals meanwhile
+            if lease is None or _owner(lease) != self._owner:
+                break
+            moved = _number(lease, "leaseCounter")
+            if moved not in (counter + 1, known, known + 1):
                 break
             # An update of ours came through, and its answer did not: this one, or one before it.
-            self._counters[shard_id] = counter + 1
+            self._counters[shard_id] = moved
             if assign and all(lease.get(name) == value for name, value in assign.items()):
                 return
         await self._hand_over(shard_id)
