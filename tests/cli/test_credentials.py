@@ -40,9 +40,25 @@ def answer(status: int, body: bytes, header: str = "") -> bytes:
         (answer(403, DENIED), b"(AccessDenied) when calling the AssumeRole operation: not you"),
         (answer(200, b"<html><p></html>"), b"the answer to AssumeRole is no XML"),
         (answer(200, b"<html/>"), b"the answer to AssumeRole is XML of something else"),
+        (answer(200, b'<?xml version="1.0" encoding="gb2312"?><html/>'), b"the answer to AssumeRole is no XML"),
+        (answer(200, b'<?xml version="1.0" encoding="none"?><html/>'), b"the answer to AssumeRole is no XML"),
         (answer(403, b"{}"), b"the answer to AssumeRole is no XML"),
+        (answer(200, b"<AssumeRoleResponse/>"), b"the credentials cannot be read that AWS, or a proxy, has answered"),
+        (answer(200, ROLE.replace(b"2099-", b"soon-")), b"the credentials cannot be read that AWS, or a proxy"),
+        (answer(400, b"<ErrorResponse/>"), b"when calling the AssumeRole operation"),
     ],
-    ids=["role", "denied", "page", "xhtml", "json"],
+    ids=[
+        "role",
+        "denied",
+        "page",
+        "xhtml",
+        "multi-byte",
+        "no-encoding",
+        "json",
+        "empty",
+        "no-time",
+        "error-without-code",
+    ],
 )
 def test_a_role_s_credentials(tmp_path: Path, args: list[str], of_sts: bytes, said: bytes) -> None:
     """STS answers in XML; with the role, Kinesis is asked."""

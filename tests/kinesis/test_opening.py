@@ -220,6 +220,26 @@ def test_wait_ready_resumes_what_has_failed(aws: LocalAws) -> None:
     assert [item["n"] for item in asyncio.run(main())] == [0, 1, 2]
 
 
+def test_wait_ready_where_the_reading_has_stopped(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It knew where to read before."""
+    error = ValueError("no answer that can be read")
+
+    async def unreadable(*_: Any, **__: Any) -> Any:
+        raise error
+
+    async def main() -> None:
+        async with Consumer(stream, **QUICK) as consumer:
+            monkeypatch.setattr(StreamClient, "get_records", unreadable)
+            await consumer.wait_ready(PATIENCE)
+            await until(lambda: consumer._stream.failure, "the end of the reading")
+            with pytest.raises(ValueError, match="no answer that can be read"):
+                await consumer.wait_ready(PATIENCE)
+            monkeypatch.undo()
+            await consumer.wait_ready(PATIENCE)
+
+    asyncio.run(main())
+
+
 def test_an_older_list_of_shards_that_comes_later(aws: LocalAws, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A newer one is known by then, with the children of a split."""
     list_shards = StreamClient.list_shards

@@ -126,7 +126,7 @@ def _fault_of_form(answer: dict[str, Any], protocol: str | None) -> str | None:
 
     try:
         root = ElementTree.fromstring(answer["body"])  # noqa: S314 - as botocore's parser
-    except ElementTree.ParseError:
+    except (ElementTree.ParseError, ValueError, LookupError):  # the two are of its encoding
         return "is no XML"
     return None if root.tag.endswith("Response") else "is XML of something else"
 

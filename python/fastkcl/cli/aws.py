@@ -40,7 +40,9 @@ def kinesis_client(endpoint_url: str | None, region: str | None, service: str = 
     session = boto3.session.Session(region_name=region)
     check_answers(session.events)
     known: dict[str, Any] = {}
-    has_credentials = session.get_credentials() is not None
+    with _credentials_read():
+        if has_credentials := (credentials := session.get_credentials()) is not None:
+            credentials.get_frozen_credentials()
     with _endpoint_checked():
         if is_loopback(endpoint_url):
             if not has_credentials:
@@ -69,17 +71,40 @@ async def aio_session(endpoint_url: str | None, region: str | None) -> Any:  # n
     check_answers(session)
     if region is not None:
         session.set_config_variable("region", region)
+    with _credentials_read():
+        if has_credentials := (credentials := await session.get_credentials()) is not None:
+            await credentials.get_frozen_credentials()
     with _endpoint_checked():
         if is_loopback(endpoint_url):
-            if await session.get_credentials() is None:
+            if not has_credentials:
                 session.set_credentials(*LOCAL)
+                has_credentials = True
             if session.get_config_variable("region") is None:
                 session.set_config_variable("region", _LOCAL_REGION)
-        if await session.get_credentials() is None:
+        if not has_credentials:
             return session  # each call says so
         async with session.create_client("kinesis", endpoint_url=endpoint_url) as client:
             await _check_listening(client.meta.endpoint_url)
     return session
+
+
+@contextlib.contextmanager
+def _credentials_read() -> Iterator[None]:
+    """Answers of STS and others that botocore's providers cannot read are errors of all kinds there."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    class CredentialsError(BotoCoreError):  # type: ignore[misc]
+        fmt = (
+            "the credentials cannot be read that AWS, or a proxy, has answered ({error!r}); look at AWS_PROFILE,"
+            " its role and its endpoints, and HTTPS_PROXY"
+        )
+
+    try:
+        yield
+    except (BotoCoreError, ClientError, OSError):
+        raise
+    except Exception as error:
+        raise CredentialsError(error=error) from error
 
 
 @contextlib.contextmanager
@@ -147,6 +172,6 @@ def explain(error: BaseException, stream: str | None, endpoint_url: str | None) 
             return f"{text}: is `fastkcl local-aws` running there?"
         case EndpointConnectionError():
             return f"{text}: look at the network, --region, AWS_ENDPOINT_URL and HTTPS_PROXY"
-        case ClientError() if error.response["Error"].get("Code") == "ResourceNotFoundException":
+        case ClientError() if error.response.get("Error", {}).get("Code") == "ResourceNotFoundException":
             return f"there is no stream {stream!r}: `fastkcl put --create SHARDS` makes it ({text})"
     return text

@@ -96,9 +96,8 @@ class FilesByShard:
             return file
         with file:
             there = pq.read_schema(file).names
-            rows = pq.read_table(
-                file, columns=[each for each in (*_OF_SINKS, *_KEYS) if each in there], partitioning=None
-            )
+            columns = [each for each in (*_OF_SINKS, *_KEYS) if each in there]
+            rows = _without_views(pq.read_table(file, columns=columns, partitioning=None))
         mine = pc.and_(pc.equal(rows["stream"], shard.stream), pc.equal(rows["shard"], shard.shard_id))
         body = io.BytesIO()
         pq.write_table(rows.filter(mine), body)
@@ -119,11 +118,21 @@ class FilesByShard:
                 if footer is not None:
                     told = parse_json(footer)
                     return Shard(str(told["stream"]), str(told["shard"]))
-                rows = parquet.read(columns=list(_OF_SINKS))
+                rows = _without_views(parquet.read(columns=list(_OF_SINKS)))
                 pairs = rows.group_by(list(_OF_SINKS)).aggregate([]).to_pylist()
                 return [Shard(each["stream"], each["shard"]) for each in pairs]
         except (pa.ArrowException, ValueError, KeyError, TypeError, OSError, SinkError):
             return []
+
+
+def _without_views(rows: Any) -> Any:  # noqa: ANN401 - a pyarrow.Table
+    """Text that is a view, as files have it that deltalake rewrites, in the type that can be compared and grouped."""
+    import pyarrow as pa
+
+    for index, field in enumerate(rows.schema):
+        if pa.types.is_string_view(field.type):
+            rows = rows.set_column(index, field.name, rows.column(index).cast(pa.string()))
+    return rows
 
 
 class Commit(NamedTuple):

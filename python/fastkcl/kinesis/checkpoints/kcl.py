@@ -210,6 +210,7 @@ class KCLCheckPointer(LeasedCheckPointer):
 
     async def _own(self, shard_id: str, lease: Item) -> tuple[bool, str | None]:
         """Own a lease that is as it was read."""
+        self._counters[shard_id] = _number(lease, "leaseCounter")  # that of an earlier lease may be higher
         switches = _number(lease, "ownerSwitchesSinceCheckpoint") + (_owner(lease) not in (None, self._owner))
         taken = await self._update(
             shard_id,
@@ -336,8 +337,8 @@ class KCLCheckPointer(LeasedCheckPointer):
             {f"#{name}": name for name in attributes},
             {":counter": number(counter), **{f":{name}": value for name, value in assign.items()}},
         )
-        if lease is not None:
-            self._counters[shard_id] = counter + 1
+        if lease is not None:  # meanwhile another thread's renewals may have moved it further
+            self._counters[shard_id] = max(counter + 1, self._counters.get(shard_id, 0))
         return lease
 
     def _second(self) -> KCLCheckPointer:

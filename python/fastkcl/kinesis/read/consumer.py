@@ -868,11 +868,13 @@ class Consumer(Watched, Generic[Item]):
                 await self._to_its_end(self._start)
             if self._stream.failure is self._told is not None:
                 self._resume(type(self._told))
-            while not self.is_ready:
+            while True:
                 self._check_open()
                 if (told := self._stream.failure) is not None:
                     self._told = told
                     raise told
+                if self.is_ready:
+                    return
                 await self._stream.wait_for_change()
 
     async def refresh_shards(self) -> None:
