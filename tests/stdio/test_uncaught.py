@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 PROGRAMS = {
+    "no flush": "sys.stderr = type('Output', (), {'write': sys.stderr.write})()\nfail()",
     "standard error closed": "sys.stderr.close()\nfail()",
     "no standard error": "del sys.stderr\nfail()",
     "ASCII": "sys.stderr.reconfigure(encoding='ascii', errors='strict')\nfail()",
@@ -42,3 +43,14 @@ def test_a_program_without_standard_error_has_no_report(tmp_path: Path) -> None:
     program.write_text(f"{START}\nsys.stderr = None\nfail()\n")
     done = subprocess.run([sys.executable, "-m", "fastkcl", "run", str(program)], capture_output=True, timeout=60)
     assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_an_interruption_that_a_program_shows_itself_does_not_end_it(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    shown = (
+        "try:\n    raise KeyboardInterrupt('seen')\nexcept KeyboardInterrupt:\n    sys.excepthook(*sys.exc_info())\n"
+    )
+    program.write_text(f"import sys\n{shown}print('done')\n")
+    done = subprocess.run([sys.executable, "-m", "fastkcl", "run", str(program)], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, [b"done"])
+    assert done.stderr.splitlines()[-1] == b"KeyboardInterrupt: seen"

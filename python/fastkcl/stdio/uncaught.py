@@ -27,7 +27,7 @@ def escape_uncaught() -> None:
 
     def main_hook(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
         of_main_thread(kind, error, frames)
-        if kind is KeyboardInterrupt:
+        if kind is KeyboardInterrupt and sys._getframe().f_back is None:  # the interpreter calls it, not the program
             # Python ends by SIGINT then, but forgets that at an import, as those of a traceback's printing.
             try:  # noqa: SIM105 - contextlib is slow to import
                 exec("raise KeyboardInterrupt")
@@ -69,12 +69,16 @@ def _escaping(default: Callable[..., Any], text_of: Callable[..., str]) -> Calla
             return
         try:
             sys.stderr.write(escaped)
-            sys.stderr.flush()
         except OSError:  # nobody reads it
-            pass
+            return
         except Exception:  # none, closed, of another encoding, or the program's own
             if getattr(sys, "stderr", sys) is not None:
                 reports.write(escaped)
+            return
+        try:  # noqa: SIM105 - contextlib is slow to import
+            sys.stderr.flush()
+        except Exception:  # Python passes over it, too
+            pass
 
     return report
 
