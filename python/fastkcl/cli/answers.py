@@ -132,7 +132,7 @@ def _fault_of_form(answer: dict[str, Any], protocol: str | None) -> str | None:
 
 
 def _object_of(body: bytes) -> dict[str, Any] | None:
-    """The object that it is; one without members may have no body. None if it is none."""
+    """The JSON object in a body, and an empty one for no body; None where there is anything else."""
     if not body:
         return {}
     try:

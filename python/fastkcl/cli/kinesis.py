@@ -81,7 +81,7 @@ class _Service:
         except AnswerTooLarge as error:
             raise _KinesisError(printable(str(error))) from None
         except DecodeError as error:
-            raise _KinesisError(f"an answer that is none of Kinesis's: {printable(str(error))}") from None
+            raise _KinesisError(f"the answer is not Kinesis's: {printable(str(error))}") from None
 
 
 @click.group(context_settings={"max_content_width": 110})

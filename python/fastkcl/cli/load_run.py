@@ -262,7 +262,7 @@ def explained(error: Exception, plan: Plan) -> str:
         case BotoCoreError() | ClientError() | ConnectionError() | StreamDoesNotExist() | StreamStatusInvalid():
             return explain(error, plan.stream, plan.endpoint_url)
         case DecodeError():
-            return f"an answer that is none of Kinesis's: {_line(str(error))}"
+            return f"the answer is not Kinesis's: {_line(str(error))}"
         case SinkError() | ConfigurationError() | AnotherStream() | CheckpointTableError() | ValidationError():
             return _line(str(error))
         case AnswerTooLarge():

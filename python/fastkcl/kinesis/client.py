@@ -461,7 +461,7 @@ class StreamClient:
 
         Raises:
             DecodeError: the answer cannot be read.
-            ConnectionError: its sequence numbers are none of Kinesis's; or see `call`.
+            ConnectionError: Kinesis has no such sequence numbers; or see `call`.
             Exception: see `call`, or the gate's error.
         """
         from fastkcl.kinesis.read.bodies import gated

@@ -57,7 +57,7 @@ def checked(operation: str, answer: dict[str, Any]) -> dict[str, Any]:
 
 
 class NotKinesisError(ConnectionError):
-    """An answer that is none of Kinesis's: to ask again does not help."""
+    """Something else than Kinesis has answered: to ask again does not help."""
 
 
 def check_records(batch: RecordBatch) -> None:

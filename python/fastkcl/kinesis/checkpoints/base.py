@@ -94,7 +94,7 @@ class Place(NamedTuple):
         """The order of a shard's positions.
 
         Raises:
-            ConnectionError: the sequence number is none of Kinesis's.
+            ConnectionError: Kinesis has no such sequence numbers.
         """
         sub = self.sub_sequence_number
         try:

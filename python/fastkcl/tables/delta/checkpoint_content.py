@@ -135,7 +135,7 @@ def contradiction(
 
 
 def checkpoint_fault(store: Store, names: Sequence[str]) -> str | None:
-    """The fault of the newest checkpoint, by itself or by the log, for people; None if there is none.
+    """The newest checkpoint's damage, or its contradiction to the log, in words; None where it is sound.
 
     Args:
         store: the table's.
