@@ -1,13 +1,18 @@
-"""Damaged checkpoints of a Delta table on POSIX: which ones, and how the table goes on without them.
+"""Damaged checkpoints of a Delta table: which ones, and how the table goes on without them on POSIX.
 
 A damaged checkpoint keeps deltalake from opening the table, also where an older one and the log have everything. One
 that opens, and lacks positions or files that the log has, would lose or double records without a word.
+
+Of a table's checkpoints the newest ones are read whole, as many as `WHOLE_BYTES` allow, and at least two. Of the older
+ones only the ends are read: nobody needs them any more, and a clean-up removes them.
 """
 
 from __future__ import annotations
 
+import io
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO, Final
 
 from fastkcl.stdio.log import logger
 from fastkcl.tables import storage
@@ -15,129 +20,169 @@ from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_json
 from fastkcl.tables.delta.checkpoint_content import Contradiction, DamageError, content, contradiction
 from fastkcl.tables.delta.log import (
     LAST_CHECKPOINT,
+    LOG,
     MOST_BYTES,
+    LogFiles,
     checkpoint_version,
+    files_named,
     gaps,
-    newest_checkpoint,
-    no_files,
     version_named,
     versions,
+    whole_checkpoint,
 )
 from fastkcl.tables.posix_store import PosixStore
+from fastkcl.tables.store import Store, StoreError
 
-__all__ = ["checkpoint_damage", "checkpoint_doubt", "set_damage_aside"]
+__all__ = ["SIDECARS", "CheckpointDamage", "set_damage_aside"]
 
-_SIDECARS = "_sidecars"
+WHOLE_BYTES: Final = 256 << 20
+SIDECARS: Final = "_sidecars"
+_SMALL: Final = 64 << 20
 
 
-def checkpoint_damage(log: Path, shard: Shard | None = None) -> list[tuple[Path, str]]:
-    """Which checkpoints of those that are there cannot be read, and why; also if `_last_checkpoint` cannot.
+class CheckpointDamage:
+    """The damage of a table's checkpoints.
 
-    Of files only: `no_files` has the others.
+    Args:
+        store: the table's.
+        shard: whose position is wanted; its files without a position are damage, too.
+
+    Raises:
+        OSError: a file cannot be read.
     """
-    found = []
-    others = no_files(log)
-    for name in storage.names(log):
-        if log / name not in others and checkpoint_version(name) >= 0:
-            why = _fault_of_json(log, name) if name.endswith(".json") else _fault_of_parquet(log / name)
-            if why is not None:
-                found.append((log / name, why))
-    found += _damage_of_content(log, {path.name for path, _ in found}, shard)
-    text = None if log / LAST_CHECKPOINT in others else storage.read(log / LAST_CHECKPOINT)
-    if text is not None:
-        damaged = {path.name for path, _ in found}
-        try:
-            if (version := version_named(text)) < 0:
-                raise ValueError("it names no version")
-            named = f"{version:020d}.checkpoint."
-            left = [name for name in storage.names(log) if name.startswith(named) and name not in damaged]
-            if newest_checkpoint(log, left)[0] < 0:
-                found.append((log / LAST_CHECKPOINT, f"it names {named}parquet, which is damaged or missing"))
-        except ValueError as error:
-            found.append((log / LAST_CHECKPOINT, str(error)))
-    return found
 
+    def __init__(self, store: Store, shard: Shard | None = None) -> None:
+        self._store = store
+        last = self._last()  # before the checkpoints: it is written after the one that it names
+        self.files = LogFiles.of(store)
+        """Of the log, in which it was looked for."""
+        self.found = self._faults()
+        """By the names of files in the log: what is wrong with them, or with `_last_checkpoint`."""
+        self.doubt: str | None = None
+        """What the newest checkpoint has otherwise than the older one, if nobody can know which of them is wrong."""
+        wrong = self._contradiction(shard)
+        if wrong is not None and wrong.is_certain:
+            self.found |= dict.fromkeys(whole_checkpoint(self._sound())[1], wrong.why)
+            wrong = self._contradiction(None)
+        if wrong is not None and not wrong.is_certain:
+            self.doubt = wrong.why
+        why = None if last is None else self._fault_of_last(last)
+        if why is not None and self._last() == last:
+            self.found[LAST_CHECKPOINT] = why
 
-def checkpoint_doubt(log: Path) -> str | None:
-    """What the newest checkpoint has otherwise than the older one, if nobody can know which of them is wrong."""
-    found = _contradiction(log, {path.name for path, _ in checkpoint_damage(log)})
-    return None if found is None or found.is_certain else found.why
-
-
-def _damage_of_content(log: Path, damaged: set[str], shard: Shard | None) -> list[tuple[Path, str]]:
-    """Checkpoints that can be read, and have not what a checkpoint has; or what the log has otherwise."""
-    found = []
-    store = PosixStore(log.parent)
-    others = {path.name for path in no_files(log)}
-    names = [name for name in storage.names(log) if name not in others]
-    for version in sorted({checkpoint_version(name) for name in names} - {-1}):
-        files = [name for name in names if checkpoint_version(name) == version and name not in damaged]
-        if newest_checkpoint(log, files)[0] == version:
-            try:
-                content(store, newest_checkpoint(log, files)[1])
-            except DamageError as error:
-                found.append((log / error.name, str(error)))
-            except FileNotFoundError:  # a clean-up
-                continue
-    damaged = damaged | {path.name for path, _ in found}
-    contradicted = _contradiction(log, damaged, shard)
-    if contradicted is not None and contradicted.is_certain:
-        _, files = newest_checkpoint(log, [name for name in names if name not in damaged])
-        found += [(log / name, contradicted.why) for name in files]
-    return found
-
-
-def _contradiction(log: Path, damaged: set[str], shard: Shard | None = None) -> Contradiction | None:
-    others = {path.name for path in no_files(log)}
-    names = [name for name in storage.names(log) if name not in damaged | others]
-    files = newest_checkpoint(log, names)[1]
-    older = [name for name in names if checkpoint_version(name) < 0 or name in files or _has_content(log / name)]
-    with suppress(FileNotFoundError, DamageError):
-        return contradiction(PosixStore(log.parent), older, shard)
-    return None
-
-
-def _has_content(path: Path) -> bool:
-    status = storage.status(path)
-    return status is not None and status.st_size > 0
-
-
-def _fault_of_parquet(path: Path) -> str | None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as file:
-            for _ in file.iter_batches():
-                pass
-    except FileNotFoundError:  # a clean-up
+    def _last(self) -> bytes | None:
+        """The content of `_last_checkpoint`; None for none, and for something else than a small file."""
+        with suppress(SinkError):
+            return self._store.read(f"{LOG}/{LAST_CHECKPOINT}", _SMALL)
         return None
-    except (pa.ArrowException, OSError, ValueError) as error:
-        return str(error).partition("\n")[0]
-    return None
 
+    def _sound(self) -> list[str]:
+        """Files of the log, without checkpoints that are damaged or empty."""
+        sizes = self.files.sizes
+        return [name for name in sizes if name not in self.found and (sizes[name] or versions([name]))]
 
-def _fault_of_json(log: Path, name: str) -> str | None:
-    """The fault of a checkpoint of version 2 in JSON, or of a sidecar that it names."""
-    try:
-        text = storage.read(log / name, MOST_BYTES)
-        if text is None:  # a clean-up
-            return None
-        for line in text.splitlines():
-            match parse_json(line):
-                case {"sidecar": {"path": str(path)}} if path == Path(path).name:
-                    sidecar = log / _SIDECARS / path
-                    if storage.file_status(sidecar) is None:
-                        return f"its {_SIDECARS}/{path} is missing"
-                    if why := _fault_of_parquet(sidecar):
-                        return f"its {_SIDECARS}/{path}: {why}"
-                case dict():
+    def _faults(self) -> dict[str, str]:
+        """Of checkpoints that cannot be read, or have not what a checkpoint has."""
+        found: dict[str, str] = {}
+        by_version: dict[int, list[str]] = {}
+        for name in self.files.sizes:
+            by_version.setdefault(checkpoint_version(name), []).append(name)
+        by_version.pop(-1, None)
+        bytes_read = 0
+        for index, version in enumerate(sorted(by_version, reverse=True)):
+            names = by_version[version]
+            bytes_read += sum(self.files.sizes[name] for name in names)
+            is_whole = index < 2 or bytes_read <= WHOLE_BYTES
+            for name in names:
+                if (why := self._fault(name, is_whole=is_whole)) is not None:
+                    found[name] = why
+            left = [name for name in names if name not in found and self.files.sizes[name]]
+            if is_whole and whole_checkpoint(left)[0] == version:
+                try:
+                    content(self._store, left)
+                except DamageError as error:
+                    found[error.name] = str(error)
+                except FileNotFoundError:  # a clean-up
                     continue
-                case _:
-                    return "a line of it is no action"
-    except (ValueError, SinkError) as error:
-        return str(error)
-    return None if text else "0 bytes"
+        return dict(sorted(found.items()))
+
+    def _fault(self, name: str, *, is_whole: bool) -> str | None:
+        """Of one file."""
+        try:
+            if name.endswith(".json"):
+                return self._fault_of_json(name)
+            return self._fault_of_parquet(f"{LOG}/{name}", is_whole=is_whole)
+        except FileNotFoundError:  # a clean-up
+            return None
+
+    def _fault_of_parquet(self, key: str, *, is_whole: bool) -> str | None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            with self._opened(key) as source, pq.ParquetFile(source) as file:
+                for _ in file.iter_batches() if is_whole else ():
+                    pass
+        except (pa.ArrowException, OSError, ValueError) as error:
+            if isinstance(error, StoreError | FileNotFoundError):
+                raise
+            return str(error).partition("\n")[0]
+        return None
+
+    def _opened(self, key: str) -> BinaryIO:
+        """A file, or all of it if it is small.
+
+        Raises:
+            FileNotFoundError: it is gone.
+        """
+        size = self.files.sizes.get(key.rpartition("/")[2], _SMALL)
+        text = self._store.read(key, _SMALL) if size < _SMALL else None
+        file = self._store.open(key) if text is None else io.BytesIO(text)
+        if file is None:
+            raise FileNotFoundError(key)
+        return file
+
+    def _fault_of_json(self, name: str) -> str | None:
+        """The fault of a checkpoint of version 2 in JSON, or of a sidecar that it names."""
+        try:
+            text = self._store.read(f"{LOG}/{name}", MOST_BYTES)
+            if text is None:
+                raise FileNotFoundError(name)
+            for line in text.splitlines():
+                match parse_json(line):
+                    case {"sidecar": {"path": str(path)}} if path == Path(path).name:
+                        if why := self._fault_of_sidecar(f"{LOG}/{SIDECARS}/{path}"):
+                            return f"its {SIDECARS}/{path}{why}"
+                    case dict():
+                        continue
+                    case _:
+                        return "a line of it is no action"
+        except (ValueError, SinkError) as error:
+            return str(error)
+        return None if text else "0 bytes"
+
+    def _fault_of_sidecar(self, key: str) -> str | None:
+        try:
+            why = self._fault_of_parquet(key, is_whole=True)
+        except FileNotFoundError:
+            return " is missing"
+        return None if why is None else f": {why}"
+
+    def _contradiction(self, shard: Shard | None) -> Contradiction | None:
+        """What the newest checkpoint that is left has otherwise than the log."""
+        with suppress(FileNotFoundError, DamageError):
+            return contradiction(self._store, self._sound(), shard)
+        return None
+
+    def _fault_of_last(self, text: bytes) -> str | None:
+        """Of `_last_checkpoint`: a reader looks for the checkpoint that it names."""
+        if (version := version_named(text)) < 0:
+            return "it names no version"
+        sound = self._sound()
+        if whole_checkpoint([name for name in sound if checkpoint_version(name) == version])[0] >= 0:
+            return None
+        missing = next((name for name in files_named(text) if name not in sound), None)
+        return f"it names {missing}, which is damaged or missing"
 
 
 def set_damage_aside(log: Path, shard: Shard | None = None) -> bool:
@@ -149,29 +194,29 @@ def set_damage_aside(log: Path, shard: Shard | None = None) -> bool:
     Raises:
         SinkError: the log does not go back to a checkpoint that is whole, or to its beginning.
     """
-    found = checkpoint_damage(log, shard)
-    if not found:
+    damage = CheckpointDamage(PosixStore(log.parent), shard)
+    if not damage.found:
         return False
-    damaged, names = {path.name for path, _ in found}, storage.names(log)
-    start, _ = newest_checkpoint(log, [name for name in names if name not in damaged])
-    there = [number for number in versions(names) if number > start]
+    names = [name for name in damage.files.with_content if name not in damage.found]
+    start, _ = whole_checkpoint(names)
+    there = [number for number in versions(damage.files.names) if number > start]
     if not there or gaps(start + 1, there):
-        path, why = found[0]
+        name, why = next(iter(damage.found.items()))
         raise SinkError(
-            f"{path}: a damaged checkpoint ({why}), and the log does not go back to an older one: {RECOVERY}"
+            f"{log / name}: a damaged checkpoint ({why}), and the log does not go back to an older one: {RECOVERY}"
         )
-    for path, why in found:
-        aside = path.with_name(f"{path.name}.damaged")
+    for name, why in damage.found.items():
+        aside = log / f"{name}.damaged"
         logger().error(
             "%s: a damaged checkpoint (%s). It is %s now, and the table goes on by %s and the log, which have"
             " everything",
-            path,
+            log / name,
             why,
             aside.name,
             f"the checkpoint {start}" if start >= 0 else "its beginning",
         )
         try:
-            storage.rename(path, aside)
+            storage.rename(log / name, aside)
         except FileNotFoundError:  # another child has done it
             continue
     storage.sync_folder(log)

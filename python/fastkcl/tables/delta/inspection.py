@@ -5,32 +5,25 @@ If a table is partitioned by stream and shard, its log has a file's shard. Other
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from fastkcl.tables import storage
-from fastkcl.tables.base import Shard, SinkError, parse_json
-from fastkcl.tables.delta.checkpoint_content import checkpoint_fault
-from fastkcl.tables.delta.checkpoint_damage import checkpoint_damage, checkpoint_doubt
+from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_json
+from fastkcl.tables.delta.checkpoint_damage import SIDECARS, CheckpointDamage
 from fastkcl.tables.delta.log import (
     ASIDE,
     KEPT,
-    LAST_CHECKPOINT,
     LOG,
     LOST,
     MOST_BYTES,
     entry_key,
     fault,
-    gaps,
-    log_damage,
     log_folder,
-    newest_checkpoint,
-    no_files,
-    version_named,
     versions,
     whole_checkpoint,
 )
@@ -43,6 +36,8 @@ from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
     from fastkcl.tables.object_store import ObjectStore
 
 __all__ = ["inspect_delta", "inspect_delta_objects"]
@@ -52,85 +47,153 @@ _OF_SINKS: Final = ("stream", "shard")
 
 def inspect_delta(root: Path) -> TableState:
     """Look into the table in a folder."""
-    log = log_folder(root)
-    damage = log_damage(log, also_before=True)
-    checkpoints = checkpoint_damage(log)
-    damage += [f"{path}: a damaged checkpoint: {why}" for path, why in checkpoints]
-    if doubt := checkpoint_doubt(log):
-        damage.append(f"{log}: the newest checkpoint is damaged, or the older one: {doubt}")
-    if (aside := root / ASIDE).is_symlink():
-        damage.append(f"{aside}: leads elsewhere, so that no checkpoint is made: make it a folder")
-    from deltalake import DeltaTable
-
-    with tempfile.TemporaryDirectory(prefix="fastkcl-") as folder:
-        shown = root
-        without = {path.name for path in (*(path for path, _ in checkpoints), *no_files(log))}
-        if without:  # as the next writer opens it
-            shown = Path(folder)
-            log_folder(shown).mkdir()
-            for name in set(storage.names(log)) - without:
-                (log_folder(shown) / name).symlink_to(log.absolute() / name)
-        return _inspect_log(PosixStore(root), lambda: DeltaTable(shown), damage)
+    aside = root / ASIDE
+    others = []
+    if aside.is_symlink():
+        others.append(f"{aside}: leads elsewhere, so that no checkpoint is made: make it a folder")
+    return _inspect(PosixStore(root), others)
 
 
 def inspect_delta_objects(store: ObjectStore) -> TableState:
     """Look into the table on an object store."""
+    return _inspect(store, [])
+
+
+def _inspect(store: PosixStore | ObjectStore, others: list[str]) -> TableState:
     from deltalake import DeltaTable
 
-    damage = []
-    kept, _ = whole_checkpoint(_names_with_content(store))
-    there = versions(_log_names(store))
-    for version in gaps(kept + 1, [version for version in there if version > kept]):
-        damage.append(f"{store.url}/{entry_key(version)}: missing, and there are later ones")
-    for version in there:
-        text = store.read(entry_key(version), MOST_BYTES)
-        if text is not None and (why := fault(text)):
-            damage.append(f"{store.url}/{entry_key(version)}: {why}: {KEPT if version <= kept else LOST}")
-    with suppress(FileNotFoundError):  # a clean-up
-        if why := checkpoint_fault(store, _names_with_content(store)):
-            damage.append(why)
-    damage += _named_fault(store)
-    return _inspect_log(store, lambda: DeltaTable(store.url, storage_options=store.library_options()), damage)
+    checkpoints = CheckpointDamage(store)
+    files = checkpoints.files
+    damage = [*files.others.values(), *files.missing_entries()]
+    log = _Entries(store, files.checkpoint, damage)
+    for version in versions([name for name in files.names if name not in files.others]):
+        log.read(version)
+    url = f"{store.url}/{LOG}"
+    damage += [f"{url}/{name}: a damaged checkpoint: {why}" for name, why in checkpoints.found.items()]
+    if doubt := checkpoints.doubt:
+        damage.append(f"{url}: the newest checkpoint is damaged, or the older one: {doubt}")
+    damage += others
+    without = {*checkpoints.found, *files.others}
+    with tempfile.TemporaryDirectory(prefix="fastkcl-") as folder:
+        if without:  # as the next writer opens it
+            _bring(store, [name for name in files.names if name not in without], Path(folder))
+            return _inspect_log(store, lambda: DeltaTable(folder), log, damage)
+        if isinstance(store, PosixStore):
+            return _inspect_log(store, lambda: DeltaTable(store.folder), log, damage)
+        options = store.library_options()
+        return _inspect_log(store, lambda: DeltaTable(store.url, storage_options=options), log, damage)
 
 
-def _named_fault(store: Store) -> list[str]:
-    """What is wrong with `_last_checkpoint` on an object store: a reader looks for the checkpoint that it names."""
-    text = store.read(f"{LOG}/{LAST_CHECKPOINT}", MOST_BYTES)
-    if text is None:
-        return []
-    named = f"{version_named(text):020d}.checkpoint."
-    if version_named(text) < 0:
-        why = "it names no version"
-    elif whole_checkpoint([name for name in _names_with_content(store) if name.startswith(named)])[0] < 0:
-        why = f"it names {named}parquet, which is damaged or missing"
-    else:
-        return []
-    return [f"{store.url}/{LOG}/{LAST_CHECKPOINT}: a damaged checkpoint: {why}"]
+def _bring(store: Store, names: Sequence[str], folder: Path) -> None:
+    """Have a table with the log's files, of these names, in a folder on a disk: links, or copies of those needed."""
+    log = log_folder(folder)
+    log.mkdir()
+    if isinstance(store, PosixStore):
+        for name in names:
+            (log / name).symlink_to(log_folder(store.folder).absolute() / name)
+        return
+    checkpoint, files = whole_checkpoint(names)
+    keys = [f"{LOG}/{name}" for name in files]
+    keys += [entry_key(version) for version in versions(names) if version > checkpoint]
+    if not all(name.endswith(".checkpoint.parquet") for name in files):
+        (log / SIDECARS).mkdir()
+        keys += [each.key for each in store.files(f"{LOG}/{SIDECARS}")]
+    for key in keys:
+        file = store.open(key)
+        if file is not None:  # else a clean-up, and deltalake says so
+            with file, (folder / key).open("wb") as copy:
+                shutil.copyfileobj(file, copy)
 
 
-def _inspect_log(store: Store, opened: Callable[[], Any], damage: list[str]) -> TableState:
-    import pyarrow as pa
+class _Entries:
+    """The commits' descriptions in a log's entries, each of which is read once.
+
+    Args:
+        store: the table's.
+        checkpoint: the newest one's version.
+        damage: gets the faults of entries.
+    """
+
+    def __init__(self, store: Store, checkpoint: int, damage: list[str]) -> None:
+        self._store = store
+        self._checkpoint = checkpoint
+        self._damage = damage
+        self._infos: dict[int, dict[str, Any]] = {}
+        self._next = checkpoint + 1
+
+    def read(self, version: int) -> None:
+        """Take in the entry of a version, if it is there."""
+        self._next = max(self._next, version + 1)
+        url = f"{self._store.url}/{entry_key(version)}"
+        try:
+            text = self._store.read(entry_key(version), MOST_BYTES)
+        except SinkError as error:
+            self._damage.append(str(error).removesuffix(f"; {RECOVERY}"))
+            return
+        if text is None:  # a clean-up
+            return
+        if why := fault(text):
+            self._damage.append(f"{url}: {why}: {KEPT if version <= self._checkpoint else LOST}")
+        else:
+            infos = [parse_json(line).get("commitInfo") or {} for line in text.splitlines() if b'"commitInfo"' in line]
+            self._infos[version] = {name: value for info in infos for name, value in info.items()}
+
+    def up_to(self, last: int) -> dict[int, dict[str, Any]]:
+        """Those of a table at a version, as far as its log is left.
+
+        A clean-up that a power cut has interrupted leaves entries before others that are gone: these are not the log
+        any more. deltalake's `history()` counts versions down from the handle's, and begins with commits that are newer
+        than that.
+        """
+        for version in range(self._next, last + 1):  # since the log was listed
+            self.read(version)
+        log = {version: info for version, info in self._infos.items() if version <= last}
+        first = max(
+            (version for version in log if version - 1 not in log and version - 1 <= self._checkpoint), default=0
+        )
+        return {version: info for version, info in log.items() if version >= first}
+
+
+def _inspect_log(store: Store, opened: Callable[[], DeltaTable], entries: _Entries, damage: list[str]) -> TableState:
+    """Look into a table with this handle of deltalake's, and its files.
+
+    Raises:
+        SinkError: deltalake cannot read it, and no damage was found; or it is none of our writers.
+    """
     from deltalake.exceptions import DeltaError
 
-    writer = "DeltaTable"
     try:
         table = opened()
-        columns = table.metadata().partition_columns
-        if columns == list(_OF_SINKS):
-            writer = "DeltaSink"
-        actions = pa.table(table.get_add_actions(flatten=True))
-        deletes = "deletionVectors" in (table.protocol().reader_features or ())
+        is_of_sink = table.metadata().partition_columns == list(_OF_SINKS)
     except DeltaError as error:
-        if damage:
-            return TableState(store.url, writer, (), (), tuple(damage))
+        return _unreadable(store, "DeltaTable", damage, error)
+    writer = "DeltaSink" if is_of_sink else "DeltaTable"
+    try:
+        return _look(store, table, writer, entries.up_to(table.version()), damage)
+    except DeltaError as error:
+        return _unreadable(store, writer, damage, error)
+
+
+def _unreadable(store: Store, writer: str, damage: list[str], error: Exception) -> TableState:
+    if not damage:
         raise SinkError(f"{store.url}: {str(error).partition(chr(10))[0]}") from error
+    return TableState(store.url, writer, (), (), tuple(damage))
+
+
+def _look(
+    store: Store, table: DeltaTable, writer: str, log: dict[int, dict[str, Any]], damage: list[str]
+) -> TableState:
+    import pyarrow as pa
+
+    columns = table.metadata().partition_columns
+    actions = pa.table(table.get_add_actions(flatten=True))
+    deletes = "deletionVectors" in (table.protocol().reader_features or ())
     files = FilesByShard(store.open, exists=_existing(store))
     for action in actions.to_pylist():
         stream, shard_id = (action.get(f"partition.{name}") for name in _OF_SINKS)
         files.take(unquote(action["path"]), stream, shard_id, by_log=set(_OF_SINKS) <= set(columns))
     damage += [f"{store.url}/{name}: the log names it, and it is missing" for name in sorted(files.missing)]
     about: dict[Shard, list[Commit]] = {shard: [] for shard in files.of}
-    log = _infos(store, table.version(), damage)
     for version, info in log.items():
         where = f"{store.url}/{entry_key(version)}: its part of a {writer}"
         for commit in commits_of(info.get("fastkcl"), where, damage):
@@ -166,41 +229,3 @@ def _existing(store: Store) -> Callable[[str], bool]:
         folder = store.folder
         return lambda name: storage.status(folder / name) is not None
     return {found.key for found in store.walk()}.__contains__
-
-
-def _names_with_content(store: Store) -> list[str]:
-    return [each.key.rpartition("/")[2] for each in store.files(LOG) if each.size]
-
-
-def _log_names(store: Store) -> list[str]:
-    return [each.key.rpartition("/")[2] for each in store.files(LOG)]
-
-
-def _infos(store: Store, last: int, damage: list[str]) -> dict[int, dict[str, Any]]:
-    """The commits' descriptions, by version, as far as the log is left.
-
-    A clean-up that a power cut has interrupted leaves entries before others that are gone: these are not the log any
-    more. deltalake's `history()` counts versions down from the handle's, and begins with commits that are newer than
-    that.
-    """
-    log: dict[int, dict[str, Any]] = {}
-    names = _log_names(store)
-    for version in versions(names):
-        if version > last:
-            continue
-        key = entry_key(version)
-        try:
-            text = store.read(key, MOST_BYTES)
-            if text is None:  # a clean-up
-                continue
-            lines = [parse_json(line) for line in text.splitlines() if line]
-            log[version] = {name: value for line in lines for name, value in line.get("commitInfo", {}).items()}
-        except (SinkError, ValueError, AttributeError) as error:
-            if not any(each.startswith(f"{store.url}/{key}:") for each in damage):
-                raise SinkError(f"{store.url}/{key}: no commit of a Delta table: {error}") from error
-    if isinstance(store, PosixStore):
-        checkpoint, _ = newest_checkpoint(log_folder(store.folder), names)
-    else:
-        checkpoint, _ = whole_checkpoint([each.key.rpartition("/")[2] for each in store.files(LOG) if each.size])
-    first = max((version for version in log if version - 1 not in log and version - 1 <= checkpoint), default=0)
-    return {version: info for version, info in log.items() if version >= first}

@@ -11,12 +11,17 @@ it cannot be seen.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 from fastkcl.tables import storage
 from fastkcl.tables.base import RECOVERY, SinkError, parse_json
+from fastkcl.tables.delta.snapshot import checked_metadata, checked_protocol
+from fastkcl.tables.posix_store import PosixStore
+from fastkcl.tables.store import Store
 
 __all__ = [
     "ASIDE",
@@ -25,17 +30,17 @@ __all__ = [
     "LOG",
     "LOST",
     "MOST_BYTES",
+    "LogFiles",
     "checkpoint_version",
     "entry",
-    "entry_damage",
     "entry_key",
     "fault",
+    "files_named",
     "gaps",
     "last_checkpoint",
     "log_damage",
     "log_folder",
     "newest_checkpoint",
-    "no_files",
     "version_named",
     "versions",
     "whole_checkpoint",
@@ -57,6 +62,23 @@ _CHECKPOINT = re.compile(
 )
 _PART = re.compile(r"[0-9]{20}\.checkpoint\.([0-9]{10})\.([0-9]{10})\.parquet", re.ASCII)
 _ENTRY = re.compile(r"([0-9]{20})\.json", re.ASCII)
+_NO_JSON: Final = "damaged, its JSON is cut off or overwritten"
+# Each must be there; deltalake takes numbers as text, too.
+_MEMBERS: Final[Mapping[str, Mapping[str, type | tuple[type, ...]]]] = {
+    "add": {
+        "path": str,
+        "partitionValues": dict,
+        "size": (int, float, str),
+        "modificationTime": (int, float, str),
+        "dataChange": bool,
+    },
+    "remove": {"path": (str, int, float), "dataChange": bool},
+    "txn": {"appId": str, "version": int},
+    "metaData": {"format": dict},
+    "protocol": {},
+    "commitInfo": {},
+}
+_CHECKS: Final = {"metaData": checked_metadata, "protocol": checked_protocol}
 # In commitInfo's operationMetrics of deltalake, by operation.
 _COUNTS = {
     b'{"add":': ("num_added_files", "numFilesAdded", "num_target_files_added"),
@@ -152,34 +174,69 @@ def version_named(text: bytes | None) -> int:
     return version if type(version) is int and version >= 0 else -1
 
 
-def no_files(log: Path) -> dict[Path, str]:
-    """Objects with names of entries and checkpoints that are not files, and the errors.
+@dataclass(frozen=True, slots=True)
+class LogFiles:
+    """The files of a log at one time."""
 
-    deltalake would read a FIFO for ever, and take other things for nothing.
-    """
-    found = {}
-    for name in storage.names(log):
-        if _ENTRY.fullmatch(name) or _CHECKPOINT.fullmatch(name) or name == LAST_CHECKPOINT:
+    url: str
+    """Of the log."""
+    names: Sequence[str]
+    """All names, in order."""
+    sizes: Mapping[str, int]
+    """Bytes, of the regular files."""
+    others: Mapping[str, str]
+    """The errors of objects with names of entries and checkpoints that are not files: deltalake would read a FIFO for
+    ever, and take other things for nothing."""
+
+    @classmethod
+    def of(cls, store: Store) -> LogFiles:
+        """As a table has them now."""
+        url = f"{store.url}/{LOG}"
+        if not isinstance(store, PosixStore):
+            sizes = {each.key.rpartition("/")[2]: each.size for each in store.files(LOG)}
+            return cls(url, list(sizes), sizes, {})
+        log = log_folder(store.folder)
+        names, sizes, others = storage.names(log), {}, {}
+        for name in names:
             try:
                 if name == LAST_CHECKPOINT:
                     storage.read(log / name)  # to see that it is not too large
-                else:
-                    storage.file_status(log / name)
+                if (status := storage.file_status(log / name)) is not None:
+                    sizes[name] = status.st_size
             except SinkError as error:
-                found[log / name] = str(error).removesuffix(f"; {RECOVERY}")
-    return found
+                if _ENTRY.fullmatch(name) or _CHECKPOINT.fullmatch(name) or name == LAST_CHECKPOINT:
+                    others[name] = str(error).removesuffix(f"; {RECOVERY}")
+        return cls(url, names, sizes, others)
+
+    @property
+    def checkpoint(self) -> int:
+        """The version of the newest checkpoint; -1 if there is none."""
+        return whole_checkpoint(self.with_content)[0]
+
+    @property
+    def with_content(self) -> list[str]:
+        """Files that are not empty."""
+        return [name for name, size in self.sizes.items() if size]
+
+    def missing_entries(self) -> list[str]:
+        """The faults of entries that are missing after the newest checkpoint."""
+        first = self.checkpoint + 1
+        there = [version for version in versions(self.names) if version >= first]
+        return [f"{self.url}/{version:020d}.json: missing, and there are later ones" for version in gaps(first, there)]
 
 
-def entry_damage(log: Path, version: int, consequence: str = LOST) -> str | None:
-    """The fault of a version's entry with its consequence; None without a fault, or without an entry.
-
-    Raises:
-        SinkError: it is no file, or too large to be read.
-    """
-    path = entry(log, version)
-    text = storage.read(path, MOST_BYTES)
-    why = None if text is None else fault(text)
-    return None if why is None else f"{path}: {why}: {consequence}"
+def files_named(text: bytes) -> Iterator[str]:
+    """The files of the checkpoint that the content of `_last_checkpoint` names, which names a version."""
+    told = parse_json(text)
+    name, parts = f"{told['version']:020d}.checkpoint", told.get("parts")
+    match told:
+        case {"v2Checkpoint": {"path": str(path)}} if _CHECKPOINT.fullmatch(path):
+            yield path
+        case _ if type(parts) is int and parts > 0:
+            for number in range(1, parts + 1):
+                yield f"{name}.{number:010d}.{parts:010d}.parquet"
+        case _:
+            yield f"{name}.parquet"
 
 
 def fault(text: bytes) -> str | None:
@@ -187,9 +244,41 @@ def fault(text: bytes) -> str | None:
     if not text:
         return "damaged, 0 bytes"
     if not text.startswith(b"{") or not text.rstrip().endswith(b"}") or b"\0" in text:
-        return "damaged, its JSON is cut off or overwritten"
+        return _NO_JSON
+    there = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            action = parse_json(line)
+        except ValueError:
+            action = None
+        if not isinstance(action, dict):
+            return f"{_NO_JSON} (line {number})"
+        if why := _fault_of_action(action):
+            return f"damaged, {why} (line {number})"
+        there = there or bool(action)
+    if not there:
+        return "damaged, it has no action"
     if why := _lack(text):
         return f"damaged, cut off at the end of a line ({why})"
+    return None
+
+
+def _fault_of_action(action: dict[str, Any]) -> str | None:
+    """Which member a line of an entry lacks, for readers and for writers."""
+    for kind, members in _MEMBERS.items():
+        if (found := action.get(kind)) is None:
+            continue
+        if not isinstance(found, dict):
+            return f"its {kind} is no object"
+        for name, types in members.items():
+            if not isinstance(found.get(name), types):
+                return f"its {kind} has no {name}"
+        try:
+            _CHECKS.get(kind, dict)(found)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return f"its {kind}: {error!r}"
     return None
 
 
@@ -220,26 +309,16 @@ def _lack(text: bytes) -> str | None:
     return None
 
 
-def log_damage(log: Path, *, also_before: bool = False) -> list[str]:
-    """The faults of the entries after the newest checkpoint, or of those from the beginning on.
+def log_damage(store: Store) -> list[str]:
+    """The faults of the entries after the newest checkpoint.
 
     Also objects that are not files, with the name of any entry or checkpoint.
-
-    Args:
-        log: the folder.
-        also_before: also of the entries that are left before the checkpoint, which nobody relies on.
     """
-    names, others = storage.names(log), no_files(log)
-    first = newest_checkpoint(log, names)[0] + 1
-    there = [version for version in versions(names) if version >= first]
-    looked_at = versions(names) if also_before else there
-    return [
-        *others.values(),
-        *(f"{entry(log, version)}: missing, and there are later ones" for version in gaps(first, there)),
-        *(
-            damage
-            for version in looked_at
-            if entry(log, version) not in others
-            and (damage := entry_damage(log, version, KEPT if version < first else LOST))
-        ),
-    ]
+    files = LogFiles.of(store)
+    checkpoint, damage = files.checkpoint, [*files.others.values(), *files.missing_entries()]
+    for version in versions(files.names):
+        if version > checkpoint and f"{version:020d}.json" not in files.others:
+            text = store.read(entry_key(version), MOST_BYTES)
+            if text is not None and (why := fault(text)):
+                damage.append(f"{store.url}/{entry_key(version)}: {why}: {LOST}")
+    return damage

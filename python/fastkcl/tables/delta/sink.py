@@ -118,7 +118,7 @@ class DeltaAppender(Appender):
         if shard != self._shard:
             self._shard, self._position = shard, None
             self._head = DeltaHead(self._store, shard)
-        if damage := log_damage(log_folder(self._root)):
+        if damage := log_damage(self._store):
             raise SinkError(f"{damage[0]}. {RECOVERY}")
         snapshot = self._head.open()
         if snapshot is not None:

@@ -1,0 +1,227 @@
+"""`fastkcl sink inspect` names damage of a Delta table's log by the same words on a disk and on S3.
+
+The table has the entries 0 to 8, and checkpoints of the versions 3 and 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+import pytest
+from click.testing import CliRunner
+from delta_table_helpers import DeltaPlace, calls_of, delta_posix, delta_s3, written
+from fastkcl.cli.main import cli
+from fastkcl.local_aws import LocalAws
+from fastkcl.tables.delta import checkpoint_damage
+from fastkcl.tables.delta.inspection import inspect_delta_objects
+from fastkcl.tables.delta.log import KEPT, LAST_CHECKPOINT, LOG, LOST, entry_key
+from fastkcl.tables.object_store import ObjectStore
+
+OLD, NEW = (f"{LOG}/{version:020d}.checkpoint.parquet" for version in (3, 6))
+PARTS: Final = [f"{LOG}/{6:020d}.checkpoint.{part:010d}.{2:010d}.parquet" for part in (1, 2)]
+LAST: Final = f"{LOG}/{LAST_CHECKPOINT}"
+IN_PARTS: Final = b'{"version": 6, "size": 9, "parts": 2}'
+JSON: Final = "damaged, its JSON is cut off or overwritten"
+MEMBERS: Final = '"partitionValues":{},"size":1,"modificationTime":1,"dataChange":true'
+MAGIC: Final = "Parquet magic bytes not found in footer. Either the file is corrupted or this is not a parquet file."
+
+Content = dict[str, bytes]
+Damage = Callable[[Content], object]
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory: pytest.TempPathFactory) -> Content:
+    """The files of a sound table."""
+    root = tmp_path_factory.mktemp("sound")
+    place = delta_posix(root)
+    for first in (1, 4, 7):
+        written(place, *((number, number) for number in range(first, min(first + 3, 9))))
+        if first < 7:
+            place.handle().create_checkpoint()
+    files = [path for path in Path(place.url).rglob("*") if path.is_file()]
+    return {str(path.relative_to(place.url)): path.read_bytes() for path in files}
+
+
+def filled(place: DeltaPlace, content: Content) -> DeltaPlace:
+    for key, body in content.items():
+        place.store.replace(key, body)
+    return place
+
+
+def inspect(place: DeltaPlace) -> tuple[int, str]:
+    """Exit code and text, of a table at ``URL``."""
+    command = ["sink", "inspect", place.url]
+    if place.storage is not None:
+        command += ["--endpoint-url", str(place.storage.endpoint)]
+    environment = {name: value for name, value in place.environment.items() if name.startswith("AWS_")}
+    done = CliRunner(env=environment).invoke(cli, command)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.output.replace(place.url, "URL")
+
+
+def entry(version: int, change: Callable[[bytes], bytes]) -> Damage:
+    """Change the entry of a version."""
+    return lambda content: content.update({entry_key(version): change(content[entry_key(version)])})
+
+
+def line(version: int, text: str) -> Damage:
+    """Add a second line to the entry of a version."""
+    return entry(version, lambda body: body.replace(b"\n", f"\n{text}\n".encode(), 1))
+
+
+def file(key: str, change: Callable[[bytes], bytes] | bytes | None) -> Damage:
+    """Change a file of the log; None removes it."""
+
+    def damage(content: Content) -> None:
+        body = content.pop(key, b"")
+        if change is not None:
+            content[key] = change if isinstance(change, bytes) else change(body)
+
+    return damage
+
+
+def parts(*bodies: bytes | None) -> Damage:
+    """The newest checkpoint in two parts, which have this content; None for that of the whole one, b"-" for no part."""
+
+    def damage(content: Content) -> None:
+        whole = content.pop(NEW)
+        content[LAST] = IN_PARTS
+        for key, body in zip(PARTS, bodies, strict=True):
+            if body != b"-":
+                content[key] = whole if body is None else body
+
+    return damage
+
+
+def in_entry(version: int, why: str, consequence: str = LOST) -> str:
+    return f"{entry_key(version)}: {why}: {consequence}"
+
+
+def in_checkpoint(key: str, why: str) -> str:
+    return f"{key}: a damaged checkpoint: {why}"
+
+
+def named(key: str) -> str:
+    return in_checkpoint(LAST, f"it names {key.removeprefix(f'{LOG}/')}, which is damaged or missing")
+
+
+def overwritten(body: bytes) -> bytes:
+    return body[:400] + bytes(200) + body[600:]
+
+
+DAMAGES: Final[dict[str, tuple[Damage, Sequence[str]]]] = {
+    "nothing": (lambda content: None, []),
+    "a newest entry of 0 bytes": (entry(8, lambda body: b""), [in_entry(8, "damaged, 0 bytes")]),
+    "an entry of 0 bytes": (entry(7, lambda body: b""), [in_entry(7, "damaged, 0 bytes")]),
+    "an old entry of 0 bytes": (entry(2, lambda body: b""), [in_entry(2, "damaged, 0 bytes", KEPT)]),
+    "an entry that is cut off": (entry(8, lambda body: body[: len(body) // 2]), [in_entry(8, JSON)]),
+    "an entry of nothing": (entry(8, lambda body: b"{}\n"), [in_entry(8, "damaged, it has no action")]),
+    "an old entry of nothing": (entry(2, lambda body: b"{}\n"), [in_entry(2, "damaged, it has no action", KEPT)]),
+    "a page of HTML": (entry(7, lambda body: b"{html}\n"), [in_entry(7, f"{JSON} (line 1)")]),
+    "an overwritten line": (line(7, "{garbage}"), [in_entry(7, f"{JSON} (line 2)")]),
+    "an overwritten line of an old one": (line(2, "{garbage}"), [in_entry(2, f"{JSON} (line 2)", KEPT)]),
+    "two actions in a line": (
+        entry(7, lambda body: body.replace(b"\n{", b" {", 1)),
+        [in_entry(7, f"{JSON} (line 1)")],
+    ),
+    "a BOM": (entry(7, lambda body: b"\xef\xbb\xbf" + body), [in_entry(7, JSON)]),
+    "NUL bytes": (entry(8, lambda body: body + bytes(100)), [in_entry(8, JSON)]),
+    "another encoding": (
+        entry(8, lambda body: body.replace(b"fastkcl:", b"fastkcl\xfc:")),
+        [in_entry(8, f"{JSON} (line 1)")],
+    ),
+    "a value in place of an action": (line(7, '{"add": 5}'), [in_entry(7, "damaged, its add is no object (line 2)")]),
+    "a file without a path": (
+        line(7, f'{{"add": {{{MEMBERS}}}}}'),
+        [in_entry(7, "damaged, its add has no path (line 2)")],
+    ),
+    "a transaction without a name": (line(7, '{"txn": {}}'), [in_entry(7, "damaged, its txn has no appId (line 2)")]),
+    "a schema that is none": (
+        line(7, '{"metaData": {"format": {}, "id": "x", "partitionColumns": [], "schemaString": "{}"}}'),
+        [in_entry(7, "damaged, its metaData: KeyError('fields') (line 2)")],
+    ),
+    "a missing entry": (file(entry_key(7), None), [f"{entry_key(7)}: missing, and there are later ones"]),
+    "a newest checkpoint of 0 bytes": (
+        file(NEW, b""),
+        [in_checkpoint(NEW, "Parquet file size is 0 bytes"), named(NEW)],
+    ),
+    "a newest checkpoint of garbage": (file(NEW, b"garbage" * 9), [in_checkpoint(NEW, MAGIC), named(NEW)]),
+    "a newest checkpoint that is cut off": (
+        file(NEW, lambda body: body[: len(body) // 2]),
+        [in_checkpoint(NEW, MAGIC), named(NEW)],
+    ),
+    "an overwritten page": (
+        file(NEW, overwritten),
+        [in_checkpoint(NEW, "*"), named(NEW)],
+    ),
+    "a missing newest checkpoint": (file(NEW, None), [named(NEW)]),
+    "an older checkpoint of 0 bytes": (file(OLD, b""), [in_checkpoint(OLD, "Parquet file size is 0 bytes")]),
+    "an older checkpoint of garbage": (file(OLD, b"garbage" * 9), [in_checkpoint(OLD, MAGIC)]),
+    "an overwritten page of an older one": (
+        file(OLD, overwritten),
+        [in_checkpoint(OLD, "*")],
+    ),
+    "an older checkpoint by a newer name": (
+        lambda content: content.update({NEW: content[OLD]}),
+        [
+            in_checkpoint(
+                NEW, "the position of clicks, shardId-000000000000 is 3.0 in it, and 6.0 in the log before it"
+            ),
+            named(NEW),
+        ],
+    ),
+    "a last checkpoint of 0 bytes": (file(LAST, b""), [in_checkpoint(LAST, "it names no version")]),
+    "a last checkpoint of garbage": (file(LAST, b"garbage"), [in_checkpoint(LAST, "it names no version")]),
+    "a last checkpoint of another version": (
+        file(LAST, b'{"version": 9, "size": 3}'),
+        [named(f"{LOG}/{9:020d}.checkpoint.parquet")],
+    ),
+    "a missing part": (parts(None, b"-"), [named(PARTS[1])]),
+    "a part of 0 bytes": (
+        parts(None, b""),
+        [in_checkpoint(PARTS[1], "Parquet file size is 0 bytes"), named(PARTS[1])],
+    ),
+    "two damages": (
+        lambda content: content.update({entry_key(7): b"", OLD: b""}),
+        [in_entry(7, "damaged, 0 bytes"), in_checkpoint(OLD, "Parquet file size is 0 bytes")],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGES)
+def test_damage_has_the_same_name_everywhere(content: Content, tmp_path: Path, aws: LocalAws, case: str) -> None:
+    damage, expected = DAMAGES[case]
+    damaged = dict(content)
+    damage(damaged)
+    code, said = inspect(filled(delta_posix(tmp_path), damaged))
+    _, _, part = said.partition("Damage of the table as a whole (see docs/recovery.md):\n")
+    lines = [each.strip().removeprefix("URL/") for each in part.partition("\n\n")[0].splitlines()]
+    assert len(lines) == len(expected), lines
+    assert all(map(fnmatchcase, lines, expected)), lines  # pyarrow's words depend on the bytes
+    assert code == (1 if expected else 0)
+    assert inspect(filled(delta_s3(aws), damaged)) == (code, said)
+
+
+def test_a_sound_table_is_read_once(content: Content, aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One list of the log; each entry by itself, and once more those that are compared with the newest checkpoint."""
+    store = filled(delta_s3(aws), content).store
+    assert isinstance(store, ObjectStore)
+    calls = calls_of(store, monkeypatch)
+    assert inspect_delta_objects(store).ok
+    entries, compared, checkpoints, last, note = 9, 3, 2, 1, 1
+    assert (calls.count("files"), calls.count("read")) == (1, entries + compared + checkpoints + last + note)
+
+
+def test_of_many_checkpoints_the_old_ones_are_read_by_their_ends(
+    content: Content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in an older one interests nobody, and all of them can have many gigabytes."""
+    monkeypatch.setattr(checkpoint_damage, "WHOLE_BYTES", 0)
+    oldest = f"{LOG}/{1:020d}.checkpoint.parquet"
+    place = filled(delta_posix(tmp_path), {**content, oldest: overwritten(content[OLD])})
+    assert inspect(place)[0] == 0
+    place.store.replace(oldest, content[OLD][:-9])
+    assert f"URL/{oldest}: a damaged checkpoint" in inspect(place)[1]
