@@ -1,5 +1,6 @@
 """Commands whose credentials come from a service of AWS's, and AWS's errors of all forms."""
 
+import hashlib
 import json
 import os
 import socket
@@ -46,6 +47,9 @@ def answer(status: int, body: bytes, header: str = "") -> bytes:
         (answer(200, b"<AssumeRoleResponse/>"), b"the credentials cannot be read that AWS, or a proxy, has answered"),
         (answer(200, ROLE.replace(b"2099-", b"soon-")), b"the credentials cannot be read that AWS, or a proxy"),
         (answer(400, b"<ErrorResponse/>"), b"when calling the AssumeRole operation"),
+        (answer(503, DENIED.replace(b"AccessDenied", b"Busy")), b"(Busy) when calling the AssumeRole operation"),
+        (answer(503, b"<html><p></html>"), b"(503) when calling the AssumeRole operation"),
+        (answer(302, b"", "Location: http://127.0.0.1:1/\r\n"), b"the answer to AssumeRole has the status 302"),
     ],
     ids=[
         "role",
@@ -58,6 +62,9 @@ def answer(status: int, body: bytes, header: str = "") -> bytes:
         "empty",
         "no-time",
         "error-without-code",
+        "failure",
+        "page-of-failure",
+        "redirect",
     ],
 )
 def test_a_role_s_credentials(tmp_path: Path, args: list[str], of_sts: bytes, said: bytes) -> None:
@@ -77,6 +84,72 @@ def test_a_role_s_credentials(tmp_path: Path, args: list[str], of_sts: bytes, sa
         done = subprocess.run(command, capture_output=True, timeout=60, env=env)
     assert (done.returncode, done.stdout) == (2, b"")
     assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("args", [["list"], ["tail", "s"], ["put", "s", "1"]], ids=" ".join)
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [("AWS_ACCESS_KEY_ID", "A\nB", b"the access key has"), ("AWS_SESSION_TOKEN", "A\xfcB", b"the session token has")],
+    ids=["key", "token"],
+)
+def test_credentials_that_no_request_can_send(args: list[str], name: str, value: str, said: bytes) -> None:
+    """Nothing is tried again."""
+    requests = []
+
+    def talk(link: socket.socket, _: int) -> None:
+        while request := request_of(link):
+            requests.append(request)
+            link.sendall(answer(503, b""))
+
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    with server(talk) as address:
+        env = {**kept, "AWS_ENDPOINT_URL": f"http://{address}", "AWS_DEFAULT_REGION": "us-east-1"}
+        env |= {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "s", name: value}
+        command = [sys.executable, "-m", "fastkcl", "kinesis", *args]
+        done = subprocess.run(command, capture_output=True, timeout=60, env=env)
+    assert (done.returncode, requests) == (2, [])
+    assert said in done.stderr
+    assert args[0] == "put" or len(done.stderr.splitlines()) == 1
+
+
+PLACES = ("ecs", "imds", "sso")
+SSO = """[default]
+sso_start_url = https://x.awsapps.com/start
+sso_region = us-east-1
+sso_account_id = 123456789012
+sso_role_name = r
+"""
+
+
+@pytest.mark.parametrize("args", [["list"], ["tail", "s"]], ids=["boto3", "aiobotocore"])
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"Expiration": "soon", "Code": "Success"}'], ids=str)
+@pytest.mark.parametrize("place", PLACES)
+def test_other_services_that_have_credentials(tmp_path: Path, args: list[str], body: bytes, place: str) -> None:
+    """A container's, a machine's and SSO's: a page in the place of their answer is one line."""
+
+    def talk(link: socket.socket, _: int) -> None:
+        while request_of(link):
+            link.sendall(answer(200, body))
+
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    (tmp_path / "config").write_text(SSO if place == "sso" else "")
+    cache = tmp_path / ".aws" / "sso" / "cache"
+    cache.mkdir(parents=True)
+    token = {"startUrl": "https://x.awsapps.com/start", "region": "us-east-1", "accessToken": "t"}
+    name = hashlib.sha1(b"https://x.awsapps.com/start").hexdigest()  # noqa: S324 - botocore's name of the file
+    (cache / f"{name}.json").write_text(json.dumps({**token, "expiresAt": "2099-01-01T00:00:00Z"}))
+    with server(talk) as address:
+        env = {**kept, "AWS_CONFIG_FILE": str(tmp_path / "config"), "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+        env |= {"HOME": str(tmp_path), "AWS_DEFAULT_REGION": "us-east-1", "AWS_ENDPOINT_URL_SSO": f"http://{address}"}
+        env |= {"AWS_EC2_METADATA_DISABLED": str(place != "imds")}
+        env |= {"AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://{address}/"}
+        if place == "ecs":
+            env["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = f"http://{address}/"
+        command = [sys.executable, "-m", "fastkcl", "kinesis", *args]
+        done = subprocess.run(command, capture_output=True, timeout=60, env=env)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"redentials" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

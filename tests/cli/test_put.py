@@ -215,7 +215,7 @@ def test_no_credentials() -> None:
 def test_no_region() -> None:
     done = put("s", "--profile", "tiny", AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "Error: You must specify a region. --region or AWS_REGION names it\n"
+    assert done.stderr == "Error: You must specify a region. --region or AWS_DEFAULT_REGION names it\n"
 
 
 def test_nobody_at_the_endpoint() -> None:

@@ -117,15 +117,24 @@ def _fault(answer: dict[str, Any], model: Any) -> str | None:  # noqa: ANN401
 
 
 def _fault_of_form(answer: dict[str, Any], protocol: str | None) -> str | None:
-    if answer["status_code"] in _FAILURES:
-        answer["body"] = b""
+    status = answer["status_code"]
+    if _OK < status < _ERRORS:
+        return f"has the status {status}"
+    fault = _fault_of_xml(answer["body"]) if protocol == "query" else None
+    if protocol != "query" and not _object_of(answer["body"]):
+        fault = "is no object of JSON"
+    if status in _FAILURES:
+        if fault is not None:
+            answer["body"] = b""  # which botocore's parser may not be able to read
         return None
-    if protocol != "query":
-        return None if _object_of(answer["body"]) else "is no object of JSON"
+    return fault
+
+
+def _fault_of_xml(body: bytes) -> str | None:
     from xml.etree import ElementTree
 
     try:
-        root = ElementTree.fromstring(answer["body"])  # noqa: S314 - as botocore's parser
+        root = ElementTree.fromstring(body)  # noqa: S314 - as botocore's parser
     except (ElementTree.ParseError, ValueError, LookupError):  # the two are of its encoding
         return "is no XML"
     return None if root.tag.endswith("Response") else "is XML of something else"

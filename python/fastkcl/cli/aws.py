@@ -42,7 +42,7 @@ def kinesis_client(endpoint_url: str | None, region: str | None, service: str = 
     known: dict[str, Any] = {}
     with _credentials_read():
         if has_credentials := (credentials := session.get_credentials()) is not None:
-            credentials.get_frozen_credentials()
+            _check_credentials(credentials.get_frozen_credentials())
     with _endpoint_checked():
         if is_loopback(endpoint_url):
             if not has_credentials:
@@ -64,16 +64,20 @@ async def aio_session(endpoint_url: str | None, region: str | None) -> Any:  # n
         UsageError: the endpoint is not a URL.
         EndpointConnectionError: nobody listens at the address of Kinesis.
     """
+    from aiobotocore.config import AioConfig
+
+    from fastkcl.kinesis.read.bodies import GatedSession
     from fastkcl.kinesis.sessions import new_session
 
     logging.getLogger("aiobotocore").addHandler(logging.NullHandler())  # as boto3 has one; the error has its line
     session = new_session()
+    session.set_default_client_config(AioConfig(http_session_cls=GatedSession))  # also clients for credentials
     check_answers(session)
     if region is not None:
         session.set_config_variable("region", region)
     with _credentials_read():
         if has_credentials := (credentials := await session.get_credentials()) is not None:
-            await credentials.get_frozen_credentials()
+            _check_credentials(await credentials.get_frozen_credentials())
     with _endpoint_checked():
         if is_loopback(endpoint_url):
             if not has_credentials:
@@ -105,6 +109,25 @@ def _credentials_read() -> Iterator[None]:
         raise
     except Exception as error:
         raise CredentialsError(error=error) from error
+
+
+def _check_credentials(credentials: Any) -> None:  # noqa: ANN401 - botocore has no types
+    """See that credentials can be sent, as a header has them.
+
+    Raises:
+        BotoCoreError: they cannot.
+    """
+    from botocore.exceptions import BotoCoreError
+
+    class UnsendableError(BotoCoreError):  # type: ignore[misc]
+        fmt = (
+            "the {name} has a line feed, a space or another character that no request can send; look at"
+            " AWS_ACCESS_KEY_ID, AWS_SESSION_TOKEN, AWS_PROFILE and the file of credentials"
+        )
+
+    for name, text in (("access key", credentials.access_key), ("session token", credentials.token)):
+        if text and not (text.isascii() and text.isprintable() and " " not in text):
+            raise UnsendableError(name=name)
 
 
 @contextlib.contextmanager
@@ -167,7 +190,7 @@ def explain(error: BaseException, stream: str | None, endpoint_url: str | None) 
         case NoCredentialsError():
             return f"{text}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run `aws configure`"
         case NoRegionError():
-            return f"{text} --region or AWS_REGION names it"
+            return f"{text} --region or AWS_DEFAULT_REGION names it"
         case EndpointConnectionError() | ConnectionError() if endpoint_url is not None:
             return f"{text}: is `fastkcl local-aws` running there?"
         case EndpointConnectionError():

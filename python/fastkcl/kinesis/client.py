@@ -55,6 +55,7 @@ DESCRIBE_PAUSE = 0.5  # seconds between two looks at a stream that is being made
 LARGE_BODY = 2**18
 """Bytes of an answer from which on it is decoded beside the event loop."""
 MAX_THROTTLED = 10
+FEW_THROTTLED = 2  # in a row, which nobody need hear of
 """How often in a row a call about the stream as a whole may be throttled."""
 
 _T = TypeVar("_T")
@@ -260,13 +261,8 @@ class StreamClient:
         if now < self._next_report:
             return
         self._next_report = now + REPORT_PAUSE
-        log.warning(
-            "%s of %s: the service cannot be reached, and is tried again up to %d times: %s",
-            operation,
-            self._name,
-            self._policy.limit,
-            error,
-        )
+        said = "%s of %s: the service cannot be reached, and is tried again up to %d times: %s"
+        log.warning(said, operation, self._name, self._policy.limit, error)
 
     async def call_once(self, operation: str, request: Mapping[str, object]) -> dict[str, Any]:
         """Call the service one time.
@@ -304,6 +300,8 @@ class StreamClient:
                         raise StreamDoesNotExist(f"there is no stream {self._arn or self._name}: {error}") from error
                     case Failure.THROTTLED if throttled < MAX_THROTTLED:
                         throttled += 1
+                        if throttled == FEW_THROTTLED + 1:
+                            log.warning("%s of %s is throttled, and is made again: %s", operation, self._name, error)
                         await asyncio.sleep(backoff.next())
                     case _:
                         raise

@@ -421,7 +421,8 @@ class ShardReader:
                 log.info("%s: a new iterator: %s", self.shard_id, error)
                 self._iterator = None
             case Next.AGAIN:
-                log.info("%s: again in %g s: %s", self.shard_id, step.pause, error)
+                note = log.warning if step.is_news else log.info
+                note("%s: a call has failed, and is made again in %g s: %s", self.shard_id, step.pause, error)
                 await asyncio.sleep(step.pause)
         return False
 

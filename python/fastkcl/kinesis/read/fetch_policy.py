@@ -11,6 +11,8 @@ answer above max_batch_bytes    it reaches the program at once, as it would come
 denied: permission, credentials wait as above; the fifth in a row, after 4 s, reaches the program
 anything else                   wait as above; the tenth in a row reaches the program
 ==============================  ================================================================================
+
+The first failure in a row has a line in the log, and so has the third answer in a row that said too much or too often.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from fastkcl.backoff import Backoff
+from fastkcl.kinesis.client import FEW_THROTTLED
 from fastkcl.kinesis.failures import Failure
 
 __all__ = ["FetchPolicy", "Next", "Step"]
@@ -45,6 +48,8 @@ class Step(NamedTuple):
 
     next: Next
     pause: float = 0.0
+    is_news: bool = False
+    """Whether users are to hear of the failure: once in a row of them."""
 
 
 class FetchPolicy:
@@ -52,7 +57,9 @@ class FetchPolicy:
 
     def __init__(self) -> None:
         self._failures = 0
+        self._throttled = 0
         self._absences = 0
+        self._is_told = False
         self._backoff = Backoff()
 
     def failed(self, failure: Failure, *, of_iterator: bool = False) -> Step:
@@ -63,7 +70,8 @@ class FetchPolicy:
             of_iterator: whether it was a new iterator that could not be had.
         """
         if failure is Failure.THROTTLED:
-            return Step(Next.AGAIN, self._backoff.next())
+            self._throttled += 1
+            return self._again(is_news=self._throttled > FEW_THROTTLED)
         if failure is Failure.NOT_FOUND and of_iterator:
             return Step(Next.LOOK)
         self._failures += 1
@@ -71,7 +79,11 @@ class FetchPolicy:
             return Step(Next.GIVE_UP)
         if failure in (Failure.EXPIRED_ITERATOR, Failure.NOT_FOUND):
             return Step(Next.NEW_ITERATOR)
-        return Step(Next.AGAIN, self._backoff.next())
+        return self._again(is_news=True)
+
+    def _again(self, *, is_news: bool) -> Step:
+        is_news, self._is_told = is_news and not self._is_told, is_news or self._is_told
+        return Step(Next.AGAIN, self._backoff.next(), is_news)
 
     def looked(self, *, is_listed: bool) -> Step:
         """The reaction to a missing shard, after a look at the list of shards."""
@@ -83,5 +95,6 @@ class FetchPolicy:
 
     def succeeded(self) -> None:
         """The call has succeeded."""
-        self._failures = self._absences = 0
+        self._failures = self._throttled = self._absences = 0
+        self._is_told = False
         self._backoff.reset()
