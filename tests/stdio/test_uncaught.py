@@ -15,6 +15,8 @@ PROGRAMS = {
     "own hook": "sys.excepthook = lambda *about: sys.__excepthook__(*about)\nfail()",
     "own hook of threads": "import threading\nthreading.excepthook = lambda about: threading.__excepthook__(about)\n"
     "thread = threading.Thread(target=fail)\nthread.start()\nthread.join()",
+    "a thread, and then no standard error": "import threading\nthread = threading.Thread(target=fail)\n"
+    "sys.stderr = None\nthread.start()\nthread.join()",
     "own hook of ignored": "sys.unraisablehook = lambda about: sys.__unraisablehook__(about)\nGone()",
     "at the end": "gone = Gone()",
 }

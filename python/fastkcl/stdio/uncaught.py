@@ -67,20 +67,29 @@ def _escaping(default: Callable[..., Any], text_of: Callable[..., str]) -> Calla
         if escaped == text:
             default(*about)
             return
+        stream = _stream(about)
         try:
-            sys.stderr.write(escaped)
+            stream.write(escaped)
         except OSError:  # nobody reads it
             return
         except Exception:  # none, closed, of another encoding, or the program's own
-            if getattr(sys, "stderr", sys) is not None:
+            if stream is not None or not hasattr(sys, "stderr"):
                 reports.write(escaped)
             return
         try:  # noqa: SIM105 - contextlib is slow to import
-            sys.stderr.flush()
+            stream.flush()
         except Exception:  # Python passes over it, too
             pass
 
     return report
+
+
+def _stream(about: tuple[Any, ...]) -> Any:  # noqa: ANN401 - whatever a program has there
+    """Where Python writes a report: a thread's to the standard error of its beginning, if there is none now."""
+    stream = getattr(sys, "stderr", None)
+    if stream is None and len(about) == 1:
+        stream = getattr(getattr(about[0], "thread", None), "_stderr", None)
+    return stream
 
 
 def _of_main_thread(_kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> str:
