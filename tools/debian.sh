@@ -12,7 +12,8 @@
 #
 #   tools/debian.sh wheels  Rust's standard library for each platform, LLVM's and MinGW's tools (make wheels)
 #   tools/debian.sh arm     a Python for 64-bit Arm in target/arm-root, and its emulator       (make test-wheels)
-#   tools/debian.sh musl    a compiler for musl, and Debian's list of sources                   (make test-wheels)
+#   tools/debian.sh musl    a compiler for musl                                                (make test-wheels)
+#   tools/debian.sh free-threaded    the libraries that a CPython is built with                (tools/build_python.sh)
 #
 # What is there already, from wherever, is left alone. Repeating it costs nothing.
 set -euo pipefail
@@ -97,12 +98,17 @@ arm() {
 # remove the packages musl, musl-dev and musl-tools before Spark is used here again.
 musl() { has musl-gcc || install musl-tools; }
 
+free_threaded() {
+    printf '#include <%s>\n' openssl/ssl.h zlib.h ffi.h | cc -E - >/dev/null 2>&1 || install libssl-dev zlib1g-dev libffi-dev
+}
+
 for part in "${@:-neon java node systemd browser}"; do
     for name in $part; do
         case "$name" in
             neon | java | node | systemd | browser | wheels | arm | musl) "$name" ;;
+            free-threaded) free_threaded ;;
             *)
-                echo "$0: unknown part '$name'; there are: neon java node systemd browser wheels arm musl" >&2
+                echo "$0: unknown part '$name'; there are: neon java node systemd browser wheels arm musl free-threaded" >&2
                 exit 2
                 ;;
         esac

@@ -2,7 +2,7 @@
 
     tools/try_wheel.py native [PYTEST...]  this machine's Linux: the quick suite, or the tests of pytest's arguments
     tools/try_wheel.py arm [PYTEST...]     64-bit Arm, under qemu: the conformance cases (tools/debian.sh arm)
-    tools/try_wheel.py musl [PYTEST...]    musl: the same, in a Python that tools/musl_python.sh builds
+    tools/try_wheel.py musl [PYTEST...]    musl: the same, in a Python that tools/build_python.sh builds
 
 The development environment, .venv, lends its packages to the first. The others get those that the cases need.
 """
@@ -68,7 +68,7 @@ FOREIGN = {
         (MUSL_ROOT / "bin" / "python3.11",),
         f"*-musllinux_1_2_{platform.machine()}.whl",
         (f"musllinux_1_2_{platform.machine()}", f"musllinux_1_1_{platform.machine()}"),
-        "tools/debian.sh musl and tools/musl_python.sh target/musl-python",
+        "tools/debian.sh musl and tools/build_python.sh musl target/musl-python",
     ),
 }
 

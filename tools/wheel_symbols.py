@@ -33,6 +33,7 @@ MACOS = "11.0"
 MACOS_LIBRARIES = {
     "/usr/lib/libSystem.B.dylib",
     "/usr/lib/libiconv.2.dylib",
+    "/usr/lib/libcharset.1.dylib",  # libc's bindings name it, for locale_charset
     "/System/Library/Frameworks/CoreFoundation.framework/Versions/A/CoreFoundation",
 }
 WINDOWS_LIBRARIES = {

@@ -10,7 +10,7 @@ with the checkpoint before it if the entries go back to that:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -349,5 +349,42 @@ def _without_none(action: Json) -> Json:
 
 def _rows(batch: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - of pyarrow
     for name in batch.schema.names:
-        for value in batch.column(name).drop_null().to_pylist(maps_as_pydicts="strict"):
-            yield {name: value}
+        column = batch.column(name).drop_null()
+        in_json = _in_json(column.type) or (lambda value: value)
+        for value in column.to_pylist():
+            yield {name: in_json(value)}
+
+
+def _in_json(kind: Any) -> Callable[[Any], Any] | None:  # noqa: ANN401 - of pyarrow
+    """How a value of that type becomes one that JSON has: a map comes as pairs. None if it is one.
+
+    pyarrow before 19 cannot do this by itself.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_map(kind):
+        inner = _in_json(kind.item_type)
+        return lambda pairs: _without_doubles(
+            [(key, value if inner is None or value is None else inner(value)) for key, value in pairs]
+        )
+    if not pa.types.is_struct(kind):
+        return None
+    fields = ((field.name, _in_json(field.type)) for field in kind)
+    parts = [(name, part) for name, part in fields if part]
+
+    def struct(value: dict[str, Any]) -> dict[str, Any]:
+        return value | {name: part(value[name]) for name, part in parts if value[name] is not None}
+
+    return struct if parts else None
+
+
+def _without_doubles(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
+    """A map's pairs.
+
+    Raises:
+        KeyError: a key comes twice.
+    """
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise KeyError("a map has a key twice")
+    return made
