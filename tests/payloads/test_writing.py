@@ -151,12 +151,37 @@ def test_a_batch_waits_for_a_registry_that_is_away(folder: Path) -> None:
     assert [(row["id"], row["_corrupt"]) for row in rows] == [(1, None)]
 
 
+CORRUPT = {
+    "none": (b"\xff", "framing='none': it is not one value of the schema; does its producer write a registry's header"),
+    "glue": (b"\x04abc", "framing='glue': its first bytes are no such header, which begins with 03 00 or 03 05"),
+    "confluent": (b"\x00\x00\x00\x00\x07\xff", "what follows its header is not exactly one value of schema 7"),
+    "single-object": (b"\xc3", "framing='single-object': its first bytes are no such header, which begins with c3 01"),
+}
+
+
+@pytest.mark.parametrize("framing", CORRUPT)
+def test_the_first_corrupt_payload_has_a_line_with_its_reason(
+    folder: Path, framing: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    payload, reason = CORRUPT[framing]
+    registry = None if framing == "none" else folder
+    opener = BatchOpener(AvroPayload(schema=CLICK, framing=framing, registry=registry))
+    unknown = AvroWriter(CLICK, "confluent", schema_id="99").write(CLICKS[0])
+    for _ in range(2):
+        opener.open(batch_of([unknown, payload] if framing == "confluent" else [payload]))
+    said = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert len(said) == 1
+    assert reason in said[0]
+    assert "is corrupt, and kept as it came" in said[0]
+
+
 UNION = '{"type":"record","name":"R","fields":[{"name":"u","type":["int","string"]}]}'
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"schema": "none.avsc"}, ConfigurationError, "none.avsc.*No such file"),
     ({"schema": "{"}, ConfigurationError, "schema"),
     ({"schema": UNION}, ConfigurationError, "u"),
     ({"schema": CLICK, "framing": "glue"}, ValueError, "needs registry="),
+    ({"schema": CLICK, "registry": "glue"}, ValueError, "framing='none' has no ids that registry="),
     ({"schema": CLICK, "framing": "glued"}, ValueError, "Avro comes with 'none' or 'glue'"),
     ({"schema": CLICK, "framing": "glue", "registry": "https://r"}, ValueError, "give registry='glue'"),
     ({"schema": CLICK, "framing": "confluent", "registry": "glue"}, ValueError, "give its URL"),

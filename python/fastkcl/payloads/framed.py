@@ -3,8 +3,8 @@
     batch ─▶ SchemaReader.unknown ─▶ Registry.schemas ─▶ add, or reject ─▶ SchemaReader.open
                                           └── away: the batch waits, up to max_outage; then an error
 
-Rules: an id that cannot be used is logged once, and its records are corrupt. Fields of a writer's schema that the
-reader's schema lacks are logged once for each id.
+Rules: an id that cannot be used is logged once a process, and its records are corrupt. Fields of a writer's schema that
+the reader's schema lacks are logged once for each id. Of payloads that are corrupt for themselves, the first is logged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from fastkcl import ConfigurationError, RecordBatch
 from fastkcl._core import SchemaReader
-from fastkcl.payloads.options import JsonPayload, ProtobufPayload, SchemaPayload
+from fastkcl.payloads.corrupt import id_of_header, reason_of
+from fastkcl.payloads.options import CORRUPT, JsonPayload, ProtobufPayload, SchemaPayload
 from fastkcl.payloads.registries.answers import UnusableError
 from fastkcl.payloads.registries.lookups import Missing
 from fastkcl.payloads.registries.options import registry_of
@@ -73,6 +74,10 @@ class FramedReader:
             )
         except ValueError as error:
             raise ConfigurationError(f"the schema of the payloads: {error}") from error
+        self._framing = payload.framing
+        self._unpacks = payload.compression != "none"
+        self._rejected: set[str] = set()
+        self._has_told = False
         self._lock = threading.Lock()
 
     @property
@@ -90,7 +95,10 @@ class FramedReader:
         with self._lock:
             if unknown := self._reader.unknown(batch):
                 self._learn(unknown)
-        return self._reader.open(batch, offset, max_bytes)
+        opened = self._reader.open(batch, offset, max_bytes)
+        if not self._has_told:
+            self._tell(opened)
+        return opened
 
     def _learn(self, ids: list[str]) -> None:
         if self._registry is None:
@@ -108,17 +116,39 @@ class FramedReader:
                 continue
             if dropped:
                 more = f" and {len(dropped) - _MOST_SHOWN} more" if len(dropped) > _MOST_SHOWN else ""
-                logger().warning(
-                    "schema %s has fields that the reader's schema lacks, and which are dropped: %s%s; a newer schema="
-                    " takes them from the next start on",
-                    id_,
-                    ", ".join(dropped[:_MOST_SHOWN]),
-                    more,
+                said = (
+                    f"schema {id_} has fields that the reader's schema lacks, and which are dropped:"
+                    f" {', '.join(dropped[:_MOST_SHOWN])}{more}; a newer schema= takes them from the next start on"
                 )
+                if self._registry.is_new(said):
+                    logger().warning("%s", said)
 
     def _reject(self, id: str, reason: str) -> None:  # noqa: A002 - the field's word
-        logger().error("records of the schema %s are corrupt, and kept as they came: %s", id, reason)
+        said = f"records of the schema {id} are corrupt, and kept as they came: {reason}"
+        if self._registry is None or self._registry.is_new(said):
+            logger().error("%s", said)
+        self._rejected.add(id)
         self._reader.reject(id, reason)
+
+    def _tell(self, opened: OpenedPayloads) -> None:
+        """Logs why the first payload is corrupt, unless its id is, which has its line."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        rows = pa.record_batch(opened)
+        corrupt = rows[CORRUPT]
+        if corrupt.null_count == len(corrupt):
+            return
+        for row in pc.indices_nonzero(corrupt.is_valid())[:_MOST_SHOWN].to_pylist():
+            payload = corrupt[row].as_py()
+            if id_of_header(self._framing, payload) not in self._rejected:
+                self._has_told = True
+                logger().warning(
+                    "the payload of sequence number %s is corrupt, and kept as it came; others are not named: %s",
+                    rows["sequenceNumber"][row],
+                    reason_of(self._framing, payload, unpacks=self._unpacks),
+                )
+                return
 
 
 def registry_of_payload(payload: SchemaPayload | JsonPayload) -> Registry | None:

@@ -37,6 +37,7 @@ __all__ = [
     "ProtobufPayload",
     "SchemaPayload",
     "StructType",
+    "casts_of",
     "check_names",
     "largest_payload",
 ]
@@ -99,6 +100,8 @@ class JsonPayload:
 
     def __post_init__(self) -> None:
         _check_framing("JSON", self.framing, ("none", "glue", "confluent"), self.registry, self.max_outage)
+        if self.framing == "none" and self.registry is not None:
+            raise ValueError(_NO_HEADER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +134,7 @@ class AvroPayload:
     def __post_init__(self) -> None:
         known: tuple[Framing, ...] = ("none", "glue", "confluent", "single-object")
         _check_framing("Avro", self.framing, known, self.registry, self.max_outage)
-        _check_schema(self.schema, self.registry, str | os.PathLike)
+        _check_schema(self.schema, self.framing, self.registry, str | os.PathLike)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +168,7 @@ class ProtobufPayload:
 
     def __post_init__(self) -> None:
         _check_framing("Protobuf", self.framing, ("none", "glue", "confluent"), self.registry, self.max_outage)
-        _check_schema(self.schema, self.registry, str | bytes | os.PathLike)
+        _check_schema(self.schema, self.framing, self.registry, str | bytes | os.PathLike)
 
 
 SchemaPayload: TypeAlias = AvroPayload | ProtobufPayload
@@ -182,6 +185,11 @@ FORMATS: Final[Mapping[str, type[Payload]]] = {
 """Each kind of payload by the name that options of the Spark source and of commands have for it."""
 SCHEMA_FORMATS: Final = ("avro", "protobuf")
 """The names of those whose format needs a schema."""
+
+_NO_HEADER: Final = (
+    "framing='none' has no ids that registry= could look up: name the header that the producer writes, as"
+    " framing='glue', or leave the registry out"
+)
 
 
 def _check_framing(
@@ -208,14 +216,32 @@ def _check_framing(
         raise ValueError("framing='single-object' has fingerprints: give registry= a folder of schemas, or none")
 
 
-def _check_schema(schema: object, registry: Registry | None, kinds: Any) -> None:  # noqa: ANN401 - a union of types
+def _check_schema(schema: object, framing: Framing, registry: Registry | None, kinds: Any) -> None:  # noqa: ANN401 - a union of types
     if not isinstance(schema, kinds):
         raise TypeError(f"schema must be a file, a text or 'latest:NAME', not {type(schema).__name__}")
-    if isinstance(schema, str) and schema.startswith("latest:"):
+    is_latest = isinstance(schema, str) and schema.startswith("latest:")
+    if is_latest:
         if registry is None:
             raise ValueError(f"schema={schema!r} needs registry=, which knows the newest version")
         if isinstance(registry_of(registry), FolderRegistry):
             raise ValueError(f"schema={schema!r}: a folder has no versions; give the file itself")
+    elif framing == "none" and registry is not None:
+        raise ValueError(_NO_HEADER)
+
+
+def casts_of(texts: Iterable[str]) -> dict[str, Literal["string", "drop"]]:
+    """Casts by path, of texts as ``at.time=string``: for options that are texts.
+
+    Raises:
+        ValueError: one is none.
+    """
+    casts: dict[str, Literal["string", "drop"]] = {}
+    for text in texts:
+        path, _, cast = text.strip().partition("=")
+        if not path or path in casts or cast not in ("string", "drop"):
+            raise ValueError(f"{text.strip()!r} must be PATH=string or PATH=drop, with each path once")
+        casts[path] = "string" if cast == "string" else "drop"
+    return casts
 
 
 def largest_payload(max_payload_bytes: int | None, max_table_bytes: int) -> int:

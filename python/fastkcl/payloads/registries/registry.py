@@ -74,6 +74,14 @@ class Registry:
         self._chance = chance
         self._wait = self._turn.wait if wait is None else wait
         self._is_away = False
+        self._told: set[str] = set()
+
+    def is_new(self, text: str) -> bool:
+        """Whether this process has not logged a text about this registry's schemas, of which a reader has one an id."""
+        with self._turn:
+            is_new = text not in self._told
+            self._told.add(text)
+            return is_new
 
     def schemas(self, ids: Iterable[str]) -> dict[str, SchemaText | Missing]:
         """The schemas of ids, or why there is none. Waits while the registry is away.
