@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import pickle
 import sys
 import uuid
@@ -26,6 +27,7 @@ from fastkcl.payloads.writing import AvroWriter, frame
 from fastkcl.spark.payload import Payloads
 from fastkcl.spark.schema_payload import SchemaPayloads
 from fastkcl.spark.source.options import OptionError, SourceOptions
+from fastkcl.spark.source.payloads import PayloadSource
 from fastkcl.spark.source.schema import Rows
 from fastkcl.tables import Bounds
 from local_aws_helpers import SHARD_0, client, iterator, make_stream
@@ -93,7 +95,9 @@ REFUSED = [
     (["--schema", "x.avsc"], "are for --payload"),
     (["--payload", "avro"], "needs --schema"),
     (["--payload", "avro", "--schema", "x.avsc", "--message", "M"], "--message is for"),
-    (["--payload", "avro", "--schema", "x.avsc", "--framing", "glue"], "needs registry="),
+    (["--payload", "avro", "--schema", "x.avsc", "--framing", "glue"], "--framing glue needs --registry, which"),
+    (["--payload", "avro", "--schema", "x.avsc", "--registry", "glue"], "--framing none has no ids that --registry"),
+    (["--payload", "json", "--schema", "a int", "--registry", "glue"], "--framing none has no ids that --registry"),
     (["--payload", "avro", "--schema", "x.avsc"], "x.avsc"),
 ]
 
@@ -122,6 +126,65 @@ def test_put_writes_frames(folder: Path, aws: LocalAws, monkeypatch: pytest.Monk
     assert done.exit_code == 0, done.output
     found = client(aws).get_records(ShardIterator=iterator(client(aws), stream))["Records"]
     assert sorted(record["Data"] for record in found) == sorted(WRITER.write(click) for click in CLICKS)
+
+
+SPANS = json.dumps(
+    {
+        "type": "record",
+        "name": "Span",
+        "fields": [
+            {"name": "user", "type": "string"},
+            {"name": "at", "type": {"type": "int", "logicalType": "time-millis"}},
+            {"name": "other", "type": ["int", "string"]},
+        ],
+    }
+)
+
+
+def test_fields_without_a_type_are_cast_by_options(folder: Path) -> None:
+    """Of commands and of the source; without them the error names the fields."""
+    (folder / "span.avsc").write_text(SPANS)
+    writer = AvroWriter(SPANS, "none")
+    captured = capture(folder, writer.write({"user": "u", "at": 3_723_004, "other": "x"}))
+    options = ["--payload", "avro", "--schema", str(folder / "span.avsc"), "--format", "jsonl"]
+    done = CliRunner().invoke(inspect, [str(captured), *options])
+    assert done.exit_code == 2
+    assert "at" in done.output
+    casts = ["--cast", "at=string", "--cast", "other=drop", "--keep-payload"]
+    done = CliRunner().invoke(inspect, [str(captured), *options, *casts])
+    assert done.exit_code == 0, done.output
+    row = json.loads(done.stdout)
+    assert (row["user"], type(row["at"]), "other" in row, "data" in row) == ("u", str, False, True)
+    done = CliRunner().invoke(inspect, [str(captured), *options, "--cast", "at=int"])
+    assert "'at=int' must be PATH=string or PATH=drop" in done.output
+    given = {"payload": "avro", "schema": SPANS, "region": "us-east-1"}
+    opened = PayloadSource(source_options(**given, casts="at=drop, other=string"))
+    names = pa.schema(opened.reader.columns).names
+    assert ("at" in names, "other" in names) == (False, True)
+    with pytest.raises(OptionError, match="PATH=drop"):
+        source_options(**given, casts="at")
+    header = {"payload": "json", "framing": "confluent", "registry": "https://r", "region": "us-east-1"}
+    with pytest.raises(OptionError, match="are for payload=avro or protobuf"):
+        PayloadSource(source_options(**header, casts="at=drop"), b"")
+
+
+def test_put_says_how_a_registry_is_made(folder: Path, aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a local AWS neither credentials nor a region are needed."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    options = ["--payload", "avro", "--schema", str(folder / "click.avsc"), "--framing", "glue", "--registry", "glue"]
+    registry, stream = f"r-{uuid.uuid4()}", make_stream(aws)
+    command = ["--input", str(records(folder)), *options, "--endpoint-url", aws.url, stream]
+    done = CliRunner().invoke(put, command)
+    assert "--framing glue needs --schema-id, or --registry and --schema-name" in done.output
+    named = [*command, "--schema-name", f"{registry}/click"]
+    done = CliRunner().invoke(put, named)
+    assert done.exit_code == 2
+    assert f"aws glue create-registry --registry-name {registry}" in done.output
+    aws.client("glue").create_registry(RegistryName=registry)
+    done = CliRunner().invoke(put, named)
+    assert done.exit_code == 0, done.output
 
 
 def test_replay_writes_frames_and_names_a_record_that_does_not_fit(folder: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -14,13 +13,10 @@ import click
 
 from fastkcl.cli.answers import check_answers
 from fastkcl.cli.output import printable, without_users
+from fastkcl.loopback import LOCAL, LOCAL_REGION, is_loopback
 
-__all__ = ["LOCAL", "aio_session", "check_listening", "explain", "is_loopback", "kinesis_client"]
+__all__ = ["aio_session", "check_listening", "explain", "kinesis_client"]
 
-LOCAL = ("local", "local")
-"""A local server takes any credentials."""
-_LOCAL_REGION = "us-east-1"
-"""A local server has no region."""
 _ATTEMPTS = 10
 """Of a call, with botocore's pauses between them: about a minute of an outage."""
 _CONNECT_SECONDS = 4.0
@@ -49,7 +45,7 @@ def kinesis_client(endpoint_url: str | None, region: str | None, service: str = 
                 known["aws_access_key_id"], known["aws_secret_access_key"] = LOCAL
                 has_credentials = True
             if session.region_name is None:
-                known["region_name"] = _LOCAL_REGION
+                known["region_name"] = LOCAL_REGION
         retries = Config(retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, read_timeout=60)
         client = session.client(service, endpoint_url=endpoint_url, config=retries, **known)
         if has_credentials:  # without them each call says so
@@ -84,7 +80,7 @@ async def aio_session(endpoint_url: str | None, region: str | None) -> Any:  # n
                 session.set_credentials(*LOCAL)
                 has_credentials = True
             if session.get_config_variable("region") is None:
-                session.set_config_variable("region", _LOCAL_REGION)
+                session.set_config_variable("region", LOCAL_REGION)
         if not has_credentials:
             return session  # each call says so
         async with session.create_client("kinesis", endpoint_url=endpoint_url) as client:
@@ -167,14 +163,6 @@ async def _check_listening(url: str) -> None:
     except OSError as error:  # TimeoutError included
         raise EndpointConnectionError(endpoint_url=url, error=error) from error
     writer.transport.abort()
-
-
-def is_loopback(url: str | None) -> bool:
-    """Whether a URL is one of this machine, where any credentials will do."""
-    host = urlsplit(url or "").hostname or ""
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
 
 
 def explain(error: BaseException, stream: str | None, endpoint_url: str | None) -> str:

@@ -170,7 +170,10 @@ def local_aws(
         click.echo(url)
         sys.stdout.flush()
         if sys.stderr.isatty():
-            click.echo(f"export AWS_ENDPOINT_URL={url} AWS_REGION={region}    # Ctrl-C ends it", err=True)
+            click.echo(
+                f"export AWS_ENDPOINT_URL={url} AWS_REGION={region} AWS_DEFAULT_REGION={region}    # Ctrl-C ends it",
+                err=True,
+            )
 
     options = ServerOptions(
         host=host,

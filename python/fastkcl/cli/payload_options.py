@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fastkcl.cli.payloads import SCHEMA_OPTIONS, payload_to_read
+from fastkcl.cli.payloads import READ_OPTIONS, SCHEMA_OPTIONS, payload_to_read
 from fastkcl.payloads.options import FORMATS
 from fastkcl.stdio.given_files import read_given
 
@@ -26,7 +26,8 @@ C = TypeVar("C", bound=Callable[..., Any])
 def payload_options(command: C) -> C:
     """Add ``--payload``, ``--schema`` and what belongs to them; the command gets one argument, ``payload``.
 
-    It is a payload of `fastkcl.tables`, or None for records as they come.
+    It is a payload of `fastkcl.tables`, or None for records as they come. The command has ``--endpoint-url`` and
+    ``--region``, which are Glue's, too.
     """
 
     @click.option(
@@ -57,18 +58,24 @@ def payload_options(command: C) -> C:
         message: str | None,
         framing: str,
         registry: str | None,
+        casts: tuple[str, ...],
+        keep_payload: bool,
         compression: Compression,
         **options: Any,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401
-        known = {"schema": schema, "message": message, "framing": framing, "registry": registry}
-        return command(*arguments, payload=_payload_of(kind, known, compression), **options)
+        known: dict[str, Any] = {"schema": schema, "message": message, "framing": framing, "registry": registry}
+        known |= {"casts": casts, "keep_payload": keep_payload}
+        payload = _payload_of(kind, known, compression, options["endpoint_url"], options["region"])
+        return command(*arguments, payload=payload, **options)
 
-    for option in SCHEMA_OPTIONS:
+    for option in (*reversed(READ_OPTIONS), *SCHEMA_OPTIONS):
         with_payload = option(with_payload)
     return with_payload  # type: ignore[return-value]  # other options than the command's
 
 
-def _payload_of(kind: str, known: dict[str, str | None], compression: Compression) -> Payload | None:
+def _payload_of(
+    kind: str, known: dict[str, Any], compression: Compression, endpoint_url: str | None, region: str | None
+) -> Payload | None:
     from fastkcl.payloads.options import BinaryPayload
 
     if kind == "binary":
@@ -82,7 +89,7 @@ def _payload_of(kind: str, known: dict[str, str | None], compression: Compressio
                 "--payload json needs --schema FILE, which names the columns: id string, at timestamp"
             )
         known["schema"] = " ".join(_text(Path(known["schema"])).split())
-    return payload_to_read(kind, known, compression)
+    return payload_to_read(kind, known, compression, endpoint_url, region)
 
 
 def _text(path: Path) -> str:

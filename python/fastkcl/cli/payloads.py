@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,13 +13,16 @@ import click
 from fastkcl import ConfigurationError
 from fastkcl.replay import Source, encoded
 
-__all__ = ["SCHEMA_OPTIONS", "encoded_source", "payload_to_read", "read_options", "write_options"]
+__all__ = ["READ_OPTIONS", "SCHEMA_OPTIONS", "encoded_source", "payload_to_read", "read_options", "write_options"]
 from fastkcl.payloads.options import SCHEMA_FORMATS
 
 if TYPE_CHECKING:
     from fastkcl.payloads.options import Compression, Payload
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTION_OF: Mapping[str, str] = {"name": "schema-name", "schema_id": "schema-id"}
+_ARGUMENT = re.compile(r"\b(schema|message|framing|registry|name|schema_id)=(?:'([^']*)')?")
 
 
 def _options(command: F, *options: Callable[[Any], Any]) -> F:
@@ -38,6 +43,21 @@ SCHEMA_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--registry", help="glue, confluent, a URL, or a folder of schemas by id."),
 )
 """The options for headers and messages."""
+READ_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.option(
+        "--cast",
+        "casts",
+        metavar="FIELD=string|drop",
+        multiple=True,
+        help="avro, protobuf: a field without a table's type as string, or left out. Repeatable.",
+    ),
+    click.option(
+        "--keep-payload",
+        is_flag=True,
+        help="avro, protobuf: keep the payload in the column data beside the typed ones.",
+    ),
+)
+"""The options of Avro and Protobuf that are read."""
 _COMMON: tuple[Callable[[Any], Any], ...] = (
     click.option("--schema", help="A file (.avsc, .proto, descriptor set), or latest:NAME of the registry."),
     *SCHEMA_OPTIONS,
@@ -70,6 +90,7 @@ def read_options(command: F) -> F:
             help="Decode payloads of this kind.",
         ),
         *_COMMON,
+        *READ_OPTIONS,
     )
 
 
@@ -95,12 +116,14 @@ def encoded_source(
         return source
     if schema is None:
         raise click.UsageError(f"--payload {payload} needs --schema")
-    from fastkcl.payloads.registries.options import GlueRegistry
     from fastkcl.payloads.writing import AvroWriter, HeaderOptions, ProtobufWriter
 
-    if registry == "glue":
-        registry = GlueRegistry(endpoint_url=endpoint_url, region=region)
-    known: HeaderOptions = {"registry": registry, "name": name, "schema_id": schema_id, "compress": compress}
+    known: HeaderOptions = {
+        "registry": _registry(registry, endpoint_url, region),
+        "name": name,
+        "schema_id": schema_id,
+        "compress": compress,
+    }
     try:
         if payload == "protobuf":
             return encoded(source, ProtobufWriter(_file(schema), message, framing, **known).of_json)
@@ -108,39 +131,73 @@ def encoded_source(
             raise click.UsageError("--message is for --payload protobuf")
         return encoded(source, AvroWriter(_file(schema), framing, **known).of_json)
     except (ConfigurationError, ValueError) as error:
-        raise click.UsageError(str(error)) from None
+        raise click.UsageError(as_options(str(error))) from None
 
 
 def payload_to_read(
-    payload: str | None, options: Mapping[str, Any], compression: Compression = "auto"
+    payload: str | None,
+    options: Mapping[str, Any],
+    compression: Compression = "auto",
+    endpoint_url: str | None = None,
+    region: str | None = None,
 ) -> Payload | None:
     """The payload that the options describe.
+
+    Args:
+        payload: its kind; None if it stays as it is.
+        options: of the command: schema, message, framing, registry, casts and keep_payload.
+        compression: outside of the header.
+        endpoint_url: of Glue.
+        region: of Glue.
 
     Raises:
         UsageError: they do not fit together.
     """
     schema, message, framing, registry = (options[each] for each in ("schema", "message", "framing", "registry"))
+    typed: dict[str, Any] = {"casts": options["casts"], "keep_payload": options["keep_payload"]}
     if payload is None:
-        if schema or message or registry or framing != "none":
+        if schema or message or registry or framing != "none" or any(typed.values()):
             raise click.UsageError("--schema and the options of headers are for --payload")
         return None
     if schema is None:
         raise click.UsageError(f"--payload {payload} needs --schema")
     if message is not None and payload != "protobuf":
         raise click.UsageError("--message is for --payload protobuf")
-    from fastkcl.payloads.options import AvroPayload, JsonPayload, ProtobufPayload
+    if payload == "json" and any(typed.values()):
+        raise click.UsageError("--cast and --keep-payload are for --payload avro or protobuf")
+    from fastkcl.payloads.options import AvroPayload, JsonPayload, ProtobufPayload, casts_of
 
-    header: dict[str, Any] = {"framing": framing, "registry": registry}
+    header: dict[str, Any] = {"framing": framing, "registry": _registry(registry, endpoint_url, region)}
     try:
+        typed["casts"] = casts_of(typed["casts"]) or None
         match payload:
             case "avro":
-                return AvroPayload(schema=_file(schema), compression=compression, **header)
+                return AvroPayload(schema=_file(schema), compression=compression, **header, **typed)
             case "protobuf":
-                return ProtobufPayload(schema=_file(schema), message=message, compression=compression, **header)
+                return ProtobufPayload(
+                    schema=_file(schema), message=message, compression=compression, **header, **typed
+                )
             case _:
                 return JsonPayload(schema, compression, **header)
     except (TypeError, ValueError) as error:
-        raise click.UsageError(str(error)) from None
+        raise click.UsageError(as_options(str(error))) from None
+
+
+def as_options(message: str) -> str:
+    """A message about arguments of Python, about the options of the command that have given them."""
+    return _ARGUMENT.sub(
+        lambda found: f"--{_OPTION_OF.get(found[1], found[1])}" + (f" {found[2]}" if found[2] else ""), message
+    )
+
+
+def _registry(registry: str | None, endpoint_url: str | None, region: str | None) -> Any:  # noqa: ANN401 - as payloads take it
+    """The registry; Glue's is called where the command's other services are, unless the environment names its own."""
+    if registry != "glue":
+        return registry
+    from fastkcl.payloads.registries.options import GlueRegistry
+
+    own = os.environ.get("AWS_ENDPOINT_URL_GLUE")
+    return GlueRegistry(endpoint_url=own or endpoint_url, region=region)
 
 
 def _file(schema: str) -> str | Path:

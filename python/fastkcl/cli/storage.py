@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from fastkcl.cli.aws import LOCAL, is_loopback
+from fastkcl.loopback import LOCAL, is_loopback
 
 if TYPE_CHECKING:
     from fastkcl.tables import S3Storage

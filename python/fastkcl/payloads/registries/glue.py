@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from fastkcl import ConfigurationError
+from fastkcl.loopback import LOCAL, LOCAL_REGION, is_loopback
 from fastkcl.payloads.registries.answers import (
     AwayError,
     MissingError,
@@ -79,7 +80,7 @@ class GlueClient:
     ) -> None:
         try:
             from botocore.config import Config
-            from botocore.exceptions import BotoCoreError
+            from botocore.exceptions import BotoCoreError, NoRegionError
             from botocore.session import get_session
         except ImportError as error:
             raise ConfigurationError("Glue's registry needs botocore: pip install 'fastkcl[avro]'") from error
@@ -87,15 +88,21 @@ class GlueClient:
             session = get_session()
             if credentials is not None:
                 session.get_component("credential_provider").providers = [_Given(credentials)]
+            is_local = is_loopback(_endpoint(options))
+            if is_local and credentials is None and session.get_credentials() is None:
+                session.set_credentials(*LOCAL)
             self._client = session.create_client(
                 "glue",
-                region_name=options.region,
+                region_name=options.region
+                or session.get_config_variable("region")
+                or (LOCAL_REGION if is_local else None),
                 endpoint_url=options.endpoint_url,
                 config=Config(retries={"total_max_attempts": 1}),
             )
             self._http = Http(_trusted(session), longest)
         except (BotoCoreError, ValueError, OSError) as error:
-            raise ConfigurationError(f"Glue's registry is not known: {error}") from error
+            way = " AWS_DEFAULT_REGION names it" if isinstance(error, NoRegionError) else ""
+            raise ConfigurationError(f"Glue's registry is not known: {error}{way}") from error
         self._client.meta.events.register("before-send.glue", self._send)
         self.where = str(self._client.meta.endpoint_url)
 
@@ -142,15 +149,21 @@ class GlueClient:
         try:
             answer = self._call("register_schema_version", name, SchemaId=which, SchemaDefinition=text)
         except MissingError:
-            answer = self._call(
-                "create_schema",
-                name,
-                RegistryId={"RegistryName": registry},
-                SchemaName=schema,
-                DataFormat=format.upper(),
-                Compatibility="BACKWARD",
-                SchemaDefinition=text,
-            )
+            try:
+                answer = self._call(
+                    "create_schema",
+                    name,
+                    RegistryId={"RegistryName": registry},
+                    SchemaName=schema,
+                    DataFormat=format.upper(),
+                    Compatibility="BACKWARD",
+                    SchemaDefinition=text,
+                )
+            except MissingError as error:
+                raise MissingError(
+                    f"{error}: a name is REGISTRY/SCHEMA, or SCHEMA of default-registry; make the registry by"
+                    f" `aws glue create-registry --registry-name {registry}`, or boto3's create_registry"
+                ) from None
         if answer.get("Status", answer.get("SchemaVersionStatus")) == "FAILURE":
             raise UnusableError(f"Glue refuses this version of {name}: it is not compatible with the ones before")
         return str(answer["SchemaVersionId"])
@@ -205,6 +218,12 @@ class GlueClient:
         if not isinstance(answer, dict) or not isinstance(answer.get("SchemaVersionId"), str):
             raise AwayError(f"{call}: not the answer of Glue: it has no SchemaVersionId")
         return answer
+
+
+def _endpoint(options: GlueRegistry) -> str | None:
+    """Where calls go, if not to AWS."""
+    names = ("AWS_ENDPOINT_URL_GLUE", "AWS_ENDPOINT_URL")
+    return options.endpoint_url or next((os.environ[name] for name in names if os.environ.get(name)), None)
 
 
 def _trusted(session: Any) -> ssl.SSLContext:  # noqa: ANN401 - of botocore

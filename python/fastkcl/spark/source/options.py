@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from fastkcl.kinesis.access import Access
 from fastkcl.kinesis.read.plan import TRIM, PlanOptions, Position
-from fastkcl.payloads.options import FORMATS
+from fastkcl.payloads.options import FORMATS, casts_of
 from fastkcl.stdio.log import escaping_formatter, has_handlers
 
 __all__ = [
@@ -221,6 +221,10 @@ def _one_of(*known: str) -> Callable[[str], str]:
     return parse
 
 
+def _casts(value: str) -> tuple[tuple[str, str], ...]:
+    return tuple(casts_of(_names(value)).items())
+
+
 def _function(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value.strip()):
         raise ValueError("must be module:function")
@@ -287,6 +291,7 @@ OPTIONS: Final = (
     Option("registry", _text, None, "of schemas: glue, confluent, a URL, or a folder of schemas by id"),
     Option("registryEndpoint", _text, None, "URL of another Glue than AWS's"),
     Option("keepPayload", _boolean, "false", "of avro and protobuf: whether data stays beside the typed columns"),
+    Option("casts", _casts, None, "of avro and protobuf: field=string or field=drop, with commas between them"),
     Option("compression", _one_of("none", "gzip", "auto"), "none", "of payloads"),
     Option("roleArn", _text, None, "a role that driver and executors assume", ("stsRoleArn",)),
     Option("roleExternalId", _text, None, "for the role"),

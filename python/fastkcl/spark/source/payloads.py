@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["PayloadSource", "check_without_payload"]
 
 MAX_PAYLOAD_BYTES: Final = 32 << 20
-_NEEDS_PAYLOAD: Final = ("schema", "message", "registry", "registryEndpoint", "keepPayload")
+_NEEDS_PAYLOAD: Final = ("schema", "message", "registry", "registryEndpoint", "keepPayload", "casts")
 
 
 class PayloadSource:
@@ -97,10 +97,13 @@ def _payload_of(options: SourceOptions) -> AvroPayload | ProtobufPayload | JsonP
         "max_outage": options["maxOutage"] / 1000,
     }
     if options["payload"] == "json":
+        if options["casts"] or options["keepPayload"]:
+            raise ValueError("casts and keepPayload are for payload=avro or protobuf")
         return JsonPayload("", **known)
     if options["schema"] is None:
         raise ValueError(f"payload={options['payload']} needs schema: a file, its text, or latest:NAME of the registry")
     known |= {"schema": options["schema"], "keep_payload": options["keepPayload"]}
+    known["casts"] = dict(options["casts"]) if options["casts"] else None
     if options["payload"] == "protobuf":
         return ProtobufPayload(message=options["message"], **known)
     if options["message"] is not None:
