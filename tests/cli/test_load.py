@@ -21,6 +21,7 @@ from delta_table_helpers import delta_s3
 from fastkcl.cli import table_formats
 from fastkcl.cli.main import cli
 from fastkcl.local_aws import LocalAws
+from fastkcl.payloads.registries import GlueRegistry
 from fastkcl.payloads.writing import AvroWriter
 from iceberg_helpers import glue
 from local_aws_helpers import make_stream, new_name
@@ -149,6 +150,44 @@ def test_avro_after_a_registrys_header(aws: LocalAws, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert place.read()["price"].to_pylist() == [0.0, 0.25, 0.5]
+
+
+def test_glue_is_where_the_stream_is_and_each_line_comes_once(aws: LocalAws, tmp_path: Path) -> None:
+    """A local AWS alone, without credentials and a region. A newer version adds a column, if it is allowed to."""
+    first, second = tmp_path / "first.avsc", tmp_path / "second.avsc"
+    fields: list[dict[str, object]] = [{"name": "user", "type": "string"}]
+    first.write_text(json.dumps({"type": "record", "name": "Event", "fields": fields}))
+    fields.append({"name": "price", "type": "double", "default": 0.0})
+    second.write_text(json.dumps({"type": "record", "name": "Event", "fields": fields}))
+    registry = new_name("registry")
+    aws.client("glue").create_registry(RegistryName=registry)
+    name = make_stream(aws, 2)
+    options = GlueRegistry(endpoint_url=aws.url, region="us-east-1")
+
+    def put_events(schema: Path) -> None:
+        writer = AvroWriter(schema, "glue", registry=options, name=f"{registry}/events")
+        for number, event in enumerate(EVENTS):
+            aws.client("kinesis").put_record(
+                StreamName=name, Data=writer.of_json(event.encode()), PartitionKey=str(number)
+            )
+
+    arguments = [name, str(tmp_path / "table"), "--format", "delta", "--stop-at-tip", "--endpoint-url", aws.url]
+    arguments += ["--payload", "avro", "--framing", "glue", "--registry", "glue", "--schema"]
+    put_events(first)
+    latest = f"latest:{registry}/events"
+    done = load(*arguments, latest)
+    assert done.returncode == 0, done.stderr
+    put_events(second)
+    refused = load(*arguments, latest)
+    assert refused.returncode == 1, refused.stderr
+    assert "it has no column price: --add-columns adds it" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    failed = [line for line in refused.stderr.splitlines() if "failed after" in line]
+    assert len(failed) == len(set(failed)) == len({line.split("shardId-")[1][:12] for line in failed})
+    done = load(*arguments, str(first), "--add-columns")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("which are dropped: price") == 1
+    assert f"{name}: 40 rows" in done.stdout
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import sys
 
 import pytest
 from fastkcl.cli.console import Console
@@ -90,8 +91,12 @@ def test_a_line_now_and_then() -> None:
 
 
 @pytest.mark.parametrize(("verbose", "lines"), [(False, 1), (True, 2)])
-def test_the_log_is_lines_without_tracebacks_and_passwords(verbose: bool, lines: int) -> None:
+def test_the_log_is_lines_without_tracebacks_and_passwords(
+    verbose: bool, lines: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also after a line from before, for which the log has made a handler."""
     said: list[str] = []
+    logging.getLogger("fastkcl").addHandler(own := logging.StreamHandler(sys.stderr))
     before = logging.getLogger("fastkcl").handlers[:]
     with logged_to(said.append, verbose=verbose):
         logging.getLogger("fastkcl.kinesis.hosting").info("shard came")
@@ -102,3 +107,5 @@ def test_the_log_is_lines_without_tracebacks_and_passwords(verbose: bool, lines:
     assert len(said) == lines
     assert said[-1].endswith(r"ERROR: at http://…@host/\x1b[31m")
     assert logging.getLogger("fastkcl").handlers == before
+    logging.getLogger("fastkcl").removeHandler(own)
+    assert capsys.readouterr().err == ""

@@ -87,11 +87,13 @@ class _LoadError(click.ClickException):
     is_flag=True,
     help="Delta, Iceberg: add columns that the table does not have, instead of refusing them.",
 )
-@click.option("--region", help="Region of the stream, the lease table and the bucket.  [default: as for every AWS SDK]")
+@click.option(
+    "--region", help="Region of the stream, the lease table, the bucket and Glue.  [default: as for every AWS SDK]"
+)
 @click.option(
     "--endpoint-url",
     envvar="AWS_ENDPOINT_URL",
-    help="Endpoint for Kinesis, DynamoDB and S3 instead of AWS.  [env: AWS_ENDPOINT_URL]",
+    help="Endpoint for Kinesis, DynamoDB, S3 and Glue instead of AWS.  [env: AWS_ENDPOINT_URL]",
 )
 @click.option(
     "--s3-endpoint-url",

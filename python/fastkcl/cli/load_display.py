@@ -157,8 +157,10 @@ def logged_to(write: Callable[[str], None], *, verbose: bool) -> Iterator[None]:
         verbose: from INFO on, not from WARNING on.
     """
     logger = logging.getLogger("fastkcl")
-    before = logger.level, logger.propagate
+    before = logger.level, logger.propagate, tuple(logger.handlers)
     handler = _Lines(write)
+    for other in before[2]:  # each line once: `fastkcl.stdio.log` has its own handler since the first line
+        logger.removeHandler(other)
     logger.addHandler(handler)
     logger.setLevel(logging.INFO if verbose else logging.WARNING)
     logger.propagate = False
@@ -166,6 +168,8 @@ def logged_to(write: Callable[[str], None], *, verbose: bool) -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
+        for other in before[2]:
+            logger.addHandler(other)
         logger.setLevel(before[0])
         logger.propagate = before[1]
 

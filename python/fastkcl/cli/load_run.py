@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Loading", "Plan", "Prepared", "explained", "prepare"]
 
 _LONGEST_PAUSE: Final = 30.0  # seconds between two calls of a service that is away
+_ARGUMENT_TO_ADD: Final = 'evolve="add", or drop it in transform'
 _ONE_SIGNAL: Final = 1.0  # seconds; a terminal that is closed sends more than one
 
 
@@ -264,7 +265,7 @@ def explained(error: Exception, plan: Plan) -> str:
         case DecodeError():
             return f"the answer is not Kinesis's: {_line(str(error))}"
         case SinkError() | ConfigurationError() | AnotherStream() | CheckpointTableError() | ValidationError():
-            return _line(str(error))
+            return _line(str(error)).replace(_ARGUMENT_TO_ADD, "--add-columns adds it")
         case AnswerTooLarge():
             return _line(str(error))
         case OSError() if error.filename is not None:
