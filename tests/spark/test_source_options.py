@@ -48,6 +48,7 @@ def test_every_name_of_an_option_is_the_option(option: Any) -> None:
         "compression": "gzip",
         "framing": "glue",
         "keepPayload": "true",
+        "casts": "at=string, span.length=drop",
         "startingTimestamp": "2026-11-21T08:00:00Z",
         "endingTimestamp": "1700000000000",
     }.get(option.name, "999")
