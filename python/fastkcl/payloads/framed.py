@@ -76,7 +76,6 @@ class FramedReader:
             raise ConfigurationError(f"the schema of the payloads: {error}") from error
         self._framing = payload.framing
         self._unpacks = payload.compression != "none"
-        self._rejected: set[str] = set()
         self._has_told = False
         self._lock = threading.Lock()
 
@@ -127,7 +126,6 @@ class FramedReader:
         said = f"records of the schema {id} are corrupt, and kept as they came: {reason}"
         if self._registry is None or self._registry.is_new(said):
             logger().error("%s", said)
-        self._rejected.add(id)
         self._reader.reject(id, reason)
 
     def _tell(self, opened: OpenedPayloads) -> None:
@@ -139,9 +137,10 @@ class FramedReader:
         corrupt = rows[CORRUPT]
         if corrupt.null_count == len(corrupt):
             return
+        rejected = self._reader.rejected
         for row in pc.indices_nonzero(corrupt.is_valid())[:_MOST_SHOWN].to_pylist():
             payload = corrupt[row].as_py()
-            if id_of_header(self._framing, payload) not in self._rejected:
+            if id_of_header(self._framing, payload) not in rejected:
                 self._has_told = True
                 logger().warning(
                     "the payload of sequence number %s is corrupt, and kept as it came; others are not named: %s",

@@ -25,6 +25,7 @@ __all__ = ["Client", "Registry", "RegistryAwayError", "client_of", "registry_for
 
 _LATEST = "latest:"
 _TURN = 1.0  # seconds that a thread waits at once
+_MOST_TOLD = 1000
 
 
 class RegistryAwayError(ConnectionError):
@@ -77,9 +78,14 @@ class Registry:
         self._told: set[str] = set()
 
     def is_new(self, text: str) -> bool:
-        """Whether this process has not logged a text about this registry's schemas, of which a reader has one an id."""
+        """Whether this process has not logged a text about this registry's schemas, of which a reader has one an id.
+
+        Of very many texts the earlier ones are forgotten.
+        """
         with self._turn:
             is_new = text not in self._told
+            if len(self._told) >= _MOST_TOLD:
+                self._told.clear()
             self._told.add(text)
             return is_new
 
