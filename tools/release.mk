@@ -54,14 +54,14 @@ test-reproducible: $(WHEEL_TOOLS)
 
 # A CPython without a GIL has no stable ABI before 3.15: its wheel is of its own, built here and tried by many threads.
 # PYTHON names it, e.g. python3.14t; tools/build_python.sh builds one. The file that is left out reads by DuckDB, of which there is
-# no package.
+# no package; the test, what a child gives back to the system: this Python's own allocator keeps small objects' pages for longer.
 test-free-threaded:
 	$(PYTHON) -c 'import sys, sysconfig; sys.exit(None if sysconfig.get_config_var("Py_GIL_DISABLED") else "PYTHON is no free-threaded CPython; name one, e.g. make test-free-threaded PYTHON=python3.14t")'
 	$(PYTHON) -m venv .venv-free-threaded
 	.venv-free-threaded/bin/python -m pip install --quiet --disable-pip-version-check pytest pytest-timeout psutil hypothesis typing_extensions pyarrow \
-		fastavro protobuf pysimdjson nanoarrow arro3-core polars . ./tests/plugin
+		fastavro protobuf pysimdjson nanoarrow arro3-core polars mypy . ./tests/plugin
 	PYTHON_GIL=0 .venv-free-threaded/bin/python -m pytest --ignore=tests/codec/test_arrow_zero_copy.py \
-		tests/codec tests/kcl tests/kclpy/test_memory.py
+		--deselect=tests/kclpy/test_memory.py::test_idle_child_is_as_small_as_the_originals tests/codec tests/kcl tests/kclpy/test_memory.py
 
 # What would be published as a crate. The build of it is `cargo publish`'s own, at a release; MSRV is clippy's to check.
 lint-crate:

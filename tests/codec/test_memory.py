@@ -459,7 +459,7 @@ def test_line_limit_bounds_memory() -> None:
         decoder = _core.Decoder(max_line_bytes=1 << 20)
         before = resident()
         failed = 0
-        for start in (b'{"ignored":"', b'{"action":"processRecords","records":[{"data":"', b'{"\\u0061'):
+        for start in (b'{"ignored":"', b'{"action":"processRecords","records":[{"data":"', b'{"\\\\u0061'):
             decoder.feed(start)
             for _ in range(2000):
                 decoder.feed(b"A" * 65536)

@@ -19,8 +19,10 @@ from paths import SUPPORT
 def run(script: str, timeout: float = 60) -> str:
     """A script in a Python of its own, which must end well and say nothing on stderr; its standard output."""
     prelude = f"import os, sys\nsys.path.insert(0, {str(SUPPORT)!r})\nimport codec_helpers\nfrom fastkcl import _core\n"
+    # Python 3.12 and newer warn of a fork beside threads, which is the case here.
+    options = ("-X", "faulthandler", "-W", "ignore:This process:DeprecationWarning")
     child = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", prelude + textwrap.dedent(script)],
+        [sys.executable, *options, "-c", prelude + textwrap.dedent(script)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
