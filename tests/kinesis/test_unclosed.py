@@ -221,6 +221,35 @@ def test_a_consumer_that_nobody_closes(
     assert line.endswith(f": {SHARD_0} 2")
 
 
+@ENDS
+def test_it_is_said_before_the_next_one_reads_on(
+    aws: LocalAws, stream: str, caplog: pytest.LogCaptureFixture, run: Callable[..., Any]
+) -> None:
+    """The program keeps the first; when all is read, nothing is left to be said of it."""
+    put(aws, stream, numbered(1, 10))
+    places = KCLCheckPointer(new_name())
+
+    async def first() -> Consumer[Any]:
+        consumer = reader(stream, checkpointer=places)
+        await take(consumer, 3)
+        return consumer
+
+    async def second() -> None:
+        async with reader(stream, checkpointer=places) as consumer:
+            await take(consumer, 1)
+            (line,) = said(caplog, logging.WARNING)
+            assert line.startswith(f"the consumer of {stream} was not closed before its event loop ended: ")
+            assert line.endswith(f"come again to whoever continues, since their positions are not written: {SHARD_0} 2")
+            await take(consumer, 9)
+
+    kept = run(first)
+    assert not said(caplog, logging.WARNING)
+    asyncio.run(second())
+    caplog.clear()
+    del kept
+    assert not said(caplog, logging.WARNING)
+
+
 def test_explicit_acknowledgements_that_nobody_writes(
     aws: LocalAws, stream: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,9 +2,11 @@
 
     nobody refers to it any more ── __del__ ──┐
     the process ends ─────────────── atexit ──┼──▶ report_unclosed, once
-    it knows of its end itself ───────────────┘
+    it knows of its end itself ───────────────┤
+    its loop has ended ─── the next `watch` ──┘
 
-An event loop that ends need not cancel its tasks, and a client cannot see that it has ended.
+An event loop that ends need not cancel its tasks, and a client cannot see that it has ended. The next client can: what
+is reported then, e.g. that records come again, has not happened yet.
 
 Rules: nothing is said of a client that is `unwatch`ed, and nothing in a fork of the process that has begun to watch it.
 """
@@ -16,15 +18,31 @@ import atexit
 import os
 import weakref
 from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from fastkcl.kinesis.event_loops import check_loop
 
 __all__ = ["Watched"]
+
+_LOST = "was not closed before its event loop ended"
 
 
 class Watched(ABC):
     """A client, from `watch` to `unwatch`."""
 
+    _kind: ClassVar[str]
     _watched_by: int | None = None  # the process
     _began_in: asyncio.AbstractEventLoop | None = None
+
+    @property
+    @abstractmethod
+    def stream_name(self) -> str:
+        """The stream's name."""
+
+    @property
+    def title(self) -> str:
+        """Of what kind it is, and of which stream, for messages."""
+        return f"the {self._kind} of {self.stream_name}"
 
     @abstractmethod
     def report_unclosed(self, why: str) -> None:
@@ -39,30 +57,48 @@ class Watched(ABC):
         if not _watched:  # the handlers of the log that a program ends at its exit are there by now, and end later
             atexit.unregister(_report_all)
             atexit.register(_report_all)
+        for client in list(_watched):
+            if client.has_lost_its_loop:
+                client.leave(_LOST)
         self._watched_by = os.getpid()
         self._began_in = asyncio.get_running_loop()
         _watched.add(self)
 
     def unwatch(self) -> None:
-        """It is closed, or all is said."""
-        self._watched_by = None
+        """It is closed."""
+        self._watched_by = self._began_in = None
         _watched.discard(self)
 
     def leave(self, why: str = "was not closed") -> None:
         """Report it, unless it is closed or reported already."""
         if self._watched_by is not None and self._watched_by == os.getpid():
-            self.unwatch()
+            self._watched_by = None
+            _watched.discard(self)
             self.report_unclosed(why)
 
+    @property
+    def has_lost_its_loop(self) -> bool:
+        """Whether the event loop has ended in which it began."""
+        return self._began_in is not None and self._began_in.is_closed()
+
     def check_loop(self) -> None:
-        """Report it, if it cannot be closed any more.
+        """Refuse to go on, or to end, where it did not begin. Reported, if it cannot be closed any more.
 
         Raises:
-            RuntimeError: the event loop has ended in which it began.
+            RuntimeError: the event loop has ended in which it began, or is another one.
         """
-        if self._began_in is not None and self._began_in.is_closed():
-            self.leave("was not closed before its event loop ended")
-            raise RuntimeError(f"{type(self).__name__}.close(): the event loop has ended in which it began")
+        self.check_other_loop()
+        if self.has_lost_its_loop:
+            self.leave(_LOST)
+            raise RuntimeError(f"{self.title}: the event loop has ended in which it began; make another one")
+
+    def check_other_loop(self) -> None:
+        """Refuse another event loop while the first is not closed.
+
+        Raises:
+            RuntimeError: see `check_loop` of `fastkcl.kinesis.event_loops`.
+        """
+        check_loop(self._began_in, self.title)
 
     def __del__(self) -> None:
         """Nobody can close it any more."""

@@ -111,6 +111,7 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
 
     async def shards_listed(self, shards: Sequence[Shard]) -> None:
         """Let the items of shards expire that the stream no longer lists."""
+        self._enter_loop()
         listed = {shard.shard_id for shard in shards}
         self._gone = (self._gone | (self._listed - listed)) - listed
         self._listed = listed
@@ -154,11 +155,13 @@ class DynamoDBCheckPointer(LeasedCheckPointer):
 
     async def position(self, shard_id: str) -> str | None:
         """The position of a shard, with any owner; None if it has none."""
+        self._enter_loop()
         item = await self._table.read(shard_id)
         return None if item is None else _position(item)
 
     async def positions(self, besides: Collection[str]) -> dict[str, str]:
         """The positions of all shards but these, with any owner."""
+        self._enter_loop()
         items = {item["shard_id"]["S"]: item for item in await self._table.read_all()}
         return {
             shard_id: position

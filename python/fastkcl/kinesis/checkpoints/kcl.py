@@ -132,6 +132,7 @@ class KCLCheckPointer(LeasedCheckPointer):
 
     async def shards_listed(self, shards: Sequence[Shard]) -> None:
         """Note parents and hash keys, which leases have that are not there yet."""
+        self._enter_loop()
         self._shards.update((shard.shard_id, shard) for shard in shards)
 
     async def shard_ended(self, shard_id: str) -> None:
@@ -149,6 +150,7 @@ class KCLCheckPointer(LeasedCheckPointer):
         Raises:
             CheckpointOwnershipConflict: the shard is not ours, or not any more.
         """
+        self._enter_loop()
         lease = self._ours(shard_id)
         async with lease.lock:
             with self._renewal(shard_id, lease):
@@ -156,6 +158,7 @@ class KCLCheckPointer(LeasedCheckPointer):
 
     async def begins_at_first(self, shard_id: str) -> bool:
         """See `KeepsBeginnings`."""
+        self._enter_loop()
         lease = await self._table.read(shard_id)
         return lease is not None and _FOLLOWS in lease
 
@@ -183,11 +186,13 @@ class KCLCheckPointer(LeasedCheckPointer):
 
     async def position(self, shard_id: str) -> str | None:
         """The position of a shard, with any owner of its lease; None if there is no lease."""
+        self._enter_loop()
         lease = await self._table.read(shard_id)
         return None if lease is None else _position(lease)
 
     async def positions(self, besides: Collection[str]) -> dict[str, str]:
         """The positions of all shards but these, with any owner of their leases."""
+        self._enter_loop()
         leases = [lease for lease in await self._table.read_all() if kcl_leases.is_of_shard(lease)]
         found = {str(lease["leaseKey"]["S"]): _position(lease) for lease in leases}
         return {shard_id: position for shard_id, position in found.items() if shard_id not in besides}

@@ -21,7 +21,8 @@ Rules:
 - A lost shard's buffered position is dropped: its new owner begins at the last one that was committed.
 - One request for a shard at a time: heartbeats and positions of a shard do not race.
 - A heartbeat that is late, since the event loop is busy, comes from a thread (`fastkcl.leases.guard`).
-- What belongs to an event loop that has ended without `close` is made anew: leases are taken again, as after a death.
+- What belongs to an event loop that has ended without `close` is made anew, whichever call comes first in another one:
+  leases are taken again, as after a death, or given back.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 from typing import ClassVar
 from uuid import uuid4
 
 from fastkcl.kinesis.bounds import within
-from fastkcl.kinesis.checkpoints.base import FIRST, SHARD_END, BaseCheckPointer, is_later
+from fastkcl.kinesis.checkpoints.base import FIRST, SHARD_END, is_later
 from fastkcl.kinesis.checkpoints.guarded import GuardedLeases
 from fastkcl.kinesis.checkpoints.held import HeldLease, seconds_between_heartbeats
+from fastkcl.kinesis.checkpoints.lease_backend import LeaseBackend
 from fastkcl.kinesis.exceptions import CheckpointFlushError, CheckpointOwnershipConflict, ValidationError, described
-from fastkcl.leases import Keeper, Lease, Rules, Take, Why
+from fastkcl.leases import Keeper, Rules, Take, Why
 from fastkcl.leases.guard import Guard
 from fastkcl.stdio.log import module_logger
 
@@ -55,11 +56,12 @@ CLOSE_SECONDS = 5.0
 """Seconds for each step of `close`. A shard that is not given back by then is free after `session_timeout`."""
 
 
-class LeasedCheckPointer(BaseCheckPointer, ABC):
+class LeasedCheckPointer(LeaseBackend):
     """A checkpointer over a backend that others write to as well.
 
-    Backends implement `_take`, `_store`, `_renew`, `_release` and `_disconnect`; those whose shards are to be divided
-    evenly `_look` and `_seize` as well, and those that remember finished shards `_finish`.
+    Backends implement `_take`, `_store`, `_renew`, `_release` and `_disconnect` of `LeaseBackend`; those whose shards
+    are to be divided evenly `_look` and `_seize` as well, and those that remember finished shards `_finish`. Each
+    public coroutine of theirs begins with `_enter_loop`.
 
     Args:
         name: of the group of consumers that share a stream.
@@ -112,57 +114,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         self._taking: dict[str, asyncio.Task[tuple[bool, str | None]]] = {}
         self._heart: asyncio.Task[None] | None = None
         self._guard: Guard | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None  # of the heartbeats and connections
-
-    # For backends.
-
-    @property
-    def _member(self) -> str:
-        """How the backend names this consumer."""
-        return self.get_ref()
-
-    async def _look(self, shard_ids: Collection[str]) -> list[Lease] | None:
-        """The leases of these shards, and of others that it knows; None where shards are not divided."""
-        del shard_ids
-        return None
-
-    async def _seize(self, shard_id: str, take: Take) -> tuple[bool, str | None]:
-        """Own a shard that has an owner, if it is as it was seen; whether it is ours, and its position."""
-        raise NotImplementedError(f"{type(self).__name__} takes no shard of another's: {take} of {shard_id}")
-
-    def _second(self) -> LeasedCheckPointer | None:
-        """The same consumer on a separate connection, for another event loop; None if there can be none."""
-        return None
-
-    async def _connect(self) -> None:
-        """Connect, so that the next call does not have to. Does nothing where calls need not."""
-
-    def _leave_loop(self) -> None:
-        """The event loop of the connections has ended: the next call connects in another one."""
-
-    async def _finish(self, shard_id: str) -> None:
-        """Free a shard that nobody needs any longer; does nothing if it is not ours."""
-        await self._release(shard_id)
-
-    @abstractmethod
-    async def _take(self, shard_id: str) -> tuple[bool, str | None]:
-        """Own a shard that is free, or ours, or whose owner is gone; whether it is ours, and its position."""
-
-    @abstractmethod
-    async def _store(self, shard_id: str, position: str) -> None:
-        """Write the position, and renew; CheckpointOwnershipConflict if the shard is not ours."""
-
-    @abstractmethod
-    async def _renew(self, shard_id: str) -> None:
-        """Renew our lease; CheckpointOwnershipConflict if the shard is not ours."""
-
-    @abstractmethod
-    async def _release(self, shard_id: str) -> None:
-        """Free a shard and leave its position; nothing, if it is not ours."""
-
-    @abstractmethod
-    async def _disconnect(self) -> None:
-        """Close connections; a later call opens them again."""
+        self._left: set[str] = set()  # shards that were ours in an event loop that has ended
 
     # For consumers.
 
@@ -207,9 +159,9 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             AnotherStream: a consumer of another stream has left leases of these shards.
             Exception: the backend's error, if no shard is ours. A consumer with shards continues, and logs the error.
         """
+        self._enter_loop()
         if not self.balance:
             return False
-        self._enter_loop()
         began = self._clock()
         try:
             leases = await self._look(shard_ids)
@@ -240,6 +192,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         Raises:
             CheckpointOwnershipConflict: the shard is not ours, or not any more.
         """
+        self._enter_loop()
         self._ours(shard_id).ended = True
         await self.deallocate(shard_id)
 
@@ -249,6 +202,8 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         With ``auto_checkpoint=False`` a shard whose position is not written yet stays ours until `manual_checkpoint`
         has written it: given back now, its last records would be read again.
         """
+        self._enter_loop()
+        self._take_up([shard_id])
         lease = self._leases.get(shard_id)
         if lease is None:
             return
@@ -263,10 +218,12 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         Raises:
             CheckpointOwnershipConflict: the shard is not ours, or not any more.
         """
+        self._enter_loop()
         await self._commit(shard_id, FIRST)
 
     async def begins_at_first(self, shard_id: str) -> bool:
         """See `KeepsBeginnings`."""
+        self._enter_loop()
         lease = self._leases.get(shard_id)
         return lease is not None and lease.position == FIRST
 
@@ -278,6 +235,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
             ValueError: it is not a position.
             Exception: the backend's error.
         """
+        self._enter_loop()
         if self.auto_checkpoint:
             await self._commit(shard_id, sequence)
             return
@@ -291,6 +249,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         Raises:
             CheckpointFlushError: some failed; its `errors` have the shards and the reasons.
         """
+        self._enter_loop()
         async with self._flushing:
             errors: list[tuple[str, BaseException]] = []
             for shard_id, position in list(self._buffer.items()):
@@ -320,6 +279,8 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
         Raises:
             ExceptionGroup: shards that could not be given back; they are free after `session_timeout`.
         """
+        self._enter_loop()
+        self._take_up(list(self._left))
         if self._taking:
             _, late = await asyncio.wait(list(self._taking.values()), timeout=CLOSE_SECONDS)
             for taking in late:
@@ -358,19 +319,22 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
 
     # How.
 
-    def _enter_loop(self) -> None:
-        """Begin anew, if the event loop has ended that it was used in: nobody has closed it."""
-        if self._loop is not None and self._loop.is_closed():
-            self._heart = self._guard = None
-            self._taking.clear()
-            self._flushing = asyncio.Lock()
-            self._drop_buffer()
-            for shard_id in self._leases:
-                self._keeper.dropped(shard_id)
-            self._leases.clear()
-            self._shares = self._finished = self._loop = None
-            self._leave_loop()
-        self._loop = self._loop or asyncio.get_running_loop()
+    def _begin_anew(self) -> None:
+        self._heart = self._guard = None
+        self._taking.clear()
+        self._flushing = asyncio.Lock()
+        self._drop_buffer()
+        for shard_id in self._leases:
+            self._keeper.dropped(shard_id)
+        self._left.update(self._leases)
+        self._leases.clear()
+        self._shares = self._finished = None
+
+    def _take_up(self, shard_ids: Iterable[str]) -> None:
+        """Hold shards of an ended event loop as far as it takes to give them back."""
+        for shard_id in self._left.intersection(shard_ids):
+            self._leases.setdefault(shard_id, HeldLease(None))
+        self._left.difference_update(shard_ids)
 
     def _drop_buffer(self) -> None:
         if self._buffer:
@@ -433,6 +397,7 @@ class LeasedCheckPointer(BaseCheckPointer, ABC):
                 log.info("%s takes %s from %s: %s", self.get_ref(), shard_id, self._owner_of(shard_id), take.why.value)
             self._buffer.pop(shard_id, None)
             self._leases[shard_id] = HeldLease(position)
+            self._left.discard(shard_id)
             self._keeper.held(shard_id, asked=started, answered=self._clock())
             if self._heart is None:
                 self._heart = asyncio.create_task(self._beat(), name=f"heartbeat of {self.get_ref()}")

@@ -134,6 +134,7 @@ class RedisCheckPointer(LeasedCheckPointer):
 
     async def position(self, shard_id: str) -> str | None:
         """The position of a shard, with any owner; None if it has none."""
+        self._enter_loop()
         text = await cast(Awaitable[Any], self._client.get(self._key(shard_id)))
         value = {} if text is None else json.loads(text)
         sequence: str | None = SHARD_END if value.get("ended") else value.get("sequence")
@@ -141,6 +142,7 @@ class RedisCheckPointer(LeasedCheckPointer):
 
     async def positions(self, besides: Collection[str]) -> dict[str, str]:
         """The positions of all shards but these, with any owner."""
+        self._enter_loop()
         begin = self._key("")
         literal = re.sub(r"[*?\[\]\\^]", r"\\\g<0>", begin)
         keys = [_text(key) async for key in self._client.scan_iter(match=f"{literal}shardId-*", count=1000)]

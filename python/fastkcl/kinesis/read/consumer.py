@@ -124,6 +124,7 @@ class Consumer(Watched, Generic[Item]):
         TypeError: an argument of another type.
     """
 
+    _kind: ClassVar[str] = "consumer"
     _client_class: ClassVar[type[StreamClient]] = StreamClient
 
     if TYPE_CHECKING:
@@ -318,6 +319,7 @@ class Consumer(Watched, Generic[Item]):
             AnotherStream: the checkpointer is for another stream.
             Exception: see `StreamClient.open`.
         """
+        self._check_open()
         async with self._opening:
             self._check_open()
             if self._client.is_open:
@@ -330,10 +332,12 @@ class Consumer(Watched, Generic[Item]):
             if self._is_closed:
                 await self._client.close()
                 self._check_open()
+            self.watch()
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise RuntimeError(f"the consumer of {self.stream_name} was closed: make another one")
+            raise RuntimeError(f"{self.title} was closed: make another one")
+        self.check_loop()
 
     async def _open(self) -> None:
         await self._client.open()
@@ -350,10 +354,11 @@ class Consumer(Watched, Generic[Item]):
         Again, nothing happens, once it is closed. It takes a minute at most, whatever the checkpointer's backend does.
 
         Raises:
-            RuntimeError: its event loop has ended.
+            RuntimeError: its event loop has ended, or is another one; in that one it can still be closed.
             TimeoutError: positions were not written, or shards not given back, in time.
             Exception: a position could not be written; everything is closed all the same.
         """
+        self.check_other_loop()
         async with self._closing:
             if self._is_closed:
                 return
@@ -409,7 +414,7 @@ class Consumer(Watched, Generic[Item]):
             self._hand_out_acknowledged()
         left = unwritten(self._positions.pending | self._acks.until_all, self._stream.readers, self._holders)
         if left:
-            log.warning(UNWRITTEN, self.stream_name, why, ", ".join(f"{shard_id} {n}" for shard_id, n in left.items()))
+            log.warning(UNWRITTEN, self.title, why, ", ".join(f"{shard_id} {n}" for shard_id, n in left.items()))
 
     # Acknowledging.
 
@@ -592,6 +597,7 @@ class Consumer(Watched, Generic[Item]):
 
     async def _begin(self) -> None:
         """Start, or resume what an error has stopped that the program has seen."""
+        self.check_loop()
         if not self._is_started:
             was_closed = self._is_closed
             try:
@@ -616,7 +622,6 @@ class Consumer(Watched, Generic[Item]):
         if self._checkpoint_interval is not None and self._flusher is None:
             self._flusher = asyncio.create_task(self._flush(self._checkpoint_interval))
         self._is_started = True
-        self.watch()
 
     async def _wait_for_entries(self) -> bool:
         """Whether there is something to do; not when nothing has come for idle_timeout, and nothing is left."""

@@ -11,8 +11,7 @@ from fastkcl.kinesis.read.positions import Handed
 __all__ = ["UNWRITTEN", "unwritten"]
 
 UNWRITTEN = (
-    "the consumer of %s %s: records that are acknowledged come again after a restart, since their positions are not "
-    "written: %s"
+    "%s %s: records that are acknowledged come again to whoever continues, since their positions are not written: %s"
 )
 
 

@@ -91,6 +91,7 @@ class Producer(Watched):
         TypeError: an argument of another type, or an option that there is not.
     """
 
+    _kind: ClassVar[str] = "producer"
     _client_class: ClassVar[type[StreamClient]] = StreamClient
 
     def __init__(
@@ -234,12 +235,15 @@ class Producer(Watched):
             StreamStatusInvalid: it did not become ACTIVE in time.
             ConnectionError: the service cannot be reached.
             ValidationError: records of the processor can be larger than the stream takes.
-            RuntimeError: the producer is closed.
+            RuntimeError: the producer is closed, or began in another event loop.
         """
         self._check_open()
+        self.check_other_loop()
         async with self._life:
             self._check_open()
             if self._sender is not None:
+                if self.has_lost_its_loop:
+                    raise self._ended()
                 return
             await self._client.open()
             try:
@@ -268,8 +272,10 @@ class Producer(Watched):
         """Put everything, and end; from now on nothing can be put. Again, nothing happens.
 
         Raises:
+            RuntimeError: its event loop has ended, or is another one; in that one it can still be closed.
             Exception: as of `flush`; records that could not be put are in `unsent`.
         """
+        self.check_other_loop()
         self._refuse_to_wait_for_itself("close")
         self._closed = True
         async with self._life:
@@ -285,8 +291,8 @@ class Producer(Watched):
                 self.leave("was cut off in close()")
                 raise
             finally:
+                has_loop = not self.has_lost_its_loop
                 self.unwatch()
-                has_loop = not self._has_no_loop
                 sender, self._sender = self._sender, None
                 if has_loop:
                     sender.cancel()
@@ -298,7 +304,7 @@ class Producer(Watched):
         self._ripen()
         if self._queue:
             left = len(self._queue)
-            _log.error("the producer of %s %s: %d records are not in the stream", self.stream_name, why, left)
+            _log.error("%s %s: %d records are not in the stream", self.title, why, left)
 
     # Items.
 
@@ -380,6 +386,8 @@ class Producer(Watched):
     def _take(self, data: Any, partition_key: str | None, hash_key: str | None) -> Sent:  # noqa: ANN401
         if self._closed:
             self._check_open()
+        if self._ripens_at == _NEVER:
+            self._check_sending()
         records = self.processor.add_item(data, partition_key)
         sent = Sent(self)
         self._held.append(sent)
@@ -423,7 +431,7 @@ class Producer(Watched):
         if self._sender is not None and not self._sender.done():
             self._failure = None
         self._ripen()
-        if self._queue and self._has_no_loop:
+        if self._queue and self.has_lost_its_loop:
             raise self._ended()
         mark = self._queue.added
         self._work.set()
@@ -436,17 +444,13 @@ class Producer(Watched):
         """Refuse to wait where nothing would be put."""
         if self._failure is not None:
             raise self._failure
-        if self._sender is None or self._sender.done() or self._has_no_loop:
+        if self._sender is None or self._sender.done() or self.has_lost_its_loop:
             raise self._ended()
-
-    @property
-    def _has_no_loop(self) -> bool:
-        """Whether the event loop has ended, and cannot have cancelled the task."""
-        return self._sender is not None and self._sender.get_loop().is_closed()
+        self.check_other_loop()
 
     def _ended(self) -> RuntimeError:
-        why = "its event loop has ended" if self._has_no_loop else "its task was cancelled"
-        return RuntimeError(f"the producer of {self.stream_name} puts nothing any more: {why}")
+        why = "its event loop has ended" if self.has_lost_its_loop else "its task was cancelled"
+        return RuntimeError(f"{self.title} puts nothing any more: {why}")
 
     def _pay(self) -> None:
         """Raise the error of `after_flush_fun`, once."""
@@ -456,7 +460,7 @@ class Producer(Watched):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise RuntimeError(f"the producer of {self.stream_name} is closed")
+            raise RuntimeError(f"{self.title} is closed")
 
     def _refuse_to_wait_for_itself(self, what: str) -> None:
         task = asyncio.current_task()
@@ -481,7 +485,7 @@ class Producer(Watched):
                 self.leave("puts nothing any more: its task was cancelled, before close()")
             raise
         finally:
-            if not self._has_no_loop:
+            if not self.has_lost_its_loop:
                 self._wake()
 
     async def _put_a_call(self) -> bool:
