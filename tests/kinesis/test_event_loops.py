@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import inspect
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,12 +24,12 @@ from fastkcl.kinesis.checkpoints import (
 )
 from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict
 from fastkcl.kinesis.topology import Shard
-from fastkcl.local_aws import LocalAws
+from fastkcl.local_aws import Fault, LocalAws
 from kinesis_helpers import QUICK, numbered, put, take
 from kinesis_helpers import environment as environment  # a fixture
 from kinesis_helpers import stream as stream  # a fixture
-from local_aws_helpers import new_name, server_of
-from waiting import PATIENCE
+from local_aws_helpers import make_stream, new_name, server_of
+from waiting import PATIENCE, until
 
 KINDS: dict[str, type[Any]] = {
     "memory": MemoryCheckPointer,
@@ -235,3 +236,75 @@ def test_a_client_whose_event_loop_has_ended(aws: LocalAws, stream: str, use: st
         client = loop.run_until_complete(begin(stream))
     with pytest.raises(RuntimeError, match="event loop has ended"):
         asyncio.run(asyncio.wait_for(then(client), SECONDS))
+
+
+# An event loop that ends during a call.
+
+
+async def consume(stream: str) -> None:
+    await take(Consumer(stream, **QUICK), 1)
+
+
+async def produce(stream: str) -> None:
+    producer = Producer(stream, buffer_time=0.01)
+    await producer.put(1)
+    await producer.flush()
+
+
+async def produce_in_parallel(stream: str) -> None:
+    producer = Producer(stream, buffer_time=0.01, parallel_calls=2)
+    await producer.put(1)
+    await producer.flush()
+
+
+async def keep_in_dynamodb(_: str) -> None:
+    await DynamoDBCheckPointer(new_name()).allocate(A)
+
+
+async def keep_in_kcls_table(_: str) -> None:
+    places = KCLCheckPointer(new_name())
+    await places.shards_listed([Shard(shard_id=A, hash_range=ALL_HASH_KEYS)])
+    assert not await places.share([A])
+    await places.allocate(A)
+
+
+CUT_OFF: list[tuple[Callable[[str], Any], Fault]] = [
+    (produce, Fault("PutRecords", delay=PATIENCE)),
+    (produce_in_parallel, Fault("PutRecords", delay=PATIENCE)),
+    (consume, Fault("GetShardIterator", delay=PATIENCE)),
+    (consume, Fault("GetRecords", delay=PATIENCE)),
+    (keep_in_dynamodb, Fault("UpdateItem", delay=PATIENCE)),
+    (keep_in_kcls_table, Fault("Scan", delay=PATIENCE)),
+    (keep_in_kcls_table, Fault("GetItem", delay=PATIENCE)),
+]
+
+
+@pytest.mark.parametrize(
+    ("work", "fault"), CUT_OFF, ids=[f"{work.__name__}, {fault.op} {fault.skip}" for work, fault in CUT_OFF]
+)
+def test_a_loop_that_ends_during_a_call(
+    own_aws: LocalAws,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    work: Callable[[str], Any],
+    fault: Fault,
+) -> None:
+    """Its coroutines are collected in any order: the log has asyncio's lines, and ours of an end without close()."""
+    for name, value in own_aws.environment.items():
+        monkeypatch.setenv(name, value)
+    ignored: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    stream = make_stream(own_aws)
+    own_aws.faults(fault)
+
+    async def main() -> None:
+        working = asyncio.create_task(work(stream))
+        await until(lambda: own_aws.hits() == [1], fault.op, seen=own_aws.hits)
+        assert not working.done()
+
+    with stopped_loop() as loop:
+        loop.run_until_complete(main())
+    gc.collect()
+    assert not ignored
+    ours = [each.getMessage() for each in caplog.records if each.name.startswith("fastkcl")]
+    assert not [line for line in ours if "close" not in line]

@@ -26,6 +26,7 @@ from fastkcl._core import GetRecordsAnswer, decode_get_records
 from fastkcl.backoff import Backoff
 from fastkcl.kinesis import failures
 from fastkcl.kinesis.bounds import check_count, check_seconds
+from fastkcl.kinesis.event_loops import cut_off_in_silence
 from fastkcl.kinesis.exceptions import (
     StreamDoesNotExist,
     StreamExists,
@@ -185,12 +186,9 @@ class StreamClient:
             max_pool_connections=MAX_CONNECTIONS,
             **({} if has_http_session(session) else {"http_session_cls": GatedSession}),
         )
+        where = {"region_name": self._region, "endpoint_url": self._endpoint_url}
         async with AsyncExitStack() as resources:
-            client = await resources.enter_async_context(
-                session.create_client(
-                    "kinesis", region_name=self._region, endpoint_url=self._endpoint_url, config=config
-                )
-            )
+            client = await resources.enter_async_context(session.create_client("kinesis", **where, config=config))
             client.meta.events.register("before-parse.kinesis.GetRecords", _take_body)
             client.meta.events.register_last("before-send", _send_in_pieces)  # a program's handlers see bytes
             self._client = client
@@ -274,7 +272,8 @@ class StreamClient:
         """
         if self._client is None:
             raise RuntimeError(f"the client of {self._name} is not open: use it in `async with`, or open() it first")
-        return checked(operation, await getattr(self._client, operation)(**request))
+        with cut_off_in_silence():
+            return checked(operation, await getattr(self._client, operation)(**request))
 
     async def _wait_in_outage(self, attempt: int) -> bool:
         """Wait for the next attempt of all tasks; False if there is none."""

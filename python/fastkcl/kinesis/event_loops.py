@@ -6,8 +6,26 @@ Rules: nothing is awaited here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 
-__all__ = ["check_loop"]
+__all__ = ["check_loop", "cut_off_in_silence"]
+
+
+@contextlib.contextmanager
+def cut_off_in_silence() -> Iterator[None]:
+    """Around a call of botocore: its coroutine may be collected after the end of its event loop.
+
+    botocore makes a ValueError of the GeneratorExit that this is, because its context variable was set in another
+    context. Callers would log it, and wait for another attempt.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        yield
+    except Exception:
+        if asyncio._get_running_loop() is not loop:
+            raise GeneratorExit from None
+        raise
 
 
 def check_loop(began_in: asyncio.AbstractEventLoop | None, who: str) -> None:

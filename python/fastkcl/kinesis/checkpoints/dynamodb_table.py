@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from fastkcl.kinesis.checkpoints.table_errors import account_of_arn, is_lasting, is_unreachable, table_error
+from fastkcl.kinesis.event_loops import cut_off_in_silence
 from fastkcl.kinesis.exceptions import CheckpointTableError, ValidationError
 from fastkcl.kinesis.sessions import check_session, new_session
 from fastkcl.stdio.log import module_logger
@@ -165,7 +166,8 @@ class Table:
 
         client = await self.open()
         try:
-            return await getattr(client, xform_name(operation))(TableName=self.name, **request)
+            with cut_off_in_silence():
+                return await getattr(client, xform_name(operation))(TableName=self.name, **request)
         except client.exceptions.ConditionalCheckFailedException:
             return None
         except Exception as error:

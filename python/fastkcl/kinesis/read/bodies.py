@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
@@ -40,7 +40,8 @@ def gated(gate: Gate) -> Iterator[None]:
     try:
         yield
     finally:
-        _gate.reset(token)
+        with suppress(ValueError):  # it is collected, in another context, after its event loop has ended
+            _gate.reset(token)
 
 
 class _Direct:
