@@ -198,6 +198,57 @@ def test_a_process_that_ends(aws: LocalAws, stream: str, tmp_path: Path, end: st
     assert ours == [named + "was not closed: 3 records are not in the stream"]
 
 
+CHILDREN = """
+import asyncio, logging, logging.handlers, multiprocessing, sys
+from fastkcl.kinesis import Producer
+
+async def put(stream):
+    producer = Producer(stream, buffer_time=60)
+    for n in range(3):
+        await producer.put(n)
+    return producer
+
+def child(stream, queue, fails):
+    global kept
+    logging.getLogger().handlers[:] = [logging.handlers.QueueHandler(queue)]
+    loop = asyncio.new_event_loop()
+    kept = loop.run_until_complete(put(stream))
+    loop.close()
+    if fails:
+        raise ValueError
+
+if __name__ == "__main__":
+    stream, method, parent = sys.argv[1:]
+    processes = multiprocessing.get_context(method)
+    if parent == "has one":
+        kept_by_parent = asyncio.run(put(stream))
+    queue = processes.Queue()
+    for fails in (False, True):
+        process = processes.Process(target=child, args=(stream, queue, fails))
+        process.start()
+        print(queue.get(timeout=60).getMessage())
+        process.join()
+"""
+
+
+@pytest.mark.parametrize("parent", ["has none", "has one"])
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_children_of_multiprocessing(aws: LocalAws, stream: str, tmp_path: Path, method: str, parent: str) -> None:
+    """Also with the log in a queue, which ends early; a parent's producer is not theirs."""
+    program = tmp_path / "program.py"
+    program.write_text(CHILDREN)
+    done = subprocess.run(
+        [sys.executable, program, stream, method, parent],
+        env={**os.environ, **aws.environment},
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE,
+        check=False,
+    )
+    line = f"the producer of {stream} was not closed: 3 records are not in the stream"
+    assert done.stdout.splitlines() == [line, line]
+
+
 # Consumers.
 
 

@@ -1,7 +1,7 @@
 """Clients that a program leaves without `close`: the log says what that costs.
 
     nobody refers to it any more ── __del__ ──┐
-    the process ends ─────────────── atexit ──┼──▶ report_unclosed, once
+    the process ends ── atexit, Finalize ─────┼──▶ report_unclosed, once
     it knows of its end itself ───────────────┤
     its loop has ended ─── the next `watch` ──┘
 
@@ -16,14 +16,17 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import sys
 import weakref
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fastkcl.kinesis.event_loops import check_loop
 
 __all__ = ["Watched"]
 
+_BEFORE_QUEUES = 100
+"""Of the finalizers of multiprocessing: those of its queues, which may be the log's handlers, have 10."""
 _LOST = "was not closed before its event loop ended"
 
 
@@ -54,9 +57,7 @@ class Watched(ABC):
 
     def watch(self) -> None:
         """It has begun: it should be closed from now on."""
-        if not _watched:  # the handlers of the log that a program ends at its exit are there by now, and end later
-            atexit.unregister(_report_all)
-            atexit.register(_report_all)
+        _report_at_exit()
         for client in list(_watched):
             if client.has_lost_its_loop:
                 client.leave(_LOST)
@@ -106,6 +107,21 @@ class Watched(ABC):
 
 
 _watched = weakref.WeakSet[Watched]()
+
+
+_finalizer: Any = None  # of multiprocessing, in a child of it
+
+
+def _report_at_exit() -> None:
+    """Have it done before the log's handlers end: those that a program ends at its exit are there by now."""
+    global _finalizer
+    if not any(client._watched_by == os.getpid() for client in _watched):
+        atexit.unregister(_report_all)
+        atexit.register(_report_all)
+    # A child that multiprocessing has forked ends by os._exit, after these, and begins with none of its parent's.
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and (_finalizer is None or not _finalizer.still_active()):
+        _finalizer = util.Finalize(None, _report_all, exitpriority=_BEFORE_QUEUES)
 
 
 def _report_all() -> None:
