@@ -17,6 +17,7 @@ import pytest
 from fastkcl.kinesis import (
     Consumer,
     DynamoDBCheckPointer,
+    JsonLineProcessor,
     KCLCheckPointer,
     MemoryCheckPointer,
     Producer,
@@ -440,3 +441,47 @@ def test_who_closes_it_too_waits_for_the_first(aws: LocalAws, stream: str, monke
 
     asyncio.run(main())
     assert kept.get_all_checkpoints()[SHARD_0] is not None
+
+
+# Records of several items.
+
+
+@pytest.mark.parametrize("acknowledge", ["next", "explicit"])
+@pytest.mark.parametrize(("taken", "left"), [(1, 0), (2, 1), (3, 2), (4, 0), (5, 1), (6, 2)])
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_record_of_which_not_all_items_are_acknowledged(
+    stream: str, caplog: pytest.LogCaptureFixture, acknowledge: Any, taken: int, left: int, is_closed: bool
+) -> None:
+    """Two records of three lines: the one comes again with all of them, and that is said."""
+    places = KCLCheckPointer(new_name())
+    options: dict[str, Any] = {"checkpointer": places, "processor": JsonLineProcessor()}
+    if acknowledge == "explicit":
+        options |= {"output": "records", "acknowledge": "explicit"}
+
+    async def main() -> list[Any]:
+        async with Producer(stream, processor=JsonLineProcessor(), **LATE) as producer:
+            for n in range(6):
+                await producer.put(n, partition_key=f"key-{n // 3}")
+        consumer = reader(stream, **options)
+        for record in (await take(consumer, taken))[:-1]:
+            if acknowledge == "explicit":
+                consumer.ack(record)
+        if is_closed:
+            await consumer.close()
+            lines[:] = said(caplog, logging.WARNING)
+            async with reader(stream, **options | {"checkpointer": KCLCheckPointer(places._name)}) as rest:
+                again = [record.data if acknowledge == "explicit" else record async for record in read(rest)]
+                assert again == list(range(6))[(taken - 1) // 3 * 3 :]
+        return []
+
+    async def read(consumer: Consumer[Any]) -> Any:
+        async for record in consumer:
+            yield record
+            if acknowledge == "explicit":
+                consumer.ack(record)
+
+    lines: list[str] = []
+    run_and_cancel(main)
+    lines = lines or ([] if is_closed else said(caplog, logging.WARNING))
+    found = [line for line in lines if "comes again with all of its items" in line]
+    assert [line[-20:] for line in found] == ([f"h {left} are acknowledged"] if left else [])

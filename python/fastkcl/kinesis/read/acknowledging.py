@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 from fastkcl.kinesis.exceptions import UnacknowledgedError
-from fastkcl.kinesis.read.delivery import ConsumerRecord, Exhausted, ItemDelivery
+from fastkcl.kinesis.read.delivery import ConsumerRecord, Exhausted, ItemDelivery, Partly
 from fastkcl.kinesis.read.fetch import ShardReader
 from fastkcl.kinesis.read.positions import Handed
 
@@ -124,6 +125,14 @@ class AckDelivery:
         return self._items.done_until(next(iter(self._open), self._items.rows_handed_out))
 
     @property
+    def partly(self) -> Partly | None:
+        """The first record of which an item is acknowledged, and another one is not."""
+        for row, opened in self._open.items():
+            if done := opened.handed_out - len(opened.since):
+                return Partly(self.fetched.batch[row].sequence_number, done)
+        return None
+
+    @property
     def is_finished(self) -> bool:
         """Whether all of it was handed out and acknowledged."""
         return not self._open and self._items.rows_handed_out == self.fetched.batch.num_rows
@@ -171,6 +180,11 @@ class Acknowledgements:
         """Up to where the shards are acknowledged that have moved."""
         found = {reader.shard_id: self.until(reader) for reader in self._deliveries}
         return {shard_id: handed for shard_id, handed in found.items() if handed is not None}
+
+    @property
+    def deliveries(self) -> Iterator[AckDelivery]:
+        """Those of which something is open."""
+        return chain.from_iterable(self._deliveries.values())
 
     @property
     def readers(self) -> list[ShardReader]:

@@ -62,7 +62,7 @@ from fastkcl.kinesis.read.pacing import Pace
 from fastkcl.kinesis.read.positions import Positions
 from fastkcl.kinesis.read.reading import LOOK_SECONDS, IteratorType, ReadOptions, StreamReader
 from fastkcl.kinesis.read.record_queue import Failed, Fetched, RecordQueue, ShardEnded, ShardLost
-from fastkcl.kinesis.read.unwritten import UNWRITTEN, unwritten
+from fastkcl.kinesis.read.unwritten import UNWRITTEN, report_partly, unwritten
 from fastkcl.kinesis.unclosed import Watched
 from fastkcl.stdio.log import module_logger
 
@@ -207,6 +207,7 @@ class Consumer(Watched, Generic[Item]):
         **options: Unpack[StreamOptions],
     ) -> None:
         self._client = self._client_class(stream_name, **options)
+        self._keeps_positions = checkpointer is not None
         self._checkpointer = MemoryCheckPointer() if checkpointer is None else checkpointer
         check_checkpointer(self._checkpointer)
         if processor is None:
@@ -388,6 +389,7 @@ class Consumer(Watched, Generic[Item]):
             await asyncio.gather(*flushers, return_exceptions=True)
             self._writes_last = True
             self._hand_out_acknowledged()
+            self._report_partly()
             self._queue.clear()
             shards = ", ".join(self._positions.pending)
             await within(
@@ -406,6 +408,11 @@ class Consumer(Watched, Generic[Item]):
                 await asyncio.gather(begun, return_exceptions=True)  # what it could not write is tried again
         await self._commit()
 
+    def _report_partly(self) -> None:
+        current = [] if self._is_explicit or self._delivery is None else [self._delivery]
+        if self._keeps_positions:
+            report_partly(self.title, [*self._acks.deliveries, *current])
+
     def report_unclosed(self, why: str) -> None:
         """Log which records are acknowledged and come again, since their positions are not written."""
         if isinstance(self._checkpointer, MemoryCheckPointer):
@@ -415,6 +422,7 @@ class Consumer(Watched, Generic[Item]):
         left = unwritten(self._positions.pending | self._acks.until_all, self._stream.readers, self._holders)
         if left:
             log.warning(UNWRITTEN, self.title, why, ", ".join(f"{shard_id} {n}" for shard_id, n in left.items()))
+        self._report_partly()
 
     # Acknowledging.
 

@@ -28,6 +28,7 @@ __all__ = [
     "Delivery",
     "Exhausted",
     "ItemDelivery",
+    "Partly",
     "RecordError",
 ]
 
@@ -69,6 +70,18 @@ class ConsumerRecord(NamedTuple):
     millis_behind_latest: int | None
 
 
+class Partly(NamedTuple):
+    """A record of which not all items are acknowledged: it comes again with all of them.
+
+    Attributes:
+        sequence_number: of the record.
+        items: that are acknowledged.
+    """
+
+    sequence_number: str
+    items: int
+
+
 class RecordError(Exception):
     """A record that cannot be parsed; its cause is the reason.
 
@@ -106,6 +119,10 @@ class Delivery(Protocol):
         """The position up to which the program has finished it; None if it has finished nothing."""
 
     @property
+    def partly(self) -> Partly | None:
+        """The record of which an item is acknowledged, and another one is not."""
+
+    @property
     def mark(self) -> int:
         """The argument of `done_until` for the position of `acknowledged`."""
 
@@ -137,6 +154,11 @@ class BatchDelivery:
 
     def skip(self) -> None:
         """A batch is not parsed."""
+
+    @property
+    def partly(self) -> Partly | None:
+        """A batch is one item."""
+        return None
 
     @property
     def acknowledged(self) -> Handed | None:
@@ -180,6 +202,7 @@ class ItemDelivery:
         self.mark = 0
         """Records that are acknowledged."""
         self._items: list[Any] = []  # of the row before it, the last one first
+        self._several = (-1, 0)  # the last row of several items, and how many
         self._parse: Callable[[bytes], list[Any]] = processor.parse
         # User data that looks aggregated is not opened again.
         has_one_item = type(processor).parse is BaseAggregator.parse or (deaggregated and processor.deaggregates)
@@ -212,6 +235,7 @@ class ItemDelivery:
             if len(items) == 1:
                 return items[0]
             if items:
+                self._several = row - 1, len(items)
                 items.reverse()
                 self._items = items
                 return items.pop()
@@ -229,6 +253,13 @@ class ItemDelivery:
     def rows_handed_out(self) -> int:
         """Rows of which no item is left."""
         return self._row - bool(self._items)
+
+    @property
+    def partly(self) -> Partly | None:
+        """The record of which an item is acknowledged, and another one is not."""
+        row, count = self._several
+        done = count - len(self._items) - 1  # the program is at the last one
+        return Partly(self._batch[row].sequence_number, done) if row >= self.mark and done > 0 else None
 
     @property
     def acknowledged(self) -> Handed | None:
