@@ -36,6 +36,7 @@ from fastkcl.kinesis.metrics import MetricType, get_metrics_collector
 from fastkcl.kinesis.options import StreamOptions
 from fastkcl.kinesis.read.acknowledging import AckDelivery, Acknowledgements, AckRecord
 from fastkcl.kinesis.read.budget import MAX_QUEUE_BYTES
+from fastkcl.kinesis.read.consumer_facts import ConsumerFacts
 from fastkcl.kinesis.read.data_loss import OnDataLoss
 from fastkcl.kinesis.read.delivery import (
     EXHAUSTED,
@@ -79,7 +80,7 @@ MOST_WITHOUT_ITEMS = 256
 """Records without items that are passed before the event loop may run."""
 
 
-class Consumer(Watched, Generic[Item]):
+class Consumer(ConsumerFacts, Watched, Generic[Item]):
     """Consumes a stream: ``async with Consumer("orders") as consumer: async for item in consumer: ...``.
 
     Args:
@@ -291,11 +292,6 @@ class Consumer(Watched, Generic[Item]):
         self._told: Exception | None = None  # that `wait_ready` has raised last
         self._is_started = self._is_closed = False
         self._writes_last = False
-
-    @property
-    def stream_name(self) -> str:
-        """The stream's name."""
-        return self._client.stream_name
 
     # Life.
 
@@ -829,41 +825,6 @@ class Consumer(Watched, Generic[Item]):
     # Questions.
 
     @property
-    def address(self) -> dict[str, str]:
-        """The stream as a request names it: ``StreamName``, or ``StreamARN`` if it was given as an ARN."""
-        return self._client.address
-
-    @property
-    def checkpointer(self) -> CheckPointer:
-        """The checkpointer."""
-        return self._checkpointer
-
-    @property
-    def processor(self) -> BaseAggregator:
-        """The processor."""
-        return self._processor
-
-    @property
-    def iterator_type(self) -> IteratorType:
-        """The option of this name."""
-        return self._stream.options.iterator_type
-
-    @property
-    def max_shard_consumers(self) -> int | None:
-        """The option of this name."""
-        return self._stream.options.max_shard_consumers
-
-    @property
-    def record_limit(self) -> int:
-        """The option of this name."""
-        return self._stream.options.record_limit
-
-    @property
-    def shard_fetch_rate(self) -> float:
-        """The option of this name, in calls a second."""
-        return self._stream.options.shard_fetch_rate
-
-    @property
     def is_ready(self) -> bool:
         """Whether all shards that could be allocated know where to read."""
         return self._is_started and not self._is_closed and self._stream.is_ready
@@ -903,19 +864,3 @@ class Consumer(Watched, Generic[Item]):
         except Exception:
             self._check_open()
             raise
-
-    def get_shard_status(self) -> dict[str, Any]:
-        """The shards as they are known now.
-
-        Returns:
-            total_shards, active_shards, closed_shards, allocated_shards, parent_shards, child_shards,
-            exhausted_parents, expired_parents: counts. resharding_in_progress: bool. topology: parent_child_map and
-            child_parent_map, each of ids to lists of ids. shard_details, for each shard: shard_id, is_allocated,
-            is_closed, has_iterator, sequence_range, parent_shard_id, is_parent, is_child, can_allocate, and stats
-            (throttled and success, or None where it is not read here).
-        """
-        return self._stream.status()
-
-    def is_resharding_likely_in_progress(self) -> bool:
-        """Whether a shard waits for its parents, or has ended without children that are known."""
-        return self._stream.topology.is_resharding
