@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pty
+import re
 import socket
 import subprocess
 import sys
@@ -14,11 +15,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fastkcl.cli.console import Console
 from fastkcl.cli.inspect import _show, _Shown
 from fastkcl.replay import from_captures, from_records
 from paths import DATA
 from rich.cells import cell_len
-from rich.console import Console
 
 SPLIT = DATA / "kcl-multilang" / "split.shard0.in.jsonl"
 MANY = DATA / "kcl-multilang" / "many.shard0.in.jsonl.gz"
@@ -123,6 +124,16 @@ def test_a_terminal_of_any_width(width: int, most_rows: int) -> None:
     rows = text.getvalue().splitlines()
     assert max(map(cell_len, rows)) <= width
     assert len(rows) <= 4 + 7 + 49 * most_rows
+
+
+@pytest.mark.parametrize("path", [SHAPES, SPLIT, MANY, LEGACY], ids=lambda path: path.name)
+def test_a_pipe_has_the_rows_of_a_terminal(path: Path) -> None:
+    """A terminal's go through rich, with styles."""
+    arguments = [str(path), "--records", "1000"]
+    with_styles = inspect(*arguments, FORCE_COLOR="1", TERM="xterm").stdout.decode()
+    text = re.sub(r"\x1b\[[0-9;]*m", "", with_styles)
+    assert text != with_styles
+    assert inspect(*arguments).stdout.decode().splitlines() == text.splitlines()
 
 
 def test_standard_input_and_output_file(tmp_path: Path) -> None:

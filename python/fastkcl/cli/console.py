@@ -52,6 +52,14 @@ class Console(console.Console):
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(shown(segment.text), segment.style)
 
+    def print_line(self, line: Text) -> None:
+        """Print one line, however long; a file or a pipe gets it without rich's way through styles, which is slow."""
+        if self.is_terminal:
+            self.print(line, soft_wrap=True)
+            return
+        self.file.write(shown(line.plain) + "\n")
+        self.file.flush()
+
 
 def show_columns(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows in columns on standard output, or nothing if there are none.

@@ -37,7 +37,8 @@ from fastkcl.replay.sources import READ_ERRORS, bounded_lines, open_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from rich.console import JustifyMethod
+    from rich.align import AlignMethod
+    from rich.text import Text
 
     from fastkcl.cli.console import Console
 
@@ -172,7 +173,7 @@ class _Column(NamedTuple):
     least: int
     most: int
     style: str = ""
-    justify: JustifyMethod = "left"
+    justify: AlignMethod = "left"
     cut: bool = False
     """Cut long text instead of folding it."""
 
@@ -208,20 +209,27 @@ class _Rows:
         from rich.text import Text
 
         folded = [
-            Text(printable(_shortened(cell, _LONGEST_CELL)), style).wrap(
-                self._console,
-                width,
-                justify=column.justify,
-                overflow="ellipsis" if column.cut else "fold",
-                no_wrap=column.cut,
-            )
+            self._folded(column, width, Text(printable(_shortened(cell, _LONGEST_CELL)), style))
             for column, width, cell, style in zip(_COLUMNS, self._widths, cells, styles, strict=False)
         ]
         blanks = [Text(" " * width) for width in self._widths]
         for parts in zip_longest(*folded):
             line = Text(_GAP).join(part or blank for part, blank in zip(parts, blanks, strict=False))
             line.rstrip()
-            self._console.print(line, soft_wrap=True)
+            self._console.print_line(line)
+
+    def _folded(self, column: _Column, width: int, cell: Text) -> Iterable[Text]:
+        """The lines of a cell."""
+        if len(cell) <= width and cell.plain.isascii():  # most are, and rich's way is slow
+            cell.align(column.justify, width)
+            return [cell]
+        return cell.wrap(
+            self._console,
+            width,
+            justify=column.justify,
+            overflow="ellipsis" if column.cut else "fold",
+            no_wrap=column.cut,
+        )
 
 
 def _table(lines: BufferedIOBase, name: str, shown: _Shown, output: Path | None) -> int:

@@ -41,6 +41,8 @@ def context(data: bytes) -> str:
 
 def printable(text: str) -> str:
     """Text without control characters: each is written as its escape."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
