@@ -108,6 +108,27 @@ def test_a_stitch_loads_nothing_slow_but_threading() -> None:
     assert set(loaded.split()) & ((SLOW | FOREIGN) - {"collections", "threading"}) == set()
 
 
+@pytest.mark.parametrize("arguments", ["kinesis tail --help", "local-aws --help"])
+def test_a_command_loads_no_service_before_it_calls_one(arguments: str) -> None:
+    source = (
+        f"import sys; sys.argv = ['fastkcl', *{arguments.split()}]\nimport fastkcl.__main__ as program\n"
+        "try:\n    program.main()\nfinally:\n    print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert set(done.stderr.split()) & {"aiobotocore", "boto3", "botocore", "moto", "pyarrow"} == set()
+
+
+def test_local_aws_loads_moto_with_the_first_request_for_it() -> None:
+    source = (
+        "import sys; from fastkcl.local_aws.other_services import HttpRequest, OtherServices; import"
+        " fastkcl.local_aws.server; others = OtherServices(); print('moto' in sys.modules);"
+        " others.call(HttpRequest('GET', '/', [], b'')); print('moto' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
 def test_tables_load_no_format_before_one_is_opened() -> None:
     """A child without a format's library starts, and starts as fast."""
     assert _loaded_by("fastkcl.tables") & {"deltalake", "obstore", "pyarrow", "pyiceberg", "sqlalchemy"} == set()

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import click
 
-__all__ = ["MissingExtraError", "without_extra"]
+__all__ = ["MissingExtraError", "check_extra", "without_extra"]
 
 
 class MissingExtraError(click.ClickException):
     """A package is not there."""
 
     exit_code = 2
+
+
+def check_extra(extra: str, *packages: str) -> None:
+    """See that an extra is installed, and import nothing: that takes longer than many a command.
+
+    Raises:
+        MissingExtraError: one of its packages is not there.
+    """
+    with without_extra(extra):
+        for package in packages:
+            if find_spec(package) is None:
+                raise ModuleNotFoundError(name=package)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ import click
 
 from fastkcl.cli.aws import aio_session, explain, kinesis_client
 from fastkcl.cli.console import show_columns
-from fastkcl.cli.extras import without_extra
+from fastkcl.cli.extras import check_extra
 from fastkcl.cli.kinesis_groups import groups
 from fastkcl.cli.kinesis_put import Putting
 from fastkcl.cli.output import json_text, printable
@@ -105,11 +105,7 @@ def kinesis(ctx: click.Context, /, endpoint_url: str | None, region: str | None,
 
     Exits with 0, 1 if records did not get into the stream, 2 if something else is wrong, 130 if interrupted.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
-    with without_extra("kinesis"):
-        import aiobotocore
-        import boto3  # noqa: F401 - both only to see whether the extra is there
-
-        del aiobotocore
+    check_extra("kinesis", "aiobotocore", "boto3")
     if verbose:
         logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         logging.getLogger("fastkcl").setLevel(logging.DEBUG)

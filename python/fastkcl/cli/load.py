@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fastkcl.cli.catalogs import catalog_option, properties_of
-from fastkcl.cli.extras import without_extra
+from fastkcl.cli.extras import check_extra, without_extra
 from fastkcl.cli.load_display import Display, LineDisplay, TableDisplay, count, logged_to
 from fastkcl.cli.load_state import Look, Shards
 from fastkcl.cli.numbers import MOST_SECONDS, FiniteRange
@@ -127,11 +127,7 @@ def load(ctx: click.Context, /, stream: str, url: str, verbose: bool, as_json: b
 
     Exits with 0 if it was stopped or has reached its end, 1 if an error ended it, 2 if it could not start.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
-    with without_extra("kinesis"):
-        import aiobotocore
-        import boto3  # noqa: F401 - both only to see whether the extra is there
-
-        del aiobotocore
+    check_extra("kinesis", "aiobotocore", "boto3")
     from fastkcl.cli.load_run import Plan
 
     catalog = properties_of(options.pop("catalog"))

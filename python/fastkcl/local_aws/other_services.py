@@ -2,16 +2,21 @@
 
 moto's server is a WSGI application; a request goes through it by werkzeug's test client, without a socket. Its models
 are not made for threads: calls have to come one after the other.
+
+moto is imported with the first request for it: that takes longer than the rest of the server's start, and many a
+server is asked for Kinesis alone.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterable
-from typing import NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from werkzeug.test import Client
+if TYPE_CHECKING:
+    from werkzeug.test import Client
 
 __all__ = ["HttpRequest", "HttpResponse", "OtherServices", "changes_state"]
 
@@ -54,8 +59,13 @@ class OtherServices:
 
     _HOP_BY_HOP = frozenset({"connection", "transfer-encoding", "content-length", "keep-alive", "host"})
 
-    def __init__(self) -> None:
-        self._client = Client(DomainDispatcherApplication(create_backend_app))
+    @cached_property
+    def _client(self) -> Client:
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+        from werkzeug.test import Client
+
+        gc.freeze()  # modules stay, as those of the server's start (`fastkcl.local_aws.server.serve`)
+        return Client(DomainDispatcherApplication(create_backend_app))
 
     def call(self, request: HttpRequest) -> HttpResponse:
         """Hand a request to moto."""
