@@ -184,8 +184,11 @@ class Schedule:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.may = [threading.Semaphore(0) for _ in range(WRITERS)]
-        self.back = threading.Semaphore(0)
+        # Locks, not semaphores, which are made of several in Python: most of a schedule is to hand the turn over.
+        self.may = [threading.Lock() for _ in range(WRITERS)]
+        self.back = threading.Lock()
+        for lock in (*self.may, self.back):
+            lock.acquire()
         self.alive = set(range(WRITERS))
         self.asleep: set[int] = set()
         self.failures: list[BaseException] = []
