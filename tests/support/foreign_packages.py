@@ -39,9 +39,10 @@ def install(folder: Path, *requirements: str, check: str) -> Path:
         if not (mark.is_file() and mark.read_text() == made_by):
             if folder.exists():
                 shutil.rmtree(folder)
-            _run(sys.executable, "-m", "venv", folder)
-            pip = [python, "-m", "pip", "--quiet", "--no-input", "--disable-pip-version-check"]
-            _run(*pip, "install", *requirements)
+            # No pip of its own, and no bytecode of modules that nobody imports: both are a third of the CPU.
+            _run(sys.executable, "-m", "venv", "--without-pip", folder)
+            pip = [sys.executable, "-m", "pip", "--python", python, "--quiet", "--no-input"]
+            _run(*pip, "--disable-pip-version-check", "install", "--no-compile", *requirements)
             _run(python, "-c", check)
             mark.write_text(made_by)
     return python
