@@ -305,8 +305,10 @@ def test_a_loop_that_ends_during_a_call(
     with stopped_loop() as loop:
         loop.run_until_complete(main())
     gc.collect()
-    # Whose coroutine it is: aiohttp's own may find the loop closed, by the order of their collection.
-    assert not [each for each in ignored if "aiohttp" not in str(getattr(each.object, "cr_code", None))]
+    # aiohttp's and aiobotocore's own coroutines complain by themselves where they are collected before ours.
+    assert not [
+        each for each in ignored if "fastkcl/kinesis" in str(getattr(each.object, "cr_code", "fastkcl/kinesis"))
+    ]
     ignored.clear()
     ours = [each.getMessage() for each in caplog.records if each.name.startswith("fastkcl")]
     assert not [line for line in ours if "close" not in line]
