@@ -16,9 +16,20 @@ from fastkcl.kinesis import (
     run_processors,
 )
 from fastkcl.kinesis.bounds import check_count, within
+from fastkcl.kinesis.read.sharing import Share
 from fastkcl.kinesis.testing import MemoryStream
 from fastkcl.local_aws import Fault, LocalAws
-from kinesis_helpers import QUICK, assert_each_once, numbered, open_shards, put, split, take, take_all
+from kinesis_helpers import (
+    QUICK,
+    assert_at_least_once,
+    assert_each_once,
+    numbered,
+    open_shards,
+    put,
+    split,
+    take,
+    take_all,
+)
 from kinesis_helpers import environment as environment  # a fixture
 from kinesis_helpers import stream as stream  # a fixture
 from local_aws_helpers import SHARD_0, client, make_stream, new_name
@@ -28,6 +39,52 @@ PATIENT: dict[str, Any] = {**QUICK, "idle_timeout": 5}
 """For reading without a count of what is to come."""
 
 # Consumers that share a checkpointer.
+
+
+class SlowToClose(MemoryCheckPointer):
+    """It is closed when it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+        self.may_close = asyncio.Event()
+
+    async def allocate(self, shard_id: str) -> tuple[bool, str | None]:
+        self.calls.append("allocate")
+        return await super().allocate(shard_id)
+
+    async def close(self) -> None:
+        self.calls.append("close")
+        await self.may_close.wait()
+        self.calls.append("closed")
+        await super().close()
+
+
+def test_a_consumer_begins_while_the_last_one_closes_the_checkpointer(aws: LocalAws, stream: str) -> None:
+    """It waits for that: what is closed are the connections of both."""
+    put(aws, stream, numbered(1, 10))
+
+    async def main() -> list[Any]:
+        kept = SlowToClose()
+        first, second = (Consumer(stream, **{**QUICK, "checkpointer": kept}) for _ in range(2))
+        items = await take(first, 5)
+        leaving = asyncio.create_task(first.close())
+        await until(lambda: "close" in kept.calls, "the end of the first", seen=lambda: kept.calls)
+        await second.open()
+        rest = asyncio.create_task(take_all(second))
+        share = second._stream._share
+        await until(lambda: share in Share._all.get(id(kept), ()), "the second", seen=lambda: Share._all)
+        beginning = asyncio.create_task(share.begin())
+        await asyncio.sleep(0)
+        assert not beginning.done()
+        kept.may_close.set()
+        items += await rest
+        await asyncio.gather(leaving, beginning, second.close())
+        assert "allocate" not in kept.calls[kept.calls.index("close") : kept.calls.index("closed")]
+        assert not Share._closing
+        return items
+
+    assert_at_least_once(asyncio.run(main()), 1, 10)
 
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])

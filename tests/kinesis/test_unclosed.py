@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from fastkcl.kinesis import (
     RedisCheckPointer,
 )
 from fastkcl.kinesis.checkpoints.base import CheckPointer
+from fastkcl.kinesis.unclosed import Watched
 from fastkcl.local_aws import LocalAws
 from kinesis_helpers import QUICK, numbered, put, take
 from kinesis_helpers import environment as environment  # a fixture
@@ -485,3 +487,48 @@ def test_a_record_of_which_not_all_items_are_acknowledged(
     lines = lines or ([] if is_closed else said(caplog, logging.WARNING))
     found = [line for line in lines if "comes again with all of its items" in line]
     assert [line[-20:] for line in found] == ([f"h {left} are acknowledged"] if left else [])
+
+
+class Nothing(Watched):
+    """A client without a stream."""
+
+    _kind = "client"
+
+    @property
+    def stream_name(self) -> str:
+        return "none"
+
+    def report_unclosed(self, why: str) -> None:
+        """Say nothing."""
+
+
+def test_clients_begin_and_end_in_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed: list[BaseException] = []
+    switching = sys.getswitchinterval()
+
+    async def begin_and_end() -> None:
+        clients = [Nothing() for _ in range(20)]
+        for client in clients:
+            client.watch()
+        for client in clients:
+            client.unwatch()
+
+    def work() -> None:
+        try:
+            for _ in range(50):
+                asyncio.run(begin_and_end())
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)  # of what is in `failed`
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+    finally:
+        sys.setswitchinterval(switching)
+    assert not failed

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from typing import Any, Protocol
 
 from fastkcl.kinesis.checkpoints.base import SHARD_END, Place
@@ -203,12 +204,11 @@ def plan(
     Raises:
         ValueError: it is not a position, or one that this cannot stand for.
     """
-    if to == "LATEST":
-        to = datetime.now(UTC)
     moves = []
     for shard in shards:
         row = rows.get(shard.shard_id)
-        position = to if isinstance(to, str) else _position_at(kinesis, address, shard, to)
+        moment = to if isinstance(to, datetime) else None
+        position = to if isinstance(to, str) and to != "LATEST" else _position_at(kinesis, address, shard, moment)
         if position == "AT_TIMESTAMP":
             raise ValueError("AT_TIMESTAMP is not a position by itself: give the time")
         if not _can_be_in(shard, position):
@@ -222,22 +222,39 @@ def plan(
     return moves
 
 
-def _position_at(kinesis: Any, address: Mapping[str, str], shard: Shard, moment: datetime) -> str:  # noqa: ANN401
-    """The position after the last record that came before a time."""
-    if shard.is_closed and not _has_later(kinesis, address, shard, moment):
+def _position_at(
+    kinesis: Any,  # noqa: ANN401
+    address: Mapping[str, str],
+    shard: Shard,
+    moment: datetime | None,
+) -> str:
+    """The position after the last record before the first one that came at a time or later.
+
+    Args:
+        kinesis: a boto3 client.
+        address: StreamName or StreamARN.
+        shard: there.
+        moment: None for the tip, whatever the clock of this machine says. Times of arrival may fall a little from
+            record to record; those after the first one that is late enough are not looked at.
+    """
+    if shard.is_closed and (moment is None or not _has_later(kinesis, address, shard, moment)):
         return SHARD_END
     for seconds in WINDOWS:
-        begin = max(moment - timedelta(seconds=seconds), datetime(1970, 1, 2, tzinfo=UTC))
+        begin = max((moment or datetime.now(UTC)) - timedelta(seconds=seconds), datetime(1970, 1, 2, tzinfo=UTC))
         last = None
         where = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": begin}
         for records, _ in _pages(kinesis, address, shard, where):
-            before = [record for record in records if record["ApproximateArrivalTimestamp"] < moment]
+            before = records if moment is None else list(takewhile(_came_before(moment), records))
             last = before[-1] if before else last
             if len(before) < len(records):
                 break
         if last is not None:
             return str(last["SequenceNumber"])
     return "TRIM_HORIZON"
+
+
+def _came_before(moment: datetime) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda record: bool(record["ApproximateArrivalTimestamp"] < moment)
 
 
 def _has_later(kinesis: Any, address: Mapping[str, str], shard: Shard, moment: datetime) -> bool:  # noqa: ANN401

@@ -58,7 +58,7 @@ class Watched(ABC):
     def watch(self) -> None:
         """It has begun: it should be closed from now on."""
         _report_at_exit()
-        for client in list(_watched):
+        for client in _those_watched():
             if client.has_lost_its_loop:
                 client.leave(_LOST)
         self._watched_by = os.getpid()
@@ -109,13 +109,21 @@ class Watched(ABC):
 _watched = weakref.WeakSet[Watched]()
 
 
+def _those_watched() -> list[Watched]:
+    while True:
+        try:
+            return list(_watched)
+        except RuntimeError:  # another thread has added or removed one meanwhile, or a collection has
+            continue
+
+
 _finalizer: Any = None  # of multiprocessing, in a child of it
 
 
 def _report_at_exit() -> None:
     """Have it done before the log's handlers end: those that a program ends at its exit are there by now."""
     global _finalizer
-    if not any(client._watched_by == os.getpid() for client in _watched):
+    if not any(client._watched_by == os.getpid() for client in _those_watched()):
         atexit.unregister(_report_all)
         atexit.register(_report_all)
     # A child that multiprocessing has forked ends by os._exit, after these, and begins with none of its parent's.
@@ -125,5 +133,5 @@ def _report_at_exit() -> None:
 
 
 def _report_all() -> None:
-    for client in list(_watched):
+    for client in _those_watched():
         client.leave()

@@ -257,6 +257,7 @@ class StreamReader:
         while True:
             self._look.clear()
             try:
+                await self._share.begin()
                 clock = asyncio.get_running_loop().time
                 if self._list_is_old or clock() - self._listed_at >= REFRESH_SECONDS:
                     await self.refresh_shards()

@@ -5,7 +5,8 @@
     consumer b ─ join ─┘                    └─ shard 1: b's       the last to leave closes the checkpointer
 
 Rules: a checkpointer is for one stream at a time. A consumer that leaves gives back its own shards only. One whose
-event loop has ended without `close` is no longer there.
+event loop has ended without `close` is no longer there. One that joins while the last of the others closes the
+checkpointer waits for that: its connections end then.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Share:
     """
 
     _all: ClassVar[dict[int, list[Share]]] = {}  # by the id of a checkpointer, which they keep alive
+    _closing: ClassVar[dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}  # until they are closed
 
     def __init__(self, checkpointer: CheckPointer, stream_name: str) -> None:
         self._checkpointer = checkpointer
@@ -54,6 +56,14 @@ class Share:
                 )
         users.append(self)
 
+    async def begin(self) -> None:
+        """Wait, after `join`, until another consumer has closed the checkpointer that is closing it now."""
+        while closing := self._closing.get(id(self._checkpointer)):
+            loop, closed = closing
+            if loop is not asyncio.get_running_loop():  # one that has ended during that
+                return
+            await closed.wait()
+
     def claim(self, shard_id: str) -> bool:
         """Whether no other consumer of this process has the shard; then it is this one's until `release`."""
         if any(shard_id in user._shards for user in self._all.get(id(self._checkpointer), ()) if user is not self):
@@ -77,8 +87,15 @@ class Share:
             self._all[id(self._checkpointer)] = others
             shards, self._shards = self._shards, set()
             await asyncio.gather(*map(self._checkpointer.deallocate, sorted(shards)))
-        else:
+            return
+        await self.begin()
+        closing = self._closing[id(self._checkpointer)] = asyncio.get_running_loop(), asyncio.Event()
+        try:
             await self._checkpointer.close()
+        finally:
+            if self._closing.get(id(self._checkpointer)) is closing:
+                del self._closing[id(self._checkpointer)]
+            closing[1].set()
 
     def _is_there(self) -> bool:
         return self._loop is not None and not self._loop.is_closed()
