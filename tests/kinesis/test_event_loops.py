@@ -9,6 +9,7 @@ import inspect
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,7 +30,7 @@ from kinesis_helpers import QUICK, numbered, put, take
 from kinesis_helpers import environment as environment  # a fixture
 from kinesis_helpers import stream as stream  # a fixture
 from local_aws_helpers import make_stream, new_name, server_of
-from waiting import PATIENCE, until
+from waiting import PATIENCE, until, wait_until
 
 KINDS: dict[str, type[Any]] = {
     "memory": MemoryCheckPointer,
@@ -296,15 +297,18 @@ def test_a_loop_that_ends_during_a_call(
     monkeypatch.setattr(sys, "unraisablehook", ignored.append)
     stream = make_stream(own_aws)
     own_aws.faults(fault)
+    tasks = weakref.WeakSet[asyncio.Task[Any]]()
 
     async def main() -> None:
         working = asyncio.create_task(work(stream))
         await until(lambda: own_aws.hits() == [1], fault.op, seen=own_aws.hits)
         assert not working.done()
+        tasks.update(asyncio.all_tasks())
 
     with stopped_loop() as loop:
         loop.run_until_complete(main())
-    gc.collect()
+    # A thread that guards leases has its checkpointer until it sees that the loop has ended.
+    wait_until(lambda: gc.collect() >= 0 and not tasks, "all tasks to be collected", seen=lambda: list(tasks))
     # aiohttp's and aiobotocore's own coroutines complain by themselves where they are collected before ours.
     assert not [
         each for each in ignored if "fastkcl/kinesis" in str(getattr(each.object, "cr_code", "fastkcl/kinesis"))
