@@ -10,15 +10,21 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
+import deltalake
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from click.testing import CliRunner
 from delta_table_helpers import DeltaPlace, calls_of, delta_posix, delta_s3, written
+from fastkcl import Position
 from fastkcl.cli.main import cli
 from fastkcl.local_aws import LocalAws
 from fastkcl.tables.delta import checkpoint_damage
 from fastkcl.tables.delta.inspection import inspect_delta_objects
 from fastkcl.tables.delta.log import KEPT, LAST_CHECKPOINT, LOG, LOST, entry_key
 from fastkcl.tables.object_store import ObjectStore
+from sink_helpers import SHARD
+from table_helpers import arrived, as_they_are
 
 OLD, NEW = (f"{LOG}/{version:020d}.checkpoint.parquet" for version in (3, 6))
 PARTS: Final = [f"{LOG}/{6:020d}.checkpoint.{part:010d}.{2:010d}.parquet" for part in (1, 2)]
@@ -96,6 +102,11 @@ def parts(*bodies: bytes | None) -> Damage:
     return damage
 
 
+def without(beginning: bytes, body: bytes) -> bytes:
+    """An entry's content without the lines that begin so."""
+    return b"".join(each for each in body.splitlines(keepends=True) if not each.startswith(beginning))
+
+
 def in_entry(version: int, why: str, consequence: str = LOST) -> str:
     return f"{entry_key(version)}: {why}: {consequence}"
 
@@ -142,6 +153,26 @@ DAMAGES: Final[dict[str, tuple[Damage, Sequence[str]]]] = {
     "a schema that is none": (
         line(7, '{"metaData": {"format": {}, "id": "x", "partitionColumns": [], "schemaString": "{}"}}'),
         [in_entry(7, "damaged, its metaData: KeyError('fields') (line 2)")],
+    ),
+    "an action of an unknown name": (
+        entry(7, lambda body: body.replace(b'{"add":', b'{"aed":')),
+        [in_entry(7, "damaged, it has the unknown action 'aed' (line 2)")],
+    ),
+    "a transaction of an unknown name": (
+        entry(7, lambda body: body.replace(b'{"txn":', b'{"txo":', 1)),
+        [in_entry(7, "damaged, it has the unknown action 'txo' (line 3)")],
+    ),
+    "a description of an unknown name": (
+        entry(7, lambda body: body.replace(b'{"commitInfo":', b'{"commitInfn":')),
+        [in_entry(7, "damaged, it has the unknown action 'commitInfn' (line 1)")],
+    ),
+    "an old entry without its file": (
+        entry(2, lambda body: without(b'{"add":', body)),
+        [in_entry(2, "damaged, it names 0 of 1 files", KEPT)],
+    ),
+    "an entry without its file": (
+        entry(7, lambda body: without(b'{"add":', body)),
+        [in_entry(7, "damaged, it names 0 of 1 files")],
     ),
     "a missing entry": (file(entry_key(7), None), [f"{entry_key(7)}: missing, and there are later ones"]),
     "a newest checkpoint of 0 bytes": (
@@ -225,3 +256,54 @@ def test_of_many_checkpoints_the_old_ones_are_read_by_their_ends(
     assert inspect(place)[0] == 0
     place.store.replace(oldest, content[OLD][:-9])
     assert f"URL/{oldest}: a damaged checkpoint" in inspect(place)[1]
+
+
+CHANGES: Final[dict[str, Callable[[deltalake.DeltaTable], object]]] = {
+    "delete": lambda handle: handle.delete("sequenceNumber = '3'"),
+    "update": lambda handle: handle.update({"partitionKey": "'x'"}, predicate="sequenceNumber = '3'"),
+    "merge": lambda handle: merge(handle).when_matched_update_all().execute(),
+    "merge that deletes": lambda handle: merge(handle).when_matched_delete().execute(),
+    "overwrite": lambda handle: overwrite(handle, handle.to_pyarrow_table(), None),
+    "overwrite a row": lambda handle: overwrite(handle, row(handle), "sequenceNumber = '3'"),
+}
+
+
+def merge(handle: deltalake.DeltaTable) -> deltalake.table.TableMerger:
+    same = "new.sequenceNumber = old.sequenceNumber"
+    return handle.merge(handle.to_pyarrow_table().slice(2, 3), same, source_alias="new", target_alias="old")
+
+
+def row(handle: deltalake.DeltaTable) -> pa.Table:
+    return handle.to_pyarrow_dataset().to_table(filter=pc.field("sequenceNumber") == "3")
+
+
+def overwrite(handle: deltalake.DeltaTable, rows: pa.Table, predicate: str | None) -> None:
+    deltalake.write_deltalake(handle, rows, mode="overwrite", predicate=predicate)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_entry_with_a_change_feed_is_sound(tmp_path: Path, change: str) -> None:
+    """deltalake counts the files of the feed among those that it adds, where it deletes and merges."""
+    place = delta_posix(tmp_path)
+    written(place, (1, 4), (5, 8))
+    place.handle().alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    CHANGES[change](place.handle())
+    assert inspect(place)[0] == 0
+    newest = place.handle().version()
+    written(place, (9, 12))
+    body = place.store.read(entry_key(newest), 1 << 20)
+    assert body is not None
+    for beginning in (b'{"add":', b'{"remove":'):
+        if (cut := without(beginning, body)) != body:
+            place.store.replace(entry_key(newest), cut)
+            code, said = inspect(place)
+            assert (code, "cut off at the end of a line (it names 0 of " in said) == (1, True), said
+
+
+def test_an_entry_of_which_no_file_was_made_is_sound(tmp_path: Path) -> None:
+    """A transform may drop all rows."""
+    place = delta_posix(tmp_path)
+    table = written(place, (1, 4))
+    table.append(arrived(range(5, 9)), lambda rows: as_they_are(rows).slice(0, 0))
+    assert inspect(place)[0] == 0
+    assert place.table().open(SHARD) == Position("8", 0)

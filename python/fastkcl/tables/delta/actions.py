@@ -79,14 +79,23 @@ def lines(actions: Sequence[Json]) -> bytes:
     return b"".join(json.dumps(action).encode() + b"\n" for action in actions)
 
 
-def about(shard: Shard, after: Position | None, upto: Position, rows: int) -> Json:
-    """What a commit says of itself, for people and `sink inspect`; nobody relies on it."""
+def about(shard: Shard, after: Position | None, upto: Position, rows: int, files: int | None = None) -> Json:
+    """What a commit says of itself, for people and `sink inspect`; no position is taken from it.
+
+    Args:
+        shard: whose rows they are.
+        after: the position before them.
+        upto: the position that they reach.
+        rows: that were given, also those of which nothing was made.
+        files: that its entry adds, of which no reader may miss one; None for no entry.
+    """
     return {
         "stream": shard.stream,
         "shard": shard.shard_id,
         "after": position_text(after),
         "upto": position_text(upto),
         "rows": rows,
+        **({} if files is None else {"files": files}),
     }
 
 

@@ -114,7 +114,9 @@ def entry_of(requests: Sequence[Request], partition_columns: Sequence[str], meta
         partition_columns: of the table.
         metadata: the table's new metadata; None if it stays.
     """
-    told: list[Any] = [about(each.shard, each.after, each.upto, each.rows) for each in requests]
+    told: list[Any] = [
+        about(each.shard, each.after, each.upto, each.rows, len(each.files["adds"])) for each in requests
+    ]
     return [
         information(partition_columns, told[0] if len(told) == 1 else told, blind=metadata is None),
         *([] if metadata is None else [{"metaData": metadata}]),

@@ -4,8 +4,10 @@ A power cut can leave an entry of 0 bytes of a writer that does not sync. deltal
 and the position in it would be gone without a word.
 
 An entry that is cut off at the end of a line is a valid entry. The cut shows only if the entry states its length:
-entries of a DeltaSink end with the position, and deltalake counts the files that it adds and removes. In other entries
-it cannot be seen.
+entries of ours end with the position and count the files that they add, and deltalake counts the files that it adds and
+removes. In other entries it cannot be seen.
+
+Readers pass over an action that they do not know. In an entry of ours it is one whose name was damaged.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any, Final
 
 from fastkcl.tables import storage
 from fastkcl.tables.base import RECOVERY, SinkError, parse_json
-from fastkcl.tables.delta.snapshot import checked_metadata, checked_protocol
+from fastkcl.tables.delta.snapshot import OURS, checked_metadata, checked_protocol
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store
 
@@ -78,12 +80,17 @@ _MEMBERS: Final[Mapping[str, Mapping[str, type | tuple[type, ...]]]] = {
     "protocol": {},
     "commitInfo": {},
 }
+_ACTIONS: Final = frozenset((*_MEMBERS, "cdc", "domainMetadata", "checkpointMetadata", "sidecar"))
+"""Of all versions of the protocol."""
 _CHECKS: Final = {"metaData": checked_metadata, "protocol": checked_protocol}
 # In commitInfo's operationMetrics of deltalake, by operation.
+_ADD: Final = b'{"add":'
 _COUNTS = {
-    b'{"add":': ("num_added_files", "numFilesAdded", "num_target_files_added"),
+    _ADD: ("num_added_files", "numFilesAdded", "num_target_files_added"),
     b'{"remove":': ("num_removed_files", "numFilesRemoved", "num_target_files_removed"),
 }
+_CHANGES: Final = b'{"cdc":'
+"""A file of the change data feed. deltalake counts these among the files that it adds, but not for an UPDATE."""
 
 
 def log_folder(root: Path) -> Path:
@@ -245,7 +252,7 @@ def fault(text: bytes) -> str | None:
         return "damaged, 0 bytes"
     if not text.startswith(b"{") or not text.rstrip().endswith(b"}") or b"\0" in text:
         return _NO_JSON
-    there = False
+    actions = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
@@ -257,12 +264,38 @@ def fault(text: bytes) -> str | None:
             return f"{_NO_JSON} (line {number})"
         if why := _fault_of_action(action):
             return f"damaged, {why} (line {number})"
-        there = there or bool(action)
-    if not there:
+        actions.append((number, action))
+    if not any(action for _, action in actions):
         return "damaged, it has no action"
     if why := _lack(text):
         return f"damaged, cut off at the end of a line ({why})"
+    if why := _fault_of_ours(actions):
+        return f"damaged, {why}"
     return None
+
+
+def _fault_of_ours(actions: Sequence[tuple[int, dict[str, Any]]]) -> str | None:
+    """The action of an unknown name in an entry of ours, or the number of files that it has lost.
+
+    Args:
+        actions: of any entry, with their lines.
+    """
+    if not any(_is_ours(action) for _, action in actions):
+        return None
+    for number, action in actions:
+        if unknown := [name for name in action if name not in _ACTIONS]:
+            return f"it has the unknown action {unknown[0][:40]!r} (line {number})"
+    told = next((info.get("fastkcl") for _, action in actions if (info := action.get("commitInfo"))), None)
+    parts = [each for each in (told if isinstance(told, list) else [told]) if isinstance(each, dict)]
+    wanted = sum(count for each in parts if type(count := each.get("files")) is int)
+    there = sum(action.get("add") is not None for _, action in actions)
+    return f"it names {there} of {wanted} files" if there < wanted else None
+
+
+def _is_ours(action: Mapping[str, Any]) -> bool:
+    """Whether only an entry of ours has an action."""
+    writer, name = ((action.get(kind) or {}).get(key) for kind, key in (("commitInfo", "engineInfo"), ("txn", "appId")))
+    return (isinstance(writer, str) and writer.startswith("fastkcl:")) or (name or "").startswith(OURS)
 
 
 def _fault_of_action(action: dict[str, Any]) -> str | None:
@@ -303,8 +336,10 @@ def _lack(text: bytes) -> str | None:
     if writer.startswith("delta-rs:") and isinstance(counts, dict):
         for action, names in _COUNTS.items():
             there = sum(line.startswith(action) for line in lines)
+            has_changes = action == _ADD and operation != "UPDATE"
+            with_changes = there + has_changes * sum(line.startswith(_CHANGES) for line in lines)
             told = [count for name in names if type(count := counts.get(name)) is int and count > there]
-            if told:
+            if told and told[0] != with_changes:
                 return f"it names {there} of {told[0]} files"
     return None
 

@@ -211,7 +211,7 @@ class DeltaAppender(Appender):
     def _commit(self, adds: Sequence[Json], rows: Rows) -> bool:
         """Add files and set the position, if nobody has committed since the head's version."""
         shard, upto = self._shard_opened, rows.last_position
-        told = about(shard, self._position, upto, rows.num_rows)
+        told = about(shard, self._position, upto, rows.num_rows, len(adds))
         actions = [information(_PARTITIONS, told), *adds, *transactions(shard, upto)]
 
         def counts(found: Snapshot) -> bool:
