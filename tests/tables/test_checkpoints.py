@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from delta_table_helpers import DELTA_TABLE, delta_s3
@@ -23,6 +24,7 @@ from fastkcl.tables import DeltaTable, Shard, SinkError
 from fastkcl.tables.delta import checkpoint as checkpoint_module
 from fastkcl.tables.delta import checkpoint_content
 from fastkcl.tables.delta import sink as delta_module
+from fastkcl.tables.delta.actions import lines
 from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.orphans import find_orphans
 from sink_helpers import DELTA, SHARD, FakeSession, Kind
@@ -116,6 +118,47 @@ def in_parts(change: Callable[[Path, Path], object], parts: int = 2) -> Damage:
     return damage
 
 
+def in_sidecars(change: Callable[[Path], object], kind: str = "parquet") -> Damage:
+    """A checkpoint of version 2, whose files are in a sidecar that is changed."""
+
+    def damage(log: Path) -> None:
+        table = pq.read_table(log / NEWEST)
+        (log / NEWEST).unlink()
+        is_file = table["add"].is_valid()
+        sidecar = log / "_sidecars" / "files of it.parquet"
+        sidecar.parent.mkdir()
+        pq.write_table(table.filter(is_file).select(["add"]), sidecar)
+        rest = table.filter(pc.invert(is_file))
+        named = {"path": "files%20of%20it.parquet", "sizeInBytes": sidecar.stat().st_size, "modificationTime": 1}
+        path = log / f"{8:020d}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.{kind}"
+        if kind == "json":
+            actions = [row for batch in rest.to_batches() for row in checkpoint_content._rows(batch)]
+            path.write_bytes(lines([{"checkpointMetadata": {"version": 8}}, *actions, {"sidecar": named}]))
+        else:
+            rows = pa.concat_tables([rest, table.filter(is_file).slice(0, 1)])
+            rows = rows.drop_columns([name for name in ("add", "remove", "sidecar") if name in rows.column_names])
+            pq.write_table(rows.append_column("sidecar", pa.array([None] * len(rest) + [named])), path)
+        last = {"version": 8, "size": 9, "v2Checkpoint": {"path": path.name, "sizeInBytes": 9, "modificationTime": 1}}
+        (log / "_last_checkpoint").write_text(json.dumps(last))
+        change(sidecar)
+
+    return damage
+
+
+def beside(version: int, first: Callable[[pa.Table], pa.Table] | None = None, *, is_whole: bool = True) -> Damage:
+    """A checkpoint in parts beside that of one file, as a change has it; or only its first part."""
+
+    def damage(log: Path) -> None:
+        table = pq.read_table(log / f"{version:020d}.checkpoint.parquet")
+        half = len(table) // 2
+        parts = [table.slice(0, half), table.slice(half)]
+        for number, part in enumerate(parts[: 1 + is_whole], 1):
+            made = part if first is None else first(part)
+            pq.write_table(made, log / f"{version:020d}.checkpoint.{number:010d}.{2:010d}.parquet")
+
+    return damage
+
+
 def flipped(seed: int) -> Damage:
     def change(body: bytes) -> bytes:
         chance, made = random.Random(seed), bytearray(body)
@@ -124,6 +167,18 @@ def flipped(seed: int) -> Damage:
         return bytes(made)
 
     return content(change)
+
+
+def no_files(table: pa.Table) -> pa.Table:
+    return table.filter(table["add"].is_null())
+
+
+def of_sidecar(change: Callable[[pa.Table], pa.Table]) -> Callable[[Path], object]:
+    return lambda path: pq.write_table(change(pq.read_table(path)), path)
+
+
+def bytes_of(change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(change(path.read_bytes()))
 
 
 def overwritten(path: Path, body: bytes) -> None:
@@ -150,6 +205,17 @@ FILES: dict[str, Damage] = {
     **{f"flipped {seed}": flipped(seed) for seed in (5, 22, 31, 47)},
 }
 """What deltalake refuses, or does not notice."""
+SIDECARS: dict[str, Callable[[Path], object]] = {
+    "missing": lambda path: path.unlink(),
+    "of 0 bytes": bytes_of(lambda body: b""),
+    "cut": bytes_of(lambda body: body[: len(body) // 2]),
+    "garbled": bytes_of(lambda body: body[:8] + bytes(each ^ 255 for each in body[8:60]) + body[60:]),
+    "without rows": of_sidecar(lambda table: table.slice(0, 0)),
+    "without a file": of_sidecar(
+        lambda table: table.filter(pa.array(["after-3" not in each["path"] for each in table["add"].to_pylist()]))
+    ),
+    "without columns": lambda path: pq.write_table(pa.table({"x": [1]}), path),
+}
 ACTIONS: dict[str, Damage] = {
     "no rows": rows(lambda table: table.slice(0, 0)),
     **{f"no column {name}": without(name) for name in ("txn", "add", "metaData", "protocol")},
@@ -175,6 +241,11 @@ ACTIONS: dict[str, Damage] = {
     ),
 }
 """What can be read as Parquet."""
+TWO: dict[str, Damage] = {
+    "parts without files beside it": beside(8, no_files),
+    "no files, and sound parts beside it": lambda log: (beside(8)(log), lacks("add")(log)),
+}
+"""One of two checkpoints of the version."""
 LAST: Sequence[object] = (
     *(b"", b"{", bytes(20), b"8"),
     *({"version": version, "size": 1} for version in (4, 9, 2**63, 10**30, -1, 8.0, True)),
@@ -197,7 +268,7 @@ def named_by(last: object) -> Damage:
 @pytest.mark.parametrize(
     ("kind", "damage"),
     [
-        *(("table", damage) for damage in (*FILES, *ACTIONS)),
+        *(("table", damage) for damage in (*FILES, *ACTIONS, *TWO)),
         *(("sink", damage) for damage in ("cut", "no column txn", "no column add", "part cut", "the other part twice")),
     ],
 )
@@ -205,11 +276,11 @@ def test_a_damaged_checkpoint_is_done_without(
     tmp_path: Path, sound: dict[str, Path], caplog: pytest.LogCaptureFixture, kind: str, damage: str
 ) -> None:
     table, log = copied(sound[kind], tmp_path)
-    (FILES | ACTIONS)[damage](log)
-    if damage in ACTIONS:
+    (FILES | ACTIONS | TWO)[damage](log)
+    if damage not in FILES:
         assert any("checkpoint" in each for each in inspect_table(table).damage)
     goes_on(KINDS[kind], table)
-    if damage in ACTIONS:
+    if damage not in FILES:
         assert "a damaged checkpoint" in caplog.text
         assert inspect_table(table).ok
 
@@ -283,6 +354,59 @@ def test_a_sound_log_is_left_alone(tmp_path: Path, sound: dict[str, Path], kind:
         assert KINDS[kind].sink(table).open(Shard("clicks", "another")) is None
         assert sorted(path.name for path in log.iterdir()) == before
         assert inspect_table(table).ok
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+@pytest.mark.parametrize("damage", SIDECARS)
+def test_a_checkpoint_with_a_damaged_sidecar_is_done_without(
+    tmp_path: Path, sound: dict[str, Path], caplog: pytest.LogCaptureFixture, kind: str, damage: str
+) -> None:
+    table, log = copied(sound["table"], tmp_path)
+    in_sidecars(SIDECARS[damage], kind)(log)
+    assert any("checkpoint" in each for each in inspect_table(table).damage)
+    goes_on(DELTA_TABLE, table)
+    assert "a damaged checkpoint" in caplog.text
+    assert inspect_table(table).ok
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+def test_a_sound_sidecar_is_left_alone(tmp_path: Path, sound: dict[str, Path], kind: str) -> None:
+    table, log = copied(sound["table"], tmp_path)
+    in_sidecars(lambda _: None, kind)(log)
+    before = sorted(path.name for path in log.iterdir())
+    for shard, end in ENDS.items():
+        assert DELTA_TABLE.sink(table).open(shard) == Position(str(end), 0)
+    assert sorted(path.name for path in log.iterdir()) == before
+    assert inspect_table(table).ok
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+@pytest.mark.parametrize("damage", ["missing", "of 0 bytes", "cut"])
+def test_a_damaged_sidecar_on_an_object_store_is_refused(
+    tmp_path: Path, sound: dict[str, Path], aws: LocalAws, kind: str, damage: str
+) -> None:
+    """No reader opens such a table."""
+    table, log = copied(sound["table"], tmp_path)
+    place = delta_s3(aws)
+    in_sidecars(SIDECARS[damage], kind)(log)
+    for path in sorted(path for path in table.rglob("*") if path.is_file()):
+        place.store.create(str(path.relative_to(table)), path.read_bytes())
+    with pytest.raises(SinkError, match=r"a damaged checkpoint \(its _sidecars/files of it.parquet"):
+        DeltaTable(place.url, storage=place.storage).open(SHARD)
+    assert any("_sidecars/files of it.parquet" in each for each in inspect_table(place.url, place.storage).damage)
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize("version", [4, 8])
+def test_two_sound_checkpoints_of_a_version_are_left_alone(
+    tmp_path: Path, sound: dict[str, Path], version: int, is_whole: bool
+) -> None:
+    """The files of an older one, in one file and in parts, are not twice as many; nor those of parts that were left."""
+    table, log = copied(sound["table"], tmp_path)
+    beside(version, is_whole=is_whole)(log)
+    assert inspect_table(table).ok
+    goes_on(DELTA_TABLE, table)
+    assert not list(log.glob("*.damaged"))
 
 
 def test_on_an_object_store_it_is_refused(tmp_path: Path, sound: dict[str, Path], aws: LocalAws) -> None:

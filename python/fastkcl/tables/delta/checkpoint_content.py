@@ -6,18 +6,30 @@ with the checkpoint before it if the entries go back to that:
 
     positions    each one that the log has is there. A later one is only believed if no entry says otherwise
     files        each one that the entries add, and do not remove, is there; if they remove none, as many as before
+
+A version can have several whole checkpoints, by several schemes. Each of them is compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from fastkcl.tables.base import Shard, SinkError, parse_json
 from fastkcl.tables.delta.actions import Json, position_by
-from fastkcl.tables.delta.log import LOG, MOST_BYTES, checkpoint_version, entry_key, fault, versions, whole_checkpoint
+from fastkcl.tables.delta.log import (
+    LOG,
+    MOST_BYTES,
+    checkpoint_version,
+    entry_key,
+    fault,
+    versions,
+    whole_checkpoint,
+    whole_checkpoints,
+)
+from fastkcl.tables.delta.sidecars import ElsewhereError, files_in, sidecar_fault, sidecar_name
 from fastkcl.tables.delta.snapshot import OURS, checked_metadata, checked_protocol, whole
 from fastkcl.tables.folders import data_folder, position_text, quoted, spelled
 from fastkcl.tables.store import Store, StoreError
@@ -58,6 +70,8 @@ class Contradiction(NamedTuple):
     why: str
     is_certain: bool
     """False: the older checkpoint may be the one that is wrong."""
+    files: Sequence[str] = ()
+    """Of the checkpoint that has it so."""
 
 
 def content(store: Store, files: Sequence[str]) -> Content:
@@ -69,15 +83,18 @@ def content(store: Store, files: Sequence[str]) -> Content:
 
     Raises:
         FileNotFoundError: one is not there.
-        DamageError: one is damaged, or they have no metadata or no protocol.
+        DamageError: one is damaged, or has lost a sidecar; or they have no metadata or no protocol.
         OSError: one cannot be read.
     """
     metadata: Json = {}
     protocol: Json = {}
     transactions: dict[str, int] = {}
     for name in files:
+        sidecars = set()
         try:
             for action in _actions(store, f"{LOG}/{name}"):
+                if found := action.get("sidecar"):
+                    sidecars.add(sidecar_name(found))
                 if (found := action.get("txn")) and found["appId"].startswith(OURS):
                     transactions[found["appId"]] = whole(found["version"])
                 if found := action.get("metaData"):
@@ -86,9 +103,24 @@ def content(store: Store, files: Sequence[str]) -> Content:
                     protocol = checked_protocol(_without_none(found))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamageError(name, str(error).partition("\n")[0][:300]) from error
+        _check_sidecars(store, name, sidecars)
     if not metadata or not protocol:
         raise DamageError(files[0], "it names no schema, or no protocol")
     return Content(metadata, protocol, transactions)
+
+
+def _check_sidecars(store: Store, name: str, sidecars: Iterable[str | None]) -> None:
+    """See that the sidecars in the log, of a file of a checkpoint, are there and have an end.
+
+    Raises:
+        FileNotFoundError: the checkpoint is not there any more.
+        DamageError: one has not.
+    """
+    for each in sorted(filter(None, sidecars)):
+        if why := sidecar_fault(store, each, is_whole=False):
+            if store.tail(f"{LOG}/{name}", 1) is None:  # a clean-up
+                raise FileNotFoundError(name)
+            raise DamageError(name, why)
 
 
 def contradiction(
@@ -100,7 +132,7 @@ def contradiction(
         store: the table's.
         names: of all files in the log that have content, or are entries.
         shard: whose position is wanted; its files without a position are a contradiction, too.
-        now: the newest checkpoint's content, if it was read before.
+        now: the newest checkpoint's content, if it was read before; of several, the first one's.
 
     Returns:
         None if it is as the log has it; or if that is not left, or damaged itself.
@@ -110,28 +142,27 @@ def contradiction(
         DamageError: one is damaged.
         OSError: a file cannot be read.
     """
-    version, files = whole_checkpoint(names)
+    version, wholes = whole_checkpoints(names)
     older, older_files = whole_checkpoint([name for name in names if -1 < checkpoint_version(name) < version])
     there = _up_to(version, [each for each in versions(names) if older < each <= version][-_MOST_ENTRIES:])
-    if not files:
-        return None
-    now = now or content(store, files)
+    each_now = [content(store, files) if now is None or index else now for index, files in enumerate(wholes)]
     try:
         window = _Window.of(store, there)
         before, count = Content({}, {}, {}), 0
         if older_files and len(there) == version - older:
             before = content(store, older_files)
-            count = _files_missing(store, older_files, set())[0] if _has_files(older_files) else 0
+            count = _files_missing(store, older_files, set())[0]
     except (FileNotFoundError, ValueError, SinkError):
         return None  # that is damaged itself, and nobody relies on it
-    if _FORGETS not in (now.metadata.get("configuration") or {}) and (
-        found := _of_positions(before.transactions, window.transactions, now.transactions, store.url)
-    ):
-        return found
-    if not _has_files(files):
-        return None
-    without = shard if shard is not None and position_by(now.transactions.get, shard, store.url) is None else None
-    return _of_files(store, files, window, count, without)
+    for files, found in zip(wholes, each_now, strict=True):
+        if _FORGETS not in (found.metadata.get("configuration") or {}) and (
+            wrong := _of_positions(before.transactions, window.transactions, found.transactions, store.url)
+        ):
+            return wrong._replace(files=files)
+        without = shard if shard is not None and position_by(found.transactions.get, shard, store.url) is None else None
+        if wrong := _of_files(store, files, window, count, without):
+            return wrong._replace(files=files)
+    return None
 
 
 def checkpoint_fault(store: Store, names: Sequence[str]) -> str | None:
@@ -149,8 +180,7 @@ def checkpoint_fault(store: Store, names: Sequence[str]) -> str | None:
         found = contradiction(store, names)
     except DamageError as error:
         return f"{store.url}/{LOG}/{error.name}: a damaged checkpoint: {error}"
-    _, files = whole_checkpoint(names)
-    return None if found is None else f"{store.url}/{LOG}/{files[0]}: a damaged checkpoint: {found.why}"
+    return None if found is None else f"{store.url}/{LOG}/{found.files[0]}: a damaged checkpoint: {found.why}"
 
 
 def _up_to(version: int, there: Sequence[int]) -> list[int]:
@@ -229,7 +259,10 @@ def _of_files(
     store: Store, files: Sequence[str], window: _Window, before: int, without: Shard | None
 ) -> Contradiction | None:
     missing = set(window.added)
-    count, why = _files_missing(store, files, missing, without)
+    try:
+        count, why = _files_missing(store, files, missing, without)
+    except ElsewhereError:
+        return None
     if why is None and missing:
         why = f"it lacks {len(missing)} files that the log has, {min(missing)[:200]!r} for one"
     if why is None and not window.removes and count < before:
@@ -243,30 +276,30 @@ def _files_missing(
     """Take away from `missing` what a checkpoint has; how many files it has, and what is wrong with a path.
 
     A file that a writer made for the shard `without`, which has no position, is wrong.
+
+    Raises:
+        FileNotFoundError: a file of it is not there.
+        DamageError: one is damaged.
+        ElsewhereError: it has files elsewhere.
     """
     folders = () if without is None else tuple(f"{each}/after-" for each in _folders(without))
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     count = 0
     for name in names:
-        file = store.open(f"{LOG}/{name}")
-        if file is None:
-            raise FileNotFoundError(name)
-        with file:
-            try:
-                with pq.ParquetFile(file) as parquet:
-                    for batch in parquet.iter_batches(columns=["add.path"]):
-                        paths = batch.column("add").drop_null().field("path").to_pylist()
-                        if not all(path and "\0" not in path for path in paths):
-                            return count, "the path of a file in it is damaged"
-                        paths = list(map(unquote, paths))
-                        if without is not None and any(path.startswith(folders) for path in paths):
-                            return count, f"it has files of {without.stream}, {without.shard_id}, and no position"
-                        count += len(paths)
-                        missing.difference_update(paths)
-            except (pa.ArrowException, KeyError, TypeError, AttributeError) as error:
-                raise DamageError(name, str(error).partition("\n")[0][:300]) from error
+        try:
+            for paths in files_in(store, name):
+                if not all(path and "\0" not in path for path in paths):
+                    return count, "the path of a file in it is damaged"
+                names_there = list(map(unquote, paths))
+                if without is not None and any(path.startswith(folders) for path in names_there):
+                    return count, f"it has files of {without.stream}, {without.shard_id}, and no position"
+                count += len(names_there)
+                missing.difference_update(names_there)
+        except ElsewhereError:
+            raise
+        except (pa.ArrowException, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DamageError(name, str(error).partition("\n")[0][:300]) from error
     return count, None
 
 
@@ -276,11 +309,6 @@ def _folders(shard: Shard) -> tuple[str, str]:
         data_folder(f"{quoted(shard.stream)}/{quoted(shard.shard_id)}"),
         data_folder(f"{spelled(shard.stream)}/{spelled(shard.shard_id)}"),
     )
-
-
-def _has_files(names: Sequence[str]) -> bool:
-    """Whether a checkpoint has the table's files itself, and none in sidecars."""
-    return all(_is_complete(name) for name in names)
 
 
 def _is_complete(name: str) -> bool:
@@ -299,7 +327,7 @@ def _shards(transactions: Mapping[str, int]) -> set[Shard]:
 
 
 def _actions(store: Store, key: str) -> Iterator[dict[str, Any]]:
-    """Our transactions, the metadata and the protocol in a file of a checkpoint.
+    """Our transactions, the metadata, the protocol and the sidecars in a file of a checkpoint.
 
     Raises:
         FileNotFoundError: it is not there.
@@ -320,8 +348,9 @@ def _actions(store: Store, key: str) -> Iterator[dict[str, Any]]:
     with file:
         try:
             with pq.ParquetFile(file) as parquet:
-                _check_columns(parquet.schema_arrow.names, key)
-                for batch in parquet.iter_batches(columns=list(_ACTIONS)):
+                there = parquet.schema_arrow.names
+                _check_columns(there, key)
+                for batch in parquet.iter_batches(columns=[name for name in (*_ACTIONS, "sidecar") if name in there]):
                     yield from _rows(batch)
         except pa.ArrowException as error:
             raise ValueError(str(error).partition("\n")[0]) from error

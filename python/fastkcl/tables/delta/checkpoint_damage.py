@@ -29,14 +29,15 @@ from fastkcl.tables.delta.log import (
     version_named,
     versions,
     whole_checkpoint,
+    whole_checkpoints,
 )
+from fastkcl.tables.delta.sidecars import sidecar_fault, sidecar_name, sidecars_in
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store, StoreError
 
-__all__ = ["SIDECARS", "CheckpointDamage", "set_damage_aside"]
+__all__ = ["CheckpointDamage", "set_damage_aside"]
 
 WHOLE_BYTES: Final = 256 << 20
-SIDECARS: Final = "_sidecars"
 _SMALL: Final = 64 << 20
 
 
@@ -60,10 +61,11 @@ class CheckpointDamage:
         """By the names of files in the log: what is wrong with them, or with `_last_checkpoint`."""
         self.doubt: str | None = None
         """What the newest checkpoint has otherwise than the older one, if nobody can know which of them is wrong."""
+        newest = whole_checkpoint(self._sound())[0]
         wrong = self._contradiction(shard)
-        if wrong is not None and wrong.is_certain:
-            self.found |= dict.fromkeys(whole_checkpoint(self._sound())[1], wrong.why)
-            wrong = self._contradiction(None)
+        while wrong is not None and wrong.is_certain and checkpoint_version(wrong.files[0]) == newest:
+            self.found |= dict.fromkeys(wrong.files, wrong.why)
+            wrong = self._contradiction(shard if whole_checkpoint(self._sound())[0] == newest else None)
         if wrong is not None and not wrong.is_certain:
             self.doubt = wrong.why
         why = None if last is None else self._fault_of_last(last)
@@ -97,9 +99,9 @@ class CheckpointDamage:
                 if (why := self._fault(name, is_whole=is_whole)) is not None:
                     found[name] = why
             left = [name for name in names if name not in found and self.files.sizes[name]]
-            if is_whole and whole_checkpoint(left)[0] == version:
+            for files in whole_checkpoints(left)[1] if is_whole else ():
                 try:
-                    content(self._store, left)
+                    content(self._store, files)
                 except DamageError as error:
                     found[error.name] = str(error)
                 except FileNotFoundError:  # a clean-up
@@ -109,25 +111,28 @@ class CheckpointDamage:
     def _fault(self, name: str, *, is_whole: bool) -> str | None:
         """Of one file."""
         try:
-            if name.endswith(".json"):
-                return self._fault_of_json(name)
-            return self._fault_of_parquet(f"{LOG}/{name}", is_whole=is_whole)
+            why, sidecars = self._in_json(name) if name.endswith(".json") else self._in_parquet(name, is_whole=is_whole)
+            for each in sidecars if why is None else ():
+                if each is not None and (why := sidecar_fault(self._store, each, is_whole=is_whole)):
+                    return None if self._store.tail(f"{LOG}/{name}", 1) is None else why
         except FileNotFoundError:  # a clean-up
             return None
+        return why
 
-    def _fault_of_parquet(self, key: str, *, is_whole: bool) -> str | None:
+    def _in_parquet(self, name: str, *, is_whole: bool) -> tuple[str | None, list[str | None]]:
+        """The fault of a file, and its sidecars."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         try:
-            with self._opened(key) as source, pq.ParquetFile(source) as file:
+            with self._opened(f"{LOG}/{name}") as source, pq.ParquetFile(source) as file:
                 for _ in file.iter_batches() if is_whole else ():
                     pass
-        except (pa.ArrowException, OSError, ValueError) as error:
+                return None, sidecars_in(file)
+        except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
             if isinstance(error, StoreError | FileNotFoundError):
                 raise
-            return str(error).partition("\n")[0]
-        return None
+            return str(error).partition("\n")[0], []
 
     def _opened(self, key: str) -> BinaryIO:
         """A file, or all of it if it is small.
@@ -142,31 +147,24 @@ class CheckpointDamage:
             raise FileNotFoundError(key)
         return file
 
-    def _fault_of_json(self, name: str) -> str | None:
-        """The fault of a checkpoint of version 2 in JSON, or of a sidecar that it names."""
+    def _in_json(self, name: str) -> tuple[str | None, list[str | None]]:
+        """The fault of a checkpoint of version 2 in JSON, and its sidecars."""
+        sidecars = []
         try:
             text = self._store.read(f"{LOG}/{name}", MOST_BYTES)
             if text is None:
                 raise FileNotFoundError(name)
             for line in text.splitlines():
                 match parse_json(line):
-                    case {"sidecar": {"path": str(path)}} if path == Path(path).name:
-                        if why := self._fault_of_sidecar(f"{LOG}/{SIDECARS}/{path}"):
-                            return f"its {SIDECARS}/{path}{why}"
+                    case {"sidecar": {"path": str()} as sidecar}:
+                        sidecars.append(sidecar_name(sidecar))
                     case dict():
                         continue
                     case _:
-                        return "a line of it is no action"
+                        return "a line of it is no action", []
         except (ValueError, SinkError) as error:
-            return str(error)
-        return None if text else "0 bytes"
-
-    def _fault_of_sidecar(self, key: str) -> str | None:
-        try:
-            why = self._fault_of_parquet(key, is_whole=True)
-        except FileNotFoundError:
-            return " is missing"
-        return None if why is None else f": {why}"
+            return str(error), []
+        return None if text else "0 bytes", sidecars
 
     def _contradiction(self, shard: Shard | None) -> Contradiction | None:
         """What the newest checkpoint that is left has otherwise than the log."""

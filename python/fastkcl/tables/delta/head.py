@@ -277,7 +277,7 @@ class DeltaHead:
             self._do_without(error.name, Contradiction(str(error), is_certain=True))
             return None
         if wrong is not None:
-            self._do_without(files[0], wrong)
+            self._do_without((wrong.files or files)[0], wrong)
             return None
         text = self._entry(version)
         return Snapshot(version, b"" if text is None else digest(text), *found)

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from fastkcl.tables import storage
 from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_json
-from fastkcl.tables.delta.checkpoint_damage import SIDECARS, CheckpointDamage
+from fastkcl.tables.delta.checkpoint_damage import CheckpointDamage
 from fastkcl.tables.delta.log import (
     ASIDE,
     KEPT,
@@ -27,6 +27,7 @@ from fastkcl.tables.delta.log import (
     versions,
     whole_checkpoint,
 )
+from fastkcl.tables.delta.sidecars import SIDECARS
 from fastkcl.tables.delta.sink import position
 from fastkcl.tables.folders import shard_folders
 from fastkcl.tables.given_up import NOTES, noted
@@ -95,7 +96,7 @@ def _bring(store: Store, names: Sequence[str], folder: Path) -> None:
     checkpoint, files = whole_checkpoint(names)
     keys = [f"{LOG}/{name}" for name in files]
     keys += [entry_key(version) for version in versions(names) if version > checkpoint]
-    if not all(name.endswith(".checkpoint.parquet") for name in files):
+    if files:
         (log / SIDECARS).mkdir()
         keys += [each.key for each in store.files(f"{LOG}/{SIDECARS}")]
     for key in keys:

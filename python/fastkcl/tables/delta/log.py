@@ -46,6 +46,7 @@ __all__ = [
     "version_named",
     "versions",
     "whole_checkpoint",
+    "whole_checkpoints",
 ]
 
 ASIDE = "_fastkcl_checkpoints"
@@ -142,12 +143,23 @@ def newest_checkpoint(log: Path, names: Sequence[str]) -> tuple[int, list[str]]:
 
 def whole_checkpoint(names: Sequence[str]) -> tuple[int, list[str]]:
     """As `newest_checkpoint`, of the names of files that are not empty."""
+    version, wholes = whole_checkpoints(names)
+    return version, wholes[0] if wholes else []
+
+
+def whole_checkpoints(names: Sequence[str]) -> tuple[int, list[list[str]]]:
+    """The newest version with a whole checkpoint, and the files of each whole one of that version.
+
+    A reader takes any of them. Parts without the others belong to none.
+    """
     found: dict[int, list[str]] = {}
     for name in names:
         if match := _CHECKPOINT.fullmatch(name):
             found.setdefault(int(match[1]), []).append(name)
-    newest = max((version for version, files in found.items() if _is_whole(files)), default=-1)
-    return newest, found.get(newest, [])
+    for version in sorted(found, reverse=True):
+        if wholes := _wholes(found[version]):
+            return version, wholes
+    return -1, []
 
 
 def checkpoint_version(name: str) -> int:
@@ -156,12 +168,21 @@ def checkpoint_version(name: str) -> int:
     return int(match[1]) if match else -1
 
 
-def _is_whole(names: Sequence[str]) -> bool:
-    """Whether the files of a version are a checkpoint: one that is no part, or all parts of it."""
-    parts = {(int(match[2]), int(match[1])) for name in names if (match := _PART.fullmatch(name))}
-    return len(parts) < len(names) or any(
-        all((count, number) in parts for number in range(1, count + 1)) for count, _ in parts if count
-    )
+def _wholes(names: Sequence[str]) -> list[list[str]]:
+    """The whole checkpoints among the files of a version: first those of one file, then those in parts."""
+    parts: dict[int, dict[int, str]] = {}
+    alone: list[list[str]] = []
+    for name in sorted(names, key=lambda name: (not name.endswith(".checkpoint.parquet"), name)):
+        if match := _PART.fullmatch(name):
+            parts.setdefault(int(match[2]), {})[int(match[1])] = name
+        else:
+            alone.append([name])
+    several = [
+        [there[number] for number in range(1, count + 1)]
+        for count, there in parts.items()
+        if 0 < count <= len(there) and all(number in there for number in range(1, count + 1))
+    ]
+    return [*alone, *several]
 
 
 def last_checkpoint(log: Path) -> int:
