@@ -145,16 +145,18 @@ def in_sidecars(change: Callable[[Path], object], kind: str = "parquet") -> Dama
     return damage
 
 
-def beside(version: int, first: Callable[[pa.Table], pa.Table] | None = None, *, is_whole: bool = True) -> Damage:
-    """A checkpoint in parts beside that of one file, as a change has it; or only its first part."""
+def beside(
+    version: int, change: Callable[[pa.Table], pa.Table] | None = None, *, count: int = 2, is_whole: bool = True
+) -> Damage:
+    """A checkpoint in parts beside that of one file, each part as a change has it; or without the last part."""
 
     def damage(log: Path) -> None:
         table = pq.read_table(log / f"{version:020d}.checkpoint.parquet")
-        half = len(table) // 2
-        parts = [table.slice(0, half), table.slice(half)]
-        for number, part in enumerate(parts[: 1 + is_whole], 1):
-            made = part if first is None else first(part)
-            pq.write_table(made, log / f"{version:020d}.checkpoint.{number:010d}.{2:010d}.parquet")
+        size = len(table) // count + 1
+        for number in range(1, count + is_whole):
+            part = table.slice((number - 1) * size, size)
+            made = part if change is None else change(part)
+            pq.write_table(made, log / f"{version:020d}.checkpoint.{number:010d}.{count:010d}.parquet")
 
     return damage
 
@@ -398,12 +400,13 @@ def test_a_damaged_sidecar_on_an_object_store_is_refused(
 
 @pytest.mark.parametrize("is_whole", [True, False])
 @pytest.mark.parametrize("version", [4, 8])
-def test_two_sound_checkpoints_of_a_version_are_left_alone(
+def test_several_sound_checkpoints_of_a_version_are_left_alone(
     tmp_path: Path, sound: dict[str, Path], version: int, is_whole: bool
 ) -> None:
     """The files of an older one, in one file and in parts, are not twice as many; nor those of parts that were left."""
     table, log = copied(sound["table"], tmp_path)
-    beside(version, is_whole=is_whole)(log)
+    for count in (2, 3, 4):
+        beside(version, count=count, is_whole=is_whole)(log)
     assert inspect_table(table).ok
     goes_on(DELTA_TABLE, table)
     assert not list(log.glob("*.damaged"))
