@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fastkcl.cli.console import Console
-from fastkcl.cli.extras import without_extra
+from fastkcl.cli.extras import check_local_aws, without_extra
 from fastkcl.daemon.jars import JarsError
 from fastkcl.demo.parts import DemoError
 from fastkcl.demo.replayed import run_demo
@@ -116,6 +116,7 @@ def _run_replayed(shards: int, records: int, keep: Path | None, display: _Displa
 
 
 def _run_real(shards: int, records: int, keep: Path | None, display: _Display) -> DemoReport:
+    check_local_aws()
     with without_extra("local"):
         import_module("fastkcl.local_aws.server")  # a separate process has it, whose message would come late
         from fastkcl.demo.daemon import run_daemon_demo

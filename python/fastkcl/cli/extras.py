@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import click
 
-__all__ = ["MissingExtraError", "check_extra", "without_extra"]
+__all__ = ["MissingExtraError", "check_extra", "check_local_aws", "without_extra"]
 
 
 class MissingExtraError(click.ClickException):
@@ -27,6 +27,15 @@ def check_extra(extra: str, *packages: str) -> None:
         for package in packages:
             if find_spec(package) is None:
                 raise ModuleNotFoundError(name=package)
+
+
+def check_local_aws() -> None:
+    """See that the extra of local AWS is installed: it imports moto with the first request for it, where it is late.
+
+    Raises:
+        MissingExtraError: it is not.
+    """
+    check_extra("local", "moto", "werkzeug", "flask", "flask_cors")
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from fastkcl.cli.extras import check_extra, without_extra
+from fastkcl.cli.extras import check_local_aws, without_extra
 from fastkcl.cli.numbers import MOST_SECONDS, FiniteRange
 
 __all__ = ["local_aws"]
@@ -157,7 +157,7 @@ def local_aws(
 
     Any credentials will do. Everything is in memory, unless --state names a file. SIGTERM and Ctrl-C end it with 0.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
-    check_extra("local", "moto", "werkzeug", "flask", "flask_cors")  # imported with the first request for moto
+    check_local_aws()
     with without_extra("local"):
         from fastkcl.local_aws.errors import ServiceError
         from fastkcl.local_aws.journal import JournalError

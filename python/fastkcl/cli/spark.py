@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fastkcl.cli.console import Console
-from fastkcl.cli.extras import without_extra
+from fastkcl.cli.extras import check_local_aws, without_extra
 
 if TYPE_CHECKING:
     from fastkcl.demo.source import SourceReport
@@ -56,6 +56,7 @@ def demo(shards: int, records: int, as_json: bool, keep: Path | None) -> None:
     with without_extra("spark"):
         import_module("pyspark.sql")
         import_module("botocore")
+    check_local_aws()
     with without_extra("local"):
         import_module("fastkcl.local_aws.server")  # a separate process has it, whose message would come late
         import_module("boto3")
