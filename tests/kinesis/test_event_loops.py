@@ -8,7 +8,6 @@ import gc
 import inspect
 import sys
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,6 +27,7 @@ from fastkcl.kinesis.topology import Shard
 from fastkcl.local_aws import Fault, LocalAws
 from kinesis_helpers import QUICK, numbered, put, take
 from kinesis_helpers import environment as environment  # a fixture
+from kinesis_helpers import nothing_else_is_left as nothing_else_is_left  # a fixture
 from kinesis_helpers import stream as stream  # a fixture
 from local_aws_helpers import make_stream, new_name, server_of
 from waiting import PATIENCE, until, wait_until
@@ -54,15 +54,6 @@ ARGUMENTS: dict[str, Callable[[str], tuple[Any, ...]]] = {
 }
 GIVES_BACK = {"close", "deallocate"}
 IS_FOR_OWNERS = {"begin_at_first", "checkpoint", "shard_ended"}
-
-
-@pytest.fixture(autouse=True)
-def nothing_else_is_left() -> Iterator[None]:
-    """What a test has left is collected within it; its connections are never closed."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        yield
-        gc.collect()
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ import os
 import subprocess
 import sys
 import threading
-import warnings
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +28,7 @@ from fastkcl.kinesis.unclosed import Watched
 from fastkcl.local_aws import LocalAws
 from kinesis_helpers import QUICK, numbered, put, take
 from kinesis_helpers import environment as environment  # a fixture
+from kinesis_helpers import nothing_else_is_left as nothing_else_is_left  # a fixture
 from kinesis_helpers import stream as stream  # a fixture
 from local_aws_helpers import SHARD_0, new_name
 from waiting import PATIENCE
@@ -36,15 +36,6 @@ from waiting import PATIENCE
 T = TypeVar("T")
 
 LATE: dict[str, Any] = {"buffer_time": 60}
-
-
-@pytest.fixture(autouse=True)
-def nothing_else_is_left() -> Iterator[None]:
-    """What a test has left is collected within it; its clients and sockets are never closed."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        yield
-        gc.collect()
 
 
 def run_and_stop(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -521,7 +512,7 @@ def test_clients_begin_and_end_in_many_threads(monkeypatch: pytest.MonkeyPatch) 
             failed.append(error)
             raise
 
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)  # of what is in `failed`
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)  # `failed` has the error
     sys.setswitchinterval(1e-5)
     try:
         threads = [threading.Thread(target=work) for _ in range(6)]

@@ -1,9 +1,11 @@
 """Shared by tests of the Kinesis consumer: streams of numbered items, and the items that arrived."""
 
 import asyncio
+import gc
 import json
+import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -26,6 +28,15 @@ def environment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     """The test's local AWS, for clients without a configuration of their own."""
     for name, value in server_of(request).environment.items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(autouse=True)
+def nothing_else_is_left() -> Iterator[None]:
+    """What a test has left is collected within it; its clients and connections are never closed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+        gc.collect()
 
 
 @pytest.fixture

@@ -150,7 +150,7 @@ DAMAGES: Final[dict[str, tuple[Damage, Sequence[str]]]] = {
         [in_entry(7, "damaged, its add has no path (line 2)")],
     ),
     "a transaction without a name": (line(7, '{"txn": {}}'), [in_entry(7, "damaged, its txn has no appId (line 2)")]),
-    "a schema that is none": (
+    "a schema that cannot be read": (
         line(7, '{"metaData": {"format": {}, "id": "x", "partitionColumns": [], "schemaString": "{}"}}'),
         [in_entry(7, "damaged, its metaData: KeyError('fields') (line 2)")],
     ),

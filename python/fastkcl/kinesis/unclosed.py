@@ -19,9 +19,12 @@ import os
 import sys
 import weakref
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fastkcl.kinesis.event_loops import check_loop
+
+if TYPE_CHECKING:
+    from fastkcl.kinesis.client import StreamClient
 
 __all__ = ["Watched"]
 
@@ -33,14 +36,20 @@ _LOST = "was not closed before its event loop ended"
 class Watched(ABC):
     """A client, from `watch` to `unwatch`."""
 
+    _client: StreamClient
     _kind: ClassVar[str]
     _watched_by: int | None = None  # the process
     _began_in: asyncio.AbstractEventLoop | None = None
 
     @property
-    @abstractmethod
     def stream_name(self) -> str:
-        """The stream's name."""
+        """The stream's name, without the rest of an ARN."""
+        return self._client.stream_name
+
+    @property
+    def address(self) -> dict[str, str]:
+        """The stream as a request names it: ``StreamName``, or ``StreamARN`` if it was given as an ARN."""
+        return self._client.address
 
     @property
     def title(self) -> str:

@@ -233,7 +233,7 @@ def casts_of(texts: Iterable[str]) -> dict[str, Literal["string", "drop"]]:
     """Casts by path, of texts as ``at.time=string``: for options that are texts.
 
     Raises:
-        ValueError: one is none.
+        ValueError: a text has another form, or a path comes twice.
     """
     casts: dict[str, Literal["string", "drop"]] = {}
     for text in texts:

@@ -85,7 +85,7 @@ def _escaping(default: Callable[..., Any], text_of: Callable[..., str]) -> Calla
 
 
 def _stream(about: tuple[Any, ...]) -> Any:  # noqa: ANN401 - whatever a program has there
-    """Where Python writes a report: a thread's to the standard error of its beginning, if there is none now."""
+    """Where Python writes a report; without a standard error a thread takes the one that it began with."""
     stream = getattr(sys, "stderr", None)
     if stream is None and len(about) == 1:
         stream = getattr(getattr(about[0], "thread", None), "_stderr", None)

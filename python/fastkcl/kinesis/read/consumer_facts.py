@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from fastkcl.kinesis.checkpoints.base import CheckPointer
-from fastkcl.kinesis.client import StreamClient
 from fastkcl.kinesis.items.aggregators import BaseAggregator
 from fastkcl.kinesis.read.reading import IteratorType, StreamReader
 
@@ -15,20 +14,9 @@ __all__ = ["ConsumerFacts"]
 class ConsumerFacts:
     """The part of `Consumer` that only reads its attributes."""
 
-    _client: StreamClient
     _checkpointer: CheckPointer
     _processor: BaseAggregator
     _stream: StreamReader
-
-    @property
-    def stream_name(self) -> str:
-        """The stream's name."""
-        return self._client.stream_name
-
-    @property
-    def address(self) -> dict[str, str]:
-        """The stream as a request names it: ``StreamName``, or ``StreamARN`` if it was given as an ARN."""
-        return self._client.address
 
     @property
     def checkpointer(self) -> CheckPointer:

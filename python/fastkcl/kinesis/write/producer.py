@@ -198,16 +198,6 @@ class Producer(Watched):
     # Life.
 
     @property
-    def stream_name(self) -> str:
-        """The stream's name, without the rest of an ARN."""
-        return self._client.stream_name
-
-    @property
-    def address(self) -> dict[str, str]:
-        """The stream as a request names it: ``StreamName``, or ``StreamARN`` if it was given as an ARN."""
-        return self._client.address
-
-    @property
     def queue_size(self) -> int:
         """Records that the stream does not have yet, without those that the processor still adds items to."""
         return len(self._queue)

@@ -29,10 +29,10 @@ from fastkcl.tables.delta.log import (
     whole_checkpoint,
     whole_checkpoints,
 )
-from fastkcl.tables.delta.sidecars import ElsewhereError, files_in, sidecar_fault, sidecar_name
+from fastkcl.tables.delta.sidecars import ElsewhereError, files_in, opened_parquet, sidecar_fault, sidecar_name
 from fastkcl.tables.delta.snapshot import OURS, checked_metadata, checked_protocol, whole
 from fastkcl.tables.folders import data_folder, position_text, quoted, spelled
-from fastkcl.tables.store import Store, StoreError
+from fastkcl.tables.store import Store
 
 __all__ = ["Content", "Contradiction", "DamageError", "checkpoint_fault", "content", "contradiction"]
 
@@ -334,7 +334,6 @@ def _actions(store: Store, key: str) -> Iterator[dict[str, Any]]:
         ValueError: it is damaged.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     if key.endswith(".json"):
         text = store.read(key, MOST_BYTES)
@@ -342,22 +341,14 @@ def _actions(store: Store, key: str) -> Iterator[dict[str, Any]]:
             raise FileNotFoundError(key)
         yield from map(parse_json, text.splitlines())
         return
-    file = store.open(key)
-    if file is None:
-        raise FileNotFoundError(key)
-    with file:
-        try:
-            with pq.ParquetFile(file) as parquet:
-                there = parquet.schema_arrow.names
-                _check_columns(there, key)
-                for batch in parquet.iter_batches(columns=[name for name in (*_ACTIONS, "sidecar") if name in there]):
-                    yield from _rows(batch)
-        except pa.ArrowException as error:
-            raise ValueError(str(error).partition("\n")[0]) from error
-        except OSError as error:  # of pyarrow, for a page that cannot be unpacked; the storage's have a number
-            if isinstance(error, StoreError) or error.errno is not None:
-                raise
-            raise ValueError(str(error).partition("\n")[0]) from error
+    try:
+        with opened_parquet(store, key) as parquet:
+            there = parquet.schema_arrow.names
+            _check_columns(there, key)
+            for batch in parquet.iter_batches(columns=[name for name in (*_ACTIONS, "sidecar") if name in there]):
+                yield from _rows(batch)
+    except pa.ArrowException as error:
+        raise ValueError(str(error).partition("\n")[0]) from error
 
 
 def _check_columns(there: Sequence[str], key: str) -> None:

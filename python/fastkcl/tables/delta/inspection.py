@@ -159,7 +159,7 @@ def _inspect_log(store: Store, opened: Callable[[], DeltaTable], entries: _Entri
     """Look into a table with this handle of deltalake's, and its files.
 
     Raises:
-        SinkError: deltalake cannot read it, and no damage was found; or it is none of our writers.
+        SinkError: deltalake cannot read it, and no damage was found; or the table is not one of our writers'.
     """
     from deltalake.exceptions import DeltaError
 

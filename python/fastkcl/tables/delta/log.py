@@ -12,6 +12,7 @@ Readers pass over an action that they do not know. In an entry of ours it is one
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -84,8 +85,8 @@ _MEMBERS: Final[Mapping[str, Mapping[str, type | tuple[type, ...]]]] = {
 _ACTIONS: Final = frozenset((*_MEMBERS, "cdc", "domainMetadata", "checkpointMetadata", "sidecar"))
 """Of all versions of the protocol."""
 _CHECKS: Final = {"metaData": checked_metadata, "protocol": checked_protocol}
-# In commitInfo's operationMetrics of deltalake, by operation.
 _ADD: Final = b'{"add":'
+# In commitInfo's operationMetrics of deltalake, by operation.
 _COUNTS = {
     _ADD: ("num_added_files", "numFilesAdded", "num_target_files_added"),
     b'{"remove":': ("num_removed_files", "numFilesRemoved", "num_target_files_removed"),
@@ -238,7 +239,7 @@ class LogFiles:
 
     @property
     def checkpoint(self) -> int:
-        """The version of the newest checkpoint; -1 if there is none."""
+        """The version of the newest checkpoint; -1 without one."""
         return whole_checkpoint(self.with_content)[0]
 
     @property
@@ -268,13 +269,13 @@ def files_named(text: bytes) -> Iterator[str]:
 
 
 def fault(text: bytes) -> str | None:
-    """The fault of an entry's content; None if there is none."""
+    """What is wrong with an entry's content; None for a sound one."""
     if not text:
         return "damaged, 0 bytes"
     if not text.startswith(b"{") or not text.rstrip().endswith(b"}") or b"\0" in text:
         return _NO_JSON
-    actions = []
-    for number, line in enumerate(text.splitlines(), 1):
+    ours, has_action = _Ours(), False
+    for number, line in enumerate(io.BytesIO(text), 1):  # one at a time: an entry can have a gigabyte
         if not line.strip():
             continue
         try:
@@ -285,38 +286,46 @@ def fault(text: bytes) -> str | None:
             return f"{_NO_JSON} (line {number})"
         if why := _fault_of_action(action):
             return f"damaged, {why} (line {number})"
-        actions.append((number, action))
-    if not any(action for _, action in actions):
+        ours.take(number, action)
+        has_action = has_action or bool(action)
+    if not has_action:
         return "damaged, it has no action"
     if why := _lack(text):
         return f"damaged, cut off at the end of a line ({why})"
-    if why := _fault_of_ours(actions):
+    if why := ours.fault:
         return f"damaged, {why}"
     return None
 
 
-def _fault_of_ours(actions: Sequence[tuple[int, dict[str, Any]]]) -> str | None:
-    """The action of an unknown name in an entry of ours, or the number of files that it has lost.
+@dataclass(slots=True)
+class _Ours:
+    """An entry's actions, as far as an entry of ours is checked by them."""
 
-    Args:
-        actions: of any entry, with their lines.
-    """
-    if not any(_is_ours(action) for _, action in actions):
-        return None
-    for number, action in actions:
-        if unknown := [name for name in action if name not in _ACTIONS]:
-            return f"it has the unknown action {unknown[0][:40]!r} (line {number})"
-    told = next((info.get("fastkcl") for _, action in actions if (info := action.get("commitInfo"))), None)
-    parts = [each for each in (told if isinstance(told, list) else [told]) if isinstance(each, dict)]
-    wanted = sum(count for each in parts if type(count := each.get("files")) is int)
-    there = sum(action.get("add") is not None for _, action in actions)
-    return f"it names {there} of {wanted} files" if there < wanted else None
+    _is_ours: bool = False
+    _unknown: str | None = None
+    _there: int = 0
+    _wanted: int = 0
 
+    def take(self, number: int, action: Mapping[str, Any]) -> None:
+        """Add the action of a line, whose members have been checked."""
+        information, transaction = (action.get(kind) or {} for kind in ("commitInfo", "txn"))
+        writer, told = information.get("engineInfo"), information.get("fastkcl")
+        self._is_ours |= isinstance(writer, str) and writer.startswith("fastkcl:")
+        self._is_ours |= transaction.get("appId", "").startswith(OURS)
+        if self._unknown is None and (unknown := [name for name in action if name not in _ACTIONS]):
+            self._unknown = f"it has the unknown action {unknown[0][:40]!r} (line {number})"
+        self._there += action.get("add") is not None
+        for each in told if isinstance(told, list) else [told]:
+            if isinstance(each, dict) and type(count := each.get("files")) is int:
+                self._wanted += count
 
-def _is_ours(action: Mapping[str, Any]) -> bool:
-    """Whether only an entry of ours has an action."""
-    writer, name = ((action.get(kind) or {}).get(key) for kind, key in (("commitInfo", "engineInfo"), ("txn", "appId")))
-    return (isinstance(writer, str) and writer.startswith("fastkcl:")) or (name or "").startswith(OURS)
+    @property
+    def fault(self) -> str | None:
+        """The action of an unknown name, or the number of files that it has lost; None for an entry of others."""
+        if not self._is_ours:
+            return None
+        lost = f"it names {self._there} of {self._wanted} files" if self._there < self._wanted else None
+        return self._unknown or lost
 
 
 def _fault_of_action(action: dict[str, Any]) -> str | None:

@@ -17,7 +17,7 @@ from fastkcl.tables.store import Store, StoreError
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
-__all__ = ["SIDECARS", "ElsewhereError", "files_in", "sidecar_fault", "sidecar_name", "sidecars_in"]
+__all__ = ["SIDECARS", "ElsewhereError", "files_in", "opened_parquet", "sidecar_fault", "sidecar_name", "sidecars_in"]
 
 SIDECARS: Final = "_sidecars"
 
@@ -51,7 +51,7 @@ def sidecars_in(parquet: ParquetFile) -> list[str | None]:
 
 
 def sidecar_fault(store: Store, name: str, *, is_whole: bool) -> str | None:
-    """The fault of a sidecar in words, None if there is none.
+    """What is wrong with a sidecar; None for a sound one.
 
     Args:
         store: the table's.
@@ -64,7 +64,7 @@ def sidecar_fault(store: Store, name: str, *, is_whole: bool) -> str | None:
     import pyarrow as pa
 
     try:
-        with _opened(store, f"{LOG}/{SIDECARS}/{name}") as parquet:
+        with opened_parquet(store, f"{LOG}/{SIDECARS}/{name}") as parquet:
             for _ in parquet.iter_batches() if is_whole else ():
                 pass
     except FileNotFoundError:
@@ -92,13 +92,13 @@ def files_in(store: Store, name: str) -> Iterator[list[str]]:
         yield [found["path"] for each in actions if (found := each.get("add")) is not None]
         sidecars = [sidecar_name(found) for each in actions if (found := each.get("sidecar")) is not None]
     else:
-        with _opened(store, f"{LOG}/{name}") as parquet:
+        with opened_parquet(store, f"{LOG}/{name}") as parquet:
             yield from _paths(parquet)
             sidecars = sidecars_in(parquet)
     for sidecar in sidecars:
         if sidecar is None:
             raise ElsewhereError("it has a sidecar elsewhere")
-        with _opened(store, f"{LOG}/{SIDECARS}/{sidecar}") as parquet:
+        with opened_parquet(store, f"{LOG}/{SIDECARS}/{sidecar}") as parquet:
             yield from _paths(parquet)
 
 
@@ -109,7 +109,14 @@ def _paths(parquet: ParquetFile) -> Iterator[list[str]]:
 
 
 @contextmanager
-def _opened(store: Store, key: str) -> Iterator[ParquetFile]:
+def opened_parquet(store: Store, key: str) -> Iterator[ParquetFile]:
+    """A file in Parquet, while it is read.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        StoreError: it cannot be read.
+        ValueError: it is damaged; or an error of pyarrow's.
+    """
     import pyarrow.parquet as pq
 
     file = store.open(key)
