@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from fastkcl.kinesis import Consumer
+from fastkcl.leases.guard import Guard
 from fastkcl.local_aws import LocalAws
 from local_aws_helpers import client, is_open, make_stream, server_of, shards
 from waiting import PATIENCE, NotSeenError
@@ -36,6 +38,12 @@ def nothing_else_is_left() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         yield
+        for thread in threading.enumerate():
+            # It has a checkpointer until it sees that the event loop has ended, some seconds later.
+            guard = getattr(getattr(thread, "_target", None), "__self__", None)
+            if isinstance(guard, Guard):
+                guard._closing.set()
+                thread.join(PATIENCE)
         gc.collect()
 
 
