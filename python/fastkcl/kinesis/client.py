@@ -56,7 +56,6 @@ DESCRIBE_PAUSE = 0.5  # seconds between two looks at a stream that is being made
 LARGE_BODY = 2**18
 """Bytes of an answer from which on it is decoded beside the event loop."""
 MAX_THROTTLED = 10
-FEW_THROTTLED = 2  # in a row, which nobody need hear of
 """How often in a row a call about the stream as a whole may be throttled."""
 
 _T = TypeVar("_T")
@@ -299,7 +298,7 @@ class StreamClient:
                         raise StreamDoesNotExist(f"there is no stream {self._arn or self._name}: {error}") from error
                     case Failure.THROTTLED if throttled < MAX_THROTTLED:
                         throttled += 1
-                        if throttled == FEW_THROTTLED + 1:
+                        if throttled == failures.FEW_THROTTLED + 1:
                             log.warning("%s of %s is throttled, and is made again: %s", operation, self._name, error)
                         await asyncio.sleep(backoff.next())
                     case _:

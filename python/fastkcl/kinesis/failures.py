@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BODY",
     "DEFAULT_EXPO_BACKOFF_LIMIT",
+    "FEW_THROTTLED",
     "Failure",
     "NotKinesisError",
     "ReconnectPolicy",
@@ -30,6 +31,8 @@ __all__ = [
 BODY = "fastkcl.body"
 """Where an answer of botocore has the body that is not its parser's, and its content type."""
 DEFAULT_RETRY_LIMIT = 5
+FEW_THROTTLED = 2
+"""Answers in a row that said too much or too often, of which the log has no line."""
 _DIGITS = 129  # of a sequence number, at the most
 FIXED_PAUSE = 5.0  # seconds, of reconnecting without expo_backoff
 DEFAULT_EXPO_BACKOFF_LIMIT = 120.0

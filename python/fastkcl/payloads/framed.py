@@ -129,14 +129,15 @@ class FramedReader:
         self._reader.reject(id, reason)
 
     def _tell(self, opened: OpenedPayloads) -> None:
-        """Logs why the first payload is corrupt, unless its id is, which has its line."""
+        """Log why the first payload is corrupt, unless its id is, which has its line."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         rows = pa.record_batch(opened)
         corrupt = rows[CORRUPT]
         if corrupt.null_count == len(corrupt):
             return
+        import pyarrow.compute as pc
+
         rejected = self._reader.rejected
         for row in pc.indices_nonzero(corrupt.is_valid())[:_MOST_SHOWN].to_pylist():
             payload = corrupt[row].as_py()

@@ -21,8 +21,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from fastkcl.backoff import Backoff
-from fastkcl.kinesis.client import FEW_THROTTLED
-from fastkcl.kinesis.failures import Failure
+from fastkcl.kinesis.failures import FEW_THROTTLED, Failure
 
 __all__ = ["FetchPolicy", "Next", "Step"]
 
