@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from fastkcl.processv1 import ToStitchMessage
+from fastkcl.stdio.descriptors import Descriptors
 from kcl_helpers import INITIALIZE, LEASE_LOST, Child, process_records, status
 from paths import PROGRAMS
 from waiting import PATIENCE, wait_until_idle
@@ -270,6 +271,24 @@ def test_a_closed_standard_error_does_not_become_a_pipe_of_ours() -> None:
         child.daemon.start()
         child.daemon.ask(process_records(1), DONE)
         assert child.finish().exit == 0
+
+
+def test_a_close_in_another_thread_is_not_taken_for_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipes = [*os.pipe(), *os.pipe()]
+    descriptors = Descriptors(pipes[0], pipes[3])
+    seen: list[bool] = []
+    really_close = os.close
+
+    def close(fd: int) -> None:
+        really_close(fd)
+        seen.append(descriptors.lost)
+
+    monkeypatch.setattr(os, "close", close)
+    descriptors.close()
+    monkeypatch.undo()
+    really_close(pipes[1])
+    really_close(pipes[2])
+    assert seen == [False, False]
 
 
 def test_one_process_serves_once() -> None:

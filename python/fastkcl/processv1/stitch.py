@@ -397,8 +397,11 @@ class Stitch:
             self._core_gone()
 
     def _read(self) -> None:
+        fd = self._descriptors.read_fd
+        if fd < 0:
+            return  # closed before this thread began
         poll = select.poll()
-        poll.register(self._descriptors.read_fd, select.POLLIN)
+        poll.register(fd, select.POLLIN)
         looked = time.monotonic()
         while not self._closed and self._exit_code is None:
             left = looked + WATCH_SECONDS - time.monotonic()

@@ -107,7 +107,8 @@ class Descriptors:
     @property
     def lost(self) -> bool:
         """Whether somebody else has closed one of them; its number may stand for another file by now."""
-        return self.read_fd >= 0 and (file_of(self.read_fd), file_of(self.write_fd)) != self._files
+        files = file_of(self.read_fd), file_of(self.write_fd)
+        return files != self._files and self.read_fd >= 0  # another thread's close() takes the numbers away first
 
     def read(self, size: int) -> bytes:
         """At most `size` bytes of the present input; none at the end.
@@ -133,10 +134,10 @@ class Descriptors:
         """Close both; the daemon sees the end of our output. Harmless when done before."""
         if self in _open:
             _open.remove(self)
-        if self.read_fd >= 0:
-            for fd, file in zip((self.read_fd, self.write_fd), self._files, strict=True):
-                close_if_still(fd, file)
+        fds = self.read_fd, self.write_fd
         self.read_fd = self.write_fd = -1
+        for fd, file in zip(fds, self._files, strict=True):
+            close_if_still(fd, file)
 
 
 def _lost() -> OSError:
