@@ -19,12 +19,12 @@ from urllib.parse import unquote
 
 from fastkcl.tables.base import Shard, SinkError, parse_json
 from fastkcl.tables.delta.actions import Json, position_by
+from fastkcl.tables.delta.entry_content import fault
 from fastkcl.tables.delta.log import (
     LOG,
     MOST_BYTES,
     checkpoint_version,
     entry_key,
-    fault,
     versions,
     whole_checkpoint,
     whole_checkpoints,

@@ -22,6 +22,7 @@ from fastkcl.tables.base import RECOVERY, Shard, SinkError
 from fastkcl.tables.delta.actions import Json, lines, position_by
 from fastkcl.tables.delta.checkpoint_content import Content, Contradiction, DamageError, content, contradiction
 from fastkcl.tables.delta.checkpoint_damage import set_damage_aside
+from fastkcl.tables.delta.entry_content import fault
 from fastkcl.tables.delta.log import (
     LAST_CHECKPOINT,
     LOG,
@@ -29,7 +30,6 @@ from fastkcl.tables.delta.log import (
     MOST_BYTES,
     checkpoint_version,
     entry_key,
-    fault,
     gaps,
     log_folder,
     version_named,

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from fastkcl.tables import storage
 from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_json
 from fastkcl.tables.delta.checkpoint_damage import CheckpointDamage
+from fastkcl.tables.delta.entry_content import fault
 from fastkcl.tables.delta.log import (
     ASIDE,
     KEPT,
@@ -22,7 +23,6 @@ from fastkcl.tables.delta.log import (
     LOST,
     MOST_BYTES,
     entry_key,
-    fault,
     log_folder,
     versions,
     whole_checkpoint,

@@ -1,0 +1,158 @@
+"""Whether the content of an entry of a Delta log is sound. No I/O.
+
+A power cut can leave an entry of 0 bytes of a writer that does not sync. deltalake takes it for a commit of nothing,
+and the position in it would be gone without a word.
+
+An entry that is cut off at the end of a line is a valid entry. The cut shows only if the entry states its length:
+entries of ours end with the position and count the files that they add, and deltalake counts the files that it adds and
+removes. In other entries it cannot be seen.
+
+Readers pass over an action that they do not know. In an entry of ours it is one whose name was damaged. They refuse the
+whole table for a member of another type than the protocol's; deltalake takes numbers as text, too, and for text.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fastkcl.tables.base import parse_json
+from fastkcl.tables.delta.snapshot import OURS, checked_metadata, checked_protocol
+
+__all__ = ["fault"]
+
+_NO_JSON: Final = "damaged, its JSON is cut off or overwritten"
+# Each must be there; deltalake takes numbers as text, too.
+_MEMBERS: Final[Mapping[str, Mapping[str, type | tuple[type, ...]]]] = {
+    "add": {
+        "path": str,
+        "partitionValues": dict,
+        "size": (int, float, str),
+        "modificationTime": (int, float, str),
+        "dataChange": bool,
+    },
+    "remove": {"path": (str, int, float), "dataChange": bool},
+    "txn": {"appId": str, "version": int},
+    "metaData": {"format": dict},
+    "protocol": {},
+    "commitInfo": {},
+}
+_ACTIONS: Final = frozenset((*_MEMBERS, "cdc", "domainMetadata", "checkpointMetadata", "sidecar"))
+"""Of all versions of the protocol."""
+_CHECKS: Final = {"metaData": checked_metadata, "protocol": checked_protocol}
+_ADD: Final = b'{"add":'
+# In commitInfo's operationMetrics of deltalake, by operation.
+_COUNTS = {
+    _ADD: ("num_added_files", "numFilesAdded", "num_target_files_added"),
+    b'{"remove":': ("num_removed_files", "numFilesRemoved", "num_target_files_removed"),
+}
+_CHANGES: Final = b'{"cdc":'
+"""A file of the change data feed. deltalake counts these among the files that it adds, but not for an UPDATE."""
+
+
+def fault(text: bytes) -> str | None:
+    """What is wrong with an entry's content; None for a sound one."""
+    if not text:
+        return "damaged, 0 bytes"
+    if not text.startswith(b"{") or not text.rstrip().endswith(b"}") or b"\0" in text:
+        return _NO_JSON
+    ours, has_action = _Ours(), False
+    for number, line in enumerate(io.BytesIO(text), 1):  # one at a time: an entry can have a gigabyte
+        if not line.strip():
+            continue
+        try:
+            action = parse_json(line)
+        except ValueError:
+            action = None
+        if not isinstance(action, dict):
+            return f"{_NO_JSON} (line {number})"
+        if why := _fault_of_action(action):
+            return f"damaged, {why} (line {number})"
+        ours.take(number, action)
+        has_action = has_action or bool(action)
+    if not has_action:
+        return "damaged, it has no action"
+    if why := _lack(text):
+        return f"damaged, cut off at the end of a line ({why})"
+    if why := ours.fault:
+        return f"damaged, {why}"
+    return None
+
+
+@dataclass(slots=True)
+class _Ours:
+    """An entry's actions, as far as an entry of ours is checked by them."""
+
+    _is_ours: bool = False
+    _unknown: str | None = None
+    _there: int = 0
+    _wanted: int = 0
+
+    def take(self, number: int, action: Mapping[str, Any]) -> None:
+        """Add the action of a line, whose members have been checked."""
+        information, transaction = (action.get(kind) or {} for kind in ("commitInfo", "txn"))
+        writer, told = information.get("engineInfo"), information.get("fastkcl")
+        self._is_ours |= isinstance(writer, str) and writer.startswith("fastkcl:")
+        self._is_ours |= transaction.get("appId", "").startswith(OURS)
+        if self._unknown is None and (unknown := [name for name in action if name not in _ACTIONS]):
+            self._unknown = f"it has the unknown action {unknown[0][:40]!r} (line {number})"
+        self._there += action.get("add") is not None
+        for each in told if isinstance(told, list) else [told]:
+            if isinstance(each, dict) and type(count := each.get("files")) is int:
+                self._wanted += count
+
+    @property
+    def fault(self) -> str | None:
+        """The action of an unknown name, or the number of files that it has lost; None for an entry of others."""
+        if not self._is_ours:
+            return None
+        lost = f"it names {self._there} of {self._wanted} files" if self._there < self._wanted else None
+        return self._unknown or lost
+
+
+def _fault_of_action(action: dict[str, Any]) -> str | None:
+    """Which member a line of an entry lacks, for readers and for writers."""
+    for kind, members in _MEMBERS.items():
+        if (found := action.get(kind)) is None:
+            continue
+        if not isinstance(found, dict):
+            return f"its {kind} is no object"
+        for name, types in members.items():
+            if not isinstance(found.get(name), types):
+                return f"its {kind} has no {name}"
+        try:
+            _CHECKS.get(kind, dict)(found)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return f"its {kind}: {error!r}"
+    return None
+
+
+def _lack(text: bytes) -> str | None:
+    """The part that an entry lacks by its own content."""
+    lines = text.rstrip().split(b"\n")
+    if not lines[0].startswith(b'{"commitInfo":'):
+        return None
+    try:
+        info = parse_json(lines[0])["commitInfo"]
+        writer, operation, counts = info.get("engineInfo"), info.get("operation"), info.get("operationMetrics")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return "its first line is no JSON of a commit"
+    if not isinstance(writer, str):
+        return None
+    if writer.startswith("fastkcl:"):
+        end = b'{"metaData":' if operation == "CREATE TABLE" else b'/sub-sequence-number"'
+        told = info.get("fastkcl")
+        if isinstance(told, list) and sum(end in line for line in lines) < len(told):
+            return f"it has not the positions of {len(told)} shards"
+        return None if end in lines[-1] else "its end is missing"
+    if writer.startswith("delta-rs:") and isinstance(counts, dict):
+        for action, names in _COUNTS.items():
+            there = sum(line.startswith(action) for line in lines)
+            has_changes = action == _ADD and operation != "UPDATE"
+            with_changes = there + has_changes * sum(line.startswith(_CHANGES) for line in lines)
+            told = [count for name in names if type(count := counts.get(name)) is int and count > there]
+            if told and told[0] != with_changes:
+                return f"it names {there} of {told[0]} files"
+    return None
