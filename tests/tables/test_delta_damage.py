@@ -5,6 +5,7 @@ The table has the entries 0 to 8, and checkpoints of the versions 3 and 6.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -31,7 +32,9 @@ PARTS: Final = [f"{LOG}/{6:020d}.checkpoint.{part:010d}.{2:010d}.parquet" for pa
 LAST: Final = f"{LOG}/{LAST_CHECKPOINT}"
 IN_PARTS: Final = b'{"version": 6, "size": 9, "parts": 2}'
 JSON: Final = "damaged, its JSON is cut off or overwritten"
+DAY: Final = "date=????-??-??"
 MEMBERS: Final = '"partitionValues":{},"size":1,"modificationTime":1,"dataChange":true'
+METADATA: Final = '"format": {"provider": "x"}, "configuration": {}, "id": "x", "partitionColumns": []'
 MAGIC: Final = "Parquet magic bytes not found in footer. Either the file is corrupted or this is not a parquet file."
 
 Content = dict[str, bytes]
@@ -151,8 +154,40 @@ DAMAGES: Final[dict[str, tuple[Damage, Sequence[str]]]] = {
     ),
     "a transaction without a name": (line(7, '{"txn": {}}'), [in_entry(7, "damaged, its txn has no appId (line 2)")]),
     "a schema that cannot be read": (
-        line(7, '{"metaData": {"format": {}, "id": "x", "partitionColumns": [], "schemaString": "{}"}}'),
+        line(7, f'{{"metaData": {{{METADATA}, "schemaString": "{{}}"}}}}'),
         [in_entry(7, "damaged, its metaData: KeyError('fields') (line 2)")],
+    ),
+    "a size that is no number": (
+        entry(7, lambda body: re.sub(rb'"size": [0-9]+', b'"size": "x"', body)),
+        [in_entry(7, "damaged, its add has no size (line 2)")],
+    ),
+    "a size that is none in JSON": (
+        entry(7, lambda body: re.sub(rb'"size": [0-9]+', b'"size": NaN', body)),
+        [in_entry(7, f"{JSON} (line 2)")],
+    ),
+    "another size": (
+        entry(7, lambda body: re.sub(rb'"size": [0-9]+', b'"size": 5', body)),
+        [f"{DAY}/after-6.0-*.parquet: it has * bytes, and the log says 5"],
+    ),
+    "a vector of another type": (
+        entry(7, lambda body: body.replace(b'"dataChange"', b'"deletionVector": 5, "dataChange"')),
+        [in_entry(7, "damaged, its add has another deletionVector than readers take (line 2)")],
+    ),
+    "a date that is none": (
+        entry(7, lambda body: re.sub(rb'{"date": "[0-9-]+"}', b'{"date": "yesterday"}', body)),
+        [in_entry(7, "damaged, deltalake cannot read it: *yesterday*")],
+    ),
+    "a column that there is not": (
+        entry(7, lambda body: body.replace(b'{"date":', b'{"day":')),
+        [in_entry(7, "damaged, deltalake cannot read it: *day*")],
+    ),
+    "another date": (
+        entry(7, lambda body: re.sub(rb'{"date": "[0-9-]+"}', b'{"date": "2001-02-03"}', body)),
+        [f"{DAY}/after-6.0-*.parquet: its date in the log is 2001-02-03"],
+    ),
+    "no date": (
+        entry(7, lambda body: re.sub(rb'{"date": "[0-9-]+"}', b"{}", body)),
+        [f"{DAY}/after-6.0-*.parquet: its date in the log is None"],
     ),
     "an action of an unknown name": (
         entry(7, lambda body: body.replace(b'{"add":', b'{"aed":')),

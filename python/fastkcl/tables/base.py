@@ -109,10 +109,10 @@ def parse_json(text: bytes | str) -> Any:  # noqa: ANN401 - whatever a file says
     """The JSON of a file that anybody can have written.
 
     Raises:
-        ValueError: it is none, or nested too deeply.
+        ValueError: it is none, nested too deeply, or has a number that is none (NaN).
     """
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_no_number)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 

@@ -14,9 +14,10 @@ whole table for a member of another type than the protocol's; deltalake takes nu
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from fastkcl.tables.base import parse_json
 from fastkcl.tables.delta.snapshot import OURS, checked_metadata, checked_protocol
@@ -24,21 +25,99 @@ from fastkcl.tables.delta.snapshot import OURS, checked_metadata, checked_protoc
 __all__ = ["fault"]
 
 _NO_JSON: Final = "damaged, its JSON is cut off or overwritten"
-# Each must be there; deltalake takes numbers as text, too.
-_MEMBERS: Final[Mapping[str, Mapping[str, type | tuple[type, ...]]]] = {
+
+_Check: TypeAlias = Callable[[Any], bool]
+
+
+def _is(*types: type) -> _Check:
+    return lambda value: isinstance(value, types)
+
+
+def _number(bits: int) -> _Check:
+    """Whether deltalake reads a value as an integer of so many bits."""
+    most = 1 << bits - 1
+
+    def check(value: object) -> bool:
+        if isinstance(value, str):
+            return _NUMBER.fullmatch(value) is not None and -most <= int(value) < most
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return -most <= value < most  # NaN is not
+
+    return check
+
+
+_NUMBER: Final = re.compile(r" *[+-]?[0-9]{1,20} *")
+_is_number = _number(64)
+
+
+def _is_whole(value: object) -> bool:
+    return type(value) is int and _is_number(value)
+
+
+_is_text = _is(str, int, float, bool)
+
+
+def _map(check: _Check) -> _Check:
+    return lambda value: isinstance(value, dict) and all(map(check, value.values()))
+
+
+def _or_null(check: _Check) -> _Check:
+    return lambda value: value is None or check(value)
+
+
+def _has(members: Mapping[str, _Check]) -> _Check:
+    return lambda value: isinstance(value, dict) and all(check(value.get(name)) for name, check in members.items())
+
+
+_is_map = _map(_or_null(_is_text))
+_VECTOR: Final = _has(
+    {
+        "storageType": _is_text,
+        "pathOrInlineDv": _is_text,
+        "sizeInBytes": _number(32),
+        "cardinality": _is_number,
+        "offset": _or_null(_number(32)),
+    }
+)
+_MEMBERS: Final[Mapping[str, Mapping[str, _Check]]] = {
     "add": {
-        "path": str,
-        "partitionValues": dict,
-        "size": (int, float, str),
-        "modificationTime": (int, float, str),
-        "dataChange": bool,
+        "path": _is(str),
+        "partitionValues": _is_map,
+        "size": _is_number,
+        "modificationTime": _is_number,
+        "dataChange": _is(bool),
     },
-    "remove": {"path": (str, int, float), "dataChange": bool},
-    "txn": {"appId": str, "version": int},
-    "metaData": {"format": dict},
+    "remove": {"path": _is_text, "dataChange": _is(bool)},
+    "txn": {"appId": _is(str), "version": _is_whole},
+    "metaData": {"format": _has({"provider": _is_text}), "configuration": _map(_is_text)},
     "protocol": {},
     "commitInfo": {},
 }
+"""Each must be there."""
+_OPTIONAL: Final[Mapping[str, Mapping[str, _Check]]] = {
+    "add": {
+        "stats": _is_text,
+        "tags": _is_map,
+        "deletionVector": _VECTOR,
+        "baseRowId": _is_number,
+        "defaultRowCommitVersion": _is_number,
+        "clusteringProvider": _is_text,
+    },
+    "remove": {
+        "deletionTimestamp": _is_number,
+        "extendedFileMetadata": _is(bool),
+        "partitionValues": _is_map,
+        "size": _is_number,
+        "tags": _is_map,
+        "deletionVector": _VECTOR,
+        "baseRowId": _is_number,
+        "defaultRowCommitVersion": _is_number,
+    },
+    "txn": {"lastUpdated": _is_number},
+    "metaData": {"name": _is_text, "description": _is_text, "createdTime": _is_number},
+}
+"""Each may be absent or null."""
 _ACTIONS: Final = frozenset((*_MEMBERS, "cdc", "domainMetadata", "checkpointMetadata", "sidecar"))
 """Of all versions of the protocol."""
 _CHECKS: Final = {"metaData": checked_metadata, "protocol": checked_protocol}
@@ -119,9 +198,12 @@ def _fault_of_action(action: dict[str, Any]) -> str | None:
             continue
         if not isinstance(found, dict):
             return f"its {kind} is no object"
-        for name, types in members.items():
-            if not isinstance(found.get(name), types):
+        for name, check in members.items():
+            if not check(found.get(name)):
                 return f"its {kind} has no {name}"
+        for name, check in _OPTIONAL.get(kind, {}).items():
+            if not check(found.get(name)) and found.get(name) is not None:
+                return f"its {kind} has another {name} than readers take"
         try:
             _CHECKS.get(kind, dict)(found)
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,7 @@ from fastkcl.tables.delta.log import (
     LOG,
     LOST,
     MOST_BYTES,
+    LogFiles,
     entry_key,
     log_folder,
     versions,
@@ -167,18 +169,51 @@ def _inspect_log(store: Store, opened: Callable[[], DeltaTable], entries: _Entri
         table = opened()
         is_of_sink = table.metadata().partition_columns == list(_OF_SINKS)
     except DeltaError as error:
-        return _unreadable(store, "DeltaTable", damage, error)
+        return _unreadable(store, "DeltaTable", damage or _refused(store), error)
     writer = "DeltaSink" if is_of_sink else "DeltaTable"
     try:
         return _look(store, table, writer, entries.up_to(table.version()), damage)
     except DeltaError as error:
-        return _unreadable(store, writer, damage, error)
+        return _unreadable(store, writer, damage or _refused(store), error)
 
 
 def _unreadable(store: Store, writer: str, damage: list[str], error: Exception) -> TableState:
     if not damage:
-        raise SinkError(f"{store.url}: {str(error).partition(chr(10))[0]}") from error
+        raise SinkError(f"{store.url}: {_first_line(error)}") from error
     return TableState(store.url, writer, (), (), tuple(damage))
+
+
+def _refused(store: Store) -> list[str]:
+    """The first entry since the newest checkpoint with which deltalake refuses the table, and why; or none.
+
+    Our own checks do not have all that readers ask for: values of the types of their partition columns, for instance.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    with tempfile.TemporaryDirectory(prefix="fastkcl-") as folder:  # where only the content can be at fault
+        names = LogFiles.of(store).names
+        _bring(store, names, Path(folder))
+        errors = dict[int, str]()
+
+        def is_refused(version: int) -> bool:
+            try:
+                DeltaTable(folder, version=version).get_add_actions()
+            except DeltaError as error:
+                errors[version] = _first_line(error)
+            return version in errors
+
+        checkpoint = whole_checkpoint(names)[0]
+        later = [version for version in versions(names) if version > checkpoint]
+        first = bisect_left(later, True, key=is_refused)
+        return [
+            f"{store.url}/{entry_key(version)}: damaged, deltalake cannot read it: {errors[version]}: {LOST}"
+            for version in later[first : first + 1]
+        ]
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 def _look(
@@ -189,10 +224,17 @@ def _look(
     columns = table.metadata().partition_columns
     actions = pa.table(table.get_add_actions(flatten=True))
     deletes = "deletionVectors" in (table.protocol().reader_features or ())
-    files = FilesByShard(store.open, exists=_existing(store))
+    size_of = _sizes(store)
+    files = FilesByShard(store.open, exists=lambda name: size_of(name) is not None)
     for action in actions.to_pylist():
         stream, shard_id = (action.get(f"partition.{name}") for name in _OF_SINKS)
-        files.take(unquote(action["path"]), stream, shard_id, by_log=set(_OF_SINKS) <= set(columns))
+        name = unquote(action["path"])
+        files.take(name, stream, shard_id, by_log=set(_OF_SINKS) <= set(columns))
+        if (size := size_of(name)) is not None and size != action["size_bytes"]:
+            damage.append(f"{store.url}/{name}: it has {size} bytes, and the log says {action['size_bytes']}")
+        day, folders = action.get("partition.date"), name.split("/")
+        if "date" in columns and folders[-1].startswith("after-") and f"date={day}" not in folders:
+            damage.append(f"{store.url}/{name}: its date in the log is {day}")
     damage += [f"{store.url}/{name}: the log names it, and it is missing" for name in sorted(files.missing)]
     about: dict[Shard, list[Commit]] = {shard: [] for shard in files.of}
     for version, info in log.items():
@@ -224,9 +266,14 @@ def _check_note(store: Store, shard: Shard, state: ShardState) -> None:
         state.damage.append(str(error))
 
 
-def _existing(store: Store) -> Callable[[str], bool]:
-    """Whether a file is there; on an object store by one list of all."""
+def _sizes(store: Store) -> Callable[[str], int | None]:
+    """Bytes of a file by its name, None for a missing one; on an object store by one list of all."""
     if isinstance(store, PosixStore):
         folder = store.folder
-        return lambda name: storage.status(folder / name) is not None
-    return {found.key for found in store.walk()}.__contains__
+
+        def size_of(name: str) -> int | None:
+            status = storage.status(folder / name)
+            return None if status is None else status.st_size
+
+        return size_of
+    return {found.key: found.size for found in store.walk()}.get
