@@ -7,6 +7,7 @@ import base64
 import json
 import os
 import pickle
+import socket
 import sys
 import uuid
 from pathlib import Path
@@ -99,6 +100,9 @@ REFUSED = [
     (["--payload", "avro", "--schema", "x.avsc", "--registry", "glue"], "--framing none has no ids that --registry"),
     (["--payload", "json", "--schema", "a int", "--registry", "glue"], "--framing none has no ids that --registry"),
     (["--payload", "avro", "--schema", "x.avsc"], "x.avsc"),
+    (["--max-outage", "5"], "are for --payload"),
+    (["--payload", "avro", "--schema", "x.avsc", "--max-outage", "5"], "--max-outage is for --registry"),
+    (["--payload", "avro", "--schema", "x.avsc", "--max-outage", "nan"], "--max-outage"),
 ]
 
 
@@ -107,6 +111,15 @@ def test_options_that_do_not_fit_together(folder: Path, options: list[str], mess
     done = CliRunner().invoke(inspect, [str(capture(folder, b"")), *options])
     assert done.exit_code == 2
     assert message in done.output
+
+
+def test_a_command_waits_for_a_registry_as_long_as_it_is_told(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    captured = capture(folder, WRITER.write(CLICKS[0]))
+    done = CliRunner().invoke(inspect, [str(captured), *arguments(folder, "--registry", url, "--max-outage", "0.2")])
+    assert done.exit_code == 1
+    assert "max_outage is 0.2 s" in done.output
 
 
 def records(folder: Path) -> Path:
@@ -166,6 +179,8 @@ def test_fields_without_a_type_are_cast_by_options(folder: Path) -> None:
     header = {"payload": "json", "framing": "confluent", "registry": "https://r", "region": "us-east-1"}
     with pytest.raises(OptionError, match="are for payload=avro or protobuf"):
         PayloadSource(source_options(**header, casts="at=drop"), b"")
+    with pytest.raises(OptionError, match="registryEndpoint is for registry=glue"):
+        PayloadSource(source_options(**header, registryEndpoint="https://glue"), b"")
 
 
 def test_put_says_how_a_registry_is_made(folder: Path, aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,11 +60,12 @@ def payload_options(command: C) -> C:
         registry: str | None,
         casts: tuple[str, ...],
         keep_payload: bool,
+        max_outage: float | None,
         compression: Compression,
         **options: Any,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401
         known: dict[str, Any] = {"schema": schema, "message": message, "framing": framing, "registry": registry}
-        known |= {"casts": casts, "keep_payload": keep_payload}
+        known |= {"casts": casts, "keep_payload": keep_payload, "max_outage": max_outage}
         payload = _payload_of(kind, known, compression, options["endpoint_url"], options["region"])
         return command(*arguments, payload=payload, **options)
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fastkcl import ConfigurationError
-from fastkcl.replay import Source, encoded
-
-__all__ = ["READ_OPTIONS", "SCHEMA_OPTIONS", "encoded_source", "payload_to_read", "read_options", "write_options"]
+from fastkcl.cli.numbers import MOST_SECONDS, FiniteRange
 from fastkcl.payloads.options import SCHEMA_FORMATS
+from fastkcl.replay import Source, encoded
 
 if TYPE_CHECKING:
     from fastkcl.payloads.options import Compression, Payload
+
+__all__ = ["READ_OPTIONS", "SCHEMA_OPTIONS", "encoded_source", "payload_to_read", "read_options", "write_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,8 +57,13 @@ READ_OPTIONS: tuple[Callable[[Any], Any], ...] = (
         is_flag=True,
         help="avro, protobuf: keep the payload in the column data beside the typed ones.",
     ),
+    click.option(
+        "--max-outage",
+        type=FiniteRange(0, MOST_SECONDS),
+        help="Seconds for which records wait for a registry that is away: 600, unless it is given.",
+    ),
 )
-"""The options of Avro and Protobuf that are read."""
+"""The options of payloads that are read."""
 _COMMON: tuple[Callable[[Any], Any], ...] = (
     click.option("--schema", help="A file (.avsc, .proto, descriptor set), or latest:NAME of the registry."),
     *SCHEMA_OPTIONS,
@@ -145,7 +151,7 @@ def payload_to_read(
 
     Args:
         payload: its kind; None if it stays as it is.
-        options: of the command: schema, message, framing, registry, casts and keep_payload.
+        options: of the command: schema, message, framing, registry, casts, keep_payload and max_outage.
         compression: outside of the header.
         endpoint_url: of Glue.
         region: of Glue.
@@ -155,8 +161,9 @@ def payload_to_read(
     """
     schema, message, framing, registry = (options[each] for each in ("schema", "message", "framing", "registry"))
     typed: dict[str, Any] = {"casts": options["casts"], "keep_payload": options["keep_payload"]}
+    outage = options["max_outage"]
     if payload is None:
-        if schema or message or registry or framing != "none" or any(typed.values()):
+        if schema or message or registry or framing != "none" or outage is not None or any(typed.values()):
             raise click.UsageError("--schema and the options of headers are for --payload")
         return None
     if schema is None:
@@ -165,9 +172,13 @@ def payload_to_read(
         raise click.UsageError("--message is for --payload protobuf")
     if payload == "json" and any(typed.values()):
         raise click.UsageError("--cast and --keep-payload are for --payload avro or protobuf")
+    if outage is not None and registry is None:
+        raise click.UsageError("--max-outage is for --registry")
     from fastkcl.payloads.options import AvroPayload, JsonPayload, ProtobufPayload, casts_of
 
     header: dict[str, Any] = {"framing": framing, "registry": _registry(registry, endpoint_url, region)}
+    if outage is not None:
+        header["max_outage"] = outage
     try:
         typed["casts"] = casts_of(typed["casts"]) or None
         match payload:

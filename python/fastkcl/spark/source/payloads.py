@@ -96,6 +96,8 @@ def _payload_of(options: SourceOptions) -> AvroPayload | ProtobufPayload | JsonP
         "compression": options["compression"],
         "max_outage": options["maxOutage"] / 1000,
     }
+    if options["registryEndpoint"] is not None and options["registry"] != "glue":
+        raise ValueError("registryEndpoint is for registry=glue; another registry is named by its URL in registry")
     if options["payload"] == "json":
         if options["casts"] or options["keepPayload"]:
             raise ValueError("casts and keepPayload are for payload=avro or protobuf")
