@@ -44,8 +44,9 @@ cd "$folder/build"
 # Quick to build rather than quick to run. The loader of musl is Debian's, of 1.2.3.
 case "$kind" in
     musl)
-        CC=musl-gcc CFLAGS=-O1 ./configure --quiet --prefix="$folder" --disable-test-modules --without-ensurepip \
-            --with-openssl=no ac_cv_file__dev_ptmx=yes ac_cv_file__dev_ptc=no
+        # --build: what configure guesses of musl-gcc (musl) is not what musl-gcc says of itself (gnu), and that is an error.
+        CC=musl-gcc CFLAGS=-O1 ./configure --quiet --build="$(uname -m)-pc-linux-gnu" --prefix="$folder" \
+            --disable-test-modules --without-ensurepip --with-openssl=no ac_cv_file__dev_ptmx=yes ac_cv_file__dev_ptc=no
         ;;
     free-threaded)
         CFLAGS=-O1 ./configure --quiet --prefix="$folder" --disable-test-modules --disable-gil

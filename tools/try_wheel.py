@@ -18,6 +18,8 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
+from platforms import platform_of
+
 ROOT = Path(__file__).resolve().parent.parent
 DEVELOPMENT = Path(os.environ.get("BIN", ROOT / ".venv" / "bin")).parent
 FOLDER = ROOT / "target" / "wheel-tests"
@@ -46,7 +48,7 @@ class Foreign:
 
     Attributes:
         command: how it is started.
-        wheel: the wheel's name, as a pattern.
+        wheel: one of the tags of the platform in the wheel's name, as tools/platforms.py has it.
         tags: whose binary packages it loads, as pip names platforms.
         made_by: what brings it.
     """
@@ -60,34 +62,35 @@ class Foreign:
 FOREIGN = {
     "arm": Foreign(
         ("qemu-aarch64", "-L", ARM_ROOT, ARM_ROOT / "usr" / "bin" / "python3.11"),
-        "*-manylinux_2_17_aarch64*.whl",
+        "manylinux_2_17_aarch64",
         ("manylinux2014_aarch64", "manylinux_2_28_aarch64"),
         "tools/debian.sh arm",
     ),
     "musl": Foreign(
         (MUSL_ROOT / "bin" / "python3.11",),
-        f"*-musllinux_1_2_{platform.machine()}.whl",
+        f"musllinux_1_2_{platform.machine()}",
         (f"musllinux_1_2_{platform.machine()}", f"musllinux_1_1_{platform.machine()}"),
         "tools/debian.sh musl and tools/build_python.sh musl target/musl-python",
     ),
 }
 
 
-def the_wheel(pattern: str) -> Path:
-    """The one wheel in dist/ of that name.
+def the_wheel(tag: str) -> Path:
+    """The one wheel in dist/ of a platform. maturin decides on the order of tags in its name.
 
     Raises:
         TrialError: there is none, or more than one.
     """
-    found = list((ROOT / "dist").glob(pattern))
+    wheels = [(wheel, platform_of(wheel.name)) for wheel in (ROOT / "dist").glob("*.whl")]
+    found = [wheel for wheel, its in wheels if its is not None and its.tag == tag]
     if len(found) != 1:
-        raise TrialError(f"dist/ has {len(found)} wheels {pattern}; run make wheels")
+        raise TrialError(f"dist/ has {len(found)} wheels of {tag}; run make wheels")
     return found[0]
 
 
 def native() -> Path:
     """An environment with the wheel and, after it, the packages of .venv; gives its Python."""
-    wheel = the_wheel(f"*-manylinux_2_17_{platform.machine()}*.whl")
+    wheel = the_wheel(f"manylinux_2_17_{platform.machine()}")
     folder = FOLDER / "native"
     shutil.rmtree(folder, ignore_errors=True)
     venv.create(folder, with_pip=True)

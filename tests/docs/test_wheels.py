@@ -13,6 +13,7 @@ from paths import ROOT
 sys.path.insert(0, str(ROOT / "tools"))
 
 import check_wheel
+import try_wheel
 from platforms import PLATFORMS, platform_of
 from wheel_contents import ContentsError, check_contents
 from wheel_form import record, settle
@@ -56,6 +57,20 @@ def test_each_platform_is_known_by_its_wheels_name() -> None:
     assert platform_of(NAME) is PLATFORMS[0]
     for other in ("cp311-cp311-win_amd64", "cp311-abi3-linux_x86_64", "cp312-abi3-win_amd64"):
         assert platform_of(f"fastkcl-0.1.0-{other}.whl") is None
+
+
+@pytest.mark.parametrize("tags", ["manylinux_2_17_{0}.manylinux2014_{0}", "manylinux2014_{0}.manylinux_2_17_{0}"])
+def test_a_wheel_is_found_whatever_the_order_of_its_tags(
+    tags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(try_wheel, "ROOT", tmp_path)
+    (tmp_path / "dist").mkdir()
+    with pytest.raises(try_wheel.TrialError, match="0 wheels of manylinux_2_17_aarch64; run make wheels"):
+        try_wheel.the_wheel("manylinux_2_17_aarch64")
+    wheels = {machine: f"fastkcl-1.0-cp311-abi3-{tags.format(machine)}.whl" for machine in ("aarch64", "x86_64")}
+    for name in wheels.values():
+        (tmp_path / "dist" / name).touch()
+    assert try_wheel.the_wheel("manylinux_2_17_aarch64").name == wheels["aarch64"]
 
 
 def test_one_of_the_platforms_is_this_machine() -> None:
