@@ -45,8 +45,8 @@ cd "$folder/build"
 case "$kind" in
     musl)
         # --build: what configure guesses of musl-gcc (musl) is not what musl-gcc says of itself (gnu), and that is an error.
-        CC=musl-gcc CFLAGS=-O1 ./configure --quiet --build="$(uname -m)-pc-linux-gnu" --prefix="$folder" \
-            --disable-test-modules --without-ensurepip --with-openssl=no ac_cv_file__dev_ptmx=yes ac_cv_file__dev_ptc=no
+        CC=musl-gcc CFLAGS=-O1 PKG_CONFIG=false ./configure --quiet --build="$(uname -m)-pc-linux-gnu" --prefix="$folder" \
+            --disable-test-modules --without-ensurepip ac_cv_file__dev_ptmx=yes ac_cv_file__dev_ptc=no
         ;;
     free-threaded)
         CFLAGS=-O1 ./configure --quiet --prefix="$folder" --disable-test-modules --disable-gil
