@@ -20,7 +20,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from fastkcl.tables.base import RECOVERY, SinkError, parse_json
-from fastkcl.tables.delta.checkpoint_content import checkpoint_fault
+from fastkcl.tables.delta.checkpoint_comparison import checkpoint_fault
 from fastkcl.tables.delta.entry_content import fault
 from fastkcl.tables.delta.log import LOG, MOST_BYTES, gaps, versions, whole_checkpoint
 from fastkcl.tables.formats import format_of

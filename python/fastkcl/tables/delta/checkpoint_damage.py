@@ -17,7 +17,8 @@ from typing import BinaryIO, Final
 from fastkcl.stdio.log import logger
 from fastkcl.tables import storage
 from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_json
-from fastkcl.tables.delta.checkpoint_content import Contradiction, DamageError, content, contradiction
+from fastkcl.tables.delta.checkpoint_comparison import Contradiction, contradiction
+from fastkcl.tables.delta.checkpoint_content import DamageError, content
 from fastkcl.tables.delta.log import (
     LAST_CHECKPOINT,
     LOG,

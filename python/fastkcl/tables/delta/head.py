@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final
 from fastkcl.stdio.log import logger
 from fastkcl.tables.base import RECOVERY, Shard, SinkError
 from fastkcl.tables.delta.actions import Json, lines, position_by
-from fastkcl.tables.delta.checkpoint_content import Content, Contradiction, DamageError, content, contradiction
+from fastkcl.tables.delta.checkpoint_comparison import Contradiction, contradiction
+from fastkcl.tables.delta.checkpoint_content import Content, DamageError, content
 from fastkcl.tables.delta.checkpoint_damage import set_damage_aside
 from fastkcl.tables.delta.entry_content import fault
 from fastkcl.tables.delta.log import (
