@@ -9,17 +9,20 @@ import re
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import deltalake
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from delta_table_helpers import DeltaPlace, calls_of, delta_posix, delta_s3, written
+from deltalake.exceptions import DeltaError
 from fastkcl import Position
 from fastkcl.cli.main import cli
 from fastkcl.local_aws import LocalAws
+from fastkcl.tables.base import SinkError
 from fastkcl.tables.delta import checkpoint_damage
 from fastkcl.tables.delta.inspection import inspect_delta_objects
 from fastkcl.tables.delta.log import KEPT, LAST_CHECKPOINT, LOG, LOST, entry_key
@@ -124,6 +127,39 @@ def named(key: str) -> str:
 
 def overwritten(body: bytes) -> bytes:
     return body[:400] + bytes(200) + body[600:]
+
+
+def doubted(why: str) -> str:
+    return f"{LOG}: the newest checkpoint is damaged, or the log before it: {why}"
+
+
+def rows_of_newest(change: Callable[[list[dict[str, Any]]], object]) -> Damage:
+    """Change the actions of the newest checkpoint."""
+
+    def damage(body: bytes) -> bytes:
+        table = pq.read_table(pa.BufferReader(body))
+        rows = table.to_pylist()
+        change(rows)
+        out = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_pylist(rows, table.schema), out)
+        return out.getvalue().to_pybytes()
+
+    return file(NEW, damage)
+
+
+def member(kind: str, name: str, change: Callable[[Any], Any]) -> Damage:
+    """Change a member of the newest checkpoint's actions of a kind."""
+
+    def each(rows: list[dict[str, Any]]) -> None:
+        for action in filter(None, (row[kind] for row in rows)):
+            action[name] = change(action[name])
+
+    return rows_of_newest(each)
+
+
+def without_oldest_file(rows: list[dict[str, Any]]) -> None:
+    (row,) = [row for row in rows if row["add"] and "/after-start-" in row["add"]["path"]]
+    rows.remove(row)
 
 
 DAMAGES: Final[dict[str, tuple[Damage, Sequence[str]]]] = {
@@ -245,6 +281,49 @@ DAMAGES: Final[dict[str, tuple[Damage, Sequence[str]]]] = {
         file(LAST, b'{"version": 9, "size": 3}'),
         [named(f"{LOG}/{9:020d}.checkpoint.parquet")],
     ),
+    "a checkpoint without a file of the older one": (
+        rows_of_newest(without_oldest_file),
+        [in_checkpoint(NEW, "it has 5 files, and the log before it 6"), named(NEW)],
+    ),
+    "a checkpoint with another name of a column": (
+        member("metaData", "schemaString", lambda text: text.replace('"data"', '"dada"')),
+        [doubted("its schemaString is another one than in the log before it")],
+    ),
+    "a checkpoint without partition columns": (
+        member("metaData", "partitionColumns", lambda columns: []),
+        [doubted("its partitionColumns is another one than in the log before it")],
+    ),
+    "a checkpoint with another name of a file": (
+        member("add", "path", lambda path: path.replace("after-start", "aftes-start")),
+        [
+            doubted("some of its 6 files have other names than in the log before it"),
+            f"{DAY}/aftes-start-*.parquet: the log names it, and it is missing",
+        ],
+    ),
+    "a checkpoint that deltalake refuses": (
+        member("protocol", "minReaderVersion", lambda version: -1),
+        [in_checkpoint(NEW, "deltalake cannot read it: *min_reader_version*")],
+    ),
+    "another name of a file in an old entry": (
+        entry(5, lambda body: body.replace(b"after-", b"aftes-")),
+        [doubted("it lacks 1 files that the log has, *aftes-*")],
+    ),
+    "a copy of an older entry in the place of an old one": (
+        lambda content: content.update({entry_key(6): content[entry_key(2)]}),
+        [doubted("the position of clicks, shardId-000000000000 is 6.0 in it, and 2.0 in the log before it")],
+    ),
+    "a copy of a newer entry in the place of an old one": (
+        lambda content: content.update({entry_key(5): content[entry_key(8)]}),
+        [doubted("it lacks 1 files that the log has, *")],
+    ),
+    "a second first entry": (
+        lambda content: content.update({entry_key(8): content[entry_key(0)]}),
+        ["*: no entry of a Delta log: *it makes the table, and is not its first one*"],
+    ),
+    "another name of a transaction": (
+        entry(7, lambda body: body.replace(b'"fastkcl/clicks/', b'"fastkcl/cmicks/', 1)),
+        ["*: the position of clicks, shardId-000000000000 in its application transactions is damaged: *"],
+    ),
     "a missing part": (parts(None, b"-"), [named(PARTS[1])]),
     "a part of 0 bytes": (
         parts(None, b""),
@@ -269,6 +348,28 @@ def test_damage_has_the_same_name_everywhere(content: Content, tmp_path: Path, a
     assert all(map(fnmatchcase, lines, expected)), lines  # pyarrow's words depend on the bytes
     assert code == (1 if expected else 0)
     assert inspect(filled(delta_s3(aws), damaged)) == (code, said)
+
+
+@pytest.mark.parametrize("case", DAMAGES)
+def test_a_writer_loses_no_record_of_a_damaged_table(content: Content, tmp_path: Path, case: str) -> None:
+    """It refuses the table and leaves everything as it is; or goes on, and readers have all records, or refuse it."""
+    damaged = dict(content)
+    DAMAGES[case][0](damaged)
+    place = filled(delta_posix(tmp_path), damaged)
+    try:
+        table = place.table()
+        table.open(SHARD)
+        table.append(arrived(range(9, 12)), as_they_are)
+    except SinkError:
+        there = {path.name for path in Path(place.url).rglob("*")}
+        assert there >= {Path(key).name for key in damaged}
+        return
+    try:
+        rows = place.handle().to_pyarrow_table()
+    except (DeltaError, pa.ArrowException, OSError):
+        assert inspect(place)[0] == 1
+    else:
+        assert sorted(map(int, rows["sequenceNumber"].to_pylist())) == list(range(1, 12))
 
 
 def test_a_sound_table_is_read_once(content: Content, aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,18 +5,25 @@ without files readers would see none. So the newest checkpoint is compared with 
 with the checkpoint before it if the entries go back to that:
 
     positions    each one that the log has is there. A later one is only believed if no entry says otherwise
-    files        each one that the entries add, and do not remove, is there; if they remove none, as many as before
+    files        each one that the entries add, and do not remove, is there; and with those of the checkpoint before it
+                 no other ones are
+    metadata     schema, partition columns and properties are those of the newest entry that has them
+
+The log is believed only if it is whole itself: each commit of a shard continues from the one before it, and the files
+that the checkpoint lacks exist. Otherwise an entry may be damaged, and nobody can know which of the two is wrong.
 
 A version can have several whole checkpoints, by several schemes. Each of them is compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
+from fastkcl import Position
 from fastkcl.tables.base import Shard, SinkError, parse_json
 from fastkcl.tables.delta.actions import Json, position_by
 from fastkcl.tables.delta.checkpoint_content import Content, DamageError, content
@@ -31,12 +38,15 @@ from fastkcl.tables.delta.log import (
     whole_checkpoints,
 )
 from fastkcl.tables.delta.sidecars import ElsewhereError, files_in
-from fastkcl.tables.delta.snapshot import OURS, whole
+from fastkcl.tables.delta.snapshot import OURS, checked_metadata, whole
 from fastkcl.tables.folders import data_folder, position_text, quoted, spelled
+from fastkcl.tables.log_inspection import commits_of
 from fastkcl.tables.store import Store
 
 __all__ = ["Contradiction", "checkpoint_fault", "contradiction"]
 
+_MOST_LOOKS: Final = 100
+"""For files that a checkpoint lacks."""
 _MOST_ENTRIES: Final = 1000
 """Before a checkpoint, which are compared with it. deltalake makes one after 100 commits, Spark after 10."""
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
@@ -47,7 +57,7 @@ class Contradiction(NamedTuple):
 
     why: str
     is_certain: bool
-    """False: the older checkpoint may be the one that is wrong."""
+    """False: the log before it may be what is wrong."""
     files: Sequence[str] = ()
     """Of the checkpoint that has it so."""
 
@@ -76,20 +86,20 @@ def contradiction(
     there = _up_to(version, [each for each in versions(names) if older < each <= version][-_MOST_ENTRIES:])
     each_now = [content(store, files) if now is None or index else now for index, files in enumerate(wholes)]
     try:
-        window = _Window.of(store, there)
-        before, count = Content({}, {}, {}), 0
-        if older_files and len(there) == version - older:
+        before = None
+        if not older_files and there[:1] == [0]:
+            before = Content({}, {}, {})
+        elif older_files and len(there) == version - older:
             before = content(store, older_files)
-            count = _files_missing(store, older_files, set())[0]
+        window = _Window.of(store, there, before)
+        files_before = None if before is None else _files_of(store, older_files, window.files)
     except (FileNotFoundError, ValueError, SinkError):
         return None  # that is damaged itself, and nobody relies on it
     for files, found in zip(wholes, each_now, strict=True):
-        if _FORGETS not in (found.metadata.get("configuration") or {}) and (
-            wrong := _of_positions(before.transactions, window.transactions, found.transactions, store.url)
-        ):
+        if wrong := window.of_positions(found, store.url) or window.of_metadata(found):
             return wrong._replace(files=files)
         without = shard if shard is not None and position_by(found.transactions.get, shard, store.url) is None else None
-        if wrong := _of_files(store, files, window, count, without):
+        if wrong := _of_files(store, files, window, files_before, without):
             return wrong._replace(files=files)
     return None
 
@@ -122,87 +132,181 @@ def _up_to(version: int, there: Sequence[int]) -> list[int]:
     return found
 
 
-@dataclass
-class _Window:
-    """What entries do together."""
+@dataclass(slots=True)
+class _Files:
+    """Files of a checkpoint, without their names: there may be millions."""
 
+    count: int = 0
+    sum: int = 0
+    """Of the hashes of their names."""
+
+    def add(self, name: str) -> None:
+        """Take in one."""
+        self.count += 1
+        self.sum += hash(name)
+
+
+@dataclass(slots=True)
+class _Window:
+    """What entries do together, after the checkpoint before them if they go back to it."""
+
+    before: Content | None
     transactions: dict[str, int] = field(default_factory=dict)
-    added: set[str] = field(default_factory=set)
-    removes: bool = False
+    files: dict[str, bool] = field(default_factory=dict)
+    """Whether the last entry that names a file adds it."""
+    metadata: Mapping[str, Json] = field(default_factory=dict)
+    is_whole: bool = True
+    """Whether each commit continues from the one before it."""
 
     @classmethod
-    def of(cls, store: Store, there: Sequence[int]) -> _Window:
+    def of(cls, store: Store, there: Sequence[int], before: Content | None) -> _Window:
         """Of the entries of these versions.
+
+        Args:
+            store: the table's.
+            there: versions without a gap.
+            before: what the table was before them; None if they do not go back to a checkpoint or the beginning.
 
         Raises:
             FileNotFoundError: one is not there.
             ValueError: one is damaged.
         """
-        found = cls()
+        found = cls(before, metadata={} if before is None else before.metadata)
+        ends: dict[Shard, Position | None] = {}
         for version in there:
             text = store.read(entry_key(version), MOST_BYTES)
             if text is None:
                 raise FileNotFoundError(entry_key(version))
             if why := fault(text):
                 raise ValueError(why)
+            files: dict[str, bool] = {}
             try:
                 for line in text.splitlines():
-                    found._take(parse_json(line) if line else {})
-            except (KeyError, TypeError, AttributeError) as error:
+                    found._take(parse_json(line) if line else {}, ends, files)
+            except (KeyError, TypeError, AttributeError, OverflowError) as error:
                 raise ValueError(repr(error)) from error
+            found.files |= files
+        for shard in _shards(found.transactions):
+            with suppress(SinkError):
+                found.is_whole &= ends.get(shard) == found._position(shard)
         return found
 
-    def _take(self, action: Json) -> None:
+    def _take(self, action: Json, ends: dict[Shard, Position | None], files: dict[str, bool]) -> None:
+        """Take in an action of an entry; the file whose rows it deletes may be removed and added in any order."""
         if (found := action.get("txn")) and found["appId"].startswith(OURS):
             self.transactions[found["appId"]] = whole(found["version"])
         if found := action.get("add"):
-            self.added.add(unquote(found["path"]))
+            files[unquote(found["path"])] = True
         if found := action.get("remove"):
-            self.added.discard(unquote(found["path"]))
-            self.removes = True
+            files.setdefault(unquote(str(found["path"])), False)
+        if found := action.get("metaData"):
+            self.metadata = checked_metadata(found)
+        for commit in commits_of((action.get("commitInfo") or {}).get("fastkcl"), "", []):
+            if commit.shard not in ends and self.before is not None:
+                with suppress(SinkError):  # of the older checkpoint
+                    ends[commit.shard] = position_by(self.before.transactions.get, commit.shard, "")
+            self.is_whole &= ends.get(commit.shard, commit.after) == commit.after
+            ends[commit.shard] = commit.upto
+
+    def _position(self, shard: Shard) -> Position | None:
+        before = {} if self.before is None else self.before.transactions
+        return position_by({**before, **self.transactions}.get, shard, "")
+
+    def of_positions(self, found: Content, where: str) -> Contradiction | None:
+        """Which position a checkpoint has otherwise."""
+        if _FORGETS in (found.metadata.get("configuration") or {}):
+            return None
+        in_entries = _shards(self.transactions)
+        known = in_entries | (set() if self.before is None else _shards(self.before.transactions))
+        for shard in sorted(known, key=lambda each: (each.stream, each.shard_id)):
+            name = f"the position of {shard.stream}, {shard.shard_id}"
+            try:
+                wanted = self._position(shard)
+            except SinkError:  # of the older checkpoint
+                continue
+            try:
+                there = position_by(found.transactions.get, shard, where)
+            except SinkError:
+                return Contradiction(f"it has a part of {name}", is_certain=True)
+            if wanted is None or there == wanted:
+                continue
+            why = f"{name} is {position_text(there)} in it, and {position_text(wanted)} in the log before it"
+            is_certain = there is None or there < wanted or shard in in_entries
+            return Contradiction(why, is_certain=is_certain and self.is_whole)
+        return None
+
+    def of_metadata(self, found: Content) -> Contradiction | None:
+        """What of the metadata a checkpoint has otherwise."""
+        for name in ("schemaString", "partitionColumns", "configuration") if self.metadata else ():
+            if _comparable(self.metadata, name) != _comparable(found.metadata, name):
+                return Contradiction(f"its {name} is another one than in the log before it", is_certain=False)
+        return None
 
 
-def _of_positions(
-    before: Mapping[str, int], window: Mapping[str, int], now: Mapping[str, int], where: str
-) -> Contradiction | None:
-    expected = {**before, **window}
-    in_entries = _shards(window)
-    for shard in sorted(_shards(expected), key=lambda each: (each.stream, each.shard_id)):
-        name = f"the position of {shard.stream}, {shard.shard_id}"
-        try:
-            wanted = position_by(expected.get, shard, where)
-        except SinkError:  # of the older checkpoint
-            continue
-        try:
-            there = position_by(now.get, shard, where)
-        except SinkError:
-            return Contradiction(f"it has a part of {name}", is_certain=True)
-        if wanted is None or there == wanted:
-            continue
-        why = f"{name} is {position_text(there)} in it, and {position_text(wanted)} in the log before it"
-        return Contradiction(why, is_certain=there is None or there < wanted or shard in in_entries)
-    return None
+def _comparable(metadata: Mapping[str, Json], name: str) -> Json:
+    return parse_json(metadata[name]) if name == "schemaString" else metadata.get(name) or None
 
 
 def _of_files(
-    store: Store, files: Sequence[str], window: _Window, before: int, without: Shard | None
+    store: Store, files: Sequence[str], window: _Window, before: _Files | None, without: Shard | None
 ) -> Contradiction | None:
-    missing = set(window.added)
+    """Which files a checkpoint has otherwise; `before` are those that no entry names."""
+    missing = {name for name, is_added in window.files.items() if is_added}
+    expected = None if before is None else _Files(before.count, before.sum)
+    if expected is not None:
+        for name in missing:
+            expected.add(name)
     try:
-        count, why = _files_missing(store, files, missing, without)
+        there, why = _files_there(store, files, missing, without)
     except ElsewhereError:
         return None
-    if why is None and missing:
+    if why is not None:
+        return Contradiction(why, is_certain=True)
+    if missing:
         why = f"it lacks {len(missing)} files that the log has, {min(missing)[:200]!r} for one"
-    if why is None and not window.removes and count < before:
-        why = f"it has {count} files, and there were {before} in the checkpoint before it, of which none was removed"
-    return None if why is None else Contradiction(why, is_certain=True)
+        exist = all(_exists(store, name) for name in sorted(missing)[:_MOST_LOOKS])
+        return Contradiction(why, is_certain=window.is_whole and exist)
+    if expected is None or there == expected:
+        return None
+    why = f"it has {there.count} files, and the log before it {expected.count}"
+    if there.count == expected.count:
+        why = f"some of its {there.count} files have other names than in the log before it"
+    return Contradiction(why, is_certain=window.is_whole and there.count < expected.count)
 
 
-def _files_missing(
+def _exists(store: Store, name: str) -> bool:
+    """Whether a file is there that a log names; False if its name is none."""
+    try:
+        return store.tail(name, 1) is not None
+    except (ValueError, OSError, SinkError):
+        return False
+
+
+def _files_of(store: Store, names: Sequence[str], others: Container[str]) -> _Files:
+    """Of a checkpoint, but for others.
+
+    Raises:
+        FileNotFoundError: a file of it is not there.
+        ValueError: one is damaged, or it has files elsewhere.
+    """
+    import pyarrow as pa
+
+    found = _Files()
+    try:
+        for name in names:
+            for paths in files_in(store, name):
+                for path in map(unquote, paths):
+                    if path not in others:
+                        found.add(path)
+    except (pa.ArrowException, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(repr(error)) from error
+    return found
+
+
+def _files_there(
     store: Store, names: Sequence[str], missing: set[str], without: Shard | None = None
-) -> tuple[int, str | None]:
-    """Take away from `missing` what a checkpoint has; how many files it has, and what is wrong with a path.
+) -> tuple[_Files, str | None]:
+    """Take away from `missing` what a checkpoint has; its files, and what is wrong with a path.
 
     A file that a writer made for the shard `without`, which has no position, is wrong.
 
@@ -214,22 +318,23 @@ def _files_missing(
     folders = () if without is None else tuple(f"{each}/after-" for each in _folders(without))
     import pyarrow as pa
 
-    count = 0
+    found = _Files()
     for name in names:
         try:
             for paths in files_in(store, name):
                 if not all(path and "\0" not in path for path in paths):
-                    return count, "the path of a file in it is damaged"
+                    return found, "the path of a file in it is damaged"
                 names_there = list(map(unquote, paths))
                 if without is not None and any(path.startswith(folders) for path in names_there):
-                    return count, f"it has files of {without.stream}, {without.shard_id}, and no position"
-                count += len(names_there)
+                    return found, f"it has files of {without.stream}, {without.shard_id}, and no position"
+                for path in names_there:
+                    found.add(path)
                 missing.difference_update(names_there)
         except ElsewhereError:
             raise
         except (pa.ArrowException, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamageError(name, str(error).partition("\n")[0][:300]) from error
-    return count, None
+    return found, None
 
 
 def _folders(shard: Shard) -> tuple[str, str]:

@@ -10,6 +10,8 @@ ones only the ends are read: nobody needs them any more, and a clean-up removes 
 from __future__ import annotations
 
 import io
+import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -27,12 +29,13 @@ from fastkcl.tables.delta.log import (
     checkpoint_version,
     files_named,
     gaps,
+    log_folder,
     version_named,
     versions,
     whole_checkpoint,
     whole_checkpoints,
 )
-from fastkcl.tables.delta.sidecars import sidecar_fault, sidecar_name, sidecars_in
+from fastkcl.tables.delta.sidecars import SIDECARS, sidecar_fault, sidecar_name, sidecars_in
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store, StoreError
 
@@ -184,6 +187,37 @@ class CheckpointDamage:
         return f"it names {missing}, which is damaged or missing"
 
 
+def _refused(store: PosixStore, names: Sequence[str]) -> dict[str, str]:
+    """The newest checkpoint's files, and what names them, if deltalake opens the table only without them."""
+    version, files = whole_checkpoint(names)
+    log = log_folder(store.folder)
+    why = _refusal(log, names, version) if files else None
+    others = [name for name in names if name not in (*files, LAST_CHECKPOINT)]
+    if why is None or _refusal(log, others, version) is not None:
+        return {}
+    found = dict.fromkeys(files, f"deltalake cannot read it: {why}")
+    if version_named(store.read(f"{LOG}/{LAST_CHECKPOINT}", _SMALL)) == version:
+        found[LAST_CHECKPOINT] = f"it names {files[0]}, which is damaged or missing"
+    return found
+
+
+def _refusal(log: Path, names: Sequence[str], version: int) -> str | None:
+    """deltalake's, of a table at a version whose log has these files; None if it opens the table."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    with tempfile.TemporaryDirectory(prefix="fastkcl-") as folder:
+        there = Path(folder) / LOG
+        there.mkdir()
+        for name in (*names, SIDECARS):
+            (there / name).symlink_to(log.absolute() / name)  # where that is not there, nobody follows it
+        try:
+            DeltaTable(folder, version=version).get_add_actions()
+        except DeltaError as error:
+            return str(error).partition("\n")[0]
+    return None
+
+
 def set_damage_aside(log: Path, shard: Shard | None = None) -> bool:
     """Rename damaged checkpoints, so that the table opens by an older one and the log.
 
@@ -193,7 +227,10 @@ def set_damage_aside(log: Path, shard: Shard | None = None) -> bool:
     Raises:
         SinkError: the log does not go back to a checkpoint that is whole, or to its beginning.
     """
-    damage = CheckpointDamage(PosixStore(log.parent), shard)
+    store = PosixStore(log.parent)
+    damage = CheckpointDamage(store, shard)
+    if not damage.found:
+        damage.found = _refused(store, damage.files.with_content)
     if not damage.found:
         return False
     names = [name for name in damage.files.with_content if name not in damage.found]

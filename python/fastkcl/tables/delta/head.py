@@ -241,8 +241,7 @@ class DeltaHead:
             False if that was set aside, and the log is to be read again.
 
         Raises:
-            SinkError: the log does not go back to a checkpoint that is whole.
-            Exception: deltalake's error.
+            SinkError: the log does not go back to a checkpoint that is whole; or deltalake cannot open it otherwise.
         """
         if snapshot is None or not isinstance(self._store, PosixStore):
             return True
@@ -252,10 +251,13 @@ class DeltaHead:
 
         try:
             DeltaTable(self._store.folder)
-        except Exception:
-            if not set_damage_aside(log_folder(self._store.folder)):
-                raise
-            return False
+        except Exception as error:
+            if set_damage_aside(log_folder(self._store.folder)):
+                return False
+            why = str(error).partition("\n")[0]
+            raise SinkError(
+                f"{self._store.url}: deltalake cannot open it: {why}: fastkcl sink inspect names the file; {RECOVERY}"
+            ) from error
         return True
 
     def _names(self, after: str) -> list[str]:
@@ -306,8 +308,9 @@ class DeltaHead:
             and set_damage_aside(log_folder(self._store.folder))
         ):
             return
+        or_log = "" if wrong.is_certain else ", or the log before it is"
         raise SinkError(
-            f"{self._store.url}/{LOG}/{name}: a damaged checkpoint{'' if wrong.is_certain else ', or the older one is'}"
+            f"{self._store.url}/{LOG}/{name}: a damaged checkpoint{or_log}"
             f" ({wrong.why}): restore it from a copy, or remove it with {LAST_CHECKPOINT} if the log goes back to an"
             f" older one; {RECOVERY}"
         )

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
@@ -31,6 +32,7 @@ from fastkcl.tables.delta.log import (
 )
 from fastkcl.tables.delta.sidecars import SIDECARS
 from fastkcl.tables.delta.sink import position
+from fastkcl.tables.delta.snapshot import NOTHING
 from fastkcl.tables.folders import shard_folders
 from fastkcl.tables.given_up import NOTES, noted
 from fastkcl.tables.inspection import NO_POSITIONS, ShardState, TableState, check_note
@@ -74,7 +76,7 @@ def _inspect(store: PosixStore | ObjectStore, others: list[str]) -> TableState:
     url = f"{store.url}/{LOG}"
     damage += [f"{url}/{name}: a damaged checkpoint: {why}" for name, why in checkpoints.found.items()]
     if doubt := checkpoints.doubt:
-        damage.append(f"{url}: the newest checkpoint is damaged, or the older one: {doubt}")
+        damage.append(f"{url}: the newest checkpoint is damaged, or the log before it: {doubt}")
     damage += others
     without = {*checkpoints.found, *files.others}
     with tempfile.TemporaryDirectory(prefix="fastkcl-") as folder:
@@ -137,6 +139,11 @@ class _Entries:
             return
         if why := fault(text):
             self._damage.append(f"{url}: {why}: {KEPT if version <= self._checkpoint else LOST}")
+            return
+        try:
+            replace(NOTHING, version=version - 1).moved(text, url)
+        except SinkError as error:
+            self._damage.append(str(error).removesuffix(f"; {RECOVERY}"))
         else:
             infos = [parse_json(line).get("commitInfo") or {} for line in text.splitlines() if b'"commitInfo"' in line]
             self._infos[version] = {name: value for info in infos for name, value in info.items()}
@@ -203,7 +210,11 @@ def _refused(store: Store) -> list[str]:
                 errors[version] = _first_line(error)
             return version in errors
 
-        checkpoint = whole_checkpoint(names)[0]
+        checkpoint, files = whole_checkpoint(names)
+        if files and is_refused(checkpoint):
+            return [
+                f"{store.url}/{LOG}/{files[0]}: a damaged checkpoint: deltalake cannot read it: {errors[checkpoint]}"
+            ]
         later = [version for version in versions(names) if version > checkpoint]
         first = bisect_left(later, True, key=is_refused)
         return [

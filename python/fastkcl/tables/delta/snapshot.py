@@ -25,7 +25,7 @@ _Json: TypeAlias = Any
 
 OURS: Final = "fastkcl/"
 """Application ids of positions begin so."""
-_KEYS: Final = (b'"txn"', b'"metaData"', b'"protocol"', b'"RESTORE"', b'"fastkcl"')
+_KEYS: Final = (b'"txn"', b'"metaData"', b'"protocol"', b'"RESTORE"', b'"CREATE TABLE"', b'"fastkcl"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +122,18 @@ def _with(before: Snapshot, version: int, text: bytes, where: str) -> Snapshot:
                 told = info.get("fastkcl")
                 if info.get("operation") == "RESTORE":
                     restored = version
+                if version > 0 and _makes_a_table(info):
+                    raise ValueError("it makes the table, and is not its first one")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SinkError(f"{where}: no entry of a Delta log: {error!r}: restore it from a copy; {RECOVERY}") from error
     found = Snapshot(version, digest(text), metadata, protocol, transactions, restored)
     for each in told if isinstance(told, list) else [told]:
         _check_told(found, each, where)
     return found
+
+
+def _makes_a_table(info: Mapping[str, _Json]) -> bool:
+    return info.get("operation") == "CREATE TABLE" and str(info.get("engineInfo")).startswith("fastkcl:")
 
 
 def _check_told(found: Snapshot, told: _Json, where: str) -> None:
