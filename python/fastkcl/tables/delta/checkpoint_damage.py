@@ -35,6 +35,7 @@ from fastkcl.tables.delta.log import (
     whole_checkpoint,
     whole_checkpoints,
 )
+from fastkcl.tables.delta.refusals import RefusalError, opened
 from fastkcl.tables.delta.sidecars import SIDECARS, sidecar_fault, sidecar_name, sidecars_in
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store, StoreError
@@ -204,7 +205,6 @@ def _refused(store: PosixStore, names: Sequence[str]) -> dict[str, str]:
 def _refusal(log: Path, names: Sequence[str], version: int) -> str | None:
     """deltalake's, of a table at a version whose log has these files; None if it opens the table."""
     from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
 
     with tempfile.TemporaryDirectory(prefix="fastkcl-") as folder:
         there = Path(folder) / LOG
@@ -212,9 +212,9 @@ def _refusal(log: Path, names: Sequence[str], version: int) -> str | None:
         for name in (*names, SIDECARS):
             (there / name).symlink_to(log.absolute() / name)  # where that is not there, nobody follows it
         try:
-            DeltaTable(folder, version=version).get_add_actions()
-        except DeltaError as error:
-            return str(error).partition("\n")[0]
+            opened(lambda: DeltaTable(folder, version=version).get_add_actions())
+        except RefusalError as error:
+            return str(error)
     return None
 
 

@@ -37,6 +37,7 @@ from fastkcl.tables.delta.log import (
     versions,
     whole_checkpoint,
 )
+from fastkcl.tables.delta.refusals import RefusalError, opened
 from fastkcl.tables.delta.snapshot import NOTHING, Snapshot, digest
 from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store, StoreError
@@ -242,6 +243,7 @@ class DeltaHead:
 
         Raises:
             SinkError: the log does not go back to a checkpoint that is whole; or deltalake cannot open it otherwise.
+            Exception: deltalake's, of a file that cannot be read.
         """
         if snapshot is None or not isinstance(self._store, PosixStore):
             return True
@@ -249,15 +251,19 @@ class DeltaHead:
             return True
         from deltalake import DeltaTable
 
+        folder = self._store.folder
         try:
-            DeltaTable(self._store.folder)
-        except Exception as error:
-            if set_damage_aside(log_folder(self._store.folder)):
+            opened(lambda: DeltaTable(folder))
+        except RefusalError as error:
+            if set_damage_aside(log_folder(folder)):
                 return False
-            why = str(error).partition("\n")[0]
             raise SinkError(
-                f"{self._store.url}: deltalake cannot open it: {why}: fastkcl sink inspect names the file; {RECOVERY}"
+                f"{self._store.url}: deltalake cannot open it: {error}: fastkcl sink inspect names the file; {RECOVERY}"
             ) from error
+        except Exception:
+            if not set_damage_aside(log_folder(folder)):
+                raise
+            return False
         return True
 
     def _names(self, after: str) -> list[str]:

@@ -30,6 +30,7 @@ from fastkcl.tables.delta.log import (
     versions,
     whole_checkpoint,
 )
+from fastkcl.tables.delta.refusals import RefusalError, opened
 from fastkcl.tables.delta.sidecars import SIDECARS
 from fastkcl.tables.delta.sink import position
 from fastkcl.tables.delta.snapshot import NOTHING
@@ -164,29 +165,28 @@ class _Entries:
         return {version: info for version, info in log.items() if version >= first}
 
 
-def _inspect_log(store: Store, opened: Callable[[], DeltaTable], entries: _Entries, damage: list[str]) -> TableState:
+def _inspect_log(store: Store, handle: Callable[[], DeltaTable], entries: _Entries, damage: list[str]) -> TableState:
     """Look into a table with this handle of deltalake's, and its files.
 
     Raises:
         SinkError: deltalake cannot read it, and no damage was found; or the table is not one of our writers'.
     """
-    from deltalake.exceptions import DeltaError
-
     try:
-        table = opened()
-        is_of_sink = table.metadata().partition_columns == list(_OF_SINKS)
-    except DeltaError as error:
+        table = opened(handle)
+        is_of_sink = opened(table.metadata).partition_columns == list(_OF_SINKS)
+    except RefusalError as error:
         return _unreadable(store, "DeltaTable", damage or _refused(store), error)
     writer = "DeltaSink" if is_of_sink else "DeltaTable"
     try:
-        return _look(store, table, writer, entries.up_to(table.version()), damage)
-    except DeltaError as error:
+        log = entries.up_to(table.version())
+        return opened(lambda: _look(store, table, writer, log, damage))
+    except RefusalError as error:
         return _unreadable(store, writer, damage or _refused(store), error)
 
 
 def _unreadable(store: Store, writer: str, damage: list[str], error: Exception) -> TableState:
     if not damage:
-        raise SinkError(f"{store.url}: {_first_line(error)}") from error
+        raise SinkError(f"{store.url}: {error}") from error
     return TableState(store.url, writer, (), (), tuple(damage))
 
 
@@ -196,7 +196,6 @@ def _refused(store: Store) -> list[str]:
     Our own checks do not have all that readers ask for: values of the types of their partition columns, for instance.
     """
     from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
 
     with tempfile.TemporaryDirectory(prefix="fastkcl-") as folder:  # where only the content can be at fault
         names = LogFiles.of(store).names
@@ -205,9 +204,9 @@ def _refused(store: Store) -> list[str]:
 
         def is_refused(version: int) -> bool:
             try:
-                DeltaTable(folder, version=version).get_add_actions()
-            except DeltaError as error:
-                errors[version] = _first_line(error)
+                opened(lambda: DeltaTable(folder, version=version).get_add_actions())
+            except RefusalError as error:
+                errors[version] = str(error)
             return version in errors
 
         checkpoint, files = whole_checkpoint(names)
@@ -221,10 +220,6 @@ def _refused(store: Store) -> list[str]:
             f"{store.url}/{entry_key(version)}: damaged, deltalake cannot read it: {errors[version]}: {LOST}"
             for version in later[first : first + 1]
         ]
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
 
 
 def _look(
