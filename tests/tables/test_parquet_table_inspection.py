@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from fastkcl import Position
 from fastkcl.cli.main import cli
-from fastkcl.tables import Shard
+from fastkcl.tables import Shard, SinkError
 from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.inspection import TableState
 from sink_helpers import SHARD
@@ -133,6 +133,21 @@ def test_faults(place: Place, spoil: Callable[[Place], None], seen: Callable[[Ta
     found = inspect(place)
     assert not found.ok
     assert seen(found), found
+
+
+def test_a_turn_in_the_place_of_the_file_after_it(place: Place) -> None:
+    """Both continue from one position, so they have one name, in two days."""
+    write(place, (1, 9))
+    write(place, (10, 12), day=1)
+    *_, turn, newest = place.files()
+    assert turn.rpartition("/")[2] == newest.rpartition("/")[2]
+    content = body(place, turn)
+    place.store.remove(newest)
+    assert place.store.create(newest, content)
+    (fault,) = inspect(place).shards[0].damage
+    assert f"{newest}: not written by this table's writers, or damaged: it has no records" in fault
+    with pytest.raises(SinkError, match="it has no records, as a turn to another day, and names no other day"):
+        place.table().open(SHARD)
 
 
 def test_the_command(place: Place) -> None:

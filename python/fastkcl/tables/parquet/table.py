@@ -368,8 +368,11 @@ def check_footer(footer: Footer, key: str, table: str, shard: Shard, partition: 
         raise ValueError(f"it says of itself {footer.text().decode('utf-8', 'replace')}")
     if (footer.next_day is None) != (partition == "none"):
         raise ValueError("it has another partition than the table")
-    if footer.next_day is not None and footer.next_day < parse_day(_name_in(key.rpartition("/")[0])[len("date=") :]):
+    day = None if footer.next_day is None else parse_day(_name_in(key.rpartition("/")[0])[len("date=") :])
+    if footer.next_day is not None and day is not None and footer.next_day < day:
         raise ValueError(f"the file after it is of {footer.next_day}, an earlier day than its own")
+    if footer.next_day == day and footer.upto == footer.after:
+        raise ValueError("it has no records, as a turn to another day, and names no other day")
 
 
 def parse_claim(text: str, url: str) -> dict[str, Any]:
