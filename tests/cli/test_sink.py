@@ -18,7 +18,7 @@ from fastkcl.cli.main import cli
 from fastkcl.spark.sinks import ParquetSink, Shard
 from fastkcl.spark.sinks.rows import ShardRows
 from fastkcl.tables import inspection as inspection_module
-from sink_helpers import FakeSession, FakeWriter, batch, rows
+from sink_helpers import FakeSession, FakeWriter, batch, edit_commit, rows
 from waiting import wait_until
 
 SHARD = Shard("clicks", "shardId-000000000000")
@@ -266,13 +266,11 @@ def break_a_commit(table: Path) -> None:
 
 
 def turn_a_commit_back(table: Path) -> None:
-    content = json.loads(commit_file(table, "8.0").read_text())
-    commit_file(table, "8.0").write_text(json.dumps({**content, "upto": ["8", 0]}))
+    edit_commit(commit_file(table, "8.0"), upto=["8", 0])
 
 
 def continue_twice(table: Path) -> None:
-    content = json.loads(commit_file(table, "8.0").read_text())
-    commit_file(table, "8.0").write_text(json.dumps({**content, "after": ["4", 0]}))
+    edit_commit(commit_file(table, "8.0"), after=["4", 0])
 
 
 def repeat_rows(table: Path) -> None:

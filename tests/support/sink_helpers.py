@@ -26,6 +26,7 @@ from fastkcl import Position, _core
 from fastkcl.spark.sinks import DeltaSink, ParquetSink, Shard, Sink
 from fastkcl.spark.sinks.rows import ShardRows
 from fastkcl.tables import storage
+from fastkcl.tables.base import parse_sealed, sealed
 from fastkcl.tables.delta import sink as delta_module
 from fastkcl.tables.delta.head import DeltaHead
 from fastkcl.tables.folders import shard_folders, unspelled
@@ -119,6 +120,12 @@ def delta_rows(folder: Path) -> pa.Table:
     """
     files = pa.fs.SubTreeFileSystem(str(folder), pa.fs.LocalFileSystem())
     return DeltaTable(folder).to_pyarrow_dataset(filesystem=files).to_table()
+
+
+def edit_commit(file: Path, *, checksum: bool = True, **changes: Any) -> None:
+    """Change members of a ParquetSink's commit file; `checksum` fits, or is none, as in those of earlier versions."""
+    content = parse_sealed(file.read_text())[0] | changes
+    file.write_bytes(sealed(content) if checksum else json.dumps(content).encode())
 
 
 def position_of(folder: Path, shard: Shard) -> Position | None:

@@ -20,7 +20,19 @@ from fastkcl.tables import storage
 from fastkcl.tables.folders import spelled, unspelled
 from fastkcl.tables.formats import inspect_table
 from fastkcl.tables.parquet.sink import commits, shards
-from sink_helpers import NO_FILES, PARQUET, SHARD, FakeSession, FakeWriter, Mortals, batch, race, rows, stored
+from sink_helpers import (
+    NO_FILES,
+    PARQUET,
+    SHARD,
+    FakeSession,
+    FakeWriter,
+    Mortals,
+    batch,
+    edit_commit,
+    race,
+    rows,
+    stored,
+)
 
 SESSION: Any = FakeSession()
 
@@ -284,7 +296,7 @@ def test_a_commit_file_is_not_believed(tmp_path: Path, change: dict[str, Any]) -
     sink.write(rows(1, 3), SESSION)
     sink.write(rows(4, 6), SESSION)
     file = commit_file(table, "3.0")
-    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    edit_commit(file, **change)
     before = files_of(tmp_path)
     with pytest.raises(SinkError, match="after-3.0: a damaged commit file"):
         opened(table)
@@ -556,7 +568,7 @@ def in_old_spelling(table: Path) -> None:
     for before, after in (("_commits/@007", "007"), ("_staging/@007", "007"), ("stream=@007", "stream=007")):
         (table / before).rename((table / before).with_name(after))
     for file in (table / "_commits" / "007" / "s").iterdir():
-        file.write_text(file.read_text().replace("@007", "007"))
+        edit_commit(file, checksum=False, staging=json.loads(file.read_text())["staging"].replace("@007", "007"))
     (table / "_table").unlink()
 
 

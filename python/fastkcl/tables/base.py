@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -26,9 +27,13 @@ __all__ = [
     "in_one_line",
     "parse_json",
     "parse_own_json",
+    "parse_sealed",
     "place",
+    "sealed",
     "without_frames",
 ]
+
+_SEAL = "sha256"
 
 RECOVERY = "the remedy is in docs/recovery.md"
 """The end of an error about a table's damage."""
@@ -125,6 +130,39 @@ def parse_own_json(text: bytes | str) -> Any:  # noqa: ANN401 - whatever a file 
     """
     try:
         return json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_number)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def sealed(value: Mapping[str, Any]) -> bytes:
+    """A JSON object with a checksum of its members, as a member of its own: one digit that changes is seen."""
+    return json.dumps({**value, _SEAL: _digest(value)}).encode()
+
+
+def parse_sealed(text: bytes | str) -> tuple[dict[str, Any], bool]:
+    """The members of an object that `sealed` has made, or of one of an earlier version, which made no checksum.
+
+    Returns:
+        The members, and whether there is a checksum.
+
+    Raises:
+        ValueError: it is no object of `parse_own_json`, or its checksum is another one's.
+    """
+    value = parse_own_json(text)
+    if not isinstance(value, dict):
+        raise ValueError("no object")
+    if _SEAL not in value:
+        return value, False
+    found = value.pop(_SEAL)
+    if found != _digest(value):
+        raise ValueError(f"it is not what its {_SEAL} was made of")
+    return value, True
+
+
+def _digest(value: Mapping[str, Any]) -> str:
+    """Of the members, whatever their order and the spaces between them."""
+    try:
+        return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 

@@ -1,6 +1,6 @@
 """A note beside a table: the position up to which a shard's records were given up (dead letter, `on_error="skip"`).
 
-    table/_given_up/clicks/shardId-000000000000       {"upto": ["4959…", 0]}
+    table/_given_up/clicks/shardId-000000000000       {"upto": ["4959…", 0], "sha256": "…"}
 
 A checkpoint after the table's position means lost records, unless they were given up. The note is not a part of the
 commits, and no record is dropped because of it.
@@ -8,12 +8,11 @@ commits, and no record is dropped because of it.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from fastkcl import Position
 from fastkcl.tables import storage
-from fastkcl.tables.base import SinkError, parse_own_json
+from fastkcl.tables.base import SinkError, parse_sealed, sealed
 from fastkcl.tables.folders import position_of
 
 __all__ = ["NOTES", "give_up", "given_up", "note", "noted"]
@@ -49,7 +48,7 @@ def given_up(root: Path, folders: str) -> Position | None:
 
 def note(upto: Position) -> bytes:
     """A note's content."""
-    return json.dumps({"upto": (upto.sequence_number, upto.sub_sequence_number)}).encode()
+    return sealed({"upto": (upto.sequence_number, upto.sub_sequence_number)})
 
 
 def noted(text: bytes, where: str) -> Position:
@@ -59,6 +58,6 @@ def noted(text: bytes, where: str) -> Position:
         SinkError: it is damaged.
     """
     try:
-        return position_of(parse_own_json(text)["upto"])
+        return position_of(parse_sealed(text)[0]["upto"])
     except (ValueError, KeyError, TypeError) as error:
         raise SinkError(f"{where}: a damaged note ({error!r}): remove it") from error

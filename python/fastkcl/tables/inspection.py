@@ -30,7 +30,7 @@ from fastkcl.tables.given_up import given_up
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["NO_POSITIONS", "Doubles", "ShardState", "TableState", "check_note", "check_rows", "span"]
+__all__ = ["NO_POSITIONS", "Doubles", "ShardState", "TableState", "check_note", "check_rows", "rows_after", "span"]
 
 NO_POSITIONS = (
     "a TableSink keeps no position and may store a record twice: look for doubles by stream, shard, sequenceNumber and"
@@ -177,6 +177,16 @@ def check_rows(root: Path | Opens, units: Sequence[tuple[int, list[str]]], state
     state.doubles = Doubles(sum(each.rows for each in doubles), tuple(examples[:_EXAMPLES]))
     with suppress(ValueError):  # a transformation has made other keys: they are there once or not, and no positions
         state.first, state.last = found[0].first.position, max(unit.last for unit in found).position
+
+
+def rows_after(state: ShardState) -> str | None:
+    """The fault of a position that lies before a row of a commit, None if it does not; after `check_rows`.
+
+    Of files that no commit names, nothing is known: they are a fault of their own.
+    """
+    if state.position is None or state.last is None or state.last <= state.position or state.unknown:
+        return None
+    return f"it ends at {place(state.position)}, and the table has a row of {place(state.last)}"
 
 
 def _overlapping(units: Sequence[_Unit]) -> Iterator[list[_Unit]]:

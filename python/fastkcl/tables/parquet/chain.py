@@ -23,14 +23,13 @@ Rules: names sort as positions do, whatever the number of their digits (``056`` 
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, Final
 
 from fastkcl import Position
-from fastkcl.tables.base import Shard, parse_own_json
+from fastkcl.tables.base import Shard, parse_sealed, sealed
 from fastkcl.tables.folders import position_of
 
 __all__ = [
@@ -147,6 +146,8 @@ class Footer:
     """Day of the file after it."""
     writer: str
     """Random: a writer whose answer was lost knows its own file by it."""
+    has_checksum: bool = field(default=True, compare=False)
+    """Those of earlier versions have none."""
 
     @property
     def state(self) -> State:
@@ -154,8 +155,8 @@ class Footer:
         return State(self.upto, self.next_day)
 
     def text(self) -> bytes:
-        """As JSON."""
-        return json.dumps(
+        """As JSON, with a checksum."""
+        return sealed(
             {
                 "table": self.table,
                 "stream": self.shard.stream,
@@ -166,7 +167,7 @@ class Footer:
                 "next": None if self.next_day is None else self.next_day.isoformat(),
                 "writer": self.writer,
             }
-        ).encode()
+        )
 
     @classmethod
     def parse(cls, text: bytes) -> Footer:
@@ -175,7 +176,7 @@ class Footer:
         Raises:
             ValueError: it has not.
         """
-        value = parse_own_json(text)
+        value, has_checksum = parse_sealed(text)
         try:
             footer = cls(
                 table=_text(value["table"]),
@@ -185,6 +186,7 @@ class Footer:
                 rows=_count(value["rows"]),
                 next_day=None if value["next"] is None else parse_day(_text(value["next"])),
                 writer=_text(value["writer"]),
+                has_checksum=has_checksum,
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"{error!r}") from error

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Final
 
 from fastkcl.tables.base import Shard, SinkError
 from fastkcl.tables.folders import unspelled
-from fastkcl.tables.inspection import ShardState, TableState, check_rows
+from fastkcl.tables.inspection import ShardState, TableState, check_rows, rows_after
 from fastkcl.tables.parquet.chain import BEGINNING, Footer, State
 from fastkcl.tables.parquet.table import CLAIM, check_footer, parse_claim, read_footer, read_notes
 from fastkcl.tables.store import Store
@@ -106,6 +106,8 @@ def _inspect_shard(store: Store, claim: dict[str, Any], files: _Files) -> ShardS
 
     units = [[key] for key, footer in chain if footer.rows] + [[key] for key in files.unknown]
     check_rows(opened, list(enumerate(units)), state)
+    if chain and not chain[-1][1].has_checksum and (fault := rows_after(state)):
+        state.damage.append(f"{chain[-1][0]}: not written by this table's writers, or damaged: {fault}")
     return state
 
 

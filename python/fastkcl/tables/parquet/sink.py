@@ -20,7 +20,7 @@ before its own sync. So a power cut takes back the last steps of a write, and no
 
 The commit files of a shard are a chain, from ``after-start`` over ``after-<L>``; the end of the chain is the table's
 position. They fence off a child that has lost its lease and does not know it, for ever: nothing may remove or rewrite
-them. A commit is a few hundred bytes.
+them. A commit is a few hundred bytes with a checksum of them: whoever goes on believes its end.
 
 For POSIX file systems, local or shared by all of Spark's machines under one path. On object stores there is no
 exclusive creation and rename that this could trust.
@@ -35,7 +35,7 @@ import secrets
 import stat
 from collections.abc import Iterable, Iterator, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ from fastkcl import Position
 from fastkcl.stdio.log import logger
 from fastkcl.tables import storage
 from fastkcl.tables.appender import Appender
-from fastkcl.tables.base import RECOVERY, Files, Rows, Shard, SinkError, parse_own_json
+from fastkcl.tables.base import RECOVERY, Files, Rows, Shard, SinkError, parse_own_json, parse_sealed, sealed
 from fastkcl.tables.folders import (
     check_names,
     data_folder,
@@ -58,7 +58,7 @@ from fastkcl.tables.folders import (
 from fastkcl.tables.given_up import NOTES, give_up, given_up
 from fastkcl.tables.position import report_other
 
-__all__ = ["Commit", "ParquetAppender", "check_staging", "commits", "read_id", "removed", "shards"]
+__all__ = ["Commit", "ParquetAppender", "check_staging", "commit_file", "commits", "read_id", "removed", "shards"]
 
 _COMMITS = "_commits"
 _STAGING = "_staging"
@@ -82,6 +82,8 @@ class Commit:
     """Staging folder, from the table's folder on."""
     files: tuple[str, ...]
     """Names of the files in it."""
+    has_checksum: bool = field(default=True, compare=False)
+    """Those of earlier versions have none."""
 
     def published(self, folders: str) -> list[str]:
         """Where its files end up, from the table's folder on; `folders` are the shard's."""
@@ -201,7 +203,7 @@ class ParquetAppender(Appender):
             "staging": commit.staging,
             "files": commit.files,
         }
-        return storage.create(self._commit_file(commit.after), json.dumps(content).encode())
+        return storage.create(self._commit_file(commit.after), sealed(content))
 
     def _adopt(self, commit: Commit, *, kept: bool = False) -> None:
         """Continue from a commit's end, when it is kept and published, from any writer.
@@ -291,7 +293,7 @@ class ParquetAppender(Appender):
         return self._root / _COMMITS / self._folders
 
     def _commit_file(self, after: Position | None) -> Path:
-        return self._commit_folder / f"{_AFTER}{position_text(after)}"
+        return commit_file(self._root, self._folders, after)
 
     @property
     def _staging_folder(self) -> Path:
@@ -386,6 +388,11 @@ def _is_folder(path: Path, faults: list[str]) -> bool:
     return False
 
 
+def commit_file(root: Path, folders: str, after: Position | None) -> Path:
+    """The one commit file that continues from a position, of the shard with these folders."""
+    return root / _COMMITS / folders / f"{_AFTER}{position_text(after)}"
+
+
 def commits(path: str | os.PathLike[str], folders: str) -> list[Commit]:
     """The commits in a shard's folders, in the order of the positions that they continue from; they may be no chain.
 
@@ -394,7 +401,7 @@ def commits(path: str | os.PathLike[str], folders: str) -> list[Commit]:
     """
     folder = Path(path, _COMMITS, folders)
     afters = sorted(_afters(folder), key=lambda after: (after is not None, after))
-    return [_read(folder / f"{_AFTER}{position_text(after)}", folders, in_chain=False) for after in afters]
+    return [_read(commit_file(Path(path), folders, after), folders, in_chain=False) for after in afters]
 
 
 _NOTHING: Any = object()
@@ -528,7 +535,7 @@ def _read(path: Path, folders: str, *, in_chain: bool = True) -> Commit:
     if text is None:
         raise SinkError(f"{path}: this commit was there, and is gone: {_REPLACED}")
     try:
-        content = parse_own_json(text)
+        content, has_checksum = parse_sealed(text)
         if not (isinstance(content["staging"], str) and isinstance(content["files"], list)):
             raise TypeError("its staging is not text, or its files are no list")
         commit = Commit(
@@ -537,6 +544,7 @@ def _read(path: Path, folders: str, *, in_chain: bool = True) -> Commit:
             rows=content["rows"],
             staging=content["staging"],
             files=tuple(content["files"]),
+            has_checksum=has_checksum,
         )
         _check(commit, path.name, folders)
         if in_chain:

@@ -10,8 +10,8 @@ from fastkcl import Position
 from fastkcl.tables import storage
 from fastkcl.tables.base import RECOVERY, Shard, SinkError
 from fastkcl.tables.folders import data_folder
-from fastkcl.tables.inspection import ShardState, TableState, check_note, check_rows, span
-from fastkcl.tables.parquet.sink import Commit, check_staging, read_id, removed, shards
+from fastkcl.tables.inspection import ShardState, TableState, check_note, check_rows, rows_after, span
+from fastkcl.tables.parquet.sink import Commit, check_staging, commit_file, read_id, removed, shards
 from fastkcl.tables.parquet.sink import commits as commits_of
 
 __all__ = ["inspect_parquet"]
@@ -91,6 +91,9 @@ def _inspect_shard(root: Path, shard: Shard, folders: str, visible: set[str]) ->
     state.unknown = sorted(visible - named)
     units += [[name] for name in state.unknown]
     check_rows(root, list(enumerate(units)), state)
+    if commits and not commits[-1].has_checksum and (fault := rows_after(state)):
+        file = commit_file(root, folders, commits[-1].after)
+        state.damage.append(f"{file}: a damaged commit file ({fault}): restore it from a copy; {RECOVERY}")
     return state
 
 
