@@ -320,6 +320,40 @@ def test_each_query_asks_for_the_newest_version(aws: LocalAws, monkeypatch: pyte
         assert rows.spark.names[: len(fields) + 1] == [*(field["name"] for field in fields), "stream"]
 
 
+@pytest.mark.parametrize("where", ["driver", "worker"])
+def test_each_start_of_a_query_asks_for_ids_that_were_missing(
+    folder: Path, where: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And logs its own lines: once for all of its tasks in a process, which has had other queries."""
+    monkeypatch.setattr("fastkcl.payloads.registries.lookups.SECOND_LOOK", 0.0)
+    data = [AvroWriter(CLICK, "confluent", schema_id="9").write(CLICKS[0]), b"bad"]
+    known = {"payload": "avro", "schema": CLICK, "framing": "confluent", "registry": str(folder / "schemas")}
+    first, second = (Rows(source_options(**known)) for _ in range(2))
+    if where == "worker":  # another process, which has not planned the queries
+        monkeypatch.setattr("fastkcl.spark.source.payloads._told", {}, raising=False)
+
+    def corrupt(rows: Rows) -> list[bytes | None]:
+        (made,) = pickle.loads(pickle.dumps(rows)).of(record_batch([1, 2], data=data), "orders", SHARD_0, ALL)
+        return made["_corrupt"].to_pylist()
+
+    def lines() -> list[str]:
+        told = sorted(record.message.split(" of ")[0] for record in caplog.records)
+        caplog.clear()
+        return told
+
+    assert [corrupt(first), corrupt(first)] == [data, data]
+    assert lines() == ["records", "the payload"]
+    if where == "driver":
+        second = Rows(source_options(**known))
+    assert corrupt(second) == data
+    assert lines() == ["records", "the payload"]
+    (folder / "schemas" / "9.avsc").write_text(CLICK)
+    assert [corrupt(first), corrupt(second)] == [data, data]  # an id stays missing as long as a query runs
+    third = Rows(source_options(**known))
+    assert [corrupt(third), corrupt(third)] == [[None, b"bad"], [None, b"bad"]]
+    assert lines() == ["the payload"]
+
+
 def test_a_batch_is_opened_beside_the_event_loop(folder: Path) -> None:
     opener = BatchOpener(AvroPayload(schema=CLICK, framing="confluent", registry=folder / "schemas"))
     table = asyncio.run(opener.open_async(record_batch([1], data=[WRITER.write(CLICKS[0])])))

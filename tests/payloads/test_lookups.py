@@ -71,6 +71,15 @@ def test_what_is_known_is_not_asked_for_again(answers: list[SchemaText | Excepti
     assert len(client.asked) == asked
 
 
+def test_what_was_missing_is_asked_for_again_where_it_is_to_be_forgotten() -> None:
+    client = Scripted(TEXT, MISSING, MISSING, MISSING, TEXT)
+    registry = client.registry()
+    assert registry.schemas(["6", "7"]) == {"6": TEXT, "7": Missing("no 7")}
+    registry.forget_missing()
+    assert registry.schemas(["6", "7"]) == {"6": TEXT, "7": TEXT}
+    assert [id for id, _ in client.asked] == ["6", "7", "7", "7", "7"]
+
+
 def test_an_outage_ends_with_an_error_that_names_the_call_and_begins_no_second_one() -> None:
     client = Scripted(AWAY)
     registry = client.registry(max_outage=60.0)

@@ -4,7 +4,8 @@
                                           └── away: the batch waits, up to max_outage; then an error
 
 Rules: an id that cannot be used is logged once a process, and its records are corrupt. Fields of a writer's schema that
-the reader's schema lacks are logged once for each id. Of payloads that are corrupt for themselves, the first is logged.
+the reader's schema lacks are logged once for each id. Of payloads that are corrupt for themselves, a reader logs the
+first. Readers of one query share what was logged: each line comes once a query in a process.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fastkcl.payloads.registries.lookups import Missing
 from fastkcl.payloads.registries.options import registry_of
 from fastkcl.payloads.registries.registry import Registry, registry_for
 from fastkcl.payloads.schemas import definition, format_of, reader_schema
+from fastkcl.payloads.told import Told
 from fastkcl.stdio.log import logger
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["FramedReader", "registry_of_payload"]
 
 _MOST_SHOWN = 20
+_FIRST_CORRUPT = "the first payload that is corrupt for itself"
 
 
 class FramedReader:
@@ -39,6 +42,7 @@ class FramedReader:
         schema: that they are read by, as `SchemaReader` takes it; None to find it as the payload says.
         max_payload_bytes: of one unpacked payload.
         registry: None for that of the payload.
+        told: what the readers of its query have logged; None for a reader that is by itself.
 
     Raises:
         ConfigurationError: a schema that is none, or has types without a Spark type.
@@ -52,6 +56,7 @@ class FramedReader:
         *,
         max_payload_bytes: int,
         registry: Registry | None = None,
+        told: Told | None = None,
     ) -> None:
         self._registry = registry_of_payload(payload) if registry is None else registry
         if schema is None:
@@ -77,6 +82,7 @@ class FramedReader:
         self._framing = payload.framing
         self._unpacks = payload.compression != "none"
         self._has_told = False
+        self._told = told
         self._lock = threading.Lock()
 
     @property
@@ -119,14 +125,20 @@ class FramedReader:
                     f"schema {id_} has fields that the reader's schema lacks, and which are dropped:"
                     f" {', '.join(dropped[:_MOST_SHOWN])}{more}; a newer schema= takes them from the next start on"
                 )
-                if self._registry.is_new(said):
+                if self._is_new(said):
                     logger().warning("%s", said)
 
     def _reject(self, id: str, reason: str) -> None:  # noqa: A002 - the field's word
         said = f"records of the schema {id} are corrupt, and kept as they came: {reason}"
-        if self._registry is None or self._registry.is_new(said):
+        if self._is_new(said):
             logger().error("%s", said)
         self._reader.reject(id, reason)
+
+    def _is_new(self, text: str) -> bool:
+        """Whether a text was not logged: in this query, or else in this process."""
+        if self._told is not None:
+            return self._told.is_new(text)
+        return self._registry is None or self._registry.told.is_new(text)
 
     def _tell(self, opened: OpenedPayloads) -> None:
         """Log why the first payload is corrupt, unless its id is, which has its line."""
@@ -143,6 +155,8 @@ class FramedReader:
             payload = corrupt[row].as_py()
             if id_of_header(self._framing, payload) not in rejected:
                 self._has_told = True
+                if self._told is not None and not self._told.is_new(_FIRST_CORRUPT):
+                    return
                 logger().warning(
                     "the payload of sequence number %s is corrupt, and kept as it came; others are not named: %s",
                     rows["sequenceNumber"][row],

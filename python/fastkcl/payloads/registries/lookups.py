@@ -118,6 +118,11 @@ class Lookups(Generic[T]):
         self._known.pop(id, None)
         self._again.pop(id, None)
 
+    def forget_missing(self) -> None:
+        """Look each id that is missing, or cannot be used, up again when it is wanted next."""
+        self._known = {id: each for id, each in self._known.items() if not isinstance(each, Missing)}
+        self._again = {}
+
     def found(self, id: str, schema: T) -> None:  # noqa: A002
         """The registry has answered; what it has for the id stays."""
         self._answered()

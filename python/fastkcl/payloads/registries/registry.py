@@ -19,13 +19,13 @@ from typing import Protocol
 from fastkcl.payloads.registries.answers import AwayError, MissingError, SchemaText, UnusableError
 from fastkcl.payloads.registries.lookups import GaveUp, Look, Lookups, Missing, Wait
 from fastkcl.payloads.registries.options import FolderRegistry, GlueRegistry, RegistryOptions
+from fastkcl.payloads.told import Told
 from fastkcl.stdio.log import logger
 
 __all__ = ["Client", "Registry", "RegistryAwayError", "client_of", "registry_for"]
 
 _LATEST = "latest:"
 _TURN = 1.0  # seconds that a thread waits at once
-_MOST_TOLD = 1000
 
 
 class RegistryAwayError(ConnectionError):
@@ -75,19 +75,8 @@ class Registry:
         self._chance = chance
         self._wait = self._turn.wait if wait is None else wait
         self._is_away = False
-        self._told: set[str] = set()
-
-    def is_new(self, text: str) -> bool:
-        """Whether this process has not logged a text about this registry's schemas, of which a reader has one an id.
-
-        Of very many texts the earlier ones are forgotten.
-        """
-        with self._turn:
-            is_new = text not in self._told
-            if len(self._told) >= _MOST_TOLD:
-                self._told.clear()
-            self._told.add(text)
-            return is_new
+        self.told = Told()
+        """What this process has logged about this registry's schemas, of which a reader has one an id."""
 
     def schemas(self, ids: Iterable[str]) -> dict[str, SchemaText | Missing]:
         """The schemas of ids, or why there is none. Waits while the registry is away.
@@ -126,6 +115,11 @@ class Registry:
         """Have the next `latest` ask the registry again: for a process that outlives its readers."""
         with self._turn:
             self._lookups.forget(_LATEST + name)
+
+    def forget_missing(self) -> None:
+        """Have ids that could not be used be asked for again: for a process that outlives its readers."""
+        with self._turn:
+            self._lookups.forget_missing()
 
     def _look(self, id: str) -> None:  # noqa: A002
         try:

@@ -1,8 +1,10 @@
 """Avro and Protobuf payloads of the source: options, the schema that the driver has found, and readers in the tasks.
 
     driver: schema=latest:… ─▶ bytes ──▶ travels with `Rows` ──▶ task: FramedReader by the same bytes
+            a name of the start ───────▶ travels with `Rows` ──▶ worker: new to it? forgets which ids were missing
 
-Spark's Python workers outlive a query, so each query asks for the newest version anew.
+Spark's Python workers outlive a query. So each start asks anew for the newest version, and for ids that were missing;
+and its lines are logged, whatever an earlier query has logged in the same process.
 
 Rules: nothing that travels holds a secret: users, passwords and tokens of a registry are in the environment of driver
 and executors. Glue is called as the query calls Kinesis: by its role and its credentials.
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
+import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from fastkcl.payloads.framed import FramedReader, registry_of_payload
@@ -19,6 +22,7 @@ from fastkcl.payloads.options import AvroPayload, JsonPayload, ProtobufPayload
 from fastkcl.payloads.registries.glue import GlueClient
 from fastkcl.payloads.registries.options import GlueRegistry, registry_of
 from fastkcl.payloads.registries.registry import Registry
+from fastkcl.payloads.told import Told
 from fastkcl.spark.source.options import OptionError, SourceOptions
 
 if TYPE_CHECKING:
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["PayloadSource", "check_without_payload"]
 
 MAX_PAYLOAD_BYTES: Final = 32 << 20
+_MOST_STARTS: Final = 100  # queries that run at once in a process, and their lines
 _NEEDS_PAYLOAD: Final = ("schema", "message", "registry", "registryEndpoint", "keepPayload", "casts")
 
 
@@ -52,6 +57,7 @@ class PayloadSource:
         except (TypeError, ValueError) as error:
             raise OptionError(str(error)) from error
         self._schema = columns
+        self._start = uuid.uuid4().hex  # of the query: Spark makes this once for its tasks, and carries it to them
         self._reader: FramedReader | None = None
         latest = str(options["schema"] or "")
         if latest.startswith("latest:") and (registry := self._registry()) is not None:
@@ -66,8 +72,13 @@ class PayloadSource:
     def reader(self) -> FramedReader:
         """The reader of this process."""
         if self._reader is None:
+            registry = self._registry()
             self._reader = FramedReader(
-                self._payload, self._schema, max_payload_bytes=MAX_PAYLOAD_BYTES, registry=self._registry()
+                self._payload,
+                self._schema,
+                max_payload_bytes=MAX_PAYLOAD_BYTES,
+                registry=registry,
+                told=_told_of(self._start, registry),
             )
         return self._reader
 
@@ -114,7 +125,23 @@ def _payload_of(options: SourceOptions) -> AvroPayload | ProtobufPayload | JsonP
 
 
 _lock = threading.Lock()
+_told: dict[tuple[int, str], Told] = {}
 _registries: dict[tuple[int, Access, str | None, float], Registry] = {}
+
+
+def _told_of(start: str, registry: Registry | None) -> Told:
+    """What this process has logged since a start of a query. At its first task here, missing ids are forgotten."""
+    key = os.getpid(), start
+    with _lock:
+        told = _told.pop(key, None)
+        if told is None:
+            told = Told()
+            if registry is not None:
+                registry.forget_missing()
+        _told[key] = told  # the last one
+        while len(_told) > _MOST_STARTS:
+            del _told[next(iter(_told))]
+        return told
 
 
 def _glue(access: Access, endpoint: str | None, max_outage: float) -> Registry:
