@@ -202,6 +202,43 @@ def test_put_says_how_a_registry_is_made(folder: Path, aws: LocalAws, monkeypatc
     assert done.exit_code == 0, done.output
 
 
+@pytest.mark.parametrize("kind", ["avro", "protobuf"])
+@pytest.mark.parametrize("command", ["put", "replay"])
+def test_a_schema_is_registered_when_a_record_has_fitted_it(
+    folder: Path, aws: LocalAws, monkeypatch: pytest.MonkeyPatch, command: str, kind: str
+) -> None:
+    """A mistyped command changes nothing for readers of the newest version; one that does says so."""
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    registry, glue = f"r-{uuid.uuid4()}", aws.client("glue")
+    glue.create_registry(RegistryName=registry)
+    wrong, right = (folder / f"{name}.{'avsc' if kind == 'avro' else 'proto'}" for name in ("wrong", "right"))
+    wrong.write_text((CLICK if kind == "avro" else PROTO).replace("user", "account"))
+    right.write_text(CLICK if kind == "avro" else PROTO)
+    path = records(folder)
+    path.write_text(path.read_text() + '{"data": "eyJ4IjogMX0=", "partitionKey": "k"}\n')
+    stream = make_stream(aws)
+    newest: dict[str, Any] = {"SchemaId": {"RegistryName": registry, "SchemaName": "click"}}
+    newest["SchemaVersionNumber"] = {"LatestVersion": True}
+
+    def run(schema: Path, *more: str) -> str:
+        header = ["--framing", "glue", "--registry", "glue", "--schema-name", f"{registry}/click", *more]
+        options = ["--input", str(path), "--payload", kind, "--schema", str(schema), *header]
+        to_put = command == "put"
+        done = CliRunner().invoke(put if to_put else replay, [*options, *([stream] if to_put else ["--", "true"])])
+        assert done.exit_code == 2, done.output
+        return done.output
+
+    error = "the item does not fit the schema" if kind == "avro" else "no such message"
+    assert f"Error: record 0: {error}" in run(wrong)
+    with pytest.raises(glue.exceptions.EntityNotFoundException):
+        glue.get_schema_version(**newest)
+    said = run(right)
+    assert f"Error: record 2: {error}" in said
+    id_ = glue.get_schema_version(**newest)["SchemaVersionId"]
+    assert f"under {registry}/click with the id {id_}" in said
+
+
 def test_replay_writes_frames_and_names_a_record_that_does_not_fit(folder: Path) -> None:
     path = records(folder)
     path.write_text(path.read_text() + '{"data": "e30=", "partitionKey": "k"}\n')

@@ -201,6 +201,17 @@ def test_options_that_cannot_be_are_refused_at_the_start(
         BatchOpener(AvroPayload(**options))
 
 
+@pytest.mark.parametrize(
+    ("schema", "framing", "compress"), [(CLICK, "confluent", True), ('{"type": "none"}', "glue", False)]
+)
+def test_a_schema_of_which_no_payload_can_be_is_not_registered(
+    schema: str, framing: Any, compress: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastkcl.payloads.writing.client_of", lambda _: pytest.fail("a registry is asked"))
+    with pytest.raises((ValueError, ConfigurationError), match="only Glue's header|no Avro schema"):
+        AvroWriter(schema, framing, registry="glue", name="web/click", compress=compress)
+
+
 def test_schemas_come_from_files(tmp_path: Path) -> None:
     (tmp_path / "geo").mkdir()
     (tmp_path / "geo" / "p.proto").write_text('syntax = "proto3"; package geo; message P { int32 x = 1; }')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,10 +14,11 @@ import click
 from fastkcl import ConfigurationError
 from fastkcl.cli.numbers import MOST_SECONDS, FiniteRange
 from fastkcl.payloads.options import SCHEMA_FORMATS
-from fastkcl.replay import Source, encoded
+from fastkcl.replay import Source, SourceError, encoded
 
 if TYPE_CHECKING:
     from fastkcl.payloads.options import Compression, Payload
+    from fastkcl.payloads.writing import PayloadWriter
 
 __all__ = ["READ_OPTIONS", "SCHEMA_OPTIONS", "encoded_source", "payload_to_read", "read_options", "write_options"]
 
@@ -105,6 +107,8 @@ def encoded_source(
 ) -> Source:
     """A source with the payloads that the options ask for. Takes them out of `options`.
 
+    A schema is registered when a record has fitted it: a version that came by mistake is there for all readers.
+
     Args:
         source: of the records.
         options: of the command.
@@ -113,6 +117,7 @@ def encoded_source(
 
     Raises:
         UsageError: they do not fit together.
+        SourceError: the first record does not fit; nothing was registered.
     """
     names = ("payload", "schema", "message", "framing", "registry", "schema_name", "schema_id", "compress")
     payload, schema, message, framing, registry, name, schema_id, compress = (options.pop(each) for each in names)
@@ -130,14 +135,42 @@ def encoded_source(
         "schema_id": schema_id,
         "compress": compress,
     }
+    if message is not None and payload != "protobuf":
+        raise click.UsageError("--message is for --payload protobuf")
+    of_schema: Callable[..., AvroWriter | ProtobufWriter] = (
+        partial(ProtobufWriter, _file(schema), message) if payload == "protobuf" else partial(AvroWriter, _file(schema))
+    )
+    registers = framing in ("glue", "confluent") and schema_id is None and not schema.startswith("latest:")
     try:
-        if payload == "protobuf":
-            return encoded(source, ProtobufWriter(_file(schema), message, framing, **known).of_json)
-        if message is not None:
-            raise click.UsageError("--message is for --payload protobuf")
-        return encoded(source, AvroWriter(_file(schema), framing, **known).of_json)
+        if registers:
+            _open_first(encoded(source, of_schema("none").of_json))
+        writer = of_schema(framing, **known)
+    except SourceError:
+        raise
     except (ConfigurationError, ValueError) as error:
         raise click.UsageError(as_options(str(error))) from None
+    return encoded(source, _naming_the_version(writer, name) if registers else writer.of_json)
+
+
+def _open_first(source: Source) -> None:
+    """Make the first record of a source, to see whether it can be made."""
+    for shard in source.shards():
+        if len(shard.records):
+            shard.records.columns(0, 1)
+            return
+
+
+def _naming_the_version(writer: PayloadWriter, name: str) -> Callable[[bytes], bytes]:
+    """Makes payloads; an error says that the schema is registered by now."""
+
+    def of_json(text: bytes) -> bytes:
+        try:
+            return writer.of_json(text)
+        except ValueError as error:
+            there = f"the registry has the schema, under {name} with the id {writer.schema_id}"
+            raise ValueError(f"{error}; {there}") from error
+
+    return of_json
 
 
 def payload_to_read(

@@ -108,10 +108,11 @@ def put(
 
         from fastkcl.kinesis import Filler, PutError, PutOptions, PutReport
 
-    source = encoded_source(_source(records_file, profile, records, seed), payload, endpoint_url, region)
+    source = _source(records_file, profile, records, seed)
     filler: Filler | None = None
     code = 0
     try:
+        source = encoded_source(source, payload, endpoint_url, region)
         client = kinesis_client(endpoint_url, region)
         max_record_bytes = _prepare(client, stream, create)
         count, users = _open(source)

@@ -48,8 +48,7 @@ def frame(framing: Framing, schema_id: str | None, body: bytes, *, compress: boo
     Raises:
         ValueError: no id of the framing, or `compress` with another one.
     """
-    if compress and framing != "glue":
-        raise ValueError(f"framing={framing!r} has no compression; only Glue's header can say that there is one")
+    _check_compress(framing, compress)
     if framing == "none":
         return body
     assert schema_id is not None
@@ -61,6 +60,11 @@ def frame(framing: Framing, schema_id: str | None, body: bytes, *, compress: boo
             raise ValueError(f"schema id {schema_id!r}: must be a number of 4 bytes")
         return b"\x00" + int(schema_id).to_bytes(4, "big") + body
     return b"\xc3\x01" + int(schema_id, 16).to_bytes(8, "little") + body
+
+
+def _check_compress(framing: Framing, compress: bool) -> None:
+    if compress and framing != "glue":
+        raise ValueError(f"framing={framing!r} has no compression; only Glue's header can say that there is one")
 
 
 class HeaderOptions(TypedDict, total=False):
@@ -97,9 +101,10 @@ class _Header:
         schema_id: str | None = None,
         compress: bool = False,
     ) -> None:
+        _check_compress(framing, compress)  # before anything is registered
         self._framing, self._compress = framing, compress
         self.schema_id = _id_for(framing, format, text, schema_id or known_id, registry, name)
-        self.before(b"")  # refuses what does not fit
+        self.before(b"")  # refuses an id that does not fit
 
     def before(self, body: bytes) -> bytes:
         """The payload of a body."""
@@ -122,6 +127,10 @@ class PayloadWriter(Protocol):
 
     def of_json(self, text: bytes) -> bytes:
         """The payload of an item that is given as a JSON object."""
+
+    @property
+    def schema_id(self) -> str | None:
+        """As `SchemaReader.unknown` writes it; None for framing "none"."""
 
 
 class AvroWriter:
@@ -150,13 +159,13 @@ class AvroWriter:
         text, known_id = _schema_and_id(schema, "avro", header.get("registry"))
         self.text = text
         """The schema."""
-        if framing == "single-object":
-            header["schema_id"] = avro_fingerprint(text)
-        self._header = _Header(framing, "avro", text, known_id, **header)
         try:
             self._schema = parse_schema(json.loads(text))
         except Exception as error:  # fastavro has many
             raise ConfigurationError(f"no Avro schema: {type(error).__name__}: {error}") from error
+        if framing == "single-object":
+            header["schema_id"] = avro_fingerprint(text)
+        self._header = _Header(framing, "avro", text, known_id, **header)
         self._to, self._from = schemaless_writer, schemaless_reader
 
     @property
