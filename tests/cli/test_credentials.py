@@ -1,16 +1,22 @@
 """Commands whose credentials come from a service of AWS's, and AWS's errors of all forms."""
 
+import asyncio
 import hashlib
 import json
 import os
+import pty
+import select
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 from fastkcl.cli import aws as cli_aws
+from fastkcl.cli import credentials as cli_credentials
+from fastkcl.cli.credentials import CredentialsError
 from http_servers import request_of, server
 
 ROLE = b"""<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult><Credentials>
@@ -189,3 +195,173 @@ def test_a_time_that_is_none(time: object) -> None:
         client = cli_aws.kinesis_client(f"http://{address}", "us-east-1")
         with pytest.raises(BotoCoreError, match="has a StreamCreationTimestamp that is no timestamp"):
             client.describe_stream_summary(StreamName="s")
+
+
+SECRET = "c0nfidential"
+Find = Callable[[], object]
+
+
+@pytest.fixture(params=["boto3", "aiobotocore"])
+def find(request: pytest.FixtureRequest) -> Find:
+    """What commands find their credentials by."""
+    at = ("http://127.0.0.1:1", "us-east-1")
+    if request.param == "boto3":
+        return lambda: cli_aws.kinesis_client(*at)
+    return lambda: asyncio.run(cli_aws.aio_session(*at))
+
+
+def have_profile(monkeypatch: pytest.MonkeyPatch, folder: Path, settings: str) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    (folder / "config").write_text(f"[profile p]\n{settings}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(folder / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+    monkeypatch.setenv("AWS_PROFILE", "p")
+
+
+def printed(**fields: object) -> str:
+    return f"credential_process = echo '{json.dumps(fields)}'"
+
+
+KEYS = {"Version": 1, "AccessKeyId": "A", "SecretAccessKey": SECRET}
+ROLE_OF_TOKEN = "role_arn = arn:aws:iam::123456789012:role/r\nweb_identity_token_file = "
+NO_SESSION = "sso_start_url = https://none.invalid/start\nsso_region = us-east-1\nsso_account_id = 1\nsso_role_name = r"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (f"credential_process = /nowhere/program {SECRET}", "/nowhere/program: No such file or directory: see that it"),
+        (f'credential_process = "/nowhere/program {SECRET}"', "/nowhere/program: No such file or directory: see that"),
+        (f"credential_process = /etc/passwd {SECRET}", "/etc/passwd: Permission denied: see that it is there"),
+        (f"credential_process = sh -c 'echo {SECRET} >&2; exit 3'", "it has failed: run its command by hand"),
+        ("credential_process = false", "it has failed: run its command by hand"),
+        (f"credential_process = sh 'echo {SECRET}", "cannot be read (ValueError)"),
+        ("credential_process =", "the command, or its output, cannot be read ("),
+        (f"credential_process = echo {SECRET}", "cannot be read (JSONDecodeError)"),
+        (rf"credential_process = printf '\377{SECRET}'", "cannot be read (UnicodeDecodeError)"),
+        ("credential_process = echo []", "cannot be read (AttributeError)"),
+        (printed(Version=SECRET), "its output has another Version than 1"),
+        (printed(Version=1, AccessKeyId=SECRET), "its output lacks AccessKeyId or SecretAccessKey"),
+        (printed(**KEYS, SessionToken="t", Expiration=SECRET), "cannot be read (ParserError)"),
+        (printed(**KEYS, SessionToken="t", Expiration="2020-01-01T00:00:00Z"), "the credentials that it gives have ex"),
+        (printed(**KEYS | {"AccessKeyId": 5}), "the access key is no text"),
+        (printed(**KEYS | {"SecretAccessKey": [SECRET]}), "the secret key is no text"),
+        (printed(**KEYS, SessionToken=[SECRET]), "the session token is no text"),
+    ],
+)
+def test_a_process_that_gives_no_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, find: Find, settings: str, said: str
+) -> None:
+    """The error names the profile's setting and the kind of failure; nothing that the process has printed."""
+    have_profile(monkeypatch, tmp_path, settings)
+    with pytest.raises(CredentialsError) as raised:
+        find()
+    message = raised.value.message
+    assert message.startswith("credential_process of the profile 'p': ")
+    assert said in message
+    assert SECRET not in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            ROLE_OF_TOKEN + "/nowhere/token",
+            "web_identity_token_file of the profile 'p', or AWS_WEB_IDENTITY_TOKEN_FILE: ",
+        ),
+        (ROLE_OF_TOKEN + "/nowhere/token", ": /nowhere/token: No such file or directory: see that the file is there"),
+        (NO_SESSION, "Token for https://none.invalid/start does not exist: run `aws sso login --profile p`"),
+    ],
+)
+def test_files_that_credentials_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, find: Find, settings: str, said: str
+) -> None:
+    have_profile(monkeypatch, tmp_path, settings)
+    with pytest.raises(CredentialsError) as raised:
+        find()
+    assert said in raised.value.message
+
+
+@pytest.mark.parametrize("how", ["exec sleep 100", "sleep 3 9>&-; true"], ids=["itself", "child"])
+@pytest.mark.parametrize("role", [False, True], ids=["profile", "role"])
+def test_a_process_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, find: Find, role: bool, how: str
+) -> None:
+    """It is named, also as the source of a role, and ended."""
+    os.mkfifo(tmp_path / "alive")
+    alive = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
+    (tmp_path / "hang").write_text(f"exec 9>{tmp_path}/alive\n{how}\n")
+    hangs = f"credential_process = sh {tmp_path}/hang"
+    source = f"role_arn = arn:aws:iam::123456789012:role/r\nsource_profile = q\n[profile q]\n{hangs}"
+    have_profile(monkeypatch, tmp_path, source if role else hangs)
+    monkeypatch.setattr(cli_credentials, "_SECONDS", 0.5)
+    name = "q" if role else "p"
+    with pytest.raises(CredentialsError, match=f"^credential_process of the profile '{name}': no credentials .* 0.5 s"):
+        find()
+    ended = select.poll()
+    ended.register(alive, select.POLLHUP)
+    try:
+        assert ended.poll(10_000)
+    finally:
+        os.close(alive)
+
+
+def test_at_a_terminal_the_wait_is_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, find: Find) -> None:
+    """A process may ask a person there."""
+    main, terminal = pty.openpty()
+    have_profile(monkeypatch, tmp_path, "credential_process = sh -c 'sleep 0.5; false'")
+    monkeypatch.setattr(cli_credentials, "_SECONDS", 0.1)
+    with os.fdopen(main, "rb"), os.fdopen(terminal, "w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        with pytest.raises(CredentialsError, match="it has failed"):
+            find()
+        monkeypatch.undo()
+        assert b"waiting for credentials, for 60 s at most" in os.read(main, 1000)
+
+
+@pytest.mark.parametrize("args", [["list"], ["tail", "s"]], ids=["boto3", "aiobotocore"])
+def test_a_process_s_program_that_is_missing(tmp_path: Path, args: list[str]) -> None:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    (tmp_path / "config").write_text("[default]\nregion = us-east-1\ncredential_process = /nowhere/program\n")
+    env = {**kept, "AWS_CONFIG_FILE": str(tmp_path / "config"), "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+    command = [sys.executable, "-m", "fastkcl", "kinesis", *args]
+    done = subprocess.run(command, capture_output=True, timeout=60, env=env)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"Error: credential_process of the profile 'default': /nowhere/program: No such file")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("token", "said"),
+    [
+        ("{" + SECRET, "cannot be read (KeyError)"),
+        (json.dumps({"accessToken": SECRET, "expiresAt": "soon"}), "cannot be read (ParserError)"),
+        (json.dumps({"accessToken": [SECRET], "expiresAt": "2099-01-01T00:00:00Z"}), "AWS does not take (accessToken)"),
+        (
+            json.dumps({"accessToken": SECRET, "expiresAt": "2020-01-01T00:00:00Z"}),
+            "Token has expired and refresh failed",
+        ),
+    ],
+    ids=["garbage", "no-date", "no-text", "expired"],
+)
+def test_a_token_in_the_cache_of_sso(tmp_path: Path, token: str, said: str) -> None:
+    """What cannot be used is told with the command that makes a new one, and without the token."""
+    (tmp_path / ".aws" / "sso" / "cache").mkdir(parents=True)
+    name = hashlib.sha1(b"s").hexdigest()  # noqa: S324 - botocore's name of the file
+    (tmp_path / ".aws" / "sso" / "cache" / f"{name}.json").write_text(token)
+    session = "sso_session = s\nsso_account_id = 1\nsso_role_name = r\nregion = us-east-1\n"
+    where = "[sso-session s]\nsso_region = us-east-1\nsso_start_url = https://x.invalid/start\n"
+    (tmp_path / "config").write_text(f"[default]\n{session}{where}")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    env = {**kept, "AWS_CONFIG_FILE": str(tmp_path / "config"), "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+    env |= {"HOME": str(tmp_path), "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "fastkcl", "kinesis", "list"], capture_output=True, timeout=60, env=env
+    )
+    message = done.stderr.decode()
+    assert (done.returncode, len(message.splitlines())) == (2, 1)
+    assert said in message
+    assert message.endswith(": run `aws sso login --profile default`\n")
+    assert SECRET not in message

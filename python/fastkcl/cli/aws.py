@@ -12,7 +12,9 @@ from urllib.parse import urlsplit
 import click
 
 from fastkcl.cli.answers import check_answers
+from fastkcl.cli.credentials import find_credentials, find_credentials_async
 from fastkcl.cli.output import printable, without_users
+from fastkcl.credentials import told
 from fastkcl.loopback import LOCAL, LOCAL_REGION, is_loopback
 
 __all__ = ["aio_session", "check_listening", "explain", "kinesis_client"]
@@ -28,17 +30,18 @@ def kinesis_client(endpoint_url: str | None, region: str | None, service: str = 
 
     Raises:
         UsageError: the endpoint is not a URL.
+        CredentialsError: there are credentials, and they do not come or cannot be sent.
         EndpointConnectionError: nobody listens at the service's address.
     """
     import boto3
     from botocore.config import Config
+    from botocore.session import get_session
 
-    session = boto3.session.Session(region_name=region)
+    inner = get_session()
+    session = boto3.session.Session(region_name=region, botocore_session=inner)
     check_answers(session.events)
     known: dict[str, Any] = {}
-    with _credentials_read():
-        if has_credentials := (credentials := session.get_credentials()) is not None:
-            _check_credentials(credentials.get_frozen_credentials())
+    has_credentials = find_credentials(inner)
     with _endpoint_checked():
         if is_loopback(endpoint_url):
             if not has_credentials:
@@ -58,6 +61,7 @@ async def aio_session(endpoint_url: str | None, region: str | None) -> Any:  # n
 
     Raises:
         UsageError: the endpoint is not a URL.
+        CredentialsError: there are credentials, and they do not come or cannot be sent.
         EndpointConnectionError: nobody listens at the address of Kinesis.
     """
     from aiobotocore.config import AioConfig
@@ -71,9 +75,7 @@ async def aio_session(endpoint_url: str | None, region: str | None) -> Any:  # n
     check_answers(session)
     if region is not None:
         session.set_config_variable("region", region)
-    with _credentials_read():
-        if has_credentials := (credentials := await session.get_credentials()) is not None:
-            _check_credentials(await credentials.get_frozen_credentials())
+    has_credentials = await find_credentials_async(session)
     with _endpoint_checked():
         if is_loopback(endpoint_url):
             if not has_credentials:
@@ -86,44 +88,6 @@ async def aio_session(endpoint_url: str | None, region: str | None) -> Any:  # n
         async with session.create_client("kinesis", endpoint_url=endpoint_url) as client:
             await _check_listening(client.meta.endpoint_url)
     return session
-
-
-@contextlib.contextmanager
-def _credentials_read() -> Iterator[None]:
-    """Answers of STS and others that botocore's providers cannot read are errors of all kinds there."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    class CredentialsError(BotoCoreError):  # type: ignore[misc]
-        fmt = (
-            "the credentials cannot be read that AWS, or a proxy, has answered ({error!r}); look at AWS_PROFILE,"
-            " its role and its endpoints, and HTTPS_PROXY"
-        )
-
-    try:
-        yield
-    except (BotoCoreError, ClientError, OSError):
-        raise
-    except Exception as error:
-        raise CredentialsError(error=error) from error
-
-
-def _check_credentials(credentials: Any) -> None:  # noqa: ANN401 - botocore has no types
-    """See that credentials can be sent, as a header has them.
-
-    Raises:
-        BotoCoreError: they cannot.
-    """
-    from botocore.exceptions import BotoCoreError
-
-    class UnsendableError(BotoCoreError):  # type: ignore[misc]
-        fmt = (
-            "the {name} has a line feed, a space or another character that no request can send; look at"
-            " AWS_ACCESS_KEY_ID, AWS_SESSION_TOKEN, AWS_PROFILE and the file of credentials"
-        )
-
-    for name, text in (("access key", credentials.access_key), ("session token", credentials.token)):
-        if text and not (text.isascii() and text.isprintable() and " " not in text):
-            raise UnsendableError(name=name)
 
 
 @contextlib.contextmanager
@@ -167,7 +131,13 @@ async def _check_listening(url: str) -> None:
 
 def explain(error: BaseException, stream: str | None, endpoint_url: str | None) -> str:
     """The error, with advice for the usual ones."""
-    from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, NoRegionError
+    from botocore.exceptions import (
+        BotoCoreError,
+        ClientError,
+        EndpointConnectionError,
+        NoCredentialsError,
+        NoRegionError,
+    )
 
     from fastkcl.kinesis.failures import NotKinesisError
 
@@ -185,4 +155,6 @@ def explain(error: BaseException, stream: str | None, endpoint_url: str | None) 
             return f"{text}: look at the network, --region, AWS_ENDPOINT_URL and HTTPS_PROXY"
         case ClientError() if error.response.get("Error", {}).get("Code") == "ResourceNotFoundException":
             return f"there is no stream {stream!r}: `fastkcl put --create SHARDS` makes it ({text})"
+        case BotoCoreError() if (said := told(error)) is not None:
+            return without_users(said)
     return text
