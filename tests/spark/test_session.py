@@ -7,9 +7,11 @@ import math
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 
 import pytest
+from fastkcl import ConfigurationError
 from fastkcl.spark import SparkUnavailableError
 from fastkcl.spark.server import connect
 from fastkcl.spark.server.connect import _retry_policy
@@ -86,6 +88,13 @@ def test_addresses(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
         "sc://host?token=secret",
         "sc://host#secret",
         "http://user:secret@host",
+        "token=secret",
+        "secret",
+        "sc://host:1:secret/",
+        "sc://user:secret",
+        "sc://[::secret]:1/",
+        "sc://host:1/;x-secret\N{COPYRIGHT SIGN}=1",
+        "local[secret-text]",
     ],
 )
 def test_no_secret_of_an_address_is_shown(address: str) -> None:
@@ -145,6 +154,32 @@ def test_nobody_waits_for_what_is_not_wanted_any_more(monkeypatch: pytest.Monkey
     with pytest.raises(SparkUnavailableError, match="no Spark Connect server answers"):
         session._open(math.inf, wanted)
     assert len(asked) == 3
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        "/;grpc_keepalive_time_ms=secret",
+        "/;grpc_keepalive_timeout_ms=secret",
+        "/;user_id=u;session_id=secret",
+        "/;token=secret;session_id=1",
+    ],
+)
+def test_what_the_client_of_connect_refuses(parameters: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told at once, in one line and without the value; a server would not help."""
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # pyspark sets it for good
+    with hangs_up() as port:
+        monkeypatch.setenv("FASTKCL_SPARK", f"sc://127.0.0.1:{port}{parameters}")
+        with pytest.raises(ConfigurationError, match="refuses a part of the address .* of FASTKCL_SPARK") as caught:
+            Session().get()
+    assert not isinstance(caught.value, SparkUnavailableError)
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_host_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FASTKCL_SPARK", "sc://[1]:9/")
+    with pytest.raises(ConfigurationError, match="refuses a part of the address .* or the host"):
+        Session().get()
 
 
 @contextlib.contextmanager
@@ -209,7 +244,7 @@ fastkcl.run(SparkProcessor(lambda df, context: None))
     ("environment", "said"),
     [
         ({"FASTKCL_SPARK": "local[x]"}, "SparkUnavailableError: FASTKCL_SPARK='local[x]': expected sc://HOST:PORT"),
-        ({"SPARK_REMOTE": "sc://h:abc/;token=secret"}, "SparkUnavailableError: SPARK_REMOTE='sc://h:abc': expected"),
+        ({"SPARK_REMOTE": "sc://h:abc/;token=secret"}, r"SparkUnavailableError: SPARK_REMOTE='sc://\u2026': expected"),
         ({"FASTKCL_STREAM": ""}, "ConfigurationError: the stream's name is missing"),
         (
             {"FASTKCL_SPARK": "local[1]", "PATH": "/nowhere", "JAVA_HOME": "/nowhere"},

@@ -12,12 +12,15 @@ end. Here:
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, cast
 
+from fastkcl import ConfigurationError
 from fastkcl.spark.server.settings import (
     CONNECT_SETTINGS,
     INGEST_SETTINGS,
@@ -56,13 +59,36 @@ def open_session(url: str) -> SparkSession:
 
     Raises:
         SparkUnavailableError: nobody listens there, or the server does not open one.
+        ConfigurationError: the client refuses the address.
     """
     from pyspark.errors import PySparkException
+
+    with _address_read():
+        endpoint = endpoint_of(url)
+        _check_listener(endpoint)
+        session = _unopened(url)
+        settings = INGEST_SETTINGS | CONNECT_SETTINGS | TIME_ZONE_SETTING
+        if endpoint.rpartition(":")[0] in _LOOPBACK:
+            settings |= LOOPBACK_SETTINGS
+        try:
+            apply_settings(session, settings)
+        except PySparkException as error:
+            session.client.close()
+            raise SparkUnavailableError(
+                f"the server at {endpoint} opens no session of Spark Connect: {without_frames(error)}"
+            ) from error
+        except (ValueError, TypeError):  # gRPC's, of a parameter
+            session.client.close()
+            raise
+    session.client.set_retry_policies([_retry_policy()])
+    return session
+
+
+def _unopened(url: str) -> SparkSession:
+    """A session that its server does not know yet."""
     from pyspark.sql.connect.client import DefaultChannelBuilder
     from pyspark.sql.connect.session import SparkSession as Connected
 
-    endpoint = endpoint_of(url)
-    _check_listener(endpoint)
     options = {
         # Seconds that a try to connect may take, and the longest pause between two of them.
         "grpc.min_reconnect_backoff_ms": _CONNECT_SECONDS,
@@ -77,18 +103,19 @@ def open_session(url: str) -> SparkSession:
     # pyspark's own farewell at the end of the process has no bound, and asks a server that is gone again and again.
     atexit.unregister(getattr(session.client, "_on_exit", session.stop))
     session.client.set_retry_policies([])
-    settings = INGEST_SETTINGS | CONNECT_SETTINGS | TIME_ZONE_SETTING
-    if endpoint.rpartition(":")[0] in _LOOPBACK:
-        settings |= LOOPBACK_SETTINGS
-    try:
-        apply_settings(session, settings)
-    except PySparkException as error:
-        session.client.close()
-        raise SparkUnavailableError(
-            f"the server at {endpoint} opens no session of Spark Connect: {without_frames(error)}"
-        ) from error
-    session.client.set_retry_policies([_retry_policy()])
     return session
+
+
+@contextlib.contextmanager
+def _address_read() -> Iterator[None]:
+    """Errors of the client about a part of the address, which may be secret, as are the values in their texts."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise ConfigurationError(
+            f"the client of Spark Connect refuses a part of the address ({type(error).__name__}): correct the"
+            " KEY=VALUE, or the host, of FASTKCL_SPARK, SPARK_REMOTE or spark="
+        ) from None
 
 
 def is_alive(session: SparkSession) -> bool:

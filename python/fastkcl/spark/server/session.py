@@ -60,9 +60,14 @@ _ENVIRONMENT_VARIABLES: Final = ("FASTKCL_SPARK", "SPARK_REMOTE")
 _DEFAULT: Final = "shared"
 _ADDRESS: Final = re.compile(
     rf"local(\[(\*|[1-9]\d*)(\s*,\s*\d+)?\])?|{shared.ADDRESS}"
-    r"|sc://([^\s:/;@?#\[\]]+|\[[0-9a-fA-F:.]+\])(:(?P<port>\d+))?(/(;[^;=]+=[^;=]*)*)?"
+    r"|sc://([^\s:/;@?#\[\]]+|\[[0-9a-fA-F:.]+\])(:(?P<port>\d{1,5}))?(/(;[A-Za-z0-9_.-]+=[^;=]*)*)?"
 )
 _LAST_PORT: Final = 65535
+_SHOWN: Final = re.compile(
+    r"(\w+://([\w.-]+|\[[\da-fA-F:.]+\])?(:\d{1,9})?|[\w.-]+:\d{1,9}|local(\[[\w*,\s]{0,8}\]?)?|shared(:[\w.-]*)?)"
+    r"(?=[/;?#]|\Z)"
+)
+"""The beginning of an address that is no secret: not a port or a host with the form of a password."""
 
 _SERVER_SECONDS: Final = 15.0  # at the start, for a server that is being started beside us
 _PAUSE_SECONDS: Final = 0.5
@@ -264,7 +269,9 @@ def _fault(origin: str, address: str) -> str | None:
     if found is not None and int(found["port"] or 0) <= _LAST_PORT:
         return None
     # The fault may be in the token: nothing after the host is shown, and no host that may be a password.
-    shown = "sc://…" if "@" in address else re.match(r"(\w+://)?[^/;?#]*", address)[0]  # type: ignore[index]
+    known = None if "@" in address else _SHOWN.match(address)
+    scheme = re.match(r"(\w+://)?", address)
+    shown = known[0] if known else f"{scheme[0]}…"  # type: ignore[index]
     return (
         f"{origin}={shown!r}: expected sc://HOST:PORT[/;KEY=VALUE] of a Spark Connect server,"
         " shared[:NAME][;memory=4g], or local[*]"
