@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from fastkcl.stdio.reports import printable
 
-__all__ = ["fault_of", "late", "profile_with", "provider_of", "told"]
+__all__ = ["fault_of", "late", "profile_with", "provider_of", "text_of", "told"]
 
 _PROCESS: Final = "custom-process"
 _WEB: Final = "assume-role-with-web-identity"
@@ -78,6 +78,15 @@ def told(error: BaseException, session: Any = None) -> str | None:  # noqa: ANN4
         case _:
             fault = _unreadable(provider, type(error).__name__)
     return fault_of(provider, fault, session, remedy)
+
+
+def text_of(error: BaseException, session: Any = None) -> str:  # noqa: ANN401
+    """The text of an error that may be one of getting credentials; then without what may be secret."""
+    from botocore.exceptions import BotoCoreError
+
+    if isinstance(error, BotoCoreError) or provider_of(frame for frame, _ in walk_tb(error.__traceback__)):
+        return told(error, session) or str(error)
+    return str(error)
 
 
 def late(provider: str | None, seconds: float, session: Any) -> str:  # noqa: ANN401

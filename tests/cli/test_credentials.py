@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
+from click.testing import CliRunner
 from fastkcl.cli import aws as cli_aws
 from fastkcl.cli import credentials as cli_credentials
 from fastkcl.cli.credentials import CredentialsError
+from fastkcl.cli.main import cli
 from http_servers import request_of, server
 
 ROLE = b"""<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult><Credentials>
@@ -319,6 +321,36 @@ def test_at_a_terminal_the_wait_is_longer(tmp_path: Path, monkeypatch: pytest.Mo
             find()
         monkeypatch.undo()
         assert b"waiting for credentials, for 60 s at most" in os.read(main, 1000)
+
+
+AT_GLUE = ["--payload", "avro", "--framing", "glue", "--registry", "glue", "--schema", "glue:a/b"]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["sink", "inspect", "s3://bucket/table"],
+        ["sink", "inspect", "s3://bucket/table", "--endpoint-url", "http://127.0.0.1:1"],
+        ["sink", "inspect", "db.t", "--catalog", "type=sql", "--catalog", "warehouse=s3://bucket/table"],
+        ["inspect", os.devnull, *AT_GLUE],
+        ["put", "s", "--records", "1", "--profile", "clickstream", *AT_GLUE],
+    ],
+    ids=["s3", "local-s3", "catalog", "inspect-glue", "put-glue"],
+)
+@pytest.mark.parametrize("how", ["hangs", "fails"])
+def test_other_commands_that_need_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], how: str
+) -> None:
+    """Tables on S3 and Glue's registry: as for Kinesis."""
+    fails = f"credential_process = sh -c 'echo {SECRET} >&2; false'"
+    have_profile(monkeypatch, tmp_path, "credential_process = sleep 100" if how == "hangs" else fails)
+    monkeypatch.setattr(cli_credentials, "_SECONDS", 0.3)
+    done = CliRunner().invoke(cli, args)
+    assert done.exit_code == 2
+    said = "no credentials have come" if how == "hangs" else "it has failed"
+    assert done.output.startswith(f"Error: credential_process of the profile 'p': {said}")
+    assert len(done.output.splitlines()) == 1
+    assert SECRET not in done.output
 
 
 @pytest.mark.parametrize("args", [["list"], ["tail", "s"]], ids=["boto3", "aiobotocore"])

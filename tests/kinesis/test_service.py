@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import pickle
 import re
 import socket
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -356,6 +358,21 @@ def test_credentials_that_are_none(monkeypatch: pytest.MonkeyPatch, path: str, g
     with pytest.raises(ServiceError, match=said) as error:
         calls.json("ListShards", {})
     assert error.value.failure is Failure.DENIED
+
+
+def test_a_process_without_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing that it has printed is told."""
+    (tmp_path / "config").write_text("[profile p]\ncredential_process = sh -c 'echo secret >&2; false'\n")
+    for name in KEYS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "p")
+    calls = Service(Access(endpoint_url="http://127.0.0.1:1", region="r"))
+    with pytest.raises(ServiceError, match="credential_process of the profile 'p': it has failed") as caught:
+        calls.json("ListShards", {})
+    assert caught.value.failure is Failure.DENIED
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_no_credentials_at_all(monkeypatch: pytest.MonkeyPatch) -> None:

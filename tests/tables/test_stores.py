@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -294,6 +295,25 @@ def test_no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with pytest.raises(ConfigurationError, match="there are no AWS credentials"):
         ObjectStore(f"s3://{new_name()}/x", S3Storage(endpoint="http://127.0.0.1:9")).tail("a", 1)
+
+
+@pytest.mark.parametrize(
+    ("process", "said"),
+    [("sh -c 'echo secret >&2; false'", "it has failed"), ("/nowhere/p secret", "/nowhere/p: No such file")],
+)
+def test_a_process_without_credentials(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, process: str, said: str
+) -> None:
+    """Nothing that it has printed is told."""
+    (tmp_path / "config").write_text(f"[profile lake]\ncredential_process = {process}\n")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "absent"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "lake")
+    with pytest.raises(ConfigurationError, match=f"credential_process of the profile 'lake': {said}") as caught:
+        ObjectStore(f"s3://{new_name()}/x", S3Storage(endpoint="http://127.0.0.1:9")).tail("a", 1)
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_profile_that_is_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -238,8 +238,10 @@ def _registry(registry: str | None, endpoint_url: str | None, region: str | None
     """The registry; Glue's is called where the command's other services are, unless the environment names its own."""
     if registry != "glue":
         return registry
+    from fastkcl.cli.storage import has_credentials
     from fastkcl.payloads.registries.options import GlueRegistry
 
+    has_credentials()  # or the error that says why they do not come
     own = os.environ.get("AWS_ENDPOINT_URL_GLUE")
     return GlueRegistry(endpoint_url=own or endpoint_url, region=region)
 

@@ -15,7 +15,7 @@ import click
 
 from fastkcl.cli.catalogs import catalog_option, properties_of, storage_in
 from fastkcl.cli.output import printable, without_users
-from fastkcl.cli.storage import endpoint_of, is_s3, storage_of
+from fastkcl.cli.storage import endpoint_of, has_credentials, is_s3, storage_of
 
 if TYPE_CHECKING:
     from fastkcl.tables import S3Storage
@@ -62,6 +62,8 @@ def table_options(command: C) -> C:
                 storage = storage_of(url, endpoint_of(endpoint_url), region)
             else:
                 storage = storage_in(properties, endpoint_of(endpoint_url), region)
+            if storage is not None and storage.access_key is None:
+                has_credentials()
         except ValueError as error:
             raise click.UsageError(str(error)) from None
         return command(*arguments, url=url, storage=storage, catalog=properties, **options)

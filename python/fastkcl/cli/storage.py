@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from fastkcl.cli.aws import explain
+from fastkcl.cli.credentials import CredentialsError, find_credentials
 from fastkcl.loopback import LOCAL, is_loopback
 
 if TYPE_CHECKING:
     from fastkcl.tables import S3Storage
 
-__all__ = ["endpoint_of", "is_s3", "storage_of"]
+__all__ = ["endpoint_of", "has_credentials", "is_s3", "storage_of"]
 
 _OF_S3: Final = ("FASTKCL_S3_ENDPOINT", "AWS_ENDPOINT_URL_S3")
 _OF_ALL: Final = "AWS_ENDPOINT_URL"
@@ -37,19 +39,29 @@ def storage_of(url: str, endpoint: str | None, region: str | None) -> S3Storage 
 
     Raises:
         ValueError: the endpoint is not a URL.
+        CredentialsError: there is a setting of credentials, and they do not come.
     """
     if not is_s3(url):
         return None
     from fastkcl.tables import S3Storage
 
-    if is_loopback(endpoint) and _has_no_credentials():
+    if is_loopback(endpoint) and not has_credentials():
         return S3Storage(endpoint=endpoint, region=region, access_key=LOCAL[0], secret_key=LOCAL[1])
     return S3Storage(endpoint=endpoint, region=region)
 
 
-def _has_no_credentials() -> bool:
+def has_credentials() -> bool:
+    """Whether there are some, as commands find them at their start.
+
+    Raises:
+        CredentialsError: there is a setting, and they do not come.
+    """
     try:
-        import boto3
+        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.session import get_session
     except ImportError:
-        return not os.environ.get("AWS_ACCESS_KEY_ID")
-    return boto3.session.Session().get_credentials() is None
+        return bool(os.environ.get("AWS_ACCESS_KEY_ID"))
+    try:
+        return find_credentials(get_session())
+    except (BotoCoreError, ClientError) as error:
+        raise CredentialsError(explain(error, None, None)) from None

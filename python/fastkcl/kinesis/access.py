@@ -18,6 +18,8 @@ from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any
 
+from fastkcl.credentials import text_of
+
 __all__ = ["Access", "AccessError", "Endpoint", "NotNowError"]
 
 ROLE_SESSION_NAME = "fastkcl"
@@ -116,7 +118,7 @@ class Access:
             session = _session()
             own = session.get_credentials() if self.credentials is None else _from_function(self.credentials)
         except BotoCoreError as error:
-            raise AccessError(f"there are no credentials: {error}") from error
+            raise AccessError(f"there are no credentials: {text_of(error)}") from None
         if own is None:
             raise AccessError(
                 "there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or an instance's "

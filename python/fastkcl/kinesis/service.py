@@ -25,6 +25,7 @@ from time import time
 from typing import Any, TypeVar
 
 from fastkcl._core import DecodeError, GetRecordsAnswer, decode_get_records
+from fastkcl.credentials import text_of
 from fastkcl.kinesis.access import Access, AccessError, NotNowError
 from fastkcl.kinesis.failures import Failure, failure_of_code
 from fastkcl.kinesis.http import Answer, Http, ProxyError
@@ -210,7 +211,9 @@ class Service:
             raise ServiceError(f"sts:AssumeRole on {role} {what} ({said})", failure, code) from None
         except (AccessError, BotoCoreError) as error:
             failure = Failure.UNAVAILABLE if self._is_outage(error) else Failure.DENIED
-            raise ServiceError(f"credentials: {error}", failure, type(error).__name__) from error
+            own = isinstance(error, AccessError)
+            said = str(error) if own else text_of(error)
+            raise ServiceError(f"credentials: {said}", failure, type(error).__name__) from (error if own else None)
 
     def _is_outage(self, error: Exception) -> bool:
         """Whether credentials are missing for a time: nobody answers, or they were there before."""

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, Final, TypeVar
 from urllib.parse import urlsplit
 
 from fastkcl import ConfigurationError
+from fastkcl.credentials import text_of
 from fastkcl.tables.base import SinkError
 from fastkcl.tables.store import Entry, Found, StoreError, is_visible
 
@@ -440,12 +441,12 @@ def _provider() -> tuple[Any, str | None]:
     try:
         session = boto3.Session()
         provider = Boto3CredentialProvider(session, ttl=timedelta(seconds=_CREDENTIAL_SECONDS))
-    except ValueError as error:
+    except ValueError:  # its text may have what a credential_process has printed
         raise ConfigurationError(
             "there are no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or S3Storage(…)"
-        ) from error
-    except BotoCoreError as error:
-        raise ConfigurationError(f"AWS credentials: {error}") from error
+        ) from None
+    except (BotoCoreError, OSError) as error:
+        raise ConfigurationError(f"AWS credentials: {text_of(error)}") from None
     return provider, session.region_name
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from fastkcl import ConfigurationError
+from fastkcl.credentials import text_of
 from fastkcl.loopback import LOCAL, LOCAL_REGION, is_loopback
 from fastkcl.payloads.registries.answers import (
     AwayError,
@@ -102,7 +103,7 @@ class GlueClient:
             self._http = Http(_trusted(session), longest)
         except (BotoCoreError, ValueError, OSError) as error:
             way = " AWS_DEFAULT_REGION names it" if isinstance(error, NoRegionError) else ""
-            raise ConfigurationError(f"Glue's registry is not known: {error}{way}") from error
+            raise ConfigurationError(f"Glue's registry is not known: {text_of(error)}{way}") from None
         self._client.meta.events.register("before-send.glue", self._send)
         self.where = str(self._client.meta.endpoint_url)
 
@@ -214,7 +215,7 @@ class GlueClient:
         except AwayError as error:
             raise AwayError(f"{call}: {error}") from None
         except (BotoCoreError, ResponseParserError) as error:
-            raise AwayError(f"{call}: {_TOKEN.sub('…', str(error))[:_SHOWN]}") from None
+            raise AwayError(f"{call}: {_TOKEN.sub('…', text_of(error))[:_SHOWN]}") from None
         if not isinstance(answer, dict) or not isinstance(answer.get("SchemaVersionId"), str):
             raise AwayError(f"{call}: not the answer of Glue: it has no SchemaVersionId")
         return answer
