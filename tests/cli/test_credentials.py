@@ -310,6 +310,25 @@ def test_a_process_that_hangs(
         os.close(alive)
 
 
+def test_a_service_that_is_away_is_asked_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, find: Find) -> None:
+    """Its error is there before the wait is over."""
+    requests = []
+
+    def talk(link: socket.socket, _: int) -> None:
+        while request := request_of(link):
+            requests.append(request)
+            link.sendall(answer(503, DENIED.replace(b"AccessDenied", b"Busy")))
+
+    user = "[profile q]\naws_access_key_id = x\naws_secret_access_key = x"
+    have_profile(monkeypatch, tmp_path, f"role_arn = arn:aws:iam::1:role/role\nsource_profile = q\n{user}")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with server(talk) as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://{address}")
+        with pytest.raises(ClientError, match="Busy"):
+            find()
+    assert len(requests) == 2
+
+
 def test_at_a_terminal_the_wait_is_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, find: Find) -> None:
     """A process may ask a person there."""
     main, terminal = pty.openpty()
