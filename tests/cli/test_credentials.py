@@ -286,15 +286,16 @@ def test_files_that_credentials_need(
     assert said in raised.value.message
 
 
-@pytest.mark.parametrize("how", ["exec sleep 100", "sleep 3 9>&-; true"], ids=["itself", "child"])
+@pytest.mark.parametrize("how", ["exec sleep 600", "cat gate 9>&-; true"], ids=["itself", "child"])
 @pytest.mark.parametrize("role", [False, True], ids=["profile", "role"])
 def test_a_process_that_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, find: Find, role: bool, how: str
 ) -> None:
     """It is named, also as the source of a role, and ended."""
     os.mkfifo(tmp_path / "alive")
+    os.mkfifo(tmp_path / "gate")
     alive = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
-    (tmp_path / "hang").write_text(f"exec 9>{tmp_path}/alive\n{how}\n")
+    (tmp_path / "hang").write_text(f"cd {tmp_path}\nexec 9>alive\n{how}\n")
     hangs = f"credential_process = sh {tmp_path}/hang"
     source = f"role_arn = arn:aws:iam::123456789012:role/r\nsource_profile = q\n[profile q]\n{hangs}"
     have_profile(monkeypatch, tmp_path, source if role else hangs)
@@ -308,6 +309,7 @@ def test_a_process_that_hangs(
         assert ended.poll(10_000)
     finally:
         os.close(alive)
+        os.close(os.open(tmp_path / "gate", os.O_RDWR))  # the child ends, which had the process's pipes
 
 
 def test_a_service_that_is_away_is_asked_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, find: Find) -> None:
@@ -332,8 +334,8 @@ def test_a_service_that_is_away_is_asked_twice(tmp_path: Path, monkeypatch: pyte
 def test_at_a_terminal_the_wait_is_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, find: Find) -> None:
     """A process may ask a person there."""
     main, terminal = pty.openpty()
-    have_profile(monkeypatch, tmp_path, "credential_process = sh -c 'sleep 0.5; false'")
-    monkeypatch.setattr(cli_credentials, "_SECONDS", 0.1)
+    have_profile(monkeypatch, tmp_path, "credential_process = sh -c 'sleep 0.19; false'")
+    monkeypatch.setattr(cli_credentials, "_SECONDS", 0.01)
     with os.fdopen(main, "rb"), os.fdopen(terminal, "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
         with pytest.raises(CredentialsError, match="it has failed"):
@@ -362,7 +364,7 @@ def test_other_commands_that_need_credentials(
 ) -> None:
     """Tables on S3 and Glue's registry: as for Kinesis."""
     fails = f"credential_process = sh -c 'echo {SECRET} >&2; false'"
-    have_profile(monkeypatch, tmp_path, "credential_process = sleep 100" if how == "hangs" else fails)
+    have_profile(monkeypatch, tmp_path, "credential_process = sleep 600" if how == "hangs" else fails)
     monkeypatch.setattr(cli_credentials, "_SECONDS", 0.3)
     done = CliRunner().invoke(cli, args)
     assert done.exit_code == 2
