@@ -5,7 +5,7 @@ Rules: imports nothing heavy, as every PySpark program of the environment pays f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pyspark.sql.datasource import DataSource
 
@@ -36,16 +36,21 @@ class DefaultSource(DataSource):
         return self._made(None)[1].spark
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For ``spark.read``."""
+        """For ``spark.read``.
+
+        Raises:
+            OptionError: an option that is for ``spark.readStream``.
+        """
         from fastkcl.spark.source.batch import KinesisBatchReader
 
-        return KinesisBatchReader(*self._made(schema, shows_log=True))
+        return KinesisBatchReader(*self._made(schema, "read"))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``.
 
         Raises:
             RuntimeError: this PySpark cannot tell a source where to begin.
+            OptionError: an option that is for ``spark.read``.
         """
         try:
             from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow  # noqa: F401
@@ -58,13 +63,19 @@ class DefaultSource(DataSource):
             ) from None
         from fastkcl.spark.source.stream import KinesisStreamReader
 
-        return KinesisStreamReader(*self._made(schema, shows_log=True))
+        return KinesisStreamReader(*self._made(schema, "readStream"))
 
-    def _made(self, declared: StructType | None, *, shows_log: bool = False) -> tuple[SourceOptions, Rows]:
+    def _made(
+        self, declared: StructType | None, way: Literal["read", "readStream"] | None = None
+    ) -> tuple[SourceOptions, Rows]:
         from fastkcl.spark.source.options import SourceOptions, show_log
         from fastkcl.spark.source.schema import Rows
 
-        if shows_log:
+        if way is not None:
             show_log()
         options = SourceOptions.parse(self.options)
+        if way is not None:
+            from fastkcl.spark.source.ways import check_way
+
+            check_way(options, way)
         return options, Rows(options, self.fastkcl_names, declared)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import re
 import subprocess
 import sys
 from typing import Any
@@ -12,8 +13,12 @@ import pytest
 from fastkcl.kinesis.access import Access
 from fastkcl.kinesis.read.plan import TRIM, PlanOptions, Position
 from fastkcl.spark.source.options import IGNORED, OPTIONS, REFUSED, OptionError, SourceOptions
+from fastkcl.spark.source.ways import check_way
+from paths import ROOT
+from pyspark_fastkcl_kinesis import DefaultSource
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
+SOURCE_PAGE = (ROOT / "docs" / "spark-source.md").read_text()
 
 
 def parsed(**options: str) -> SourceOptions:
@@ -147,6 +152,41 @@ def test_what_is_ignored_stands_in_the_log_of_a_process_that_has_set_none(reader
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     assert "option avoidEmptyBatches is ignored" in done.stderr
+
+
+OF_THE_OTHER_WAY = [
+    ("streamReader", "startingTimestamp", "2026-11-21T08:00:00Z", "initialPosition, such as AT_TIMESTAMP 2026"),
+    ("streamReader", "kinesis.endingTimestamp", "2026-11-21T08:00:00Z", "filter on approximateArrivalTimestamp"),
+    ("reader", "initialPosition", "latest", "spark.read begins at startingTimestamp, such as 2026"),
+    ("reader", "startingPosition", "AT_TIMESTAMP 2026-11-21T08:00:00Z", "or at the oldest record"),
+]
+
+
+@pytest.mark.needs_pyspark("4.2")
+@pytest.mark.parametrize(("reader", "name", "value", "said"), OF_THE_OTHER_WAY)
+def test_an_option_of_the_other_way_that_changes_the_rows_is_refused(
+    reader: str, name: str, value: str, said: str
+) -> None:
+    source = DefaultSource({"streamName": "orders", name: value})
+    with pytest.raises(OptionError, match=f"^option {name} is for spark.*{said}"):
+        getattr(source, reader)(source.schema())
+
+
+@pytest.mark.parametrize("option", [option for option in OPTIONS if option.only == "readStream"], ids=lambda o: o.name)
+def test_what_spark_read_has_no_use_for_is_said(option: Any, caplog: pytest.LogCaptureFixture) -> None:
+    value = "earliest" if option.name == "initialPosition" else "1000"
+    with caplog.at_level(logging.INFO):
+        check_way(parsed(**{option.name: value}), "readStream")
+        assert caplog.records == []
+        check_way(parsed(**{option.name: value}), "read")
+    said = [f"option {option.name} is ignored: spark.read has no use for it"]
+    assert [record.getMessage() for record in caplog.records] == ([] if value == "earliest" else said)
+
+
+def test_the_page_says_which_way_has_an_option() -> None:
+    rows = re.findall(r"(?m)^\| ([\w, ]+) \|[^|]*\|[^|]*\| `(read|readStream)`: ", SOURCE_PAGE)
+    found = {name: way for names, way in rows for name in names.split(", ")}
+    assert found == {option.name: option.only for option in OPTIONS if option.only}
 
 
 def test_an_arn_has_its_own_region() -> None:

@@ -3,6 +3,7 @@
     spark.readStream.format("kinesis").option("streamName", "orders").load()
 
     options   one table, with other connectors' names
+    ways      options of readStream that are given to read, and the other way round
     schema    rows: as Spark declares them, as Arrow has them, and how records become them
     stream    micro-batches: Spark's checkpoint is the only store of progress
     batch     `spark.read`: the records of a time

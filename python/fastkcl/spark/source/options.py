@@ -15,11 +15,11 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from fastkcl.kinesis.access import Access
 from fastkcl.kinesis.read.plan import TRIM, PlanOptions, Position
@@ -76,6 +76,7 @@ class Option:
         default: as text; None for none.
         meaning: in a few words.
         aliases: of other connectors; ``kinesis.`` before any of them, and before the name, is left out.
+        only: of ``spark.read`` or ``spark.readStream``, the one that has it; None if both have.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Option:
     default: str | None
     meaning: str
     aliases: tuple[str, ...] = ()
+    only: Literal["read", "readStream"] | None = None
 
 
 def _text(value: str) -> str:
@@ -248,12 +250,13 @@ OPTIONS: Final = (
         "latest",
         "where a new query begins: latest, trim_horizon, earliest, or AT_TIMESTAMP with a time",
         ("startingPosition",),
+        "readStream",
     ),
     Option("failOnDataLoss", _boolean, "true", "whether records that the stream has trimmed are an error"),
-    Option("maxRecordsPerTrigger", _count(1), None, "records of a batch"),
-    Option("maxFetchRecordsPerShard", _count(1), None, "the same for each shard"),
-    Option("maxBytesPerTrigger", _bytes(1), None, "bytes of a batch"),
-    Option("maxSlice", _milliseconds(1), "5m", "of a shard in a batch, where no other limit is set"),
+    Option("maxRecordsPerTrigger", _count(1), None, "records of a batch", only="readStream"),
+    Option("maxFetchRecordsPerShard", _count(1), None, "the same for each shard", only="readStream"),
+    Option("maxBytesPerTrigger", _bytes(1), None, "bytes of a batch", only="readStream"),
+    Option("maxSlice", _milliseconds(1), "5m", "of a shard in a batch, where no other limit is set", only="readStream"),
     Option(
         "maxRecordsPerFetch",
         _count(1, 10_000),
@@ -267,11 +270,19 @@ OPTIONS: Final = (
         "400ms",
         "between two looks at a shard",
         ("getRecords.fetchIntervalMs",),
+        "readStream",
     ),
-    Option("shardFetchInterval", _milliseconds(1000), "10s", "between two lists of shards", ("describeShardInterval",)),
+    Option(
+        "shardFetchInterval",
+        _milliseconds(1000),
+        "10s",
+        "between two lists of shards",
+        ("describeShardInterval",),
+        "readStream",
+    ),
     Option("shardsPerTask", _count(1), None, "sets the number of tasks; they are counted by bytes by default"),
-    Option("inlineBytes", _bytes(0), "8m", "of records that travel with the plan; 0 for none"),
-    Option("driverThreads", _count(1, 1000), "32", "for the calls of the driver"),
+    Option("inlineBytes", _bytes(0), "8m", "of records that travel with the plan; 0 for none", only="readStream"),
+    Option("driverThreads", _count(1, 1000), "32", "for the calls of the driver", only="readStream"),
     Option("deaggregate", _boolean, "true", "whether KPL aggregates become their user records"),
     Option("columns", _columns, None, "which columns are made"),
     Option(
@@ -299,8 +310,8 @@ OPTIONS: Final = (
     Option("stsEndpoint", _text, None, "URL of the service that gives roles", ("stsEndpointUrl",)),
     Option("credentials", _function, None, "module:function that returns key, secret, token and expiry"),
     Option("maxOutage", _milliseconds(0), "10m", "for which the service may be away"),
-    Option("startingTimestamp", _moment, None, "spark.read: since when; the oldest record by default"),
-    Option("endingTimestamp", _moment, None, "spark.read: until when; now by default"),
+    Option("startingTimestamp", _moment, None, "since when; the oldest record by default", only="read"),
+    Option("endingTimestamp", _moment, None, "until when; now by default", only="read"),
 )
 
 _KEYS = (
@@ -349,11 +360,13 @@ class SourceOptions:
         streams: names or ARNs.
         access: how they are reached.
         values: of each option, by its name.
+        given: the name by which the query has an option, by the option's own.
     """
 
     streams: tuple[str, ...]
     access: Access
     values: Mapping[str, Any]
+    given: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -392,7 +405,7 @@ class SourceOptions:
         )
         if values["payload"] != "binary" and values["columns"] is not None:
             raise OptionError(f"columns is for payload=binary: with {values['payload']} the schema names them")
-        return cls(streams=streams, access=access, values=values)
+        return cls(streams=streams, access=access, values=values, given=given)
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - an option has the type of its row
         return self.values[name]
