@@ -177,7 +177,7 @@ def test_fields_without_a_type_are_cast_by_options(folder: Path) -> None:
     with pytest.raises(OptionError, match="PATH=drop"):
         source_options(**given, casts="at")
     header = {"payload": "json", "framing": "confluent", "registry": "https://r", "region": "us-east-1"}
-    with pytest.raises(OptionError, match="are for payload=avro or protobuf"):
+    with pytest.raises(OptionError, match="casts is for payload=avro or protobuf; the columns of JSON"):
         PayloadSource(source_options(**header, casts="at=drop"), b"")
     with pytest.raises(OptionError, match="registryEndpoint is for registry=glue"):
         PayloadSource(source_options(**header, registryEndpoint="https://glue"), b"")
@@ -304,7 +304,9 @@ SOURCE_REFUSED: list[tuple[dict[str, str], type[Exception], str]] = [
     ({"payload": "avro"}, OptionError, "payload=avro needs schema"),
     ({"payload": "avro", "schema": "x.avsc", "framing": "glue"}, OptionError, "needs registry="),
     ({"payload": "avro", "schema": "x.avsc"}, ConfigurationError, "x.avsc"),
-    ({"schema": "x.avsc"}, OptionError, "schema is for payload=avro"),
+    ({"schema": "x.avsc"}, OptionError, "schema is for payload=avro or protobuf$"),
+    ({"framing": "glue"}, OptionError, "framing is for payload=avro or protobuf, or for json with a framing"),
+    ({"registry": "glue"}, OptionError, "registry is for payload=avro or protobuf, or for json with a framing"),
     ({"registryPassword": "secret"}, OptionError, "FASTKCL_REGISTRY_USER"),
     ({"payload": "avro", "schema": "x", "registry": "https://u:p@r"}, OptionError, "must hold no user"),
 ]  # fmt: skip
@@ -318,6 +320,19 @@ def test_options_of_the_source_that_cannot_be(given: dict[str, str], error: type
 
 
 KEPT = StructField("_corrupt", BinaryType())
+
+
+@pytest.mark.parametrize("framing", ["none", "confluent"])
+@pytest.mark.parametrize(
+    ("name", "value"), [("schema", "a"), ("message", "m"), ("casts", "a=drop"), ("keepPayload", "true")]
+)
+def test_the_columns_of_json_come_from_the_query(framing: str, name: str, value: str, folder: Path) -> None:
+    header = {"framing": framing} | ({"registry": str(folder / "schemas")} if framing != "none" else {})
+    declared = StructType([StructField("id", IntegerType()), KEPT])
+    with pytest.raises(OptionError, match=rf"^{name} is for payload=avro or protobuf; the columns of JSON come from"):
+        Rows(source_options(payload="json", **header, **{name: value}), None, declared)
+
+
 DECLARED = [
     ([StructField("user", LongType()), KEPT], "column user bigint of the query: by the option schema it is string"),
     ([StructField("users", StringType()), KEPT], "column users string of the query: by the option schema it is not"),

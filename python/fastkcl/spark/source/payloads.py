@@ -32,7 +32,8 @@ __all__ = ["PayloadSource", "check_without_payload"]
 
 MAX_PAYLOAD_BYTES: Final = 32 << 20
 _MOST_STARTS: Final = 100  # queries that run at once in a process, and their lines
-_NEEDS_PAYLOAD: Final = ("schema", "message", "registry", "registryEndpoint", "keepPayload", "casts")
+_OF_A_SCHEMA: Final = ("schema", "message", "keepPayload", "casts")
+_OF_A_HEADER: Final = ("framing", "registry", "registryEndpoint")
 
 
 class PayloadSource:
@@ -95,9 +96,22 @@ def check_without_payload(options: SourceOptions) -> None:
     Raises:
         OptionError: there is one.
     """
-    given = [name for name in _NEEDS_PAYLOAD if options[name]]
-    if given or options["framing"] != "none":
-        raise OptionError(f"{(*given, 'framing')[0]} is for payload=avro or protobuf, or for json with a framing")
+    _refuse_of_a_schema(options)
+    for name in _OF_A_HEADER:
+        if options[name] not in (None, "none"):
+            raise OptionError(f"{name} is for payload=avro or protobuf, or for json with a framing")
+
+
+def _refuse_of_a_schema(options: SourceOptions) -> None:
+    """Refuse what names or shapes the columns of Avro and Protobuf.
+
+    Raises:
+        OptionError: there is one.
+    """
+    for name in _OF_A_SCHEMA:
+        if options[name]:
+            of_json = "; the columns of JSON come from .schema(…)" if options["payload"] == "json" else ""
+            raise OptionError(f"{name} is for payload=avro or protobuf{of_json}")
 
 
 def _payload_of(options: SourceOptions) -> AvroPayload | ProtobufPayload | JsonPayload:
@@ -110,8 +124,7 @@ def _payload_of(options: SourceOptions) -> AvroPayload | ProtobufPayload | JsonP
     if options["registryEndpoint"] is not None and options["registry"] != "glue":
         raise ValueError("registryEndpoint is for registry=glue; another registry is named by its URL in registry")
     if options["payload"] == "json":
-        if options["casts"] or options["keepPayload"]:
-            raise ValueError("casts and keepPayload are for payload=avro or protobuf")
+        _refuse_of_a_schema(options)
         return JsonPayload("", **known)
     if options["schema"] is None:
         raise ValueError(f"payload={options['payload']} needs schema: a file, its text, or latest:NAME of the registry")
