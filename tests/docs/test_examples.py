@@ -571,6 +571,25 @@ def source_class(block: Example) -> None:
     assert sorted(json.loads(row["data"])["id"] for row in rows) == [1, 2]
 
 
+@example("docs/spark-source.md", "write_deltalake(")
+def source_into_delta(block: Example) -> None:
+    from deltalake import DeltaTable
+
+    options = {"streamName": block.stream(b"a", b"b"), "endpoint": block.aws.url, "region": "us-east-1"}
+    options["initialPosition"] = "trim_horizon"
+    block.request.getfixturevalue("connect_mode")
+    session = block.request.getfixturevalue("_connect_session")
+    block.put("/data/orders-checkpoint", block.folder / "checkpoint").put("/data/orders", block.folder / "table")
+    names = block.inside(records=session.readStream.format("kinesis").options(**options).load())
+    names["query"].processAllAvailable()
+    names["query"].stop()
+    batch = session.createDataFrame([(b"c",)], "data binary")
+    for batch_id in (0, 7, 7):  # one that the query has written, a new one, and that again
+        names["store"](batch, batch_id)
+    table = DeltaTable(block.folder / "table").to_pyarrow_table(columns=["data"])
+    assert sorted(table["data"].to_pylist()) == [b"a", b"b", b"c"]
+
+
 @example("docs/spark-source.md", "SourceListener(")
 def source_listener(block: Example) -> None:
     added: list[Any] = []
