@@ -264,6 +264,22 @@ def test_a_table_made_by_others(tmp_path: Path) -> None:
     assert delta_rows(tmp_path)["note"].to_pylist() == [None] * 3
 
 
+def test_a_column_that_deltalake_adds(tmp_path: Path) -> None:
+    """As docs/sinks.md says: after that, a restart writes it."""
+    opened(tmp_path)[0].write(rows(1, 3), SESSION)
+
+    def referred(table: pa.Table) -> pa.Table:
+        return table.append_column("referrer", pa.array(["/"] * len(table)))
+
+    wider = transformed(referred, StructType([*SCHEMA.fields, StructField("referrer", StringType())]))
+    with pytest.raises(SinkError, match="it has no column referrer: add it to the table"):
+        opened(tmp_path, transform=wider)[0].write(rows(4, 5), SESSION)
+    DeltaTable(tmp_path).alter.add_columns([Field("referrer", PrimitiveType("string"))])
+    opened(tmp_path, transform=wider)[0].write(rows(4, 5), SESSION)
+    assert stored(tmp_path) == [1, 2, 3, 4, 5]
+    assert sorted(delta_rows(tmp_path)["referrer"].to_pylist(), key=str) == ["/", "/", None, None, None]
+
+
 def test_each_type_that_delta_has(tmp_path: Path) -> None:
     deep = {"type": "map", "keyType": "string", "valueType": "decimal(10,0)", "valueContainsNull": False}
     kinds: list[Any] = [
