@@ -319,6 +319,22 @@ def test_options_of_the_source_that_cannot_be(given: dict[str, str], error: type
     assert "u:p" not in str(raised.value)
 
 
+ONE_NAME = [
+    (("User", "user"), "has columns 'User' and 'user', which differ by case only: .* casts=user=drop", "user=drop"),
+    (("a", "stream"), "has a column 'stream', which is the record's: .* casts=stream=drop", "stream=drop"),
+    (("a", "SHARDID"), "has a column 'SHARDID', which is the record's: .* casts=SHARDID=drop", "SHARDID=drop"),
+]
+
+
+@pytest.mark.parametrize(("names", "message", "casts"), ONE_NAME, ids=["case", "stream", "shardId"])
+def test_columns_with_one_name(names: tuple[str, ...], message: str, casts: str) -> None:
+    fields = [{"name": name, "type": "string"} for name in names]
+    known = {"payload": "avro", "schema": json.dumps({"type": "record", "name": "Click", "fields": fields})}
+    with pytest.raises(OptionError, match=message):
+        Rows(source_options(**known))
+    assert Rows(source_options(**known, casts=casts)).spark.names[:2] == [names[0], "stream"]
+
+
 KEPT = StructField("_corrupt", BinaryType())
 
 

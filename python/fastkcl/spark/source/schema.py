@@ -151,12 +151,8 @@ class Rows:
         kept = {name: own[name] for name in own if name != "data" or "data" in made.names}
         kept.pop("_corrupt", None)
         corrupt = [field for field in from_arrow_schema(made).fields if field.name == "_corrupt"]
-        fields = [*typed, *kept.values(), *corrupt]
-        folded = [field.name.casefold() for field in fields]
-        twice = sorted({name for name in folded if folded.count(name) > 1})
-        if twice:
-            raise OptionError(f"the schema of the payloads has a column {twice[0]!r}, which is the record's")
-        return StructType(fields)
+        _check_apart([field.name for field in typed], [field.name for field in (*kept.values(), *corrupt)])
+        return StructType([*typed, *kept.values(), *corrupt])
 
     def _payload_fields(self) -> list[StructField]:
         """The columns of the objects."""
@@ -243,6 +239,29 @@ class Rows:
             else:
                 columns.append(pa.nulls(table.num_rows, field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
+
+
+def _check_apart(typed: list[str], own: list[str]) -> None:
+    """Refuse columns of payloads that Spark takes for one, as it does not distinguish case.
+
+    Args:
+        typed: of the payloads' schema.
+        own: of the record.
+
+    Raises:
+        OptionError: there are such.
+    """
+    of_record = {name.casefold() for name in own}
+    seen: dict[str, str] = {}
+    for name in typed:
+        folded = name.casefold()
+        way = f"rename the field, or leave it out by casts={name}=drop"
+        if folded in of_record:
+            raise OptionError(f"the schema of the payloads has a column {name!r}, which is the record's: {way}")
+        if folded in seen:
+            both = f"{seen[folded]!r} and {name!r}"
+            raise OptionError(f"the schema of the payloads has columns {both}, which differ by case only: {way}")
+        seen[folded] = name
 
 
 def _declared_of(made: StructType, declared: StructType | None) -> StructType:
