@@ -372,6 +372,7 @@ def test_gzip_is_unpacked_into_binary(session: Any, aws: LocalAws) -> None:
         ("id bigint, stream binary, _corrupt binary", "column stream of the schema must be string"),
         ("id bigint not null, _corrupt binary", "must be nullable"),
         ("id decimal(9,2), _corrupt binary", "use fastkcl.spark.kinesis_json"),
+        ("id bigint, data binary, _corrupt binary", "has no payload beside its columns, and keeps in _corrupt those"),
         ("id bigint, _unparsed binary, _corrupt binary", "come together"),
     ],
 )

@@ -69,6 +69,11 @@ class Rows:
             self.spark = _declared_of(self._with_schema(self._source), declared)
         self._fields = self._payload_fields() if self._json else None
         if self._fields is not None and not self._reader.typed and "_unparsed" not in self.spark.names:
+            if any(field.name.casefold() == "data" and field.dataType.typeName() == "binary" for field in self._fields):
+                raise OptionError(
+                    "column data binary of the schema: payload=json has no payload beside its columns, and keeps in "
+                    "_corrupt those that do not fit; for both read payload=binary, and parse data by from_json"
+                )
             raise OptionError(
                 "the schema has a type that only from_json parses: use fastkcl.spark.kinesis_json(spark, schema, …)"
             )
