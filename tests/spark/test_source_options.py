@@ -115,6 +115,7 @@ def test_values(name: str, value: str, expected: object) -> None:
         ({"streamName": "a", "payload": "csv"}, "binary or json or avro or protobuf"),
         ({"streamName": "a", "compression": "zstd"}, "none or gzip or auto"),
         ({"streamName": "a", "payload": "json", "columns": "data"}, "columns is for payload=binary"),
+        ({"streamName": "a", "columns": "user,n", "payload": "AVRO"}, "columns is for payload=binary: with avro the"),
         ({"streamName": "a", "consumerMode": "efo"}, "polling"),
         ({"streamName": "a", "kinesis.consumerType": "SubscribeToShard"}, "polling"),
         ({"streamName": "a", "maxSlize": "5m"}, "did you mean maxSlice"),

@@ -378,12 +378,13 @@ class SourceOptions:
         defaults = ((option.name, option.default, option.parse) for option in OPTIONS)
         values: dict[str, Any] = {name: None if text is None else parse(text) for name, text, parse in defaults}
         given: dict[str, str] = {}
-        for name, value in options.items():
-            option = _find(name)
-            if option is None:
-                continue
+        found = [(option, name, value) for name, value in options.items() if (option := _find(name)) is not None]
+        payload = next((str(value).strip().lower() for option, _, value in found if option.name == "payload"), "binary")
+        for option, name, value in found:
             if given.setdefault(option.name, name) != name:
                 raise OptionError(f"{given[option.name]} and {name} are the same option: give one of them")
+            if option.name == "columns" and payload in FORMATS and payload != "binary":
+                raise OptionError(f"{name} is for payload=binary: with {payload} the schema names them")
             try:
                 values[option.name] = option.parse(str(value))
             except ValueError as error:
@@ -403,8 +404,6 @@ class SourceOptions:
             sts_endpoint=values["stsEndpoint"],
             credentials=values["credentials"],
         )
-        if values["payload"] != "binary" and values["columns"] is not None:
-            raise OptionError(f"columns is for payload=binary: with {values['payload']} the schema names them")
         return cls(streams=streams, access=access, values=values, given=given)
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - an option has the type of its row
