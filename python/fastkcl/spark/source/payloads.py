@@ -16,6 +16,7 @@ import os
 import threading
 import uuid
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from fastkcl.payloads.framed import FramedReader, registry_of_payload
 from fastkcl.payloads.options import AvroPayload, JsonPayload, ProtobufPayload
@@ -23,7 +24,7 @@ from fastkcl.payloads.registries.glue import GlueClient
 from fastkcl.payloads.registries.options import GlueRegistry, registry_of
 from fastkcl.payloads.registries.registry import Registry
 from fastkcl.payloads.told import Told
-from fastkcl.spark.source.options import OptionError, SourceOptions
+from fastkcl.spark.source.options import REFUSED, OptionError, SourceOptions
 
 if TYPE_CHECKING:
     from fastkcl.kinesis.access import Access
@@ -121,6 +122,8 @@ def _payload_of(options: SourceOptions) -> AvroPayload | ProtobufPayload | JsonP
         "compression": options["compression"],
         "max_outage": options["maxOutage"] / 1000,
     }
+    if "@" in urlsplit(options["registry"] or "").netloc:
+        raise ValueError(f"the URL of the option registry must hold no user, {REFUSED['registryUser']}")
     if options["registryEndpoint"] is not None and options["registry"] != "glue":
         raise ValueError("registryEndpoint is for registry=glue; another registry is named by its URL in registry")
     if options["payload"] == "json":
