@@ -24,6 +24,7 @@ from fastkcl.cli.replay import replay
 from fastkcl.local_aws import LocalAws
 from fastkcl.payloads import AvroPayload, BatchOpener, BinaryPayload, JsonPayload, ProtobufPayload
 from fastkcl.payloads.registries import GlueRegistry
+from fastkcl.payloads.registries.registry import RegistryAwayError
 from fastkcl.payloads.writing import AvroWriter, frame
 from fastkcl.spark.payload import Payloads
 from fastkcl.spark.schema_payload import SchemaPayloads
@@ -361,6 +362,18 @@ DECLARED = [
 def test_columns_that_a_query_over_avro_cannot_declare(declared: list[StructField], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         Rows(source_options(payload="avro", schema=CLICK), None, StructType(declared))
+
+
+def test_an_outage_is_named_as_the_option_of_the_source() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        away = {"framing": "confluent", "registry": f"http://127.0.0.1:{taken.getsockname()[1]}", "maxOutage": "0"}
+        with pytest.raises(RegistryAwayError, match=r"and maxOutage is 0 s$"):
+            Rows(source_options(payload="avro", schema="latest:click", **away))
+        rows = Rows(source_options(payload="avro", schema=CLICK, **away))
+        data = [frame("confluent", "7", WRITER.write(CLICKS[0])[5:])]
+        with pytest.raises(RegistryAwayError, match=r"and maxOutage is 0 s$"):
+            list(rows.of(record_batch([1], data=data), "orders", SHARD_0, ALL))
 
 
 def test_a_version_that_is_registered_between_plan_and_start_changes_no_columns() -> None:

@@ -15,6 +15,8 @@ from __future__ import annotations
 import os
 import threading
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -22,11 +24,12 @@ from fastkcl.payloads.framed import FramedReader, registry_of_payload
 from fastkcl.payloads.options import AvroPayload, JsonPayload, ProtobufPayload
 from fastkcl.payloads.registries.glue import GlueClient
 from fastkcl.payloads.registries.options import GlueRegistry, registry_of
-from fastkcl.payloads.registries.registry import Registry
+from fastkcl.payloads.registries.registry import Registry, RegistryAwayError
 from fastkcl.payloads.told import Told
 from fastkcl.spark.source.options import REFUSED, OptionError, SourceOptions
 
 if TYPE_CHECKING:
+    from fastkcl._core import OpenedPayloads, RecordBatch
     from fastkcl.kinesis.access import Access
 
 __all__ = ["PayloadSource", "check_without_payload"]
@@ -74,21 +77,40 @@ class PayloadSource:
     def reader(self) -> FramedReader:
         """The reader of this process."""
         if self._reader is None:
-            registry = self._registry()
-            self._reader = FramedReader(
-                self._payload,
-                self._schema,
-                max_payload_bytes=MAX_PAYLOAD_BYTES,
-                registry=registry,
-                told=_told_of(self._start, registry),
-            )
+            with _option_names():
+                registry = self._registry()
+                self._reader = FramedReader(
+                    self._payload,
+                    self._schema,
+                    max_payload_bytes=MAX_PAYLOAD_BYTES,
+                    registry=registry,
+                    told=_told_of(self._start, registry),
+                )
         return self._reader
+
+    def open(self, batch: RecordBatch, offset: int, max_bytes: int) -> OpenedPayloads:
+        """As `FramedReader.open`.
+
+        Raises:
+            RegistryAwayError: the registry did not answer for ``maxOutage``.
+        """
+        with _option_names():
+            return self.reader.open(batch, offset, max_bytes)
 
     def _registry(self) -> Registry | None:
         """The registry as this process knows it."""
         if self._payload.registry is not None and isinstance(registry_of(self._payload.registry), GlueRegistry):
             return _glue(self._access, self._endpoint, self._max_outage)
         return registry_of_payload(self._payload)
+
+
+@contextmanager
+def _option_names() -> Iterator[None]:
+    """Have errors of a registry name the option as the source has it."""
+    try:
+        yield
+    except RegistryAwayError as error:
+        raise RegistryAwayError(str(error).replace("max_outage is", "maxOutage is")) from error
 
 
 def check_without_payload(options: SourceOptions) -> None:

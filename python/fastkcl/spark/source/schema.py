@@ -217,7 +217,7 @@ class Rows:
 
         offset = 0
         while offset < len(batch):
-            reader = self._reader if self._source is None else self._source.reader
+            reader = self._reader if self._source is None else self._source
             opened = pa.record_batch(reader.open(batch, offset, max_bytes))
             for name in EXTRA_COLUMNS:
                 if name in self.spark.names and name in (whole := pa.record_batch(batch)).schema.names:
