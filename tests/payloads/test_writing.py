@@ -189,6 +189,10 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"schema": "latest:x", "framing": "confluent", "registry": "."}, ValueError, "a folder has no versions"),
     ({"schema": 7}, TypeError, "schema must be a file"),
     ({"schema": CLICK, "max_outage": -1}, ValueError, "max_outage=-1"),
+    ({"schema": CLICK, "max_outage": "5s"}, TypeError, "max_outage='5s': must be seconds"),
+    ({"schema": CLICK, "casts": "page=drop"}, TypeError, "casts='page=drop': must be a mapping"),
+    ({"schema": CLICK, "casts": {"page": "int"}}, ValueError, 'casts={.page.: .int.}: must be "string" or "drop"'),
+    ({"schema": CLICK, "keep_payload": "yes"}, TypeError, "keep_payload='yes': must be True or False"),
     ({"schema": CLICK.replace("page", "partitionKey")}, ConfigurationError, "partitionKey: every record has a column"),
 ]  # fmt: skip
 

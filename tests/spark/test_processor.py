@@ -1014,7 +1014,15 @@ def test_options_in_groups_are_those_one_by_one(grouped: dict[str, Any], single:
             {"payload": JsonPayload("id string"), "compression": "gzip"},
             r"compression= beside payload=JsonPayload\(…\): give it as JsonPayload\(compression=…\)",
         ),
-        ({"max_byte": 5}, "max_byte"),
+        ({"max_byte": 5}, r"SparkProcessor has no option max_byte=; did you mean max_bytes=\?"),
+        ({"keepPayload": True}, r"SparkProcessor has no option keepPayload=; did you mean keep_payload=\?"),
+        ({"maxOutage": 5}, r"SparkProcessor has no option maxOutage=; did you mean max_outage=\?"),
+        ({"reportInterval": 5}, r"SparkProcessor has no option reportInterval=; did you mean report_interval=\?"),
+        ({"registryEndpoint": "x", "payload": "avro"}, "SparkProcessor has no option registryEndpoint=; did you mean"),
+        ({"zzz": 5}, "SparkProcessor has no option zzz=$"),
+        ({"payload": "avro", "schema": "{}", "max_outage": "5s"}, "max_outage='5s': must be seconds, as a number"),
+        ({"payload": "avro", "schema": "{}", "casts": "user=string"}, "casts='user=string': must be a mapping"),
+        ({"payload": "protobuf", "schema": "x", "keep_payload": "yes"}, "keep_payload='yes': must be True or False"),
     ],
 )
 def test_options_that_are_given_twice_or_are_none(options: dict[str, Any], message: str) -> None:

@@ -135,6 +135,7 @@ class AvroPayload:
         known: tuple[Framing, ...] = ("none", "glue", "confluent", "single-object")
         _check_framing("Avro", self.framing, known, self.registry, self.max_outage)
         _check_schema(self.schema, self.framing, self.registry, str | os.PathLike)
+        _check_columns(self.casts, self.keep_payload)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +170,7 @@ class ProtobufPayload:
     def __post_init__(self) -> None:
         _check_framing("Protobuf", self.framing, ("none", "glue", "confluent"), self.registry, self.max_outage)
         _check_schema(self.schema, self.framing, self.registry, str | bytes | os.PathLike)
+        _check_columns(self.casts, self.keep_payload)
 
 
 SchemaPayload: TypeAlias = AvroPayload | ProtobufPayload
@@ -199,10 +201,12 @@ def _check_framing(
 
     Raises:
         ValueError: they do not.
-        TypeError: a registry is something else.
+        TypeError: a registry is something else, or the seconds are no number.
     """
     if framing not in known:
         raise ValueError(f"framing={framing!r}: {what} comes with {' or '.join(map(repr, known))}")
+    if not isinstance(max_outage, int | float):
+        raise TypeError(f"max_outage={max_outage!r}: must be seconds, as a number")
     if not max_outage >= 0:
         raise ValueError(f"max_outage={max_outage!r}: must be seconds, 0 or more")
     if framing in ("glue", "confluent") and registry is None:
@@ -227,6 +231,22 @@ def _check_schema(schema: object, framing: Framing, registry: Registry | None, k
             raise ValueError(f"schema={schema!r}: a folder has no versions; give the file itself")
     elif framing == "none" and registry is not None:
         raise ValueError(_NO_HEADER)
+
+
+def _check_columns(casts: object, keep_payload: object) -> None:
+    """Refuses what does not say which columns there are.
+
+    Raises:
+        TypeError: one is something else.
+        ValueError: a cast that there is not.
+    """
+    if not isinstance(casts, Mapping | None):
+        raise TypeError(f'casts={casts!r}: must be a mapping by path, as {{"at": "string"}}')
+    for path, cast in (casts or {}).items():
+        if cast not in ("string", "drop"):
+            raise ValueError(f'casts={{{path!r}: {cast!r}}}: must be "string" or "drop"')
+    if not isinstance(keep_payload, bool):
+        raise TypeError(f"keep_payload={keep_payload!r}: must be True or False")
 
 
 def casts_of(texts: Iterable[str]) -> dict[str, Literal["string", "drop"]]:

@@ -18,9 +18,11 @@ The loop, which all processors of tables share, decides when to write and to che
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
+from inspect import signature
 from typing import TYPE_CHECKING, Unpack, cast
 
 from fastkcl import Position, RecordBatch
@@ -104,7 +106,8 @@ class SparkProcessor(WriteBehindProcessor[ShardRows]):
         single: what `Bounds` and the payloads have, each by its own name: ``max_age=5``.
 
     Raises:
-        TypeError: `sink` is neither, `spark` is something else, or an option is given in a group and by its own name.
+        TypeError: `sink` is neither, an option does not exist or has another type, or one is given in a group and by
+            its own name.
         ValueError: a bound out of range, or a `spark` that is not a URL.
         OSError: `metrics_dir` cannot be written to.
     """
@@ -138,6 +141,7 @@ class SparkProcessor(WriteBehindProcessor[ShardRows]):
             self._user_write = sink
         else:
             raise TypeError(f"sink must be a sink, or a function of a DataFrame and a WriteContext, not {sink!r}")
+        _check_names(single)
         of_payload = {name: value for name, value in single.items() if name in SinglePayload.__annotations__}
         bounds = bounds_of(bounds, {name: value for name, value in single.items() if name not in of_payload})
         self._session = Session(spark, reconnect_timeout=reconnect_timeout)
@@ -198,6 +202,20 @@ class SparkProcessor(WriteBehindProcessor[ShardRows]):
 
 def _write(sink: Sink, through: Through, rows: ShardRows, attempt: int) -> Position:
     return through.call(lambda session, _attempt: sink.write(rows, session), attempt)
+
+
+def _check_names(single: Iterable[str]) -> None:
+    """Refuse options that there are not.
+
+    Raises:
+        TypeError: there is one; the message has the nearest name.
+    """
+    known = [*signature(SparkProcessor).parameters, *SingleOptions.__annotations__]
+    for name in single:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}=?" if near else ""
+            raise TypeError(f"SparkProcessor has no option {name}={hint}")
 
 
 def _payloads_of(payload: Payload, bounds: Bounds) -> Payloads | SchemaPayloads | None:
