@@ -44,9 +44,17 @@ cd "$folder/build"
 # Quick to build rather than quick to run. The loader of musl is Debian's, of 1.2.3.
 case "$kind" in
     musl)
-        # --build: what configure guesses of musl-gcc (musl) is not what musl-gcc says of itself (gnu), and that is an error.
-        CC=musl-gcc CFLAGS=-O1 PKG_CONFIG=false ./configure --quiet --build="$(uname -m)-pc-linux-gnu" --prefix="$folder" \
-            --disable-test-modules --without-ensurepip ac_cv_file__dev_ptmx=yes ac_cv_file__dev_ptc=no
+        # musl-gcc says that it is for glibc's folders, and the modules would be compiled with glibc's headers.
+        cat >"$folder/build/musl-cc" <<'END'
+#!/bin/sh
+case "$*" in
+    *-print-multiarch*) echo "$(uname -m)-linux-musl" ;;
+    *) exec musl-gcc "$@" ;;
+esac
+END
+        chmod +x "$folder/build/musl-cc"
+        CC="$folder/build/musl-cc" CFLAGS=-O1 PKG_CONFIG=false ./configure --quiet --prefix="$folder" --disable-test-modules \
+            --without-ensurepip ac_cv_file__dev_ptmx=yes ac_cv_file__dev_ptc=no
         ;;
     free-threaded)
         CFLAGS=-O1 ./configure --quiet --prefix="$folder" --disable-test-modules --disable-gil
