@@ -2,8 +2,8 @@
 # Builds a CPython that no package brings, to try wheels and the extension in, in a few minutes: from Debian's source of it, or
 # from one at hand.
 #
-#   tools/build_python.sh musl FOLDER [SOURCE.tar.xz]           Python 3.11 on musl, with the modules that need no other library:
-#                                                               the codec's tests use no more (tools/debian.sh musl)
+#   tools/build_python.sh musl FOLDER [SOURCE.tar.xz]           Python 3.11 on musl, with zlib of Debian's source and the modules that
+#                                                               need no other library: tests use no more (tools/debian.sh musl)
 #   tools/build_python.sh free-threaded FOLDER [SOURCE.tar.xz]  Python 3.14 without a GIL, with pip (tools/debian.sh free-threaded)
 #
 # FOLDER/bin/python3 is there afterwards; nothing is done if it is there before.
@@ -21,22 +21,24 @@ esac
 folder=$(mkdir -p "${given:?a folder}" && cd "$given" && pwd)
 if [ -x "$folder/bin/python3" ]; then exit 0; fi
 
-# Debian's list of sources, of that suite, beside those of the machine, which stay as they are.
+# from_debian NAME: the file of a source. Debian's list of sources, of that suite, is beside those of the machine, which stay as they are.
+lists=$folder/apt
+options=(-q -o Dir::Etc::sourceparts="$lists/parts" -o Dir::Etc::sourcelist=/dev/null -o Dir::State::lists="$lists/state")
 from_debian() {
-    lists=$folder/apt
-    mkdir -p "$lists/parts" "$lists/state" "$lists/source"
-    sed 's/^Types: deb$/Types: deb-src/' /etc/apt/sources.list.d/debian.sources >"$lists/parts/debian.sources"
-    if [ -n "$suite" ]; then
-        # The first paragraph is the archive's; those of updates have no such suite.
-        sed -i -e "s/^Suites:.*/Suites: $suite/" -e '/^$/,$d' "$lists/parts/debian.sources"
+    if ! [ -d "$lists" ]; then
+        mkdir -p "$lists/parts" "$lists/state" "$lists/source"
+        sed 's/^Types: deb$/Types: deb-src/' /etc/apt/sources.list.d/debian.sources >"$lists/parts/debian.sources"
+        if [ -n "$suite" ]; then
+            # The first paragraph is the archive's; those of updates have no such suite.
+            sed -i -e "s/^Suites:.*/Suites: $suite/" -e '/^$/,$d' "$lists/parts/debian.sources"
+        fi
+        apt-get "${options[@]}" update >&2
     fi
-    options=(-q -o Dir::Etc::sourceparts="$lists/parts" -o Dir::Etc::sourcelist=/dev/null -o Dir::State::lists="$lists/state")
-    apt-get "${options[@]}" update
-    (cd "$lists/source" && apt-get "${options[@]}" source --download-only --tar-only "$name")
-    source=$(echo "$lists/source/${name}"_*.orig.tar.*)
+    (cd "$lists/source" && apt-get "${options[@]}" source --download-only --tar-only "$1" >&2)
+    echo "$lists/source/$1"_*.orig.tar.*
 }
 
-if [ -z "$source" ]; then from_debian; fi
+if [ -z "$source" ]; then source=$(from_debian "$name"); fi
 mkdir -p "$folder/build"
 tar -xf "$source" -C "$folder/build" --strip-components=1
 
@@ -53,7 +55,11 @@ case "$*" in
 esac
 END
         chmod +x "$folder/build/musl-cc"
-        CC="$folder/build/musl-cc" CFLAGS=-O1 PKG_CONFIG=false ./configure --quiet --prefix="$folder" --disable-test-modules \
+        export CC="$folder/build/musl-cc" CPPFLAGS="-I$folder/build/zlib" LDFLAGS="-L$folder/build/zlib" PKG_CONFIG=false
+        mkdir zlib
+        tar -xf "$(from_debian zlib)" -C zlib --strip-components=1
+        (cd zlib && CFLAGS="-O1 -fPIC" ./configure --static && make --silent libz.a) >zlib.log 2>&1 || { tail -n 50 zlib.log; exit 1; }
+        CFLAGS=-O1 ./configure --quiet --prefix="$folder" --disable-test-modules \
             --without-ensurepip ac_cv_file__dev_ptmx=yes ac_cv_file__dev_ptc=no
         ;;
     free-threaded)

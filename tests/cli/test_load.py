@@ -24,7 +24,7 @@ from fastkcl.local_aws import LocalAws
 from fastkcl.payloads.registries import GlueRegistry
 from fastkcl.payloads.writing import AvroWriter
 from iceberg_helpers import glue
-from local_aws_helpers import make_stream, new_name
+from local_aws_helpers import make_registry, make_stream, new_name
 from table_helpers import Place, posix_place, s3_place
 from waiting import wait_until
 
@@ -159,8 +159,7 @@ def test_glue_is_where_the_stream_is_and_each_line_comes_once(aws: LocalAws, tmp
     first.write_text(json.dumps({"type": "record", "name": "Event", "fields": fields}))
     fields.append({"name": "price", "type": "double", "default": 0.0})
     second.write_text(json.dumps({"type": "record", "name": "Event", "fields": fields}))
-    registry = new_name("registry")
-    aws.client("glue").create_registry(RegistryName=registry)
+    registry = make_registry(aws)
     name = make_stream(aws, 2)
     options = GlueRegistry(endpoint_url=aws.url, region="us-east-1")
 

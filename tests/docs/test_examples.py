@@ -9,7 +9,6 @@ import re
 import shutil
 import sys
 import threading
-import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +22,7 @@ from fastkcl.payloads.registries import GlueRegistry
 from fastkcl.payloads.writing import AvroWriter
 from fastkcl.processv1.core import Core, StitchSpec
 from fastkcl.replay import from_records
-from local_aws_helpers import client, iterator, make_stream, post
+from local_aws_helpers import client, iterator, make_registry, make_stream, post
 from local_aws_helpers import headers as request_headers
 from paths import EXAMPLES, ROOT
 from spark_helpers import record_batch
@@ -439,8 +438,7 @@ CLICKS = [{"user": "u", "page": "/"}, {"user": "v", "page": "/cart"}]
 
 def glue_registry(block: Example) -> None:
     """A registry of the test's own in the place of `web`, and the schema's file."""
-    name = f"web-{uuid.uuid4()}"
-    block.aws.client("glue").create_registry(RegistryName=name)
+    name = make_registry(block.aws)
     (block.folder / "click.avsc").write_text(CLICK)
     if "click.avsc" in block.text:
         block.put("click.avsc", block.folder / "click.avsc")
@@ -461,8 +459,7 @@ def glue_writer(block: Example, name: str) -> AvroWriter:
 def avro_into_a_table(block: Example) -> None:
     glue_registry(block)
     block.put("/data/clicks", block.folder / "table")
-    name = f"web-{uuid.uuid4()}"
-    block.aws.client("glue").create_registry(RegistryName=name)
+    name = make_registry(block.aws)
     writer = glue_writer(block, f"{name}/click")
     records = block.folder / "records.jsonl"
     rows = [{"data": base64.b64encode(writer.write(each)).decode(), "partitionKey": "k"} for each in CLICKS]

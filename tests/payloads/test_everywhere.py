@@ -32,7 +32,7 @@ from fastkcl.spark.source.options import OptionError, SourceOptions
 from fastkcl.spark.source.payloads import PayloadSource
 from fastkcl.spark.source.schema import Rows
 from fastkcl.tables import Bounds
-from local_aws_helpers import SHARD_0, client, iterator, make_stream
+from local_aws_helpers import SHARD_0, client, iterator, make_registry, make_stream
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 from spark_helpers import record_batch
 
@@ -198,7 +198,7 @@ def test_put_says_how_a_registry_is_made(folder: Path, aws: LocalAws, monkeypatc
     done = CliRunner().invoke(put, named)
     assert done.exit_code == 2
     assert f"aws glue create-registry --registry-name {registry}" in done.output
-    aws.client("glue").create_registry(RegistryName=registry)
+    make_registry(aws, registry)
     done = CliRunner().invoke(put, named)
     assert done.exit_code == 0, done.output
 
@@ -211,8 +211,7 @@ def test_a_schema_is_registered_when_a_record_has_fitted_it(
     """A mistyped command changes nothing for readers of the newest version; one that does says so."""
     for name, value in aws.environment.items():
         monkeypatch.setenv(name, value)
-    registry, glue = f"r-{uuid.uuid4()}", aws.client("glue")
-    glue.create_registry(RegistryName=registry)
+    registry, glue = make_registry(aws), aws.client("glue")
     wrong, right = (folder / f"{name}.{'avsc' if kind == 'avro' else 'proto'}" for name in ("wrong", "right"))
     wrong.write_text((CLICK if kind == "avro" else PROTO).replace("user", "account"))
     right.write_text(CLICK if kind == "avro" else PROTO)
@@ -390,8 +389,7 @@ def test_each_query_asks_for_the_newest_version(aws: LocalAws, monkeypatch: pyte
     """Spark's Python workers, in which queries are planned, outlive a query."""
     for name, value in aws.environment.items():
         monkeypatch.setenv(name, value)
-    name = f"r-{uuid.uuid4()}"
-    aws.client("glue").create_registry(RegistryName=name)
+    name = make_registry(aws)
     given = {"payload": "avro", "schema": f"latest:{name}/click", "framing": "glue", "registry": "glue"}
     given |= {"registryEndpoint": aws.url, "region": "us-east-1"}
     for fields in (FIELDS, [*FIELDS, TAG]):

@@ -23,6 +23,7 @@ from fastkcl.payloads.registries.glue import GlueClient
 from fastkcl.payloads.registries.options import registry_of
 from fastkcl.payloads.registries.references import inlined
 from http_servers import server as http_server
+from local_aws_helpers import make_registry
 
 RECORD = '{"type":"record","name":"a.Click","fields":[{"name":"id","type":"long"}]}'
 
@@ -164,9 +165,7 @@ def test_references_that_grow_are_bounded() -> None:
 
 
 def test_glues_registry_answers(aws: LocalAws) -> None:
-    glue = aws.client("glue")
-    name = f"r-{uuid.uuid4()}"
-    glue.create_registry(RegistryName=name)
+    name = make_registry(aws)
     client = GlueClient(GlueRegistry(endpoint_url=aws.url, region="us-east-1"))
     first = client.register(f"{name}/clicks", "avro", RECORD)
     found = client.by_id(first)

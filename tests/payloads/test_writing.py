@@ -25,6 +25,7 @@ from fastkcl.payloads.registries import GlueRegistry
 from fastkcl.payloads.registries.answers import SchemaText
 from fastkcl.payloads.registries.registry import RegistryAwayError
 from fastkcl.payloads.writing import AvroWriter, ProtobufWriter, frame
+from local_aws_helpers import make_registry
 from opened_payloads import batch_of, good, opened
 from paths import EXAMPLES
 from proto_helpers import message_class
@@ -243,9 +244,7 @@ def test_what_aws_glue_schema_registry_writes(aws: LocalAws, monkeypatch: pytest
     from aws_schema_registry.avro import AvroSchema
     from aws_schema_registry.serde import KafkaSerializer
 
-    name = f"r-{uuid.uuid4()}"
-    glue = aws.client("glue")
-    glue.create_registry(RegistryName=name)
+    name, glue = make_registry(aws), aws.client("glue")
     serializer = KafkaSerializer(SchemaRegistryClient(glue, registry_name=name))
     payload = serializer.serialize("clicks", DataAndSchema(CLICKS[1], AvroSchema(CLICK)))
     for key, value in aws.environment.items():

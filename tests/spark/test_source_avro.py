@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from fastkcl.kinesis import AvroProcessor, Producer
 from fastkcl.local_aws import LocalAws
 from fastkcl.payloads.writing import AvroWriter
-from local_aws_helpers import client, make_stream
+from local_aws_helpers import client, make_registry, make_stream
 from spark_fixtures import SharedSpark
 
 FIELDS = [
@@ -54,8 +53,7 @@ def test_versions_of_a_schema_from_producers_to_a_table(
 ) -> None:
     for key, value in aws.environment.items():
         monkeypatch.setenv(key, value)
-    registry, stream = f"web-{uuid.uuid4()}", make_stream(aws, 2)
-    aws.client("glue").create_registry(RegistryName=registry)
+    registry, stream = make_registry(aws), make_stream(aws, 2)
     name = f"{registry}/click"
 
     def run(**more: str) -> list[Any]:

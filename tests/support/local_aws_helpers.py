@@ -49,6 +49,20 @@ def make_stream(aws: LocalAws, shards: int = 1) -> str:
     return name
 
 
+_registries: dict[str, list[str]] = {}
+_MOST_REGISTRIES = 4
+
+
+def make_registry(aws: LocalAws, name: str | None = None) -> str:
+    """A new registry of Glue's. An account has ten, so those that earlier tests have made are removed."""
+    made, glue = _registries.setdefault(aws.url, []), aws.client("glue")
+    while len(made) >= _MOST_REGISTRIES:
+        glue.delete_registry(RegistryId={"RegistryName": made.pop(0)})
+    made.append(name or new_name("registry"))
+    glue.create_registry(RegistryName=made[-1])
+    return made[-1]
+
+
 def iterator(kinesis: Any, stream: str, shard: str = SHARD_0, **position: Any) -> str:
     position = position or {"ShardIteratorType": "TRIM_HORIZON"}
     return str(kinesis.get_shard_iterator(StreamName=stream, ShardId=shard, **position)["ShardIterator"])

@@ -145,9 +145,8 @@ class _Entries:
             replace(NOTHING, version=version - 1).moved(text, url)
         except SinkError as error:
             self._damage.append(str(error).removesuffix(f"; {RECOVERY}"))
-        else:
-            infos = [parse_json(line).get("commitInfo") or {} for line in text.splitlines() if b'"commitInfo"' in line]
-            self._infos[version] = {name: value for info in infos for name, value in info.items()}
+        infos = [parse_json(line).get("commitInfo") or {} for line in text.splitlines() if b'"commitInfo"' in line]
+        self._infos[version] = {name: value for info in infos for name, value in info.items()}
 
     def up_to(self, last: int) -> dict[int, dict[str, Any]]:
         """Those of a table at a version, as far as its log is left.
