@@ -144,7 +144,7 @@ def _retrieval_fault(text: str) -> str:
 def _file_fault(error: OSError, provider: str | None) -> str:
     name = "" if error.filename is None else printable(str(error.filename))
     if provider == _PROCESS:
-        name = name.partition(" ")[0]  # a command in quotation marks has its arguments, too
+        name = re.split(r"[\s=]", name, maxsplit=1)[0]  # a command in quotation marks has its arguments, too
     return f"{name}: {error.strerror}" if name else str(error.strerror or type(error).__name__)
 
 

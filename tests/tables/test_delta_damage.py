@@ -129,6 +129,10 @@ def overwritten(body: bytes) -> bytes:
     return body[:400] + bytes(200) + body[600:]
 
 
+def copied(version: int, of: int) -> str:
+    return f"{entry_key(version)}: damaged, it is a copy of {entry_key(of)}: its own content is lost"
+
+
 def doubted(why: str) -> str:
     return f"{LOG}: the newest checkpoint is damaged, or the log before it: {why}"
 
@@ -268,12 +272,7 @@ DAMAGES: Final[dict[str, tuple[Damage, Sequence[str]]]] = {
     ),
     "an older checkpoint by a newer name": (
         lambda content: content.update({NEW: content[OLD]}),
-        [
-            in_checkpoint(
-                NEW, "the position of clicks, shardId-000000000000 is 3.0 in it, and 6.0 in the log before it"
-            ),
-            named(NEW),
-        ],
+        [doubted("the position of clicks, shardId-000000000000 is 3.0 in it, and 6.0 in the log before it")],
     ),
     "a last checkpoint of 0 bytes": (file(LAST, b""), [in_checkpoint(LAST, "it names no version")]),
     "a last checkpoint of garbage": (file(LAST, b"garbage"), [in_checkpoint(LAST, "it names no version")]),
@@ -283,7 +282,7 @@ DAMAGES: Final[dict[str, tuple[Damage, Sequence[str]]]] = {
     ),
     "a checkpoint without a file of the older one": (
         rows_of_newest(without_oldest_file),
-        [in_checkpoint(NEW, "it has 5 files, and the log before it 6"), named(NEW)],
+        [doubted("it has 5 files, and the log before it 6")],
     ),
     "a checkpoint with another name of a column": (
         member("metaData", "schemaString", lambda text: text.replace('"data"', '"dada"')),
@@ -310,15 +309,22 @@ DAMAGES: Final[dict[str, tuple[Damage, Sequence[str]]]] = {
     ),
     "a copy of an older entry in the place of an old one": (
         lambda content: content.update({entry_key(6): content[entry_key(2)]}),
-        [doubted("the position of clicks, shardId-000000000000 is 6.0 in it, and 2.0 in the log before it")],
+        [
+            copied(6, 2),
+            doubted("the position of clicks, shardId-000000000000 is 6.0 in it, and 2.0 in the log before it"),
+        ],
     ),
     "a copy of a newer entry in the place of an old one": (
         lambda content: content.update({entry_key(5): content[entry_key(8)]}),
-        [doubted("it lacks 1 files that the log has, *")],
+        [copied(8, 5), doubted("it lacks 1 files that the log has, *")],
     ),
     "a second first entry": (
         lambda content: content.update({entry_key(8): content[entry_key(0)]}),
-        ["*: no entry of a Delta log: *it makes the table, and is not its first one*"],
+        ["*: no entry of a Delta log: *it makes the table, and is not its first one*", copied(8, 0)],
+    ),
+    "a copy of an older entry in the place of a new one": (
+        lambda content: content.update({entry_key(8): content[entry_key(7)]}),
+        [copied(8, 7)],
     ),
     "another name of a transaction": (
         entry(7, lambda body: body.replace(b'"fastkcl/clicks/', b'"fastkcl/cmicks/', 1)),
@@ -336,6 +342,10 @@ DAMAGES: Final[dict[str, tuple[Damage, Sequence[str]]]] = {
 }
 
 
+BEFORE_ITS_CHECKPOINT: Final = {"a copy of an older entry in the place of a new one"}
+"""The daemon's checkpoint lies after the position that such a table has, and the writer stops by that."""
+
+
 @pytest.mark.parametrize("case", DAMAGES)
 def test_damage_has_the_same_name_everywhere(content: Content, tmp_path: Path, aws: LocalAws, case: str) -> None:
     damage, expected = DAMAGES[case]
@@ -350,7 +360,7 @@ def test_damage_has_the_same_name_everywhere(content: Content, tmp_path: Path, a
     assert inspect(filled(delta_s3(aws), damaged)) == (code, said)
 
 
-@pytest.mark.parametrize("case", DAMAGES)
+@pytest.mark.parametrize("case", [case for case in DAMAGES if case not in BEFORE_ITS_CHECKPOINT])
 def test_a_writer_loses_no_record_of_a_damaged_table(content: Content, tmp_path: Path, case: str) -> None:
     """It refuses the table and leaves everything as it is; or goes on, and readers have all records, or refuse it."""
     damaged = dict(content)

@@ -4,13 +4,13 @@ A checkpoint that can be read may still be wrong: without the column of transact
 without files readers would see none. So the newest checkpoint is compared with its own entry and those before it, and
 with the checkpoint before it if the entries go back to that:
 
-    positions    each one that the log has is there. A later one is only believed if no entry says otherwise
+    positions    those that the log has are there
     files        each one that the entries add, and do not remove, is there; and with those of the checkpoint before it
                  no other ones are
     metadata     schema, partition columns and properties are those of the newest entry that has them
 
-The log is believed only if it is whole itself: each commit of a shard continues from the one before it, and the files
-that the checkpoint lacks exist. Otherwise an entry may be damaged, and nobody can know which of the two is wrong.
+If they disagree, an entry or the older checkpoint may as well be damaged: nobody can know. A sound checkpoint that was
+set aside for them would lose records, so a writer stops. Only a checkpoint that contradicts itself is done without.
 
 A version can have several whole checkpoints, by several schemes. Each of them is compared.
 """
@@ -18,7 +18,6 @@ A version can have several whole checkpoints, by several schemes. Each of them i
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from urllib.parse import unquote
@@ -40,13 +39,10 @@ from fastkcl.tables.delta.log import (
 from fastkcl.tables.delta.sidecars import ElsewhereError, files_in
 from fastkcl.tables.delta.snapshot import OURS, checked_metadata, whole
 from fastkcl.tables.folders import data_folder, position_text, quoted, spelled
-from fastkcl.tables.log_inspection import commits_of
 from fastkcl.tables.store import Store
 
 __all__ = ["Contradiction", "checkpoint_fault", "contradiction"]
 
-_MOST_LOOKS: Final = 100
-"""For files that a checkpoint lacks."""
 _MOST_ENTRIES: Final = 1000
 """Before a checkpoint, which are compared with it. deltalake makes one after 100 commits, Spark after 10."""
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
@@ -155,8 +151,6 @@ class _Window:
     files: dict[str, bool] = field(default_factory=dict)
     """Whether the last entry that names a file adds it."""
     metadata: Mapping[str, Json] = field(default_factory=dict)
-    is_whole: bool = True
-    """Whether each commit continues from the one before it."""
 
     @classmethod
     def of(cls, store: Store, there: Sequence[int], before: Content | None) -> _Window:
@@ -172,7 +166,6 @@ class _Window:
             ValueError: one is damaged.
         """
         found = cls(before, metadata={} if before is None else before.metadata)
-        ends: dict[Shard, Position | None] = {}
         for version in there:
             text = store.read(entry_key(version), MOST_BYTES)
             if text is None:
@@ -182,16 +175,13 @@ class _Window:
             files: dict[str, bool] = {}
             try:
                 for line in text.splitlines():
-                    found._take(parse_json(line) if line else {}, ends, files)
+                    found._take(parse_json(line) if line else {}, files)
             except (KeyError, TypeError, AttributeError, OverflowError) as error:
                 raise ValueError(repr(error)) from error
             found.files |= files
-        for shard in _shards(found.transactions):
-            with suppress(SinkError):
-                found.is_whole &= ends.get(shard) == found._position(shard)
         return found
 
-    def _take(self, action: Json, ends: dict[Shard, Position | None], files: dict[str, bool]) -> None:
+    def _take(self, action: Json, files: dict[str, bool]) -> None:
         """Take in an action of an entry; the file whose rows it deletes may be removed and added in any order."""
         if (found := action.get("txn")) and found["appId"].startswith(OURS):
             self.transactions[found["appId"]] = whole(found["version"])
@@ -201,12 +191,6 @@ class _Window:
             files.setdefault(unquote(str(found["path"])), False)
         if found := action.get("metaData"):
             self.metadata = checked_metadata(found)
-        for commit in commits_of((action.get("commitInfo") or {}).get("fastkcl"), "", []):
-            if commit.shard not in ends and self.before is not None:
-                with suppress(SinkError):  # of the older checkpoint
-                    ends[commit.shard] = position_by(self.before.transactions.get, commit.shard, "")
-            self.is_whole &= ends.get(commit.shard, commit.after) == commit.after
-            ends[commit.shard] = commit.upto
 
     def _position(self, shard: Shard) -> Position | None:
         before = {} if self.before is None else self.before.transactions
@@ -216,8 +200,7 @@ class _Window:
         """Which position a checkpoint has otherwise."""
         if _FORGETS in (found.metadata.get("configuration") or {}):
             return None
-        in_entries = _shards(self.transactions)
-        known = in_entries | (set() if self.before is None else _shards(self.before.transactions))
+        known = _shards(self.transactions) | (set() if self.before is None else _shards(self.before.transactions))
         for shard in sorted(known, key=lambda each: (each.stream, each.shard_id)):
             name = f"the position of {shard.stream}, {shard.shard_id}"
             try:
@@ -231,8 +214,7 @@ class _Window:
             if wanted is None or there == wanted:
                 continue
             why = f"{name} is {position_text(there)} in it, and {position_text(wanted)} in the log before it"
-            is_certain = there is None or there < wanted or shard in in_entries
-            return Contradiction(why, is_certain=is_certain and self.is_whole)
+            return Contradiction(why, is_certain=False)
         return None
 
     def of_metadata(self, found: Content) -> Contradiction | None:
@@ -264,22 +246,13 @@ def _of_files(
         return Contradiction(why, is_certain=True)
     if missing:
         why = f"it lacks {len(missing)} files that the log has, {min(missing)[:200]!r} for one"
-        exist = all(_exists(store, name) for name in sorted(missing)[:_MOST_LOOKS])
-        return Contradiction(why, is_certain=window.is_whole and exist)
+        return Contradiction(why, is_certain=False)
     if expected is None or there == expected:
         return None
     why = f"it has {there.count} files, and the log before it {expected.count}"
     if there.count == expected.count:
         why = f"some of its {there.count} files have other names than in the log before it"
-    return Contradiction(why, is_certain=window.is_whole and there.count < expected.count)
-
-
-def _exists(store: Store, name: str) -> bool:
-    """Whether a file is there that a log names; False if its name is none."""
-    try:
-        return store.tail(name, 1) is not None
-    except (ValueError, OSError, SinkError):
-        return False
+    return Contradiction(why, is_certain=False)
 
 
 def _files_of(store: Store, names: Sequence[str], others: Container[str]) -> _Files:

@@ -33,7 +33,7 @@ from fastkcl.tables.delta.log import (
 from fastkcl.tables.delta.refusals import RefusalError, opened
 from fastkcl.tables.delta.sidecars import SIDECARS
 from fastkcl.tables.delta.sink import position
-from fastkcl.tables.delta.snapshot import NOTHING
+from fastkcl.tables.delta.snapshot import NOTHING, digest
 from fastkcl.tables.folders import shard_folders
 from fastkcl.tables.given_up import NOTES, noted
 from fastkcl.tables.inspection import NO_POSITIONS, ShardState, TableState, check_note
@@ -125,6 +125,7 @@ class _Entries:
         self._checkpoint = checkpoint
         self._damage = damage
         self._infos: dict[int, dict[str, Any]] = {}
+        self._versions: dict[bytes, int] = {}
         self._next = checkpoint + 1
 
     def read(self, version: int) -> None:
@@ -145,6 +146,8 @@ class _Entries:
             replace(NOTHING, version=version - 1).moved(text, url)
         except SinkError as error:
             self._damage.append(str(error).removesuffix(f"; {RECOVERY}"))
+        if (other := self._versions.setdefault(digest(text), version)) != version:
+            self._damage.append(f"{url}: damaged, it is a copy of {entry_key(other)}: its own content is lost")
         infos = [parse_json(line).get("commitInfo") or {} for line in text.splitlines() if b'"commitInfo"' in line]
         self._infos[version] = {name: value for info in infos for name, value in info.items()}
 
@@ -250,7 +253,11 @@ def _look(
         raise SinkError(f"{store.url}: a Delta table without commits of a DeltaTable or a DeltaSink; {NO_POSITIONS}")
     states = []
     for shard in sorted(about, key=lambda shard: (shard.stream, shard.shard_id)):
-        state = ShardState(shard.stream, shard.shard_id, all_commits=0 in log, position=position(table, shard))
+        state = ShardState(shard.stream, shard.shard_id, all_commits=0 in log)
+        try:
+            state.position = position(table, shard)
+        except SinkError as error:
+            state.damage.append(str(error).removesuffix(f"; {RECOVERY}"))
         check_commits(about[shard], state, "DeltaSink")
         _check_note(store, shard, state)
         check_files(files, shard, state, deletes="vectors" if deletes else None)
