@@ -65,7 +65,7 @@ class CheckpointDamage:
         self.found = self._faults()
         """By the names of files in the log: what is wrong with them, or with `_last_checkpoint`."""
         self.doubt: str | None = None
-        """What the newest checkpoint has otherwise than the older one, if nobody can know which of them is wrong."""
+        """What the newest checkpoint has otherwise than the log before it: nobody can know which of them is wrong."""
         newest = whole_checkpoint(self._sound())[0]
         wrong = self._contradiction(shard)
         while wrong is not None and wrong.is_certain and checkpoint_version(wrong.files[0]) == newest:
