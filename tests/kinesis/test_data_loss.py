@@ -196,11 +196,12 @@ def test_a_kept_iterator_skips_in_silence(
     assert len(errors(caplog)) == 1
 
 
+@pytest.mark.parametrize("is_listed", [True, False])
 @pytest.mark.parametrize("use_list_shards", [False, True])
 def test_a_retention_that_is_made_shorter(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, use_list_shards: bool
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, use_list_shards: bool, is_listed: bool
 ) -> None:
-    """While the consumer lags by more than the new one; it is noticed with the next list of the shards."""
+    """While the consumer lags by more than the new one: also before the next list of the shards says so."""
     with LocalAws(streams={STREAM: 1}) as aws:
         for name, value in aws.environment.items():
             monkeypatch.setenv(name, value)
@@ -215,7 +216,8 @@ def test_a_retention_that_is_made_shorter(
             async with Consumer(STREAM, **options, use_list_shards=use_list_shards) as consumer:
                 items = await take(consumer, 5)
                 kinesis.decrease_stream_retention_period(StreamName=STREAM, RetentionPeriodHours=24)
-                await consumer.refresh_shards()
+                if is_listed:
+                    await consumer.refresh_shards()
                 return [item["n"] for item in items + await take_all(consumer)]
 
         numbers = asyncio.run(main())
@@ -287,6 +289,32 @@ def test_when_a_kept_iterator_is_not_trusted() -> None:
     assert not watch.is_due(RETENTION, NOW + 1)  # it was looked for, and has not moved
     watch.moved(NOW)
     assert watch.is_due(RETENTION, NOW + 1)
+
+
+@pytest.mark.parametrize(
+    ("arrived", "first", "is_leap"),
+    [
+        (99.9, 99.5, False),  # no number of hours is between them
+        (100.5, 99.5, True),
+        (100.0, 0.0, True),
+        (25.0, 24.0, True),
+        (23.0, 0.0, False),  # no retention is so short
+        (24.0, 0.0, True),
+        (100.01, 100.005, True),  # clocks differ
+    ],
+)
+def test_where_a_shorter_retention_may_end(arrived: float, first: float, is_leap: bool) -> None:
+    """Both in hours before now."""
+    watch = TrimWatch()
+    watch.moved(NOW - arrived * HOUR)
+    assert not watch.is_leap(first * HOUR, NOW)  # nothing was answered yet
+    watch.answered(int(arrived * HOUR * 1000), NOW)
+    assert watch.is_leap(first * HOUR, NOW) is is_leap
+    watch.answered(0, NOW - HOUR)
+    assert not watch.is_leap(first * HOUR, NOW)  # the shard was read to its tip
+    watch.answered(int(arrived * HOUR * 1000), NOW)
+    watch.resumed()
+    assert not watch.is_leap(first * HOUR, NOW)  # the position is looked for
 
 
 def test_what_sequence_numbers_say() -> None:

@@ -217,7 +217,7 @@ def test_nothing_is_an_orphan_of_a_log_that_is_not_whole(
 
 
 def test_an_entry_of_a_far_version_costs_nothing(tmp_path: Path) -> None:
-    """All versions before it are missing: they are not counted one by one."""
+    """All versions before it are missing: they are not counted one by one. It is a copy of the first entry."""
     place = delta_posix(tmp_path)
     written(place, (1, 3))
     log = tmp_path / "table" / "_delta_log"
@@ -226,4 +226,7 @@ def test_an_entry_of_a_far_version_costs_nothing(tmp_path: Path) -> None:
         with pytest.raises(SinkError, match="2.json: missing"):
             look()
     state = inspect_table(place.url)
-    assert [each.split(": ")[-1] for each in state.damage] == ["missing, and there are later ones"]
+    assert [each.split(": ")[-1] for each in state.damage] == [
+        "missing, and there are later ones",
+        "its own content is lost",
+    ]

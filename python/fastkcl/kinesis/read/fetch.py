@@ -443,7 +443,7 @@ class ShardReader:
         return self._client.retention_seconds or LEAST_RETENTION
 
     async def _check_position(self, answer: GetRecordsAnswer) -> None:
-        """Report a position that the first record of an answer shows to be trimmed.
+        """Report a position that is trimmed, as the first record of an answer shows, or a shorter retention.
 
         Raises:
             DataLossError: if that is to stop the reader; nothing of the answer is queued.
@@ -453,6 +453,10 @@ class ShardReader:
             first = batch[0]
             if self._watch.is_trimmed(place.sequence_number, first.sequence_number):
                 await self._report_loss(first)
+            elif self._watch.is_leap(_age_of_first(answer), time.time()):
+                await self._client.look_at_stream()
+                if self._watch.is_past(self._retention, time.time()):
+                    await self._report_loss(first)
             self._watch.decided()
         elif place is not None and answer.next_shard_iterator is None and self._watch.is_open:
             await self._report_loss(None)  # the shard has ended, and all of it was trimmed
@@ -468,8 +472,8 @@ class ShardReader:
         if place is None:
             return
         oldest = None if first is None else await self._oldest()
-        if oldest is not None and int(oldest.sequence_number) < int(place.sequence_number):
-            log.info("%s: %s is not a record, and records before it are there", self.shard_id, place)
+        if oldest is not None and int(oldest.sequence_number) <= int(place.sequence_number):
+            log.info("%s: nothing is missing after %s: the shard has older records", self.shard_id, place)
             return
         if first is not None:
             await self._is_listed()  # it may be another stream's record
@@ -633,6 +637,13 @@ def whole_records(batch: RecordBatch, offset: int, room: int) -> int:
 def _arrival(record: Record | None) -> float | None:
     arrived = None if record is None else record.approximate_arrival_timestamp
     return None if arrived is None else arrived.timestamp()
+
+
+def _age_of_first(answer: GetRecordsAnswer) -> float:
+    """Seconds from the first record of an answer to the shard's tip, by the service's clock."""
+    first, last = _arrival(answer.batch[0]), _arrival(answer.batch[answer.batch.num_rows - 1])
+    length = 0.0 if first is None or last is None else last - first
+    return length + (answer.millis_behind_latest or 0) / 1000
 
 
 def _time_of(answer: Mapping[str, Any]) -> datetime | None:

@@ -7,7 +7,8 @@ at the oldest record left. So a shard is continued AT its last record, which is 
                                                    └─ Q, and P is not  P was trimmed: `TrimWatch.judge`
 
 A kept iterator also skips silently. Records may have been trimmed since the last answer if the reader lags by nearly
-the retention or was stopped. Then the next call uses a new iterator: see `TrimWatch.is_due`.
+the retention or was stopped. Then the next call uses a new iterator: see `TrimWatch.is_due`. A retention that is made
+shorter is not announced: an answer that may begin at its new end is checked afterwards, see `TrimWatch.is_leap`.
 
 Rules: no I/O and no clock; times are seconds since the epoch. An answer without records decides nothing. A trimmed
 position counts as a loss, unless no later record can have been trimmed: this is known if the shard was read up to its
@@ -16,6 +17,7 @@ tip within the retention.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -29,6 +31,8 @@ STOPPED = 10.0
 """Seconds between two calls after which a reader looks whether its position is still there."""
 MARGIN = 60.0
 """Seconds that clocks may differ."""
+HOUR = 3600.0
+"""Seconds: each retention is a number of them."""
 
 
 def arrival_of(sequence_number: str) -> float | None:
@@ -135,6 +139,22 @@ class TrimWatch:
     def is_trimmed(self, position: str, first: str) -> bool:
         """Whether the first record of an answer shows that the position is gone."""
         return self._checks and int(first) > int(position)
+
+    def is_leap(self, age: float, now: float) -> bool:
+        """Whether a kept iterator may have passed over records, if the retention was made shorter a moment ago.
+
+        The end of some retention then lies between the position and the first record of the answer.
+
+        Args:
+            age: of that record, in seconds.
+            now: the time of the answer.
+        """
+        end = max(math.ceil((age - MARGIN) / HOUR) * HOUR, LEAST_RETENTION)
+        return self.is_past(end - MARGIN, now)
+
+    def is_past(self, retention: float, now: float) -> bool:
+        """Whether a kept iterator's position is older than the retention, and what came after it was not read."""
+        return not self._checks and self._covered is not None and now - self._covered >= retention
 
     def decided(self) -> None:
         """A record has shown whether the position is there; later answers are not checked until `resumed`."""
