@@ -102,6 +102,8 @@ class TestWithoutSpark:
             MessageWriter(print, max_table_bytes=0)
         with pytest.raises(ValueError, match="max_bytes=0"):
             MessageWriter(print, max_bytes=0)
+        with pytest.raises(TypeError, match=r"MessageWriter has no option maxAge=; did you mean max_age=\?"):
+            MessageWriter(print, maxAge=5)  # type: ignore[call-arg]
 
     def test_what_is_not_stored_is_told(self, caplog: pytest.LogCaptureFixture) -> None:
         writer = MessageWriter(print, spark=lambda: None)  # type: ignore[arg-type, return-value]

@@ -231,6 +231,8 @@ def test_a_stream_without_a_daemon(aws: LocalAws, place: Place, monkeypatch: pyt
         ({"payload": "json"}, TypeError, "an AvroPayload, a BinaryPayload, a JsonPayload or"),
         ({"payload": JsonPayload("stream string")}, ValueError, "stream"),
         ({"bounds": fastkcl.tables.Bounds(), "max_age": 1}, TypeError, "max_age"),
+        ({"maxAge": 1}, TypeError, r"TableProcessor has no option maxAge=; did you mean max_age=\?"),
+        ({"zzz": 1}, TypeError, "TableProcessor has no option zzz=$"),
     ],
 )
 def test_options_that_are_refused(place: Place, options: dict[str, Any], error: type[Exception], said: str) -> None:

@@ -27,7 +27,7 @@ from fastkcl.spark.server.session import DEFAULT_RECONNECT_TIMEOUT, Session
 from fastkcl.spark.targets import FunctionTarget, Through
 from fastkcl.stdio.log import logger
 from fastkcl.tables.base import WriteCancelledError
-from fastkcl.tables.bounds import Bounds, SingleBounds, bounds_of
+from fastkcl.tables.bounds import Bounds, SingleBounds, bounds_of, check_names
 from fastkcl.tables.progress import WriteProgress
 from fastkcl.tables.writer import Target, Writer
 from fastkcl.write_after import BatchBuffer, Run, Unordered
@@ -144,6 +144,7 @@ class MessageWriter:
         reconnect_timeout: float = DEFAULT_RECONNECT_TIMEOUT,
         **single: Unpack[SingleBounds],
     ) -> None:
+        check_names(MessageWriter, single)
         target: Target[MessageRows]
         self._session = Session(spark, reconnect_timeout=reconnect_timeout)
         through = Through(self._session, lambda: not self._buffer.closed)

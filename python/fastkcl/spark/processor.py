@@ -18,11 +18,9 @@ The loop, which all processors of tables share, decides when to write and to che
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
-from inspect import signature
 from typing import TYPE_CHECKING, Unpack, cast
 
 from fastkcl import Position, RecordBatch
@@ -35,7 +33,7 @@ from fastkcl.spark.schema_payload import SchemaPayloads
 from fastkcl.spark.server.session import DEFAULT_RECONNECT_TIMEOUT, Session
 from fastkcl.spark.sinks.rows import ShardRows
 from fastkcl.spark.targets import FunctionTarget, Through
-from fastkcl.tables.bounds import Bounds, SingleBounds, bounds_of
+from fastkcl.tables.bounds import Bounds, SingleBounds, bounds_of, check_names
 from fastkcl.tables.processor import DEFAULT_SHUTDOWN_GRACE, WriteBehindProcessor
 
 if TYPE_CHECKING:
@@ -141,7 +139,7 @@ class SparkProcessor(WriteBehindProcessor[ShardRows]):
             self._user_write = sink
         else:
             raise TypeError(f"sink must be a sink, or a function of a DataFrame and a WriteContext, not {sink!r}")
-        _check_names(single)
+        check_names(SparkProcessor, single, SingleOptions)
         of_payload = {name: value for name, value in single.items() if name in SinglePayload.__annotations__}
         bounds = bounds_of(bounds, {name: value for name, value in single.items() if name not in of_payload})
         self._session = Session(spark, reconnect_timeout=reconnect_timeout)
@@ -202,20 +200,6 @@ class SparkProcessor(WriteBehindProcessor[ShardRows]):
 
 def _write(sink: Sink, through: Through, rows: ShardRows, attempt: int) -> Position:
     return through.call(lambda session, _attempt: sink.write(rows, session), attempt)
-
-
-def _check_names(single: Iterable[str]) -> None:
-    """Refuse options that there are not.
-
-    Raises:
-        TypeError: there is one; the message has the nearest name.
-    """
-    known = [*signature(SparkProcessor).parameters, *SingleOptions.__annotations__]
-    for name in single:
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]}=?" if near else ""
-            raise TypeError(f"SparkProcessor has no option {name}={hint}")
 
 
 def _payloads_of(payload: Payload, bounds: Bounds) -> Payloads | SchemaPayloads | None:

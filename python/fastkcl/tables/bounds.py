@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from inspect import signature
 from typing import Any, Final, TypedDict, TypeVar
 
 from fastkcl.write_after import Batch, BatchBuffer, Fitted, Order, Run
@@ -18,6 +20,7 @@ __all__ = [
     "Bounds",
     "SingleBounds",
     "bounds_of",
+    "check_names",
 ]
 
 MAX_TABLE_BYTES: Final = 120_000_000
@@ -111,3 +114,22 @@ def bounds_of(bounds: Bounds | None, single: Mapping[str, Any]) -> Bounds:
     if single:
         raise TypeError(f"{next(iter(single))}= beside bounds=: give it as Bounds({next(iter(single))}=…)")
     return bounds
+
+
+def check_names(owner: type, single: Iterable[str], options: type = SingleBounds) -> None:
+    """Refuse options that a class does not have.
+
+    Args:
+        owner: the class.
+        single: names that were given and are no parameters of its.
+        options: a TypedDict of those that it takes in addition to its parameters.
+
+    Raises:
+        TypeError: there is one; the message has the nearest name.
+    """
+    known = [name for name in [*signature(owner).parameters, *options.__annotations__] if name != "single"]
+    for name in single:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}=?" if near else ""
+            raise TypeError(f"{owner.__name__} has no option {name}={hint}")

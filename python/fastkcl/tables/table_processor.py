@@ -22,7 +22,7 @@ from fastkcl.payloads.table import opener_of
 from fastkcl.processing.function import DEFAULT_CHECKPOINT_INTERVAL
 from fastkcl.processing.processor import refuse_deferred, refuse_deferred_result
 from fastkcl.tables.base import KeepsPositions, MadeFiles, Shard
-from fastkcl.tables.bounds import Bounds, SingleBounds, bounds_of
+from fastkcl.tables.bounds import Bounds, SingleBounds, bounds_of, check_names
 from fastkcl.tables.processor import DEFAULT_SHUTDOWN_GRACE, WriteBehindProcessor
 from fastkcl.tables.rows import ShardRows
 
@@ -128,6 +128,7 @@ class TableProcessor(WriteBehindProcessor[ShardRows]):
         accept_gap: bool | None = None,
         **single: Unpack[SingleBounds],
     ) -> None:
+        check_names(TableProcessor, single)
         if isinstance(table, type) or not callable(getattr(table, "append", None)):
             raise TypeError(f"table must be a table, as ParquetTable(…), not {table!r}")
         if payload is not None and not isinstance(payload, Payload):
