@@ -13,15 +13,18 @@ from paths import ROOT
 
 CACHE = ROOT / ".cache"
 _TIMEOUT = 240.0  # seconds; a set-up may download some 30 MB
+_JARS_TIMEOUT = 900.0
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 
-def install(folder: Path, *requirements: str, check: str) -> Path:
+def install(folder: Path, *requirements: str, check: str, timeout: float = _TIMEOUT) -> Path:
     """Make the environment if it is not there, or of another Python; one process at a time.
 
     Args:
         folder: of the environment.
         requirements: what pip installs.
         check: a program that fails if it is not whole.
+        timeout: seconds of one step.
 
     Returns:
         Its interpreter; the packages' scripts are beside it.
@@ -42,7 +45,7 @@ def install(folder: Path, *requirements: str, check: str) -> Path:
             # No pip of its own, and no bytecode of modules that nobody imports: both are a third of the CPU.
             _run(sys.executable, "-m", "venv", "--without-pip", folder)
             pip = [sys.executable, "-m", "pip", "--python", python, "--quiet", "--no-input"]
-            _run(*pip, "--disable-pip-version-check", "install", "--no-compile", *requirements)
+            _run(*pip, "--disable-pip-version-check", "install", "--no-compile", *requirements, timeout=timeout)
             _run(python, "-c", check)
             mark.write_text(made_by)
     return python
@@ -101,8 +104,32 @@ def install_modules(folder: Path, *requirements: str) -> Path:
     return folder
 
 
-def _run(*command: str | Path) -> None:
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT)
+def jars_of(folder: Path, pom: Path) -> Path:
+    """Put the jars that a Maven project depends on into a folder, if they are not there.
+
+    Args:
+        folder: where they are kept.
+        pom: of the project.
+
+    Returns:
+        The folder.
+
+    Raises:
+        OSError, subprocess.SubprocessError: they could not be had.
+    """
+    folder.parent.mkdir(exist_ok=True)
+    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        mark = folder / "complete"
+        if not (mark.is_file() and mark.read_text() == pom.read_text()):
+            shutil.rmtree(folder, ignore_errors=True)
+            _run("mvn", "-B", "-q", "-f", pom, _COPY, f"-DoutputDirectory={folder}", timeout=_JARS_TIMEOUT)
+            mark.write_text(pom.read_text())
+    return folder
+
+
+def _run(*command: str | Path, timeout: float = _TIMEOUT) -> None:
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)
 
 
 def last_words(error: Exception) -> str:

@@ -20,14 +20,12 @@ from fastkcl._core import compile_proto
 from fastkcl.local_aws import LocalAws
 from fastkcl.payloads.options import AvroPayload, JsonPayload, Payload, ProtobufPayload
 from fastkcl.payloads.registries.options import RegistryOptions
-from foreign_packages import CACHE
+from foreign_packages import CACHE, jars_of
 from paths import ROOT
 from proto_helpers import message_class
 
 DATA = ROOT / "tests" / "data" / "glue-java"
 PROGRAM = ROOT / "tests" / "programs" / "glue_java"
-_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
-_SECONDS = 900.0
 
 AVRO: list[dict[str, Any]] = [
     {
@@ -132,23 +130,10 @@ def captured() -> dict[str, dict[str, list[bytes]]]:
     return by_compression((DATA / "records.txt").read_text())
 
 
-def jars() -> Path:
-    """The folder of the serialisers' jars; Maven fills it once.
-
-    Raises:
-        OSError, subprocess.SubprocessError: it could not.
-    """
-    folder = CACHE / "glue-java"
-    if not (folder / "complete").is_file():
-        command = ["mvn", "-B", "-q", "-f", str(PROGRAM / "pom.xml"), _PLUGIN, f"-DoutputDirectory={folder}"]
-        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_SECONDS)
-        (folder / "complete").touch()
-    return folder
-
-
 def run_java(*arguments: str, environment: dict[str, str] | None = None) -> str:
     """What the Java program writes."""
-    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{jars()}/*", str(PROGRAM / "GlueWriter.java"), *arguments]
+    folder = jars_of(CACHE / "glue-java", PROGRAM / "pom.xml")
+    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{folder}/*", str(PROGRAM / "GlueWriter.java"), *arguments]
     done = subprocess.run(
         command, env={**os.environ, **(environment or {})}, capture_output=True, text=True, timeout=240, check=False
     )
