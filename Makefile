@@ -118,11 +118,12 @@ test-long: $(VENV)/.built
 	$(MAKE) test-chaos
 
 # Tables on an S3 server. A proxy loses requests and answers; writers are killed, or stopped and woken beside their
-# successors. Ten minutes for each format. The server is built once, which takes minutes.
+# successors. Ten minutes for each format and catalog, alone and with shared commits; CHAOS="glue or shared" chooses. The
+# server is built once, which takes minutes.
 CHAOS_SECONDS ?= 600
 GATEWAY := target/versitygw-v1.8.0/versitygw
 test-chaos: $(VENV)/.built $(GATEWAY)
-	TABLE_CHAOS_SECONDS=$(CHAOS_SECONDS) VERSITYGW="$(abspath $(GATEWAY))" $(BIN)/python -m pytest -m system -s tests/system/test_table_chaos.py
+	TABLE_CHAOS_SECONDS=$(CHAOS_SECONDS) VERSITYGW="$(abspath $(GATEWAY))" $(BIN)/python -m pytest -m system -s tests/system/test_table_chaos.py $(if $(CHAOS),-k "$(CHAOS)")
 
 $(GATEWAY):
 	$(PYTHON) -m venv target/go

@@ -1,6 +1,6 @@
 """Writers of a table that are killed, and stopped and woken beside their successors.
 
-Called as `table_chaos.py SECONDS PACE SEED`.
+Called as `table_chaos.py SECONDS PACE SEED SHARDS`.
 
 Not a test. TABLE_URL, TABLE_KIND and TABLE_OPTIONS name the table, the environment the rest. Each shard has a writer,
 a fork of this process. It appends records 1, 2, 3 … in short runs, goes on where the table is, and notes each position
@@ -31,7 +31,7 @@ if os.environ["TABLE_KIND"] == "DeltaTable":
 if os.environ["TABLE_KIND"] == "IcebergTable":
     import fastkcl.tables.iceberg.head  # noqa: F401
 
-SHARDS = [Shard("clicks", f"shardId-{number:012d}") for number in range(3)]
+SHARDS = [Shard("clicks", f"shardId-{number:012d}") for number in range(int(sys.argv[4]))]
 FOLDER = Path(os.environ["CHAOS_FOLDER"])
 END_SECONDS = 240.0
 REFUSED = 3

@@ -196,6 +196,7 @@ def rest_catalog(catalog: Catalog, hear: Callable[[str, str], None] = lambda *_:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients are killed
     thread = Thread(target=server.serve_forever)
     thread.start()
     try:
