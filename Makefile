@@ -172,20 +172,22 @@ format: $(VENV)/.built
 	$(BIN)/ruff check --fix .
 
 # An abi3 wheel for any Linux from glibc 2.17 on; zig brings the old glibc to link against. `make wheels` builds all seven.
+OWN_WHEEL := dist/*manylinux*$(shell uname -m).whl
 wheel: $(VENV)/.installed licences
-	rm -rf dist/*.whl
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check ziglang
+	rm -rf $(OWN_WHEEL)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(shell grep -E '^(maturin|ziglang)==' tools/wheels.txt)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/maturin build --release --locked --zig --compatibility manylinux2014 --compression-level 9 --out dist
-	$(PYTHON) tools/check_wheel.py --import dist/*.whl
+	$(PYTHON) tools/check_wheel.py --import $(OWN_WHEEL)
 
 # The wheel, and its extension in the place of one that is built here: CI tests the bytes that users get.
 wheel-built: wheel
-	$(BIN)/python -m zipfile -e dist/*.whl target/wheel
+	$(BIN)/python -m zipfile -e $(OWN_WHEEL) target/wheel
 	cp target/wheel/fastkcl/_core.abi3.so python/fastkcl/
 	touch $(VENV)/.built
 
 sdist: $(VENV)/.installed licences
 	rm -rf dist/*.tar.gz
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(shell grep '^maturin==' tools/wheels.txt)
 	$(BIN)/maturin sdist --out dist
 
 clean:

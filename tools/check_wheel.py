@@ -2,6 +2,7 @@
 
     tools/check_wheel.py WHEEL...           their content, their demands on the system, then the import
     tools/check_wheel.py --import WHEEL...  the import alone
+    tools/check_wheel.py --import SOURCES   the import of what is built of them
 
 A wheel for another system is checked as far as it can be, and the table says that it was not imported.
 """
@@ -70,7 +71,7 @@ def check_static(wheel: Path, platform: Platform) -> str:
 
 
 def try_import(wheel: Path) -> None:
-    """Install a wheel alone into a clean environment, and import it there: nothing heavy is loaded.
+    """Install a wheel, or the sources, alone into a clean environment, and import it there: nothing heavy is loaded.
 
     Raises:
         subprocess.CalledProcessError: it failed, and has said why.
@@ -78,8 +79,9 @@ def try_import(wheel: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
         python = Path(folder, *(("Scripts", "python.exe") if sys.platform == "win32" else ("bin", "python")))
-        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
-        subprocess.run([*pip, wheel.resolve()], check=True)
+        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        alone = ["--no-index"] if wheel.suffix == ".whl" else []  # sources need maturin to be built
+        subprocess.run([*pip, *alone, wheel.resolve()], check=True)
         subprocess.run([python, "-I", "-c", CHECK], check=True, cwd=folder)
 
 
@@ -95,6 +97,11 @@ def main(arguments: list[str]) -> None:
         sys.exit("usage: check_wheel.py [--import] WHEEL…")
     imported = 0
     for wheel in wheels:
+        if only_import and wheel.name.endswith(".tar.gz"):
+            try_import(wheel)
+            print(f"{wheel.name}: built, and imported by Python {machine.python_version()}", flush=True)
+            imported += 1
+            continue
         platform = platform_of(wheel.name)
         if platform is None:
             sys.exit(f"{wheel}: its name is none of cp311-abi3 for {', '.join(each.tag for each in PLATFORMS)}")

@@ -7,6 +7,7 @@ The sums are of the list in the package, so that an image's build compares the f
 
 from __future__ import annotations
 
+import platform
 import shutil
 import sys
 from pathlib import Path
@@ -60,7 +61,7 @@ def main(arguments: list[str]) -> None:
     if len(arguments) != 1:
         sys.exit("usage: image_context.py FOLDER")
     jars = find_jars(Generation.KCL_3, environ={}, on_fetch=print)
-    make(Path(arguments[0]), ROOT / "dist", jars.folder, "x86_64")
+    make(Path(arguments[0]), ROOT / "dist", jars.folder, platform.machine())
 
 
 if __name__ == "__main__":

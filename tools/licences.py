@@ -120,7 +120,10 @@ def text_of(crates: list[Crate]) -> str:
     for each in crates:
         texts = each.texts
         if not texts and "MIT" in each.licence:
-            texts = (f"Copyright (c) {', '.join(each.authors) or f'the authors of {each.name}'}\n\n{permission}",)
+            owner = (
+                f"Copyright (c) {', '.join(each.authors)}" if each.authors else "(It names no holder of its copyright.)"
+            )
+            texts = (f"{owner}\n\n{permission}",)
         elif not texts and "Apache-2.0" not in each.licence:
             raise LicenceError(f"{each.name} {each.version} came without the text of its licence, {each.licence}")
         for text in texts:
@@ -128,7 +131,8 @@ def text_of(crates: list[Crate]) -> str:
     rows = "".join(f"{each.name} {each.version}: {each.licence}\n" for each in crates)
     blocks = "".join(f"\n{'=' * 100}\n{', '.join(names)}\n\n{text}\n" for text, names in owners.items())
     return (
-        "Linked into fastkcl's extension, besides fastkcl itself: the Rust standard library (MIT OR Apache-2.0) and\n"
+        "Linked into fastkcl's extension, besides fastkcl itself: the Rust standard library (MIT OR Apache-2.0), what\n"
+        "the linker adds of its system's runtime (on Linux LLVM's libunwind: Apache-2.0 WITH LLVM-exception), and\n"
         "these crates. The text of Apache-2.0 is in LICENSE; other texts, and notices, follow.\n\n" + rows + blocks
     )
 

@@ -1,7 +1,7 @@
 # What a release needs, and what its workflows check. The Makefile includes this file; it has PYTHON, VENV and BIN.
 
-.PHONY: wheels wheel-system check-wheels test-wheels test-wheel-native test-wheel-arm test-wheel-musl test-reproducible test-free-threaded
-.PHONY: lint-crate lint-workflows lint-images images test-images test-oldest test-newest licences check-release github-release dist-clean
+.PHONY: wheels wheel-system check-wheels check-sdist test-wheels test-wheel-cases test-wheel-native test-wheel-arm test-wheel-musl test-reproducible test-free-threaded
+.PHONY: lint-crate check-crate advisories lint-workflows lint-images images test-images test-oldest test-newest licences check-release github-release dist-clean
 
 # What builds wheels and looks into them; it needs no more of .venv than pip.
 WHEEL_TOOLS := $(VENV)/.wheel-tools
@@ -25,6 +25,14 @@ wheels: $(WHEEL_TOOLS) licences
 # Each wheel in dist/ that is for this machine, in a clean environment of PYTHON.
 check-wheels:
 	$(PYTHON) tools/check_wheel.py --import dist/*.whl
+
+# The sources in dist/, built and imported in a clean environment of PYTHON: minutes.
+check-sdist:
+	$(PYTHON) tools/check_wheel.py --import dist/*.tar.gz
+
+# The wheel in dist/ that is for this machine: the conformance cases, in a clean environment of PYTHON.
+test-wheel-cases:
+	$(PYTHON) tools/try_wheel.py cases
 
 # The wheels in dist/ in the place of the checkout's package: the quick suite (or ROOM) on this machine's, the conformance cases on
 # those for 64-bit Arm, under qemu, and for musl, in a CPython that is built for it.
@@ -63,11 +71,22 @@ test-free-threaded:
 	PYTHON_GIL=0 .venv-free-threaded/bin/python -m pytest --ignore=tests/codec/test_arrow_zero_copy.py \
 		--deselect=tests/kclpy/test_memory.py::test_idle_child_is_as_small_as_the_originals tests/codec tests/kcl tests/kclpy/test_memory.py
 
-# What would be published as a crate. The build of it is `cargo publish`'s own, at a release; MSRV is clippy's to check.
+# What would be published as a crate; MSRV is clippy's to check. The crate has the project's licence beside it.
 lint-crate:
-	for feature in '' dkb kinesis payload processv1; do \
+	cmp LICENSE rust/codec/LICENSE
+	for feature in '' avro dkb kinesis payload processv1 protobuf; do \
 		cargo clippy --locked --quiet --package fastkcl-codec --no-default-features --features "$$feature" -- -D warnings || exit; done
 	cargo publish --dry-run --locked --allow-dirty --no-verify --quiet --package fastkcl-codec
+
+# The packed crate, built as its users would. RUSTUP_TOOLCHAIN=1.89.0 takes the oldest Rust.
+check-crate:
+	cargo publish --dry-run --locked --allow-dirty --package fastkcl-codec --all-features
+
+# Known weaknesses of what Cargo.lock has. It asks a server, so it is no part of lint.
+CARGO_AUDIT := 0.22.2
+advisories:
+	cargo install --locked --quiet --root target/tools --version $(CARGO_AUDIT) cargo-audit
+	target/tools/bin/cargo-audit audit
 
 # Exact versions, here and in tools/linters.txt: a new rule of a linter is a change of ours, at a time of our choice.
 ACTIONLINT := v1.7.12
@@ -126,7 +145,8 @@ check-release:
 github-release: check-release
 	mkdir -p target
 	$(PYTHON) tools/release.py notes $(TAG) >target/release-notes.md
-	gh release create --verify-tag --title "fastkcl $(TAG)" --notes-file target/release-notes.md "$(TAG)" dist/*
+	case "$(TAG)" in *[0-9][abr]*) candidate=--prerelease;; esac; \
+	gh release create --verify-tag $$candidate --title "fastkcl $(TAG)" --notes-file target/release-notes.md "$(TAG)" dist/*
 
 dist-clean:
 	rm -rf dist

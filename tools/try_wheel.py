@@ -1,6 +1,7 @@
 """Runs tests of the checkout against a wheel in dist/, installed; the checkout's own package is not there.
 
     tools/try_wheel.py native [PYTEST...]  this machine's Linux: the quick suite, or the tests of pytest's arguments
+    tools/try_wheel.py cases [PYTEST...]   this Linux: the conformance cases, in a clean environment of this Python
     tools/try_wheel.py arm [PYTEST...]     64-bit Arm, under qemu: the conformance cases (tools/debian.sh arm)
     tools/try_wheel.py musl [PYTEST...]    musl: the same, in a Python that tools/build_python.sh builds
 
@@ -118,6 +119,18 @@ def native() -> Path:
     return python
 
 
+def alone() -> Path:
+    """An environment with the wheel and what the cases need; gives its Python."""
+    folder = FOLDER / "cases"
+    shutil.rmtree(folder, ignore_errors=True)
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    wheel = the_wheel(f"manylinux_2_17_{platform.machine()}")
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, *PACKAGES, *ARROW, wheel, ROOT / "tests" / "plugin"], check=True)
+    return python
+
+
 def foreign(kind: str) -> tuple[list[str | Path], dict[str, str]]:
     """How to start that kind of Python with the wheel, and in which environment.
 
@@ -169,6 +182,9 @@ def main(arguments: list[str]) -> None:
             case ["native", *words]:
                 command: list[str | Path] = [native(), "-m", "pytest", *(words or ["tests"])]
                 environment = dict(os.environ)
+            case ["cases", *words]:
+                command = [alone(), "-m", "pytest", *(words or ["-q", *CASES])]
+                environment = dict(os.environ)
             case ["arm" | "musl" as kind, *words]:
                 python, environment = foreign(kind)
                 command = [
@@ -183,7 +199,7 @@ def main(arguments: list[str]) -> None:
                     *(words or ["-q", *(case for case in CASES if case not in FOREIGN[kind].left_out)]),
                 ]
             case _:
-                sys.exit("usage: try_wheel.py native|arm|musl [PYTEST...]")
+                sys.exit("usage: try_wheel.py native|cases|arm|musl [PYTEST...]")
     except TrialError as error:
         sys.exit(f"try_wheel.py: {error}")
     sys.exit(subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode)
