@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from delta_table_helpers import DeltaPlace, delta_posix, delta_s3, written
 from deltalake import DeltaTable
 from fastkcl import Position
-from fastkcl.tables import Shard
+from fastkcl.tables import Shard, SinkError
 from fastkcl.tables.delta.actions import lines
 from fastkcl.tables.delta.group import entry_of
 from fastkcl.tables.delta.log import LAST_CHECKPOINT, LOG, entry_key
@@ -43,6 +44,19 @@ def test_a_sound_table(place: DeltaPlace, columns: Any) -> None:
         (OTHER.shard_id, 1, 2, Position("2", 0)),
     ]
     assert (state.shards[0].first, state.shards[0].last) == (Position("1", 0), Position("6", 0))
+
+
+@pytest.mark.parametrize("time", [None, -62_200_000_000_000, 569_000_000_000_000])
+def test_rows_without_a_day(place: DeltaPlace, time: int | None) -> None:
+    """No time of arrival, one before the year 1, one after the year 9999."""
+    table = place.table()
+    table.open(SHARD)
+    table.append(arrived([1, 2], [time, time]), as_they_are)
+    table.append(arrived([3]), as_they_are)
+    table.append(arrived([4, 5], [time, time]), as_they_are)
+    state = inspected(place)
+    assert state.ok, state
+    assert place.numbers() == [1, 2, 3, 4, 5]
 
 
 REWRITES: dict[str, Callable[[DeltaTable], object]] = {
@@ -110,6 +124,34 @@ def test_a_checkpoint_that_is_named_and_not_there(place: DeltaPlace, content: by
     else:
         place.store.replace(f"{LOG}/{LAST_CHECKPOINT}", content)
     assert inspected(place).damage == (f"{place.url}/{LOG}/{LAST_CHECKPOINT}: a damaged checkpoint: {why}",)
+
+
+@pytest.mark.parametrize("at", [3, 4], ids=["in the place of another", "after the newest"])
+def test_a_copy_of_an_older_entry_stops_a_writer(place: DeltaPlace, at: int) -> None:
+    """It would set the shard back, and the records since then would be stored again."""
+    written(place, (1, 4), (5, 6), (7, 9))
+    copied = place.store.read(entry_key(1), 1 << 20)
+    assert copied is not None
+    assert b"CREATE TABLE" not in copied
+    assert len(place.entries()) == 4
+    place.store.replace(entry_key(at), copied)
+    with pytest.raises(
+        SinkError, match=rf"{at}.json: it continues clicks, shardId-0+ from .*, and the entries before it"
+    ):
+        place.table().open(SHARD)
+    assert not inspected(place).ok
+
+
+def test_a_name_that_is_none_is_damage_of_its_entry(place: DeltaPlace) -> None:
+    written(place, (1, 4), (5, 6))
+    key = entry_key(1)
+    text = place.store.read(key, 1 << 20)
+    assert text is not None
+    lines = [json.loads(line) for line in text.splitlines()]
+    (info,) = [line["commitInfo"] for line in lines if "commitInfo" in line]
+    info["fastkcl"]["shard"] = "\ud800"
+    place.store.replace(key, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    assert any(key in each for each in inspected(place).damage)
 
 
 def test_an_entry_that_is_missing(place: DeltaPlace) -> None:

@@ -153,6 +153,7 @@ class Commit(NamedTuple):
         stream, shard_id, after, upto = texts = [told[name] for name in ("stream", "shard", "after", "upto")]
         if not all(isinstance(text, str) for text in texts) or type(told["rows"]) is not int:
             raise TypeError(told)
+        "".join(texts).encode()  # no half of a pair of surrogates
         end = parse_position(upto)
         if end is None:
             raise ValueError("it ends at the start")

@@ -18,6 +18,8 @@ __all__ = ["ShardRows"]
 
 _FIRST_DAY: Final = date(1970, 1, 1)
 _MICROSECONDS_A_DAY: Final = 86_400_000_000
+_END: Final = ((date.max - _FIRST_DAY).days + 1) * _MICROSECONDS_A_DAY
+"""The first time that has no day: of the year 10000."""
 
 
 class ShardRows:
@@ -118,6 +120,8 @@ class ShardRows:
     def newer_than(self, day: date) -> tuple[int, date] | None:
         """The first row that arrived on a later day (UTC), and that day; None if there is none.
 
+        A time after the year 9999 counts as none.
+
         In the legacy dialect records of an aggregate are one record of the service, which has arrived once; they stay
         together whatever they say.
         """
@@ -130,9 +134,11 @@ class ShardRows:
             column = pa.record_batch(batch).column("approximateArrivalTimestamp").view(pa.int64())
             newest = pc.max(column).as_py()  # pa.scalar(end), to compare with, would import pandas
             if newest is not None and newest >= end:
-                times = enumerate(value.as_py() for value in column)
-                at, time = next((row, time) for row, time in times if time is not None and time >= end)
-                return self._group_start(offset + at), _FIRST_DAY + timedelta(days=time // _MICROSECONDS_A_DAY)
+                for row, value in enumerate(column):
+                    time = value.as_py()
+                    if time is not None and end <= time < _END:
+                        later = _FIRST_DAY + timedelta(days=time // _MICROSECONDS_A_DAY)
+                        return self._group_start(offset + row), later
             offset += len(batch)
         return None
 

@@ -34,7 +34,7 @@ from fastkcl.tables.delta.refusals import RefusalError, opened
 from fastkcl.tables.delta.sidecars import SIDECARS
 from fastkcl.tables.delta.sink import position
 from fastkcl.tables.delta.snapshot import NOTHING, digest
-from fastkcl.tables.folders import shard_folders
+from fastkcl.tables.folders import NULL, shard_folders
 from fastkcl.tables.given_up import NOTES, noted
 from fastkcl.tables.inspection import NO_POSITIONS, ShardState, TableState, check_note
 from fastkcl.tables.log_inspection import Commit, FilesByShard, check_commits, check_files, commits_of
@@ -241,7 +241,7 @@ def _look(
         if (size := size_of(name)) is not None and size != action["size_bytes"]:
             damage.append(f"{store.url}/{name}: it has {size} bytes, and the log says {action['size_bytes']}")
         day, folders = action.get("partition.date"), name.split("/")
-        if "date" in columns and folders[-1].startswith("after-") and f"date={day}" not in folders:
+        if "date" in columns and folders[-1].startswith("after-") and f"date={day or NULL}" not in folders:
             damage.append(f"{store.url}/{name}: its date in the log is {day}")
     damage += [f"{store.url}/{name}: the log names it, and it is missing" for name in sorted(files.missing)]
     about: dict[Shard, list[Commit]] = {shard: [] for shard in files.of}

@@ -128,7 +128,7 @@ def _with(before: Snapshot, version: int, text: bytes, where: str) -> Snapshot:
         raise SinkError(f"{where}: no entry of a Delta log: {error!r}: restore it from a copy; {RECOVERY}") from error
     found = Snapshot(version, digest(text), metadata, protocol, transactions, restored)
     for each in told if isinstance(told, list) else [told]:
-        _check_told(found, each, where)
+        _check_told(before, found, each, where)
     return found
 
 
@@ -136,15 +136,18 @@ def _makes_a_table(info: Mapping[str, _Json]) -> bool:
     return info.get("operation") == "CREATE TABLE" and str(info.get("engineInfo")).startswith("fastkcl:")
 
 
-def _check_told(found: Snapshot, told: _Json, where: str) -> None:
+def _check_told(before: Snapshot, found: Snapshot, told: _Json, where: str) -> None:
     """See that an entry of ours has the position that it tells of itself, in all of its transactions.
 
+    And that it continues from the table's, where that is known: a copy of an older entry would set the shard back.
+
     Raises:
-        SinkError: it has not.
+        SinkError: it has not, or does not.
     """
     match told:
         case {"stream": str(stream), "shard": str(shard_id), "upto": str(upto)}:
             try:
+                at = before.position(Shard(stream, shard_id), where)
                 position = found.position(Shard(stream, shard_id), where)
             except UnicodeEncodeError as error:  # half of a pair of surrogates
                 raise SinkError(f"{where}: {error}: restore it from a copy; {RECOVERY}") from error
@@ -152,6 +155,12 @@ def _check_told(found: Snapshot, told: _Json, where: str) -> None:
                 raise SinkError(
                     f"{where}: it tells of the position {upto[:200]}, and has another one in its application"
                     f" transactions: restore it from a copy; {RECOVERY}"
+                )
+            if at is not None and isinstance(after := told.get("after"), str) and after != position_text(at):
+                raise SinkError(
+                    f"{where}: it continues {stream}, {shard_id} from {after[:200]}, and the entries before it end at"
+                    f" {position_text(at)}: it is a copy of another entry, or one before it is gone: restore the log"
+                    f" from a copy; {RECOVERY}"
                 )
 
 
