@@ -37,6 +37,7 @@ from fastkcl.kinesis.exceptions import (
 from fastkcl.kinesis.failures import BODY, Failure, ReconnectPolicy, check_records, checked, error_code, failure_of
 from fastkcl.kinesis.options import StreamOptions
 from fastkcl.kinesis.sessions import check_session, has_http_session, new_session
+from fastkcl.kinesis.shared_look import SharedLook
 from fastkcl.kinesis.topology import Shard
 from fastkcl.stdio.log import module_logger
 
@@ -113,6 +114,7 @@ class StreamClient:
         self._client: Any = None
         self._opening = asyncio.Lock()
         self._retention: float | None = None
+        self._stream_look = SharedLook(self._look_at_stream)
         self._max_record_bytes: int | None = None
         self._round = 0  # of attempts
         self._next_report = 0.0
@@ -418,8 +420,11 @@ class StreamClient:
             return "ACTIVE"
         return self._note_stream(answer["StreamDescriptionSummary"])
 
-    async def look_at_stream(self) -> None:
-        """Look at the stream's retention; where that is not allowed or fails, it stays as it was."""
+    async def look_at_stream(self, pause: float = 0.0) -> None:
+        """Look at the stream's retention (`SharedLook`); where that is not allowed or fails, it stays as it was."""
+        await self._stream_look.at(pause)
+
+    async def _look_at_stream(self) -> None:
         try:
             answer = await self.call_once("describe_stream_summary", self.address)
         except Exception as error:
@@ -428,8 +433,7 @@ class StreamClient:
             self._note_stream(answer["StreamDescriptionSummary"])
 
     def _note_stream(self, description: Mapping[str, Any]) -> str:
-        hours = description.get("RetentionPeriodHours")
-        self._retention = hours * 3600.0 if hours else None
+        self._retention = 3600.0 * (description.get("RetentionPeriodHours") or 0) or None
         kib = description.get("MaxRecordSizeInKiB")
         self._max_record_bytes = kib * 1024 if kib else self._max_record_bytes
         return str(description["StreamStatus"])

@@ -52,6 +52,8 @@ MAX_BATCH_BYTES = 256 << 20
 """The default limit of an answer with its aggregates taken apart."""
 QUEUE_FULL_SECONDS = 30.0
 LOOKS_FOR_OLDEST = 5  # answers
+LOOK_PAUSE = 1.0
+"""Seconds between two looks at the stream's retention, by all shards: AWS answers twenty an account and second."""
 
 
 class NoRoomError(Exception):
@@ -454,7 +456,7 @@ class ShardReader:
             if self._watch.is_trimmed(place.sequence_number, first.sequence_number):
                 await self._report_loss(first)
             elif self._watch.is_leap(_age_of_first(answer), time.time()):
-                await self._client.look_at_stream()
+                await self._client.look_at_stream(LOOK_PAUSE)
                 if self._watch.is_past(self._retention, time.time()):
                     await self._report_loss(first)
             self._watch.decided()

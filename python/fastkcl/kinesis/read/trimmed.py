@@ -31,6 +31,8 @@ STOPPED = 10.0
 """Seconds between two calls after which a reader looks whether its position is still there."""
 MARGIN = 60.0
 """Seconds that clocks may differ."""
+JITTER = 2.0
+"""Seconds by which ages of two answers, both by the service's clock, may be wrong."""
 HOUR = 3600.0
 """Seconds: each retention is a number of them."""
 
@@ -112,6 +114,7 @@ class TrimWatch:
         self._arrived: float | None = None  # of the position
         self._covered: float | None = None  # everything that came until then was read
         self._called: float | None = None  # the last answer
+        self._is_at_tip = False  # it said so
         self._checks = False  # the next records decide
         self._is_new = False  # the position was not looked for since it moved
 
@@ -128,8 +131,11 @@ class TrimWatch:
     def answered(self, millis_behind: int | None, now: float) -> None:
         """An answer came, and its records follow the position."""
         self._called = now
-        if millis_behind is not None and not self._checks:
+        is_at_tip = millis_behind == 0
+        # One 0 may be a mistake of the service's: the second one in a row is believed.
+        if millis_behind is not None and not self._checks and (self._is_at_tip or not is_at_tip):
             self._covered = now - millis_behind / 1000
+        self._is_at_tip = is_at_tip
 
     def moved(self, arrived: float | None) -> None:
         """The position is another record, which came then."""
@@ -149,8 +155,8 @@ class TrimWatch:
             age: of that record, in seconds.
             now: the time of the answer.
         """
-        end = max(math.ceil((age - MARGIN) / HOUR) * HOUR, LEAST_RETENTION)
-        return self.is_past(end - MARGIN, now)
+        end = max(math.ceil((age - JITTER) / HOUR) * HOUR, LEAST_RETENTION)
+        return self.is_past(end - JITTER, now)
 
     def is_past(self, retention: float, now: float) -> bool:
         """Whether a kept iterator's position is older than the retention, and what came after it was not read."""
