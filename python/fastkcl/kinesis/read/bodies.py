@@ -50,8 +50,8 @@ class _Direct:
     def __init__(self, session: Any) -> None:  # noqa: ANN401
         self._session = session
 
-    async def request(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401
-        return await self._session.request(*args, **{**options, "allow_redirects": False})
+    def request(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - awaitable
+        return self._session.request(*args, **{**options, "allow_redirects": False})
 
 
 class GatedSession(AIOHTTPSession):  # type: ignore[misc] # aiobotocore has no types
