@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: public-names docs-serve demo test test-rust test-python test-system test-long test-chaos test-paths test-neon test-asan test-models fuzz fuzz-quick fuzz-build bench bench-codec bench-quick docs lint format wheel wheel-built sdist clean
+.PHONY: public-names docs-serve demo test test-rust test-python test-system test-long test-chaos test-paths test-neon test-asan test-models test-portable fuzz fuzz-quick fuzz-build bench bench-codec bench-quick docs lint format wheel wheel-built sdist clean
 
 # The dependencies, and a first build of the extension.
 $(VENV)/.installed: pyproject.toml tests/plugin/pyproject.toml tests/plugin/fastkcl_cases.py
@@ -63,6 +63,10 @@ test-paths:
 test-asan:
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address cargo test --locked --package fastkcl-codec --quiet \
 		--target $(shell rustc -vV | sed -n 's/^host: //p') --target-dir target/asan --lib --test cases --test guard_pages --test kinesis --test paths
+
+# The codec without what only Linux has, as on macOS and Windows: its memory is never mapped, moved or trimmed.
+test-portable:
+	RUSTFLAGS="--cfg portable" cargo test --locked --package fastkcl-codec --quiet --target-dir target/portable
 
 # The pool's slots in each order of steps that three threads can take, by loom. Half a minute, most of it to build loom.
 test-models:

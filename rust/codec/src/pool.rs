@@ -241,7 +241,7 @@ pub(crate) mod memory {
     use super::ALIGNMENT;
 
     /// From here on a buffer is mapped.
-    const MAPPED: usize = if cfg!(target_os = "linux") { 128 * 1024 } else { usize::MAX };
+    const MAPPED: usize = if cfg!(all(target_os = "linux", not(portable))) { 128 * 1024 } else { usize::MAX };
     const PAGE: usize = 4096;
 
     fn layout(capacity: usize) -> Layout {
@@ -298,19 +298,19 @@ pub(crate) mod memory {
 
     /// Asks the allocator to give freed memory back to the system, this crate's and everybody else's in this process.
     pub(crate) fn trim() {
-        #[cfg(all(target_os = "linux", target_env = "gnu"))]
+        #[cfg(all(target_os = "linux", target_env = "gnu", not(portable)))]
         // SAFETY: malloc_trim(3) may be called at any time, on any thread.
         unsafe {
             libc::malloc_trim(0);
         }
     }
 
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(portable)))]
     fn checked(pointer: *mut libc::c_void) -> *mut u8 {
         if pointer == libc::MAP_FAILED { ptr::null_mut() } else { pointer.cast() }
     }
 
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(portable)))]
     fn map(capacity: usize) -> *mut u8 {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a private mapping without an address or a file touches nothing that exists.
@@ -321,7 +321,7 @@ pub(crate) mod memory {
 
     /// # Safety
     /// `pointer` is a mapping of `from` bytes; it is not used again.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(portable)))]
     unsafe fn remap(pointer: NonNull<u8>, from: usize, to: usize) -> *mut u8 {
         // SAFETY: the mapping is ours alone and may move.
         checked(unsafe { libc::mremap(pointer.as_ptr().cast(), from, to, libc::MREMAP_MAYMOVE) })
@@ -329,7 +329,7 @@ pub(crate) mod memory {
 
     /// # Safety
     /// `pointer` is a mapping of `capacity` bytes; it is not used again.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(portable)))]
     unsafe fn unmap(pointer: NonNull<u8>, capacity: usize) {
         // It fails only where the kernel has joined neighbours into one area that this would split, and has no more areas
         // to give (vm.max_map_count). Then the pages stay, and are lost: nobody uses them again.
@@ -337,17 +337,17 @@ pub(crate) mod memory {
         unsafe { libc::munmap(pointer.as_ptr().cast(), capacity) };
     }
 
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(any(not(target_os = "linux"), portable))]
     fn map(_capacity: usize) -> *mut u8 {
         ptr::null_mut()
     }
 
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(any(not(target_os = "linux"), portable))]
     unsafe fn remap(_pointer: NonNull<u8>, _from: usize, _to: usize) -> *mut u8 {
         ptr::null_mut()
     }
 
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(any(not(target_os = "linux"), portable))]
     unsafe fn unmap(_pointer: NonNull<u8>, _capacity: usize) {}
 }
 

@@ -78,12 +78,12 @@ pub(crate) fn write(fd: RawFd, data: &[u8]) -> io::Result<usize> {
 /// A refusal is harmless (the pipe stays as it is), so there is no error: unprivileged users have a limit for all
 /// their pipes together (pipe(7), `/proc/sys/fs/pipe-user-pages-soft`).
 pub(crate) fn raise_pipe_size(fd: RawFd, bytes: usize) {
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(portable)))]
     if let Ok(fd) = borrowed(fd)
         && rustix::pipe::fcntl_getpipe_size(fd).is_ok_and(|size| size < bytes)
     {
         let _ = rustix::pipe::fcntl_setpipe_size(fd, bytes);
     }
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(any(not(target_os = "linux"), portable))]
     let _ = (fd, bytes);
 }

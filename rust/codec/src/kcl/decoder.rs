@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     /// Pages that this thread has touched for the first time.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(portable)))]
     fn faults() -> i64 {
         // SAFETY: getrusage(2) fills in the structure, which may be all zeros before.
         unsafe {
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(portable)))]
     fn a_short_line_after_a_rest_touches_few_pages() {
         let line = br#"{"action":"leaseLost"}
 "#;
