@@ -121,6 +121,7 @@ impl SchemaReader {
         keep_payload: bool,
     ) -> Result<Self, String> {
         assert!(max_payload_bytes <= LARGEST_BYTES, "offsets are 32 bits wide");
+        #[cfg_attr(not(feature = "avro"), allow(unused_mut, reason = "only Avro has single objects"))]
         let mut known: HashMap<SchemaId, Known> = HashMap::new();
         let (reader, fields, own): (_, _, Option<Arc<dyn Writer>>) = match format {
             #[cfg(feature = "avro")]
