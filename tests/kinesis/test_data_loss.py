@@ -294,7 +294,7 @@ def test_when_a_kept_iterator_is_not_trusted() -> None:
 
 def test_looks_at_the_retention_are_shared() -> None:
     """Many shards that lag by a whole number of hours need two of them: some ask while one is under way."""
-    hours = iter((48, 24, 12))
+    hours = iter((48, 24, 12, 12))
 
     class Counts(StreamClient):
         async def call_once(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -309,6 +309,12 @@ def test_looks_at_the_retention_are_shared() -> None:
         late = [asyncio.create_task(looking.look_at_stream(0.01)) for _ in range(100)]
         await asyncio.gather(*looks, *late)
         assert looking.retention_seconds == 24 * HOUR  # nobody has seen less than there was when he asked
+        given_up, waits = (asyncio.create_task(looking.look_at_stream()) for _ in range(2))
+        for _ in range(2):
+            await asyncio.sleep(0)  # it has begun
+        given_up.cancel()
+        await waits
+        assert looking.retention_seconds == 12 * HOUR
 
     asyncio.run(main())
 

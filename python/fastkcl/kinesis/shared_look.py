@@ -33,5 +33,6 @@ class SharedLook:
             if self._looked > asked:
                 return
             await asyncio.sleep(self._looked + pause - clock())
-            self._looked = clock()
+            began = clock()
             await self._look()
+            self._looked = began  # not of one that was cancelled
