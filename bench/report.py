@@ -74,6 +74,7 @@ _FIGURES = {
     ],
     "idle children": [("core_share", "% of one core", 1e2)],
     "start-up": _SECONDS,
+    "install": [("seconds", "ms of the import in a new process", 1e3), ("wheel_bytes", "MB of the wheel", 1e-6)],
     "last byte to status": _SECONDS,
     "paced": [
         ("seconds", "ms from the first byte of a line to its status", 1e3),

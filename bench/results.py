@@ -26,6 +26,7 @@ FIGURES = {
     "start_resident_bytes": "bytes",
     "idle_resident_bytes": "bytes",
     "core_share": "of a core",
+    "wheel_bytes": "bytes",
     "cpu_per_gb": "CPU s of all processes for a GB of payloads more",
     "cpu_per_batch": "CPU s of all processes for a batch",
     "put_to_row_seconds": "s from a put to its row",

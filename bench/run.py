@@ -28,6 +28,7 @@ SUITES = {
     "frames": "frames of ProcessV1 to objects of Python",
     "pipe": "children on pipes",
     "child": "time to the status, start-up, memory, idle children",
+    "install": "the size of the wheel, the time of an import",
     "paced": "children at a daemon's pace: a line every 0.2, 1 and 5 s",
     "kclpy": "the drop-in beside amazon_kclpy",
     "framing": "messages between markers, in Python",
@@ -54,6 +55,8 @@ def run(suite: str, result: Path) -> bool:
     else:
         options = ["--benchmark-only", "--benchmark-quiet", f"--benchmark-json={result}", "--verbose", "--no-header"]
         commands = [[sys.executable, "-m", "pytest", ROOT / "bench" / f"test_bench_{suite}.py", *options]]
+        if suite == "install":
+            commands.insert(0, ["make", "wheel"])
     try:
         return all(subprocess.run(command, cwd=ROOT, check=False).returncode == 0 for command in commands)
     except OSError as error:

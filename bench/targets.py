@@ -198,6 +198,18 @@ TARGETS = (
         Side("memory", "fastkcl"), "idle_resident_bytes", _all(2, 2, 2, 2), at_least=False,
         against=Side("memory", "amazon_kclpy"), difference=True, scale=1e-6, unit=" MB",
     ),
+    *(
+        Target(
+            f"import of {module}: time, of amazon_kclpy's",
+            Side("install", module), "seconds", {"import": bound}, at_least=False,
+            against=Side("install", "amazon_kclpy"),
+        )
+        for module, bound in (("fastkcl", 0.4), ("fastkcl.kclpy", 0.75))
+    ),
+    Target(
+        "the wheel for this machine", Side("install", "fastkcl"), "wheel_bytes", {"import": 3.5}, at_least=False,
+        scale=1e-6, unit=" MB",
+    ),
     Target(
         "CPU of 200 idle children together over 60 s, of one core",
         Side("idle children", "fastkcl"), "core_share", {"200 children": 0.1}, at_least=False, scale=1e2, unit=" %",

@@ -2,7 +2,7 @@
 
 maturin writes a list of the extension's parts (CycloneDX), with the time, a random number and the sources' folder. Here
 the number is of the list's own content, the time is SOURCE_DATE_EPOCH and the folder is /fastkcl; the files of the
-wheel come in the order of their names, with one time.
+wheel come in the order of their names, with one time. zopfli packs them: it takes most of a minute and saves 3 %.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ import uuid
 import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import patch
+
+from zopfli.zlib import compress
 
 
 def list_of_contents(text: str, root: Path, epoch: int) -> str:
@@ -45,6 +48,22 @@ def record(files: dict[str, bytes], name: str) -> bytes:
     return out.getvalue().encode()
 
 
+class Packer:
+    """What zipfile asks of a compressor: a file in pieces, which come out as one at its end."""
+
+    def __init__(self, *_: object) -> None:
+        self._content = bytearray()
+
+    def compress(self, piece: bytes) -> bytes:
+        """Keep a piece."""
+        self._content += piece
+        return b""
+
+    def flush(self) -> bytes:
+        """All of it, packed; without zlib's header and sum, which a zip has in places of its own."""
+        return compress(bytes(self._content))[2:-4]
+
+
 def settle(wheel: Path, root: Path, epoch: int) -> None:
     """Write the wheel again, so that its bytes depend on the sources and the tools alone.
 
@@ -67,7 +86,7 @@ def settle(wheel: Path, root: Path, epoch: int) -> None:
             files[path] = list_of_contents(content.decode(), root, epoch).encode()
     files[name] = record(files, name)
     settled = wheel.with_suffix(".settled")
-    with zipfile.ZipFile(settled, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+    with zipfile.ZipFile(settled, "w") as archive, patch.object(zipfile, "_get_compressor", Packer):
         for path, content in files.items():
             entry = zipfile.ZipInfo(path)  # of 1980-01-01, the first that a zip can have
             entry.external_attr = modes[path] << 16
