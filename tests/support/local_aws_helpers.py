@@ -74,7 +74,13 @@ def read(kinesis: Any, stream: str, shard: str = SHARD_0, **position: Any) -> li
 
 
 def shards(kinesis: Any, stream: str, **filters: Any) -> list[dict[str, Any]]:
-    return list(kinesis.list_shards(StreamName=stream, **filters)["Shards"])
+    """Of all pages, which have 1,000 each."""
+    answer = kinesis.list_shards(StreamName=stream, **filters)
+    found = list(answer["Shards"])
+    while token := answer.get("NextToken"):
+        answer = kinesis.list_shards(NextToken=token)
+        found += answer["Shards"]
+    return found
 
 
 def is_open(shard: dict[str, Any]) -> bool:
