@@ -1,7 +1,7 @@
 # What a release needs, and what its workflows check. The Makefile includes this file; it has PYTHON, VENV and BIN.
 
 .PHONY: wheels wheel-system check-wheels check-sdist test-wheels test-wheel-cases test-wheel-native test-wheel-arm test-wheel-musl test-reproducible test-free-threaded
-.PHONY: lint-crate check-crate advisories lint-workflows lint-images images test-images test-oldest test-newest licences check-release github-release dist-clean
+.PHONY: lint-crate check-crate check-semver advisories lint-workflows lint-images images test-images test-oldest test-newest licences check-release github-release dist-clean
 
 # What builds wheels and looks into them; it needs no more of .venv than pip.
 WHEEL_TOOLS := $(VENV)/.wheel-tools
@@ -81,6 +81,15 @@ lint-crate:
 # The packed crate, built as its users would. RUSTUP_TOOLCHAIN=1.89.0 takes the oldest Rust.
 check-crate:
 	cargo publish --dry-run --locked --allow-dirty --package fastkcl-codec --all-features
+
+# Whether users of the codec have to change their code while its MINOR stays: since the newest tag before this commit, or BASELINE.
+SEMVER_CHECKS := 0.51.0
+BASELINE ?=
+check-semver:
+	cargo install --locked --quiet --root target/tools --version $(SEMVER_CHECKS) cargo-semver-checks
+	since="$(BASELINE)"; since="$${since:-$$(git describe --tags --abbrev=0 HEAD^ 2>/dev/null || true)}"; \
+	if [ -z "$$since" ]; then echo "there is no tag before this commit: nothing to compare the codec with"; exit; fi; \
+	target/tools/bin/cargo-semver-checks semver-checks --package fastkcl-codec --all-features --baseline-rev "$$since"
 
 # Known weaknesses of what Cargo.lock has. It asks a server, so it is no part of lint.
 CARGO_AUDIT := 0.22.2
