@@ -19,6 +19,7 @@ pytest_plugins = [
     "time_limits",
     "no_skips",
     "needed_versions",
+    "portable_ways",
     "services",
     "java_helpers",
     "original_async_kinesis",

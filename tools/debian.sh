@@ -5,6 +5,7 @@
 #   tools/debian.sh neon    qemu-user, a linker and Rust's standard library for 64-bit Arm   (make test-neon)
 #   tools/debian.sh java    Maven and a JDK, which fetch the jars of KCL 1                    (make test-system)
 #   tools/debian.sh node    Node.js, for the example in processv1                             (make test)
+#   tools/debian.sh ps      ps, for the portable ways to find processes                       (make test)
 #   tools/debian.sh systemd systemd-analyze, for the unit in docs/deployment.md               (make test)
 #   tools/debian.sh browser Chromium and its driver, for the documentation's site             (make test-system)
 #
@@ -54,6 +55,8 @@ java() { mvn --version >/dev/null 2>&1 || install maven default-jdk-headless; }
 
 node() { has node || has nodejs || install nodejs; }
 
+ps() { [ -x /bin/ps ] || install procps; }
+
 systemd() { has systemd-analyze || install systemd; }
 
 browser() { { has chromium && has chromedriver; } || install chromium chromium-driver; }
@@ -102,13 +105,13 @@ free_threaded() {
     printf '#include <%s>\n' openssl/ssl.h zlib.h ffi.h | cc -E - >/dev/null 2>&1 || install libssl-dev zlib1g-dev libffi-dev
 }
 
-for part in "${@:-neon java node systemd browser}"; do
+for part in "${@:-neon java node ps systemd browser}"; do
     for name in $part; do
         case "$name" in
-            neon | java | node | systemd | browser | wheels | arm | musl) "$name" ;;
+            neon | java | node | ps | systemd | browser | wheels | arm | musl) "$name" ;;
             free-threaded) free_threaded ;;
             *)
-                echo "$0: unknown part '$name'; there are: neon java node systemd browser wheels arm musl free-threaded" >&2
+                echo "$0: unknown part '$name'; there are: neon java node ps systemd browser wheels arm musl free-threaded" >&2
                 exit 2
                 ;;
         esac

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastkcl.daemon.processes import group_members
 from paths import PROGRAMS
-from waiting import is_gone, wait_until_gone
+from waiting import is_gone, state_of, wait_until, wait_until_gone
 
 LIVES = 60.0  # seconds; nothing here takes as long
 # A child that works on once its daemon is gone, until it may finish.
@@ -286,6 +287,24 @@ class TestStopping:
         assert run.end()["exit"] == "STOPPED"
 
 
+@pytest.mark.usefixtures("each_way")
+def test_a_group_has_those_who_run() -> None:
+    """Not who has ended and was not waited for yet."""
+    code = "import subprocess, sys; c = subprocess.Popen(['sleep', '600']); print(c.pid, flush=True); sys.stdin.read()"
+    leader = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0
+    )
+    assert leader.stdout is not None
+    child = int(leader.stdout.readline())
+    assert group_members(leader.pid) == sorted([leader.pid, child])
+    os.kill(child, signal.SIGKILL)
+    wait_until(lambda: state_of(child) == "Z", "the end of the child")
+    assert group_members(leader.pid) == [leader.pid]
+    leader.communicate()
+    assert group_members(leader.pid) == []
+
+
+@pytest.mark.usefixtures("each_way")
 class TestIfWeAreKilled:
     def test_the_daemon_is_told_and_its_children_may_finish(self, start: Start, tmp_path: Path) -> None:
         run = start(
@@ -345,6 +364,7 @@ class TestIfWeAreKilled:
         assert run.errors() == []
 
 
+@pytest.mark.usefixtures("each_way")
 class TestChildrenThatAreLeft:
     def test_one_that_finishes_is_waited_for(self, start: Start, tmp_path: Path) -> None:
         run = start("lease()", f"child({FINISH!r})", "until_stopped()", patience=LIVES)

@@ -4,8 +4,9 @@
 
 The supervisor starts one with each JVM, in a separate session, so that a signal to the supervisor's group does not end
 it too. It waits for a byte on its input, which means that the supervisor is done with this JVM, and ends. If the input
-ends without one, the supervisor has died. The kernel has then sent SIGTERM to the JVM (`die_with_parent`), which stops
-the children. The guard takes the next steps, which are the supervisor's own:
+ends without one, the supervisor has died. Linux has then sent SIGTERM to the JVM (`parent_death_signal`), which stops
+the children; elsewhere the guard sends it, and a supervisor that dies before its guard runs leaves the JVM. The guard
+takes the next steps, which are the supervisor's own:
 
     GRACE seconds for the JVM ──▶ SIGKILL to it ──▶ PATIENCE for its children ──▶ SIGTERM ──▶ PATIENCE ──▶ SIGKILL
 """
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from fastkcl.daemon.processes import end_group, group_members
+from fastkcl.portable import is_linux
 
 __all__ = ["Guard"]
 
@@ -57,6 +59,9 @@ def guard(group: int, grace: float, patience: float, folder: Path) -> None:
     """Wait for the supervisor; if it dies, end its group within some seconds."""
     if os.read(sys.stdin.fileno(), 1):
         return
+    if not is_linux() and group in group_members(group):
+        with suppress(ProcessLookupError):
+            os.kill(group, signal.SIGTERM)
     _log(f"it was killed; the JVM is asked to stop, and has {grace:.0f} s for it")
     deadline = time.monotonic() + grace
     while group in group_members(group):

@@ -1,4 +1,4 @@
-"""The processes of a group, by Linux's /proc: the daemon's children, also when the daemon is gone.
+"""The processes of a group, by Linux's /proc or by ps: the daemon's children, also when the daemon is gone.
 
 The daemon is started as the leader of its own process group. Java starts children in the group of their parent,
 so the group has all processes that the daemon has started. A server that a child has put into a separate session, to be
@@ -10,21 +10,27 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["die_with_parent", "end_group", "group_members"]
+from fastkcl.portable import is_linux
+
+__all__ = ["end_group", "group_members", "parent_death_signal"]
 
 _SET_PARENT_DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG
-_PRCTL: Final = ctypes.CDLL(None).prctl  # looked up here, not between fork and exec
 _POLL_SECONDS: Final = 0.1
 
 
 def group_members(group: int) -> list[int]:
     """Process ids of a group, without those that have ended and wait for their parent to notice."""
+    return sorted(_members_by_proc(group) if is_linux() else _members_by_ps(group))
+
+
+def _members_by_proc(group: int) -> list[int]:
     found = []
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
@@ -36,7 +42,19 @@ def group_members(group: int) -> list[int]:
             )
             if int(its_group) == group and state not in "ZX":
                 found.append(int(entry.name))
-    return sorted(found)
+    return found
+
+
+def _members_by_ps(group: int) -> list[int]:
+    listed = subprocess.run(
+        ["ps", "-A", "-o", "pid=", "-o", "pgid=", "-o", "state="],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+    lines = [line.split() for line in listed.splitlines()]
+    return [int(pid) for pid, its_group, state, *_ in lines if int(its_group) == group and state[0] not in "ZX"]
 
 
 def end_group(
@@ -92,9 +110,15 @@ def _wait_for(
     return True
 
 
-def die_with_parent() -> None:
-    """Have this process get SIGTERM when the thread ends that has started it. For between fork and exec."""
-    _PRCTL(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
+def parent_death_signal() -> Callable[[], object] | None:
+    """What a process calls between fork and exec to get SIGTERM when the thread ends that has started it.
+
+    None where the kernel sends no such signal: only Linux does. There the guard sends it.
+    """
+    if not is_linux():
+        return None
+    prctl = ctypes.CDLL(None).prctl  # looked up here, not between fork and exec
+    return lambda: prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
 
 
 def _count(members: list[int]) -> str:

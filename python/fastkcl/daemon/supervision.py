@@ -39,7 +39,7 @@ from fastkcl.daemon.guard import Guard
 from fastkcl.daemon.keys import find_key
 from fastkcl.daemon.log import LogReader
 from fastkcl.daemon.log_lines import MARK, Event, shown
-from fastkcl.daemon.processes import die_with_parent, end_group, group_members
+from fastkcl.daemon.processes import end_group, group_members, parent_death_signal
 from fastkcl.daemon.settings import Options
 
 __all__ = ["Exit", "Outcome", "Supervisor"]
@@ -192,7 +192,7 @@ class Supervisor:
             errors="backslashreplace",
             env=os.environ | self.launch.environment,
             process_group=0,
-            preexec_fn=die_with_parent,
+            preexec_fn=parent_death_signal(),
         )
 
     def _listen(self, process: subprocess.Popen[str], arguments: Path) -> None:
