@@ -25,6 +25,13 @@ def bench(*args: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *args], capture_output=True, text=True, timeout=240)
 
 
+def test_elsewhere_than_on_linux_it_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FASTKCL_PORTABLE", "1")
+    done = bench()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: fastkcl bench needs Linux")
+
+
 def data_of(batch: batches.Batch) -> list[bytes | None]:
     message = fastkcl.decode_line(batch.line)
     assert isinstance(message, fastkcl.ProcessRecords)

@@ -2,6 +2,8 @@
 
 Lines go out in pieces: 8 KiB, as the daemon's BufferedWriter writes them, or of the caller's size. Writer and child are
 pinned, both to one core or to two: unpinned runs jump between the two placements.
+
+Only Linux can pin them, and has their figures in /proc: elsewhere this can be imported, and no more.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fastkcl import _core
+from fastkcl.portable import is_linux
 
 __all__ = ["BARE", "CHECK_VARIABLE", "CPUS", "INITIALIZE", "PLACEMENTS", "PROGRAMS", "WRITE_SIZE", "Child"]
 
@@ -23,7 +26,7 @@ BARE = "bare reader"
 """A child that only reads: the floor. Its program is ``bare.py``; it decodes nothing."""
 CHECK_VARIABLE = "FASTKCL_BENCH_CHECK"
 """Environment variable: the file for the result of a child's first batch."""
-CPUS = sorted(os.sched_getaffinity(0))
+CPUS = sorted(os.sched_getaffinity(0)) if is_linux() else [0]
 PLACEMENTS = {"one core": (CPUS[0], CPUS[0])} | ({"two cores": (CPUS[0], CPUS[1])} if len(CPUS) > 1 else {})
 """Cores of the writer and of the child."""
 WRITE_SIZE = 8192

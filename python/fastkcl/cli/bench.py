@@ -16,6 +16,7 @@ import click
 from fastkcl import _core
 from fastkcl.cli.extras import without_extra
 from fastkcl.cli.output import printable
+from fastkcl.portable import is_linux
 from fastkcl.replay import SourceError
 from fastkcl.replay.profiles import PROFILES
 
@@ -73,11 +74,17 @@ def bench(
       fastkcl bench --file events.jsonl
       fastkcl bench --input records.parquet --json
 
+    It needs Linux.
+
     Exits with 0 if everything was measured, 1 if fastkcl's result differs from Python's, 2 if it could not start.
     """  # noqa: D301 - \b is click's mark for a block that keeps its lines
     given = [name for name, value in _sources(payloads, records, profile, folder).items() if value is not None]
     if len(given) > 1:
         raise click.UsageError(f"give only one source of payloads: {given[0]} or {given[1]}")
+    if not is_linux():
+        raise _InputError(
+            "fastkcl bench needs Linux, which pins processes to cores and has their figures in /proc: run it there"
+        )
     with without_extra("arrow"):
         import pyarrow  # noqa: F401 - only to see whether the extra is there
     from fastkcl.bench.run import BenchError, measure

@@ -1,6 +1,7 @@
 """The floor of the pipe bench: reads and drops, answers when a line feed ends a chunk. It decodes nothing.
 
-It plays the daemon's requests in the order in which the bench sends them: initialize, processRecords…, leaseLost.
+It plays the daemon's requests in the order in which the bench sends them: initialize, processRecords…, leaseLost. It
+sizes its pipe, so it is for Linux only.
 """
 
 import fcntl
