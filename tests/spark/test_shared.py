@@ -3,12 +3,14 @@ tests/system/test_spark_servers.py has real ones."""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import run_folder
 from clocks import Clock
 from fastkcl.spark import SparkUnavailableError
 from fastkcl.spark.server import shared
@@ -26,12 +29,11 @@ from waiting import PATIENCE, wait_until
 
 
 @pytest.fixture(autouse=True)
-def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A place of its own for locks, sockets and logs."""
-    folder = tmp_path / "runtime"
-    folder.mkdir()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
-    return folder / "fastkcl"
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place of its own for locks, sockets and logs; its path is short, as a socket's has to be."""
+    folder = tempfile.mkdtemp(prefix="r-", dir=run_folder.folder())
+    monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+    return Path(folder, "fastkcl")
 
 
 # ---- the keeper's rules, with a stand-in for the JVM ---------------------------------------------------------------
@@ -43,6 +45,10 @@ class FakeSpark:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
         self.pid = process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
 
 
 class CountedClock(Clock):
@@ -141,6 +147,7 @@ class Waiting:
         wait_until(lambda: len(self.threads) == count, f"{count} waiting threads", seen=lambda: self.threads)
 
 
+@pytest.mark.usefixtures("each_way")
 def test_it_is_found_and_it_ends_after_the_last(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> None:
     with served(monkeypatch, linger=60, clock=CountedClock()) as made:
         first, second = made.server.attach(), made.server.attach()
@@ -173,6 +180,7 @@ def test_who_comes_back_before_the_linger_is_over_finds_it(monkeypatch: pytest.M
         made.pass_time(2)
 
 
+@pytest.mark.usefixtures("each_way")
 def test_many_that_come_at_once_start_one_and_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Attachment] = []
     waiting = Waiting()
@@ -191,6 +199,7 @@ def test_many_that_come_at_once_start_one_and_wait_for_it(monkeypatch: pytest.Mo
             attachment.close()
 
 
+@pytest.mark.usefixtures("each_way")
 def test_comers_and_goers_never_meet_a_server_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever attaches has a server that lives, however close to an end that was."""
     with served(monkeypatch, linger=0) as made:
@@ -201,6 +210,7 @@ def test_comers_and_goers_never_meet_a_server_that_ends(monkeypatch: pytest.Monk
     assert made.starts >= 1
 
 
+@pytest.mark.usefixtures("each_way")
 def test_a_dead_jvm_ends_it_and_the_next_start_is_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
     with served(monkeypatch) as made:
         first, second = made.server.attach(), made.server.attach()
@@ -212,6 +222,7 @@ def test_a_dead_jvm_ends_it_and_the_next_start_is_anothers(monkeypatch: pytest.M
             attachment.close()
 
 
+@pytest.mark.usefixtures("each_way")
 def test_a_server_that_was_given_up_is_found_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes on for those who have it."""
     with served(monkeypatch, linger=30) as made:
@@ -281,6 +292,7 @@ def test_a_forked_child_does_not_hold_it(monkeypatch: pytest.MonkeyPatch) -> Non
             os.waitpid(child, 0)
 
 
+@pytest.mark.usefixtures("each_way")
 def test_the_folder_is_ones_own(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with served(monkeypatch) as made:
         made.server.attach().close()
@@ -308,6 +320,45 @@ def test_a_path_longer_than_a_socket_may_have(monkeypatch: pytest.MonkeyPatch, t
         wait_until(lambda: made.over, "the end of the keeper")
 
 
+def test_elsewhere_than_on_linux_it_is_refused(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> None:
+    """There a socket has no other path than its own, of 103 bytes at most."""
+    monkeypatch.setenv("FASTKCL_PORTABLE", "1")
+    name = f"{SharedServer('shared:test').log_path.stem}.sock"
+    for length in (103, 104):
+        folder = runtime.parent / ("x" * (length - len(f"{runtime.parent}//fastkcl/{name}")))
+        folder.mkdir()
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+        with served(monkeypatch) as made:
+            if length == 103:
+                made.server.attach().close()
+                wait_until(lambda: made.over, "the end of the keeper")
+                continue
+            with pytest.raises(SparkUnavailableError) as refused:
+                made.server.attach()
+        assert str(refused.value) == (
+            f"no shared Spark server can be had in {folder}/fastkcl: with its name {name} the path of a socket there"
+            " has 104 bytes, and this system takes 103: have XDG_RUNTIME_DIR name a folder with a shorter path"
+        )
+
+
+@pytest.mark.parametrize("missing", ["call", "kernel"])
+def test_without_descriptors_of_processes_a_dead_jvm_is_seen(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    """Pythons that were built on an old Linux lack the call, and it fails on a kernel before 5.3."""
+
+    def fail(_pid: int) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    if missing == "call":
+        monkeypatch.delattr(os, "pidfd_open")
+    else:
+        monkeypatch.setattr(os, "pidfd_open", fail)
+    with served(monkeypatch) as made:
+        attachment = made.server.attach()
+        made.jvms[0].kill()
+        wait_until(lambda: not attachment.alive, "the end of the connection")
+        attachment.close()
+
+
 def test_whose_server_is_another() -> None:
     addresses = ["shared", "shared:a", "shared:b", "shared;memory=1g", "shared:a;memory=1g"]
     assert len({SharedServer(address).log_path for address in addresses}) == len(addresses)
@@ -316,6 +367,7 @@ def test_whose_server_is_another() -> None:
         SharedServer("sc://host")
 
 
+@pytest.mark.usefixtures("each_way")
 def test_its_heap_is_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     for gigabytes, megabytes in [(1, 512), (2, 1024), (6, 1536), (12, 3072), (64, 4096)]:
         monkeypatch.setattr(shared, "_memory_limits", lambda size=gigabytes: [size * 2**30, 2**40])

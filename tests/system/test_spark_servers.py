@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import run_folder
 from fastkcl.replay import ReplayOptions, generate, parse_fault, replay
 from fastkcl.spark import SparkUnavailableError
 from fastkcl.spark.server.session import Session
@@ -105,12 +107,11 @@ def test_a_child_with_a_jvm_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A place of its own for locks, sockets and logs."""
-    folder = tmp_path / "runtime"
-    folder.mkdir()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
-    return folder / "fastkcl"
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place of its own for locks, sockets and logs; its path is short, as a socket's has to be."""
+    folder = tempfile.mkdtemp(prefix="r-", dir=run_folder.folder())
+    monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+    return Path(folder, "fastkcl")
 
 
 CLIENT = """
@@ -168,7 +169,7 @@ def jvm_of(keeper: int) -> int:
     return pid
 
 
-@pytest.mark.usefixtures("mortal_jvms")  # three JVMs, one after the other
+@pytest.mark.usefixtures("each_way", "mortal_jvms")  # three JVMs, one after the other
 def test_a_life(runtime: Path) -> None:
     """Three that start at once; one is killed, then the JVM, then the keeper; nothing is left when all have ended."""
     with ExitStack() as stack:

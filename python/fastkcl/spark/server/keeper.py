@@ -23,9 +23,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from fastkcl.portable import is_linux
 from fastkcl.spark.server.local import LocalSpark
 from fastkcl.spark.server.settings import SparkUnavailableError
-from fastkcl.spark.server.shared import lock_file, peer_user
+from fastkcl.spark.server.shared import is_ours, lock_file
 from fastkcl.stdio.log import logger
 
 _TICK_SECONDS: Final = 0.5
@@ -64,17 +65,19 @@ class Keeper:
     def serve(self, spark: LocalSpark) -> None:
         """Send the address of Spark to clients, until the last client or Spark has ended."""
         answer = {"url": spark.url, "pid": os.getpid()}
-        process = os.pidfd_open(spark.pid)
+        process = _descriptor(spark.pid)
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ)
-        self._selector.register(process, selectors.EVENT_READ)
+        if process is not None:
+            self._selector.register(process, selectors.EVENT_READ)
         idle_since = self._clock()
         while True:
-            for key, _ in self._selector.select(_TICK_SECONDS):
-                if key.fileobj == process:
-                    logger().error("the JVM of the shared Spark server has ended")
-                    self.refuse("the JVM of the shared Spark server has ended")
-                    return
+            ready = self._selector.select(_TICK_SECONDS)
+            if not spark.alive if process is None else any(key.fileobj == process for key, _ in ready):
+                logger().error("the JVM of the shared Spark server has ended")
+                self.refuse("the JVM of the shared Spark server has ended")
+                return
+            for key, _ in ready:
                 if key.fileobj is self._listener:
                     self._accept(answer)
                 elif isinstance(key.fileobj, socket.socket):
@@ -122,7 +125,7 @@ class Keeper:
             return False
         client.setblocking(False)
         try:
-            if peer_user(client) != os.getuid():
+            if not is_ours(client):
                 raise PermissionError
             client.sendall(json.dumps(answer).encode() + b"\n")
         except OSError:  # it has gone already
@@ -152,6 +155,19 @@ class Keeper:
             self._selector.unregister(self._listener)
         (self._folder / f"{self._stem}.sock").unlink(missing_ok=True)
         self._listener.close()
+
+
+def _descriptor(pid: int) -> int | None:
+    """Is ready for reading when a process has ended. None where only looks at each tick tell.
+
+    That is elsewhere than on Linux, before Linux 5.3, and in a sandbox that does not know the call.
+    """
+    if not is_linux():
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ Rules:
    none listens itself, starts the keeper and hands the listening socket over. From then on others connect, and wait for
    the keeper's message that Spark has started, or has not.
 4. The folder (``$XDG_RUNTIME_DIR/fastkcl``, or ``fastkcl-UID`` in the folder for temporary files) is for this user
-   alone, both ends check the user of the other, and the token goes through the socket: it is in no file.
+   alone, on Linux both ends check the user of the other, too, and the token goes through the socket: it is in no file.
 5. The keeper inherits nothing but the listening socket: no pipe of a daemon, no terminal, no process group. The first
    SIGTERM, which a service manager may send to all processes, has it end with its last client.
 6. A server that lives and does not answer is given up by the client that sees it: the client informs the keeper, which
@@ -45,6 +45,7 @@ from typing import Final
 from weakref import WeakSet
 
 from fastkcl import private_folder
+from fastkcl.portable import is_linux
 from fastkcl.private_folder import runtime_folder
 from fastkcl.spark.server.settings import SparkUnavailableError, require_spark
 
@@ -54,8 +55,8 @@ __all__ = [
     "Attachment",
     "SharedServer",
     "default_heap_megabytes",
+    "is_ours",
     "lock_file",
-    "peer_user",
 ]
 
 ADDRESS: Final = r"shared(:(?P<name>[A-Za-z0-9_][A-Za-z0-9_.-]{0,39}))?(;memory=(?P<memory>[1-9]\d{0,5}[mg]))?"
@@ -68,6 +69,7 @@ _SPAWN_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.25
 _LONGEST_ANSWER: Final = 65536
 _BACKLOG: Final = 512
+_LONGEST_PATH: Final = 103  # of a socket, in bytes, as macOS has it; Linux takes four more
 _MEGABYTE: Final = 1024**2
 # Variables that would make the keeper's pyspark a client.
 _NOT_INHERITED: Final = ("FASTKCL_SPARK", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
@@ -167,12 +169,26 @@ class SharedServer:
 
     @contextmanager
     def _locked(self) -> Iterator[Path]:
-        """Hold the lock; gives a short path of the folder, whatever its length: a socket's has 107 bytes at most."""
+        """Hold the lock; gives a path of the folder that is short enough for a socket's: on Linux always.
+
+        Raises:
+            OSError: the folder cannot be used, or its path is too long.
+        """
         with (
             private_folder.opened(runtime_folder()) as folder,
             lock_file(f"{self._stem()}.lock", folder),
         ):
-            yield Path(f"/proc/self/fd/{folder}")
+            if is_linux():
+                yield Path(f"/proc/self/fd/{folder}")
+                return
+            name = f"{self._stem()}.sock"
+            length = len(os.fsencode(runtime_folder() / name))
+            if length > _LONGEST_PATH:
+                raise OSError(
+                    f"with its name {name} the path of a socket there has {length} bytes, and this system takes"
+                    f" {_LONGEST_PATH}: have XDG_RUNTIME_DIR name a folder with a shorter path"
+                )
+            yield runtime_folder()
 
     def _connect(self, folder: Path) -> socket.socket | None:
         """A connection to a keeper that listens, None if there is none."""
@@ -185,7 +201,7 @@ class SharedServer:
         except BaseException:
             connection.close()
             raise
-        if peer_user(connection) != os.getuid():
+        if not is_ours(connection):
             connection.close()
             raise PermissionError("another user listens there")
         return connection
@@ -259,10 +275,15 @@ def lock_file(path: Path | str, folder: int | None = None) -> Iterator[None]:
         os.close(lock)
 
 
-def peer_user(connection: socket.socket) -> int:
-    """User id of the process at the other end of a Unix socket."""
+def is_ours(connection: socket.socket) -> bool:
+    """Whether the process at the other end of a Unix socket is this user's.
+
+    Elsewhere than on Linux the folder alone tells: only this user can enter it.
+    """
+    if not is_linux():
+        return True
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return int(struct.unpack("3i", credentials)[1])
+    return bool(struct.unpack("3i", credentials)[1] == os.getuid())
 
 
 def default_heap_megabytes() -> int:
@@ -272,8 +293,10 @@ def default_heap_megabytes() -> int:
 
 
 def _memory_limits() -> Iterator[int]:
-    """Bytes of memory of the machine, within the limits of control groups."""
+    """Bytes of memory of the machine; on Linux, within the limits of control groups."""
     yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if not is_linux():
+        return
     folders = [Path("/sys/fs/cgroup/memory")]
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         if line.startswith("0::/"):
