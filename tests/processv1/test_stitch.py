@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from fastkcl.processv1 import FromStitchMessage, StitchDecoder, ToStitchMessage, stitch
 from fastkcl.processv1.watch import CoreWatch, start_time
@@ -241,6 +242,13 @@ def test_a_broken_pipe_ends_it() -> None:
         assert driver.exit_code() == 1
 
 
+@pytest.fixture(params=["linux", "portable"])
+def each_switch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to watch a process. On Linux that of psutil reads /proc, too: `each_way` would take it away."""
+    monkeypatch.setenv("FASTKCL_PORTABLE", str(int(request.param == "portable")))
+
+
+@pytest.mark.usefixtures("each_switch")
 def test_a_core_whose_process_is_gone_ends_it() -> None:
     """The pipes stay open, so that only the process id can tell; it is looked for each 10 s."""
     assert stitch.WATCH_SECONDS == 10
@@ -254,6 +262,7 @@ def test_a_core_whose_process_is_gone_ends_it() -> None:
     core.communicate()
 
 
+@pytest.mark.usefixtures("each_switch")
 def test_a_core_that_is_not_there_at_the_start() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
@@ -337,4 +346,15 @@ def test_a_process_is_known_by_its_start(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not watch.is_gone()
     assert start_time(os.getpid()) == start_time(os.getpid())
     monkeypatch.setattr("fastkcl.processv1.watch.start_time", lambda _pid: 1.0)
+    assert watch.is_gone()  # another process of the same id
+
+
+def test_psutil_knows_a_process_by_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FASTKCL_PORTABLE", "1")
+    watch = CoreWatch(os.getpid())
+    assert not watch.is_gone()
+    # Who sets the clock moves all these times.
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: time.time())
+    assert not watch.is_gone()
+    monkeypatch.setattr(psutil.Process, "_get_ident", lambda self: (self.pid, 1.0))
     assert watch.is_gone()  # another process of the same id

@@ -94,6 +94,7 @@ def test_one_request_a_shard_is_chosen() -> None:
 # ---- what others leave ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("each_way")
 def test_a_sound_request_is_taken() -> None:
     assert request_of(bytes_of(REQUEST))[1] == REQUEST
     assert checked(REQUEST, ["date"]) == [{"name": "data"}]
@@ -165,6 +166,15 @@ def spoiled(change: Callable[[dict[str, Any]], Any]) -> bytes:
 def test_damaged_and_old_requests_are_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
         request_of(body)
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("clock", ["wall", "running"])
+def test_old_requests_are_refused_by_either_clock(clock: str) -> None:
+    """Where there is no id of the system's start, too."""
+    request_of(spoiled(lambda value: value.update({clock: value[clock] - 3500})))
+    with pytest.raises(ValueError, match="older than an hour"):
+        request_of(spoiled(lambda value: value.update({clock: value[clock] - 3700})))
 
 
 def meeting_of(place: DeltaPlace, do: Callable[[Meeting], Any]) -> Any:

@@ -1,14 +1,18 @@
 """Is the core still there: its process by id and start time, as another may get the id when it has gone.
 
-Linux shows the start time in /proc. Elsewhere psutil does (extra ``processv1``); there this is untested.
+Linux shows the start time in /proc. Elsewhere psutil knows it (extra ``processv1``).
 """
 
 from __future__ import annotations
 
 import os
-import sys
 
+from fastkcl.portable import is_linux
 from fastkcl.processv1.errors import CoreGoneError
+
+TYPE_CHECKING = False  # the module typing is slow to import
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _STATE, _START_TIME = 0, 19  # of the fields after the name in /proc/PID/stat: proc(5), fields 3 and 22
 
@@ -21,17 +25,21 @@ class CoreWatch:
         ModuleNotFoundError: not on Linux, and psutil is not installed.
     """
 
-    __slots__ = ("_pid", "_started")
+    __slots__ = ("_is_there",)
 
     def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._started = start_time(pid)
-        if self._started is None:
+        self._is_there = _by_proc(pid) if is_linux() else _by_psutil(pid)
+        if self.is_gone():
             raise CoreGoneError(f"corepid={pid}: there is no such process; the core that started this stitch is gone")
 
     def is_gone(self) -> bool:
         """Whether the process has ended; a new one of the same id is another."""
-        return start_time(self._pid) != self._started
+        return not self._is_there()
+
+
+def _by_proc(pid: int) -> Callable[[], bool]:
+    started = start_time(pid)
+    return lambda: started is not None and start_time(pid) == started
 
 
 def start_time(pid: int) -> float | None:
@@ -39,8 +47,6 @@ def start_time(pid: int) -> float | None:
 
     0 if it is there but its start time is hidden (/proc mounted with hidepid).
     """
-    if sys.platform != "linux":
-        return _start_time_of_psutil(pid)
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - pathlib is slow to import
             fields = file.read().rpartition(b")")[2].split()
@@ -61,15 +67,24 @@ def _exists(pid: int) -> bool:
     return True
 
 
-def _start_time_of_psutil(pid: int) -> float | None:
+def _by_psutil(pid: int) -> Callable[[], bool]:
     try:
         import psutil
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("watching the core needs psutil here: pip install 'fastkcl[processv1]'") from error
+
+    # It keeps the start time; one of two looks could differ by what the system's clock was set by.
     try:
         process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
     except psutil.NoSuchProcess:
-        return None
-    except psutil.AccessDenied:
-        return 0
+        return lambda: False
+
+    def is_there() -> bool:
+        try:
+            return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+        except psutil.NoSuchProcess:
+            return False
+        except psutil.AccessDenied:
+            return True
+
+    return is_there

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 import time
 
+from fastkcl.portable import is_linux
+
 __all__ = ["running_seconds"]
 
 
 def running_seconds() -> float:
     """Seconds, sleep of the machine included, since a moment that is the same for all processes of the host."""
-    if sys.platform == "linux":
+    if is_linux():
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     if sys.platform == "darwin":  # time.monotonic() stands still there while the machine sleeps
         return time.clock_gettime(time.CLOCK_MONOTONIC)

@@ -26,6 +26,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final, Protocol, Self
 
 from fastkcl import private_folder
+from fastkcl.portable import is_linux
 from fastkcl.tables.base import Shard, in_one_line, parse_own_json
 from fastkcl.tables.clock import running_seconds
 from fastkcl.tables.folders import parse_position, position_text
@@ -47,7 +48,7 @@ _FILE: Final = re.compile(r"([0-9a-f]{24})\.(request|answer)", re.ASCII)
 _ID: Final = re.compile(r"[0-9a-f]{24}", re.ASCII)
 _LOCK: Final = "lock"
 _ASIDE: Final = "."
-_BOOT: Final = "/proc/sys/kernel/random/boot_id"
+_BOOT: Final = "/proc/sys/kernel/random/boot_id"  # elsewhere than on Linux the ages alone tell
 
 
 class FolderError(Exception):
@@ -241,11 +242,10 @@ class _Clock:
 
     @classmethod
     def now(cls) -> Self:
-        try:
-            with open(_BOOT) as file:  # noqa: PTH123
+        boot = ""
+        if is_linux():
+            with suppress(OSError), open(_BOOT) as file:  # noqa: PTH123
                 boot = file.read(64).strip()
-        except OSError:
-            boot = ""
         return cls(boot, running_seconds(), time.time())
 
 
