@@ -29,7 +29,7 @@ import importlib, sys
 from pathlib import Path
 import fastkcl
 package = Path(fastkcl.__file__).parent
-for path in sorted(package.rglob("*.py")):
+for path in sorted([*package.rglob("*.py"), *package.parent.glob("pyspark_fastkcl*/**/*.py")]):
     name = ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
     try:
         importlib.import_module(name)

@@ -88,6 +88,7 @@ def test_a_daemon_that_is_killed(stage: Make, generation: Generation, sink: str)
     at.finish(at.start())
 
 
+@pytest.mark.usefixtures("each_way")
 @daemons((KCL_3, PARQUET), (KCL_1_7, DELTA))
 def test_a_fastkcl_daemon_that_is_killed(stage: Make, generation: Generation, sink: str) -> None:
     """Its JVM and children end without it, while the next one is there already."""
