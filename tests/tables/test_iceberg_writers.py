@@ -11,10 +11,11 @@ import pytest
 from delta_table_helpers import counted
 from fastkcl import Position
 from fastkcl.local_aws import LocalAws
-from fastkcl.tables import IcebergTable, Shard
+from fastkcl.tables import IcebergTable, Shard, SinkError
 from fastkcl.tables.group import Answer, Outcome, Request
 from fastkcl.tables.iceberg.group import IcebergCommitter
 from fastkcl.tables.iceberg.head import IcebergHead
+from fastkcl.tables.iceberg.io import MissingError
 from fastkcl.tables.store import StoreError
 from iceberg_helpers import IcebergPlace, every_place, sql_posix, sql_s3, written
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
@@ -49,6 +50,34 @@ def test_a_zombie_is_fenced_off(place: IcebergPlace) -> None:
     assert zombie.append(arrived(range(4, 10)), as_they_are) == Position("9", 0)
     assert successor.append(arrived(range(6, 12)), as_they_are) == Position("11", 0)
     assert place.numbers() == list(range(1, 12))
+
+
+def test_files_that_others_have_removed_meanwhile(local: IcebergPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a snapshot that is not the newest any more: by the catalog's word, and while a commit is made."""
+    slow, quick = written(local, (1, 3)), written(local, (1, 3), shard=OTHER)
+    load, commit = slow._head._catalog.load_table, slow._head._commit
+
+    def late_load(name: str) -> Any:
+        monkeypatch.setattr(slow._head._catalog, "load_table", load)
+        raise MissingError("v1.metadata.json: a file of the table's metadata is gone")
+
+    def late_commit(table: Any, *arguments: Any) -> Any:
+        monkeypatch.setattr(slow._head, "_commit", commit)
+        quick.append(arrived(range(4, 7)), as_they_are)
+        Path(table.current_snapshot().manifest_list.removeprefix("file://")).unlink()
+        return commit(table, *arguments)
+
+    monkeypatch.setattr(slow._head._catalog, "load_table", late_load)
+    monkeypatch.setattr(slow._head, "_commit", late_commit)
+    assert slow.append(arrived(range(4, 7)), as_they_are) == Position("6", 0)
+    assert local.numbers() == sorted([*range(1, 7)] * 2)
+
+
+def test_a_file_that_the_catalog_still_names(local: IcebergPlace) -> None:
+    table = written(local, (1, 3))
+    Path(table._head.table.metadata_location.removeprefix("file://")).unlink()
+    with pytest.raises(SinkError, match=r"metadata\.json: a file of the table's metadata is gone"):
+        table.append(arrived(range(4, 7)), as_they_are)
 
 
 def test_writers_of_other_shards_go_on(local: IcebergPlace) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from fastkcl.tables.object_store import S3Storage
 
-__all__ = ["CATALOGS", "asked", "check_options", "load_table", "open_catalog", "storage_properties"]
+__all__ = ["CATALOGS", "asked", "check_options", "load_table", "loaded", "open_catalog", "storage_properties"]
 
 CATALOGS: Final = ("rest", "sql", "glue")
 _CLASSES: Final = {"RestCatalog", "SqlCatalog", "GlueCatalog"}
@@ -33,6 +33,7 @@ _CHOICES: Final = (
     " {'type': 'glue', 'warehouse': 's3://…'}"
 )
 
+_LOOKS: Final = 20
 _PASSWORD: Final = re.compile(r"(://[^:/@\s]*):[^@\s]*@")
 
 T = TypeVar("T")
@@ -103,9 +104,33 @@ def load_table(name: str, catalog: Mapping[str, str], storage: S3Storage | None)
     from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchNamespaceError, NoSuchTableError
 
     try:
-        return asked(f"load {name}", lambda: opened.load_table(name))
+        return loaded(name, opened)
     except (NoSuchIdentifierError, NoSuchNamespaceError, NoSuchTableError) as error:
         raise SinkError(f"{name}: the catalog has no such table: {in_one_line(error)}") from None
+
+
+def loaded(name: str, catalog: Catalog) -> Table:
+    """A table as the catalog has it.
+
+    Somebody's commit may come between the catalog's answer and the look at the file that it names, and old files are
+    removed. So a file that is gone counts only if the catalog still names it.
+
+    Raises:
+        SinkError: its metadata is damaged.
+        StoreError: the catalog does not answer.
+        NoSuchTableError, NoSuchNamespaceError: as they are.
+    """
+    from fastkcl.tables.iceberg.io import MissingError
+
+    gone = None
+    for left in reversed(range(_LOOKS)):
+        try:
+            return asked(f"load {name}", lambda: catalog.load_table(name))
+        except MissingError as error:
+            if str(error) == gone or not left:
+                raise
+            gone = str(error)
+    raise AssertionError
 
 
 def storage_properties(storage: S3Storage | None) -> dict[str, str]:

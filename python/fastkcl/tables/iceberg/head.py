@@ -31,9 +31,9 @@ from fastkcl import Position
 from fastkcl.stdio.log import logger
 from fastkcl.tables.base import RECOVERY, Shard, SinkError, in_one_line
 from fastkcl.tables.folders import shard_folders
-from fastkcl.tables.iceberg.catalog import asked
+from fastkcl.tables.iceberg.catalog import asked, loaded
 from fastkcl.tables.iceberg.file import new_schema
-from fastkcl.tables.iceberg.io import DamagedError
+from fastkcl.tables.iceberg.io import DamagedError, MissingError
 from fastkcl.tables.iceberg.state import POSITION, Seen, position_value
 from fastkcl.tables.store import StoreError
 
@@ -109,7 +109,7 @@ class IcebergHead:
             StoreError: the catalog does not answer.
         """
         try:
-            table = asked(f"load {self._name}", lambda: self._catalog.load_table(self._name))
+            table = loaded(self._name, self._catalog)
         except (NoSuchTableError, NoSuchNamespaceError):
             if self._seen is not None:
                 raise SinkError(
@@ -181,6 +181,10 @@ class IcebergHead:
             return False
         except (NoSuchTableError, NoSuchNamespaceError):
             return False  # loading says why
+        except MissingError:
+            if self.load() is None or self._table is None or self._table.metadata_location == table.metadata_location:
+                raise
+            return False  # others have gone on, and have removed what the old snapshot needs
         self.commit_seconds = time.monotonic() - began
         self._take(response)
         self._remove_old(table.metadata, response)
