@@ -133,6 +133,12 @@ def copied(version: int, of: int) -> str:
     return f"{entry_key(version)}: damaged, it is a copy of {entry_key(of)}: its own content is lost"
 
 
+COPY: Final = (
+    "continues clicks, shardId-000000000000 from {}.0, and the entries before it end at {}.0: it is a copy of another"
+    " entry"
+)
+
+
 def doubted(why: str) -> str:
     return f"{LOG}: the newest checkpoint is damaged, or the log before it: {why}"
 
@@ -309,14 +315,11 @@ DAMAGES: Final[dict[str, tuple[Damage, Sequence[str]]]] = {
     ),
     "a copy of an older entry in the place of an old one": (
         lambda content: content.update({entry_key(6): content[entry_key(2)]}),
-        [
-            copied(6, 2),
-            doubted("the position of clicks, shardId-000000000000 is 6.0 in it, and 2.0 in the log before it"),
-        ],
+        [copied(6, 2), doubted(f"{entry_key(6)} {COPY.format(1, 5)}")],
     ),
     "a copy of a newer entry in the place of an old one": (
         lambda content: content.update({entry_key(5): content[entry_key(8)]}),
-        [copied(8, 5), doubted("it lacks 1 files that the log has, *")],
+        [copied(8, 5), doubted(f"{entry_key(5)} {COPY.format(7, 4)}")],
     ),
     "a second first entry": (
         lambda content: content.update({entry_key(8): content[entry_key(0)]}),

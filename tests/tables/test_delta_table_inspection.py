@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from delta_table_helpers import DeltaPlace, delta_posix, delta_s3, written
 from deltalake import DeltaTable
+from deltalake.transaction import AddAction
 from fastkcl import Position
 from fastkcl.tables import Shard, SinkError
 from fastkcl.tables.delta.actions import lines
@@ -66,10 +67,11 @@ REWRITES: dict[str, Callable[[DeltaTable], object]] = {
 }
 
 
+@pytest.mark.parametrize("columns", [("date",), ("stream",), ("date", "shard")])
 @pytest.mark.parametrize("how", REWRITES)
-def test_files_that_were_rewritten_are_of_several_shards(place: DeltaPlace, how: str) -> None:
-    """deltalake writes their text as views."""
-    table = written(place, (1, 4), (5, 6))
+def test_files_that_were_rewritten_are_of_several_shards(place: DeltaPlace, how: str, columns: Any) -> None:
+    """deltalake writes their text as views, and not the columns that the table is partitioned by."""
+    table = written(place, (1, 4), (5, 6), partition_by=columns)
     written(place, (1, 2), shard=OTHER)
     REWRITES[how](place.handle())
     table.append(arrived([7, 8], [NOON, NOON + DAY]), as_they_are)
@@ -140,6 +142,66 @@ def test_a_copy_of_an_older_entry_stops_a_writer(place: DeltaPlace, at: int) -> 
     ):
         place.table().open(SHARD)
     assert not inspected(place).ok
+
+
+def with_a_copy(place: DeltaPlace, interval: int) -> Any:
+    """A table whose shard has a copy of its first entry in the place of its last one, and a writer that is past it."""
+    other = written(place, (1, 2), shard=OTHER)
+    place.handle().alter.set_table_properties({"delta.checkpointInterval": str(interval)})
+    written(place, (1, 4), (5, 6), (7, 9))
+    other.append(arrived([3, 4]), as_they_are)
+    copied = place.store.read(entry_key(3), 1 << 20)
+    assert copied is not None
+    assert SHARD.shard_id.encode() in copied
+    place.store.replace(entry_key(5), copied)
+    return other
+
+
+def test_no_checkpoint_is_made_over_a_copy_of_an_older_entry(
+    place: DeltaPlace, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would set the shard back in the eyes of who begins with it."""
+    with_a_copy(place, 7).append(arrived([5, 6]), as_they_are)
+    assert place.entries()[-1] == entry_key(7).rpartition("/")[2]
+    assert "no checkpoint of its log is made" in caplog.text
+    assert f"{entry_key(5)} continues clicks, {SHARD.shard_id} from start, and the entries before it" in caplog.text
+    with pytest.raises(SinkError, match="5.json: it continues clicks, shardId-0+ from start"):
+        place.table().open(SHARD)
+
+
+def test_a_checkpoint_over_a_copy_of_an_older_entry_stops_a_writer(tmp_path: Path) -> None:
+    """Others make one: it has set the shard back."""
+    place = delta_posix(tmp_path)
+    with_a_copy(place, 100).append(arrived([5, 6]), as_they_are)
+    place.handle().create_checkpoint()
+    with pytest.raises(SinkError, match=rf"{entry_key(5)} continues clicks, {SHARD.shard_id} from start, and the"):
+        place.table().open(SHARD)
+    assert any("is a copy of another entry" in each for each in inspected(place).damage)
+
+
+def test_a_log_that_was_mended_as_the_page_says_is_continued(place: DeltaPlace) -> None:
+    """An entry of 0 bytes is replaced by one that does nothing, and its files are appended."""
+    written(place, (1, 4), (5, 6), (7, 9))
+    text = place.store.read(entry_key(2), 1 << 20)
+    assert text is not None
+    place.store.replace(entry_key(2), b"")
+    with pytest.raises(SinkError, match="damaged, 0 bytes"):
+        place.table().open(SHARD)
+    place.store.replace(entry_key(2), b'{"commitInfo":{}}\n')
+    adds = [action["add"] for action in map(json.loads, text.splitlines()) if "add" in action]
+    names = ("path", "size", "partitionValues", "modificationTime", "dataChange", "stats")
+    handle = place.handle()
+    handle.create_write_transaction(
+        [AddAction(*(each[name] for name in names)) for each in adds], "append", handle.schema(), partition_by=["date"]
+    )
+    table = place.table()
+    assert table.open(SHARD) == Position("9", 0)
+    table.append(arrived([7, 8, 9, 10]), as_they_are)
+    assert place.numbers() == list(range(1, 11))
+    # The same log with an entry that is missing in earnest: a later one that begins before the position.
+    place.store.replace(entry_key(4), text)
+    with pytest.raises(SinkError, match=r"4.json: it continues clicks, shardId-0+ from 4.0, and the entries before it"):
+        place.table().open(SHARD)
 
 
 def test_a_name_that_is_none_is_damage_of_its_entry(place: DeltaPlace) -> None:

@@ -60,7 +60,7 @@ class FilesByShard:
         if not self.exists(name):
             self.missing.append(name)
             return
-        shards = [] if by_log else self._shards_of(name)
+        shards = [] if by_log else self._shards_of(name, stream, shard_id)
         if not shards:
             self.unknown.append(name)
         elif isinstance(shards, Shard):
@@ -98,14 +98,19 @@ class FilesByShard:
             there = pq.read_schema(file).names
             columns = [each for each in (*_OF_SINKS, *_KEYS) if each in there]
             rows = _without_views(pq.read_table(file, columns=columns, partitioning=None))
-        mine = pc.and_(pc.equal(rows["stream"], shard.stream), pc.equal(rows["shard"], shard.shard_id))
+        for column, value in zip(_OF_SINKS, (shard.stream, shard.shard_id), strict=True):
+            if column in there:  # otherwise the table is partitioned by it, and all rows of the file have it
+                rows = rows.filter(pc.equal(rows[column], value))
         body = io.BytesIO()
-        pq.write_table(rows.filter(mine), body)
+        pq.write_table(rows, body)
         body.seek(0)
         return body
 
-    def _shards_of(self, name: str) -> Shard | list[Shard]:
-        """The shard that a file's footer names; else all that its rows are of. Of a damaged one none."""
+    def _shards_of(self, name: str, stream: str | None, shard_id: str | None) -> Shard | list[Shard]:
+        """The shard that a file's footer names; else all that its rows are of. Of a damaged one none.
+
+        `stream` or `shard_id` is given if the table is partitioned by it: files that others rewrite lack that column.
+        """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -118,8 +123,12 @@ class FilesByShard:
                 if footer is not None:
                     told = parse_json(footer)
                     return Shard(str(told["stream"]), str(told["shard"]))
-                rows = _without_views(parquet.read(columns=list(_OF_SINKS)))
-                pairs = rows.group_by(list(_OF_SINKS)).aggregate([]).to_pylist()
+                given = {
+                    name: value for name, value in zip(_OF_SINKS, (stream, shard_id), strict=True) if value is not None
+                }
+                columns = [each for each in _OF_SINKS if each not in given]
+                rows = _without_views(parquet.read(columns=columns))
+                pairs = [given | each for each in rows.group_by(columns).aggregate([]).to_pylist()]
                 return [Shard(each["stream"], each["shard"]) for each in pairs]
         except (pa.ArrowException, ValueError, KeyError, TypeError, OSError, SinkError):
             return []

@@ -8,6 +8,8 @@ with the checkpoint before it if the entries go back to that:
     files        each one that the entries add, and do not remove, is there; and with those of the checkpoint before it
                  no other ones are
     metadata     schema, partition columns and properties are those of the newest entry that has them
+    entries      each one of ours continues from the position of those before it: a copy of an older one does not, and
+                 a checkpoint that was made of it has set the shard back
 
 If they disagree, an entry or the older checkpoint may as well be damaged: nobody can know. A sound checkpoint that was
 set aside for them would lose records, so a writer stops. Only a checkpoint that contradicts itself is done without.
@@ -23,7 +25,7 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from fastkcl import Position
-from fastkcl.tables.base import Shard, SinkError, parse_json
+from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_json
 from fastkcl.tables.delta.actions import Json, position_by
 from fastkcl.tables.delta.checkpoint_content import Content, DamageError, content
 from fastkcl.tables.delta.entry_content import fault
@@ -37,15 +39,19 @@ from fastkcl.tables.delta.log import (
     whole_checkpoints,
 )
 from fastkcl.tables.delta.sidecars import ElsewhereError, files_in
-from fastkcl.tables.delta.snapshot import OURS, checked_metadata, whole
+from fastkcl.tables.delta.snapshot import OURS, checked_metadata, continues, does_nothing, whole
 from fastkcl.tables.folders import data_folder, position_text, quoted, spelled
 from fastkcl.tables.store import Store
 
-__all__ = ["Contradiction", "checkpoint_fault", "contradiction"]
+__all__ = ["Contradiction", "CopyError", "checkpoint_fault", "contradiction", "refuse_copies"]
 
 _MOST_ENTRIES: Final = 1000
 """Before a checkpoint, which are compared with it. deltalake makes one after 100 commits, Spark after 10."""
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
+
+
+class CopyError(SinkError):
+    """An entry of the log is a copy of another one. `str()` says which."""
 
 
 class Contradiction(NamedTuple):
@@ -92,12 +98,36 @@ def contradiction(
     except (FileNotFoundError, ValueError, SinkError):
         return None  # that is damaged itself, and nobody relies on it
     for files, found in zip(wholes, each_now, strict=True):
+        if window.copied is not None:
+            return Contradiction(window.copied, is_certain=False, files=files)
         if wrong := window.of_positions(found, store.url) or window.of_metadata(found):
             return wrong._replace(files=files)
         without = shard if shard is not None and position_by(found.transactions.get, shard, store.url) is None else None
         if wrong := _of_files(store, files, window, files_before, without):
             return wrong._replace(files=files)
     return None
+
+
+def refuse_copies(store: Store, before: int, files: Sequence[str], version: int) -> None:
+    """See that a checkpoint that is to be made would set no shard back.
+
+    Args:
+        store: of the log.
+        before: the version of the checkpoint before it; negative if there is none.
+        files: its names.
+        version: that it is to be of.
+
+    Raises:
+        CopyError: an entry between the two is a copy of another one.
+        OSError: a file cannot be read.
+    """
+    try:
+        known = content(store, files) if before >= 0 else Content({}, {}, {})
+        copied = _Window.of(store, range(before + 1, version + 1), known).copied
+    except (FileNotFoundError, ValueError):
+        return  # it is damaged itself, which who reads it will say
+    if copied is not None:
+        raise CopyError(f"{store.url}: {copied}; {RECOVERY}")
 
 
 def checkpoint_fault(store: Store, names: Sequence[str]) -> str | None:
@@ -151,6 +181,9 @@ class _Window:
     files: dict[str, bool] = field(default_factory=dict)
     """Whether the last entry that names a file adds it."""
     metadata: Mapping[str, Json] = field(default_factory=dict)
+    copied: str | None = None
+    """The entry that does not continue from those before it, in words."""
+    is_mended: bool = False
 
     @classmethod
     def of(cls, store: Store, there: Sequence[int], before: Content | None) -> _Window:
@@ -174,12 +207,32 @@ class _Window:
                 raise ValueError(why)
             files: dict[str, bool] = {}
             try:
-                for line in text.splitlines():
-                    found._take(parse_json(line) if line else {}, files)
+                actions = [parse_json(line) if line else {} for line in text.splitlines()]
+                found.copied = found.copied or found._copied(actions, entry_key(version))
+                found.is_mended = found.is_mended or does_nothing(text)
+                for action in actions:
+                    found._take(action, files)
             except (KeyError, TypeError, AttributeError, OverflowError) as error:
                 raise ValueError(repr(error)) from error
             found.files |= files
         return found
+
+    def _copied(self, actions: Sequence[Json], name: str) -> str | None:
+        """What is wrong with the place of an entry that is about to be taken in."""
+        told = [(action.get("commitInfo") or {}).get("fastkcl") for action in actions]
+        for each in (one for found in told for one in (found if isinstance(found, list) else [found])):
+            match each:
+                case {"stream": str(stream), "shard": str(shard_id), "after": str(after)}:
+                    try:
+                        at = self._position(Shard(stream, shard_id))
+                    except SinkError:  # a part of it is before these entries
+                        continue
+                    if not continues(each, at, is_mended=self.is_mended):
+                        return (
+                            f"{name} continues {stream}, {shard_id} from {after}, and the entries before it end at"
+                            f" {position_text(at)}: it is a copy of another entry"
+                        )
+        return None
 
     def _take(self, action: Json, files: dict[str, bool]) -> None:
         """Take in an action of an entry; the file whose rows it deletes may be removed and added in any order."""

@@ -17,9 +17,9 @@ from fastkcl import Position
 from fastkcl.tables.base import RECOVERY, Shard, SinkError, parse_json
 from fastkcl.tables.delta.actions import position_by
 from fastkcl.tables.delta.rules import Rules, check_field, fields_of
-from fastkcl.tables.folders import position_text
+from fastkcl.tables.folders import parse_position, position_text
 
-__all__ = ["NOTHING", "OURS", "Snapshot", "checked_metadata", "checked_protocol", "digest"]
+__all__ = ["NOTHING", "OURS", "Snapshot", "checked_metadata", "checked_protocol", "continues", "digest", "does_nothing"]
 
 _Json: TypeAlias = Any
 
@@ -43,6 +43,8 @@ class Snapshot:
     """Versions of our application transactions."""
     restored: int | None = None
     """The newest version that has set the table back to an older one (RESTORE), of those that were looked at."""
+    is_mended: bool = False
+    """Whether one of the entries that were looked at does nothing: what it did is in another one by now, or is gone."""
 
     @property
     def id(self) -> str:
@@ -108,6 +110,7 @@ def _with(before: Snapshot, version: int, text: bytes, where: str) -> Snapshot:
     transactions = dict(before.transactions)
     told: _Json = None
     try:
+        is_mended = before.is_mended or does_nothing(text)
         for line in text.splitlines():
             if not any(key in line for key in _KEYS):
                 continue
@@ -126,10 +129,38 @@ def _with(before: Snapshot, version: int, text: bytes, where: str) -> Snapshot:
                     raise ValueError("it makes the table, and is not its first one")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SinkError(f"{where}: no entry of a Delta log: {error!r}: restore it from a copy; {RECOVERY}") from error
-    found = Snapshot(version, digest(text), metadata, protocol, transactions, restored)
+    found = Snapshot(version, digest(text), metadata, protocol, transactions, restored, is_mended)
     for each in told if isinstance(told, list) else [told]:
         _check_told(before, found, each, where)
     return found
+
+
+def does_nothing(text: bytes) -> bool:
+    """Whether an entry is a bare `commitInfo`, as the page on recovery has it in the place of one that was lost.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    lines = [line for line in text.splitlines() if line.strip()]
+    return len(lines) == 1 and b'"commitInfo"' in lines[0] and parse_json(lines[0]).keys() == {"commitInfo"}
+
+
+def continues(told: _Json, at: Position | None, *, is_mended: bool) -> bool:
+    """Whether an entry of ours continues from where the table has the shard; true where either is not known.
+
+    Args:
+        told: what it tells of itself.
+        at: the table's position before it.
+        is_mended: it may also begin later, as an entry that did the rest is gone.
+
+    Raises:
+        ValueError: it tells of no position.
+    """
+    after = told.get("after")
+    if at is None or not isinstance(after, str) or after == position_text(at):
+        return True
+    start = parse_position(after)
+    return is_mended and start is not None and start > at
 
 
 def _makes_a_table(info: Mapping[str, _Json]) -> bool:
@@ -156,11 +187,11 @@ def _check_told(before: Snapshot, found: Snapshot, told: _Json, where: str) -> N
                     f"{where}: it tells of the position {upto[:200]}, and has another one in its application"
                     f" transactions: restore it from a copy; {RECOVERY}"
                 )
-            if at is not None and isinstance(after := told.get("after"), str) and after != position_text(at):
+            if not continues(told, at, is_mended=before.is_mended):
                 raise SinkError(
-                    f"{where}: it continues {stream}, {shard_id} from {after[:200]}, and the entries before it end at"
-                    f" {position_text(at)}: it is a copy of another entry, or one before it is gone: restore the log"
-                    f" from a copy; {RECOVERY}"
+                    f"{where}: it continues {stream}, {shard_id} from {str(told['after'])[:200]}, and the entries"
+                    f" before it end at {position_text(at)}: it is a copy of another entry, or one before it is gone:"
+                    f" restore the log from a copy; {RECOVERY}"
                 )
 
 
