@@ -26,6 +26,7 @@ from fastkcl.kinesis.exceptions import CheckpointOwnershipConflict
 from fastkcl.kinesis.topology import Shard
 from fastkcl.local_aws import Fault, LocalAws
 from kinesis_helpers import QUICK, numbered, put, take
+from kinesis_helpers import connections_of_ended_loops as connections_of_ended_loops  # a fixture
 from kinesis_helpers import environment as environment  # a fixture
 from kinesis_helpers import nothing_else_is_left as nothing_else_is_left  # a fixture
 from kinesis_helpers import stream as stream  # a fixture

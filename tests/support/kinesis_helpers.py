@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import sys
 import threading
 import warnings
 from collections import Counter
@@ -44,6 +45,15 @@ def nothing_else_is_left() -> Iterator[None]:
             if isinstance(guard, Guard):
                 guard._closing.set()
                 thread.join(PATIENCE)
+        gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def connections_of_ended_loops() -> Iterator[None]:
+    """Nobody can close them any more. They are collected here, and not in a test that comes later."""
+    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "unraisablehook", lambda _: None)
         gc.collect()
 
 

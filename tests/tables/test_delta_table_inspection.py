@@ -204,6 +204,37 @@ def test_a_log_that_was_mended_as_the_page_says_is_continued(place: DeltaPlace) 
         place.table().open(SHARD)
 
 
+@pytest.mark.parametrize("by", ["VACUUM", "no rows"])
+def test_others_entries_without_an_action_mend_nothing(tmp_path: Path, by: str) -> None:
+    """They have a `commitInfo` alone, too, and an entry that is gone after them is still missed."""
+    place = delta_posix(tmp_path)
+    table = written(place, (1, 2), (3, 4))
+    if by == "VACUUM":
+        place.handle().optimize.compact()
+        place.handle().vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    else:
+        handle = place.handle()
+        handle.create_write_transaction([], "append", handle.schema(), partition_by=["date"])
+    others = place.handle().version()
+    assert (place.store.read(entry_key(others), 1 << 20) or b"").count(b"\n") < 2
+    table.append(arrived([5, 6]), as_they_are)
+    table.append(arrived([7]), as_they_are)
+    place.store.replace(entry_key(others + 1), place.store.read(entry_key(others), 1 << 20) or b"")
+    with pytest.raises(
+        SinkError, match="it continues clicks, shardId-0+ from 6.0, and the entries before it end at 4.0"
+    ):
+        place.table().open(SHARD)
+
+
+def test_an_entry_that_continues_from_no_position(place: DeltaPlace) -> None:
+    written(place, (1, 4), (5, 6))
+    text = place.store.read(entry_key(2), 1 << 20)
+    assert text is not None
+    place.store.replace(entry_key(2), text.replace(b'"after": "4.0"', b'"after": "four"'))
+    with pytest.raises(SinkError, match="2.json: it continues clicks, shardId-0+ from four, and the entries before it"):
+        place.table().open(SHARD)
+
+
 def test_a_name_that_is_none_is_damage_of_its_entry(place: DeltaPlace) -> None:
     written(place, (1, 4), (5, 6))
     key = entry_key(1)
