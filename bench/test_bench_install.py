@@ -27,7 +27,7 @@ def wheel(benchmark) -> Path | None:
     """The wheel for this machine; None where only results count.
 
     Raises:
-        pytest.fail.Exception: there is none, or more than one.
+        pytest.fail.Exception: dist/ has no wheel for this machine, or more than one.
     """
     if not benchmark.enabled:
         return None

@@ -23,6 +23,7 @@ __all__ = ["end_group", "group_members", "parent_death_signal"]
 
 _SET_PARENT_DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG
 _POLL_SECONDS: Final = 0.1
+_PS_SECONDS: Final = 30.0
 
 
 def group_members(group: int) -> list[int]:
@@ -52,6 +53,7 @@ def _members_by_ps(group: int) -> list[int]:
         stdout=subprocess.PIPE,
         text=True,
         check=True,
+        timeout=_PS_SECONDS,
     ).stdout
     lines = [line.split() for line in listed.splitlines()]
     return [int(pid) for pid, its_group, state, *_ in lines if int(its_group) == group and state[0] not in "ZX"]

@@ -113,9 +113,9 @@ def refuse_copies(store: Store, before: int, files: Sequence[str], version: int)
 
     Args:
         store: of the log.
-        before: the version of the checkpoint before it; negative if there is none.
-        files: its names.
-        version: that it is to be of.
+        before: the version of the previous checkpoint; negative if there is none.
+        files: the names of the previous checkpoint's files.
+        version: the new checkpoint is of this one.
 
     Raises:
         CopyError: an entry between the two is a copy of another one.
@@ -229,8 +229,8 @@ class _Window:
                         continue
                     if not continues(each, at, is_mended=self.is_mended):
                         return (
-                            f"{name} continues {stream}, {shard_id} from {after}, and the entries before it end at"
-                            f" {position_text(at)}: it is a copy of another entry"
+                            f"{name} continues {stream}, {shard_id} from {after[:200]}, and the entries before it"
+                            f" end at {position_text(at)}: it is a copy of another entry"
                         )
         return None
 
