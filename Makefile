@@ -175,16 +175,15 @@ format: $(VENV)/.built
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# An abi3 wheel for any Linux from glibc 2.17 on; zig brings the old glibc to link against. `make wheels` builds all seven.
+# This machine's wheel of a release, for any Linux from glibc 2.17 on; zig brings the old glibc to link against. `make wheels` builds all seven.
 OWN_WHEEL := dist/*manylinux*$(shell uname -m).whl
-wheel: $(VENV)/.installed licences
+wheel: $(VENV)/.wheel-tools licences
 	rm -rf $(OWN_WHEEL)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(shell grep -E '^(maturin|ziglang)==' tools/wheels.txt)
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/maturin build --release --locked --zig --compatibility manylinux2014 --compression-level 9 --out dist
+	BIN="$(abspath $(BIN))" $(BIN)/python tools/wheels.py $(shell uname -m)-unknown-linux-gnu
 	$(PYTHON) tools/check_wheel.py --import $(OWN_WHEEL)
 
 # The wheel, and its extension in the place of one that is built here: CI tests the bytes that users get.
-wheel-built: wheel
+wheel-built: $(VENV)/.installed wheel
 	$(BIN)/python -m zipfile -e $(OWN_WHEEL) target/wheel
 	cp target/wheel/fastkcl/_core.abi3.so python/fastkcl/
 	touch $(VENV)/.built

@@ -2,7 +2,7 @@
 
 maturin writes a list of the extension's parts (CycloneDX), with the time, a random number and the sources' folder. Here
 the number is of the list's own content, the time is SOURCE_DATE_EPOCH and the folder is /fastkcl; the files of the
-wheel come in the order of their names, with one time. zopfli packs them: it takes most of a minute and saves 3 %.
+wheel come in the order of their names, with one time. zopfli packs them: that takes half a minute and saves 3 %.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Packer:
 
     def flush(self) -> bytes:
         """All of it, packed; without zlib's header and sum, which a zip has in places of its own."""
-        return compress(bytes(self._content))[2:-4]
+        # More rounds than one save a quarter of a per cent, and cost half as much time again.
+        return compress(bytes(self._content), numiterations=1)[2:-4]
 
 
 def settle(wheel: Path, root: Path, epoch: int) -> None:
