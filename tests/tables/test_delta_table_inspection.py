@@ -179,6 +179,59 @@ def test_a_checkpoint_over_a_copy_of_an_older_entry_stops_a_writer(tmp_path: Pat
     assert any("is a copy of another entry" in each for each in inspected(place).damage)
 
 
+@pytest.mark.parametrize("by_others", [2, 3])
+def test_further_checkpoints_over_a_copy_of_an_older_entry_stop_a_writer(tmp_path: Path, by_others: int) -> None:
+    """The last two agree with each other, and with the entries between them."""
+    place = delta_posix(tmp_path)
+    other = with_a_copy(place, 100)
+    for first in range(by_others):
+        other.append(arrived([5 + 2 * first, 6 + 2 * first]), as_they_are)
+        place.handle().create_checkpoint()
+    with pytest.raises(SinkError, match=rf"{entry_key(5)} continues clicks, {SHARD.shard_id} from start, and the"):
+        place.table().open(SHARD)
+    assert any("is a copy of another entry" in each for each in inspected(place).damage)
+
+
+@pytest.mark.parametrize("has_checkpoint", [False, True], ids=["from the start", "from a checkpoint"])
+def test_a_checkpoint_over_an_entry_of_0_bytes_stops_a_writer(tmp_path: Path, *, has_checkpoint: bool) -> None:
+    """deltalake takes it for an entry that does nothing, and the shard would continue from before it."""
+    place = delta_posix(tmp_path)
+    written(place, (1, 4), (5, 6), (7, 9))
+    if has_checkpoint:
+        place.handle().create_checkpoint()
+    other = written(place, (1, 2), shard=OTHER)
+    table = place.table()
+    table.open(SHARD)
+    table.append(arrived([10, 11]), as_they_are)
+    sound = place.store.read(entry_key(5), 1 << 20)
+    other.append(arrived([3, 4]), as_they_are)
+    place.store.replace(entry_key(5), b"")
+    place.handle().create_checkpoint()
+    with pytest.raises(SinkError, match=rf"{entry_key(5)} has 0 bytes, and the checkpoint was made without its"):
+        place.table().open(SHARD)
+    state = inspected(place)
+    assert any(f"{entry_key(5)} has 0 bytes, and the checkpoint was made without" in each for each in state.damage)
+    # As the error says: the entry comes from a copy, and the checkpoint goes.
+    place.store.replace(entry_key(5), sound or b"")
+    for key in (f"{LOG}/{6:020d}.checkpoint.parquet", f"{LOG}/{LAST_CHECKPOINT}"):
+        place.store.remove(key)
+    assert place.table().open(SHARD) == Position("11", 0)
+    # A checkpoint that was made before the damage has the commit.
+    place.handle().create_checkpoint()
+    place.store.replace(entry_key(5), b"")
+    assert place.table().open(SHARD) == Position("11", 0)
+
+
+def test_no_checkpoint_is_made_over_an_entry_of_0_bytes(place: DeltaPlace, caplog: pytest.LogCaptureFixture) -> None:
+    written(place, (1, 2), (3, 4))
+    place.handle().alter.set_table_properties({"delta.checkpointInterval": "6"})
+    table = written(place, (1, 2), (3, 4), shard=OTHER)
+    place.store.replace(entry_key(2), b"")
+    table.append(arrived([5, 6]), as_they_are)
+    assert place.entries()[-1] == entry_key(6).rpartition("/")[2]
+    assert f"{place.url}: no checkpoint of its log is made: {entry_key(2)} has 0 bytes" in caplog.text
+
+
 def test_a_log_that_was_mended_as_the_page_says_is_continued(place: DeltaPlace) -> None:
     """An entry of 0 bytes is replaced by one that does nothing, and its files are appended."""
     written(place, (1, 4), (5, 6), (7, 9))

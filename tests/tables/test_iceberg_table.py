@@ -11,7 +11,9 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from fastkcl import Position
+from fastkcl.cli.main import cli
 from fastkcl.tables import IcebergTable, Shard, SinkError, WriteCancelledError
 from fastkcl.tables.iceberg import head as head_module
 from fastkcl.tables.store import StoreError
@@ -55,6 +57,33 @@ def test_a_life(place: IcebergPlace) -> None:
     }
     position = handle.properties["fastkcl.position.clicks/shardId-000000000000"]
     assert position == f"10.0 {handle.metadata.current_snapshot_id}"
+
+
+FAR_TIMES = pytest.mark.parametrize("time", [-70_000_000_000_000, 300_000_000_000_000], ids=["before 1", "after 9999"])
+
+
+@FAR_TIMES
+def test_a_time_that_has_no_day(place: IcebergPlace, time: int) -> None:
+    """pyiceberg has only Python's years; no service gives others."""
+    table = written(place, (1, 2))
+    with pytest.raises(SinkError, match="is before the year 1 or after 9999, for which pyiceberg makes no partition"):
+        table.append(arrived([3, 4], [NOON, time]), as_they_are)
+    table.append(arrived([3, 4], [NOON, None]), as_they_are)
+    assert place.table().open(SHARD) == Position("4", 0)
+    assert place.numbers() == [1, 2, 3, 4]
+
+
+@FAR_TIMES
+def test_a_time_that_has_no_statistics(place: IcebergPlace, time: int) -> None:
+    """In a table without partitions."""
+    table = place.table(evolve="add")
+    table.open(SHARD)
+    table.append(arrived([1, 2]), lambda rows: as_they_are(rows).drop_columns(["approximateArrivalTimestamp"]))
+    table.append(arrived([3, 4], [NOON, time]), as_they_are)
+    assert place.table().open(SHARD) == Position("4", 0)
+    assert place.numbers() == [1, 2, 3, 4]
+    done = CliRunner().invoke(cli, ["sink", "inspect", *place.arguments])
+    assert done.exit_code == 0, done.output
 
 
 def test_what_comes_again_is_dropped(local: IcebergPlace) -> None:

@@ -9,7 +9,9 @@ with the checkpoint before it if the entries go back to that:
                  no other ones are
     metadata     schema, partition columns and properties are those of the newest entry that has them
     entries      each one of ours continues from the position of those before it: a copy of an older one does not, and
-                 a checkpoint that was made of it has set the shard back
+                 a checkpoint that was made of it has set the shard back. On a disk this is looked at in older entries
+                 too: the checkpoint before the newest one may have been made of a copy
+    nothing      an entry of 0 bytes was so before the checkpoint if that has just what the other entries have
 
 If they disagree, an entry or the older checkpoint may as well be damaged: nobody can know. A sound checkpoint that was
 set aside for them would lose records, so a writer stops. Only a checkpoint that contradicts itself is done without.
@@ -41,17 +43,19 @@ from fastkcl.tables.delta.log import (
 from fastkcl.tables.delta.sidecars import ElsewhereError, files_in
 from fastkcl.tables.delta.snapshot import OURS, checked_metadata, continues, does_nothing, whole
 from fastkcl.tables.folders import data_folder, position_text, quoted, spelled
+from fastkcl.tables.posix_store import PosixStore
 from fastkcl.tables.store import Store
 
 __all__ = ["Contradiction", "CopyError", "checkpoint_fault", "contradiction", "refuse_copies"]
 
 _MOST_ENTRIES: Final = 1000
 """Before a checkpoint, which are compared with it. deltalake makes one after 100 commits, Spark after 10."""
+_OF_POSITIONS: Final = (b'"txn"', b'"fastkcl"')
 _FORGETS: Final = "delta.setTransactionRetentionDuration"
 
 
 class CopyError(SinkError):
-    """An entry of the log is a copy of another one. `str()` says which."""
+    """An entry of the log is a copy of another one, or has 0 bytes. `str()` says which."""
 
 
 class Contradiction(NamedTuple):
@@ -94,12 +98,18 @@ def contradiction(
         elif older_files and len(there) == version - older:
             before = content(store, older_files)
         window = _Window.of(store, there, before)
+        window.copied = window.copied or _copied_before(store, names, there[0] if there else version + 1, len(there))
         files_before = None if before is None else _files_of(store, older_files, window.files)
     except (FileNotFoundError, ValueError, SinkError):
         return None  # that is damaged itself, and nobody relies on it
     for files, found in zip(wholes, each_now, strict=True):
         if window.copied is not None:
             return Contradiction(window.copied, is_certain=False, files=files)
+        if window.emptied is not None:
+            if files_before is not None and not _differs(store, files, found, window, files_before):
+                why = f"{window.emptied} has 0 bytes, and the checkpoint was made without its content"
+                return Contradiction(why, is_certain=False, files=files)
+            continue
         if wrong := window.of_positions(found, store.url) or window.of_metadata(found):
             return wrong._replace(files=files)
         without = shard if shard is not None and position_by(found.transactions.get, shard, store.url) is None else None
@@ -109,7 +119,7 @@ def contradiction(
 
 
 def refuse_copies(store: Store, before: int, files: Sequence[str], version: int) -> None:
-    """See that a checkpoint that is to be made would set no shard back.
+    """See that a checkpoint that is to be made would set no shard back, nor pass over an entry of 0 bytes.
 
     Args:
         store: of the log.
@@ -118,16 +128,18 @@ def refuse_copies(store: Store, before: int, files: Sequence[str], version: int)
         version: the new checkpoint is of this one.
 
     Raises:
-        CopyError: an entry between the two is a copy of another one.
+        CopyError: an entry between the two is a copy of another one, or empty.
         OSError: a file cannot be read.
     """
     try:
         known = content(store, files) if before >= 0 else Content({}, {}, {})
-        copied = _Window.of(store, range(before + 1, version + 1), known).copied
+        window = _Window.of(store, range(before + 1, version + 1), known)
     except (FileNotFoundError, ValueError):
         return  # it is damaged itself, which who reads it will say
-    if copied is not None:
-        raise CopyError(f"{store.url}: {copied}; {RECOVERY}")
+    if window.copied is not None:
+        raise CopyError(f"{window.copied}; {RECOVERY}")
+    if window.emptied is not None:
+        raise CopyError(f"{window.emptied} has 0 bytes; {RECOVERY}")
 
 
 def checkpoint_fault(store: Store, names: Sequence[str]) -> str | None:
@@ -158,6 +170,33 @@ def _up_to(version: int, there: Sequence[int]) -> list[int]:
     return found
 
 
+def _copied_before(store: Store, names: Sequence[str], first: int, count: int) -> str | None:
+    """An entry, of those that end before a version, that does not continue from the others, in words; on a disk.
+
+    Args:
+        store: the table's.
+        names: of all files in the log.
+        first: the version.
+        count: of the entries from there on, which were looked at.
+    """
+    if not isinstance(store, PosixStore):
+        return None  # each one is a request
+    there = _up_to(first - 1, [each for each in versions(names) if each < first])[count - _MOST_ENTRIES :]
+    found = _Window(None)
+    for version in there if count < _MOST_ENTRIES else ():
+        text = store.read(entry_key(version), MOST_BYTES)
+        try:
+            if text is None:
+                raise ValueError("a clean-up")
+            lines = [line for line in text.splitlines() if any(key in line for key in _OF_POSITIONS)]
+            found._take_entry(lines, entry_key(version), is_mended=not text or does_nothing(text))
+        except (ValueError, SinkError):
+            found = _Window(None)  # that is not wanted any more; the next ones are looked at by themselves
+        if found.copied is not None:
+            return found.copied
+    return None
+
+
 @dataclass(slots=True)
 class _Files:
     """Files of a checkpoint, without their names: there may be millions."""
@@ -183,6 +222,8 @@ class _Window:
     metadata: Mapping[str, Json] = field(default_factory=dict)
     copied: str | None = None
     """The entry that does not continue from those before it, in words."""
+    emptied: str | None = None
+    """The newest entry of 0 bytes; deltalake and others take it for one that does nothing."""
     is_mended: bool = False
 
     @classmethod
@@ -203,19 +244,34 @@ class _Window:
             text = store.read(entry_key(version), MOST_BYTES)
             if text is None:
                 raise FileNotFoundError(entry_key(version))
-            if why := fault(text):
+            if not text:
+                found.emptied = entry_key(version)
+            elif why := fault(text):
                 raise ValueError(why)
-            files: dict[str, bool] = {}
-            try:
-                actions = [parse_json(line) if line else {} for line in text.splitlines()]
-                found.copied = found.copied or found._copied(actions, entry_key(version))
-                found.is_mended = found.is_mended or does_nothing(text)
-                for action in actions:
-                    found._take(action, files)
-            except (KeyError, TypeError, AttributeError, OverflowError) as error:
-                raise ValueError(repr(error)) from error
-            found.files |= files
+            found._take_entry(text.splitlines(), entry_key(version), is_mended=not text or does_nothing(text))
         return found
+
+    def _take_entry(self, lines: Sequence[bytes], name: str, *, is_mended: bool) -> None:
+        """Take in an entry, or those of its lines that count.
+
+        Args:
+            lines: of the entry.
+            name: the entry's.
+            is_mended: whether what it did may be gone.
+
+        Raises:
+            ValueError: it is damaged.
+        """
+        files: dict[str, bool] = {}
+        try:
+            actions = [parse_json(line) if line else {} for line in lines]
+            self.copied = self.copied or self._copied(actions, name)
+            self.is_mended = self.is_mended or is_mended
+            for action in actions:
+                self._take(action, files)
+        except (KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise ValueError(repr(error)) from error
+        self.files |= files
 
     def _copied(self, actions: Sequence[Json], name: str) -> str | None:
         """What is wrong with the place of an entry that is about to be taken in."""
@@ -280,6 +336,15 @@ class _Window:
 
 def _comparable(metadata: Mapping[str, Json], name: str) -> Json:
     return parse_json(metadata[name]) if name == "schemaString" else metadata.get(name) or None
+
+
+def _differs(store: Store, files: Sequence[str], found: Content, window: _Window, before: _Files) -> bool:
+    """Whether a checkpoint has anything otherwise than a window that goes back to the one before it."""
+    return bool(
+        window.of_positions(found, store.url)
+        or window.of_metadata(found)
+        or _of_files(store, files, window, before, None)
+    )
 
 
 def _of_files(

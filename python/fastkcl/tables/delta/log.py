@@ -45,7 +45,7 @@ LOG = "_delta_log"
 MOST_BYTES = 1 << 30
 """Of an entry: one that rewrites a table names all of its files."""
 LOST = "its commit is lost"
-KEPT = "the newest checkpoint has its commit"
+KEPT = "a checkpoint has its commit if it was made before the damage"
 """What follows from the fault of an entry."""
 # deltalake takes no other names for checkpoints, one that somebody has renamed for instance.
 _CHECKPOINT = re.compile(

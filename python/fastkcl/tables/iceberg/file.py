@@ -12,11 +12,12 @@ Rules: all rows of a file are in one partition by their own values, so a record 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.io.pyarrow import (
+    DataFileStatistics,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
@@ -34,6 +35,7 @@ from fastkcl.tables.base import Shard, SinkError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 __all__ = [
     "ARRIVAL",
@@ -182,7 +184,7 @@ def parts(table: pa.Table, spec: PartitionSpec, schema: Schema, where: str) -> I
     """Rows by their partitions, in their order within each.
 
     Raises:
-        SinkError: a column is missing, or is inside of another one.
+        SinkError: a column is missing, or is inside of another one; or a time is beyond the years 1 to 9999.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -198,7 +200,14 @@ def parts(table: pa.Table, spec: PartitionSpec, schema: Schema, where: str) -> I
     for key in pc.unique(keys).to_pylist():
         rows = table if len(values) == 1 else table.filter(pc.equal(keys, key))
         record = Record(*values[key])
-        yield Part(rows, record, folder_of(record, spec, schema))
+        try:
+            folder = folder_of(record, spec, schema)
+        except OverflowError as error:
+            raise SinkError(
+                f"{where}: a row's time is before the year 1 or after 9999, for which pyiceberg makes no partition:"
+                " let transform make it null"
+            ) from error
+        yield Part(rows, record, folder)
 
 
 def folder_of(values: Record, spec: PartitionSpec, schema: Schema) -> str:
@@ -237,11 +246,10 @@ def data_file(location: str, body: memoryview, values: Record, spec: PartitionSp
     import pyarrow.parquet as pq
 
     footer = pq.read_metadata(pa.BufferReader(body))
-    modes = {"write.metadata.metrics.default": "none"}  # the writer has statistics of known columns alone
-    modes |= {f"write.metadata.metrics.column.{name}": "truncate(64)" for name in _STATISTICS}
-    statistics = data_file_statistics_from_parquet_metadata(
-        footer, compute_statistics_plan(schema, modes), parquet_path_to_id_mapping(schema)
-    )
+    try:
+        statistics = _statistics(footer, schema, _STATISTICS)
+    except OverflowError:  # a time that Python's do not have
+        statistics = _statistics(footer, schema, [name for name in _STATISTICS if name != ARRIVAL])
     return DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=location,
@@ -254,6 +262,18 @@ def data_file(location: str, body: memoryview, values: Record, spec: PartitionSp
         key_metadata=None,
         **statistics.to_serialized_dict(),
     )
+
+
+def _statistics(footer: pq.FileMetaData, schema: Schema, names: Sequence[str]) -> DataFileStatistics:
+    """Of these columns, of which the writer has them.
+
+    Raises:
+        OverflowError: Python has no such value.
+    """
+    modes = {"write.metadata.metrics.default": "none"}
+    modes |= {f"write.metadata.metrics.column.{name}": "truncate(64)" for name in names}
+    plan = compute_statistics_plan(schema, modes)
+    return data_file_statistics_from_parquet_metadata(footer, plan, parquet_path_to_id_mapping(schema))
 
 
 def as_json(file: DataFile, spec: PartitionSpec, schema: Schema) -> dict[str, Any]:
