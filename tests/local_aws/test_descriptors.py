@@ -144,3 +144,23 @@ def test_a_retry_of_a_listener_that_is_closed(
 
     asyncio.run(life())
     assert caplog.text == ""
+
+
+def test_an_answer_waits_for_no_acknowledgement() -> None:
+    """Its body is written after its headers, and a client acknowledges those 40 ms later, unless it has to say more."""
+
+    async def has_no_delay() -> int:
+        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            link = writer.get_extra_info("socket")
+            found.set_result(link.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        listening = Listener.of(socket.create_server(("127.0.0.1", 0)))
+        async with await asyncio.start_server(talk, sock=listening):
+            _, writer = await asyncio.open_connection(*listening.getsockname())
+            writer.close()
+            return await asyncio.wait_for(found, PATIENCE)
+
+    assert asyncio.run(has_no_delay())

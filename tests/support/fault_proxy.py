@@ -100,6 +100,7 @@ def fault_proxy(upstream: str, share: float, seed: int) -> Iterator[FaultProxy]:
 def _handler(proxy: FaultProxy) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # else a body waits for the acknowledgement of its headers
 
         def handle_any(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))

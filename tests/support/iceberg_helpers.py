@@ -177,6 +177,7 @@ def rest_catalog(catalog: Catalog, hear: Callable[[str, str], None] = lambda *_:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # else a body waits for the acknowledgement of its headers
 
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))

@@ -40,7 +40,9 @@ class Listener(socket.socket):
     @classmethod
     def of(cls, listening: socket.socket) -> Listener:
         """The same socket; `listening` has nothing any more."""
-        return cls(listening.family, listening.type, listening.proto, fileno=listening.detach())
+        # asyncio sets TCP_NODELAY for the protocol TCP alone, and many a socket is made without its number. Without the
+        # option the body of an answer waits for the acknowledgement of its headers: 40 ms.
+        return cls(listening.family, listening.type, socket.IPPROTO_TCP, fileno=listening.detach())
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Take a connection.

@@ -186,8 +186,8 @@ def _copied_before(store: Store, names: Sequence[str], first: int, count: int) -
     for version in there if count < _MOST_ENTRIES else ():
         text = store.read(entry_key(version), MOST_BYTES)
         try:
-            if text is None:
-                raise ValueError("a clean-up")
+            if text is None or (text and fault(text)):
+                raise ValueError("a clean-up, or damage")
             lines = [line for line in text.splitlines() if any(key in line for key in _OF_POSITIONS)]
             found._take_entry(lines, entry_key(version), is_mended=not text or does_nothing(text))
         except (ValueError, SinkError):
