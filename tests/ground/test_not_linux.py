@@ -5,10 +5,15 @@ The rooms' tests take each portable way: those with the fixture `each_way`.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+from fastkcl.portable import sync
 from portable_ways import WITHOUT_LINUX
 
 GONE = """
@@ -62,3 +67,35 @@ def test_each_module_can_be_imported() -> None:
     done = python(IMPORTS)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split()) > 300
+
+
+@pytest.mark.parametrize(
+    ("full", "expected"),
+    [(0, ["full"]), (errno.ENOTSUP, ["full", "fsync"]), (errno.EIO, ["full"])],
+    ids=["known", "not of this file system", "fails"],
+)
+def test_a_sync_empties_the_cache_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: int, expected: list[str]
+) -> None:
+    """macOS has a call of its own for that."""
+    calls = []
+
+    def control(descriptor: int, command: int) -> int:
+        assert (os.fstat(descriptor).st_size, command) == (1, 51)
+        calls.append("full")
+        if full:
+            raise OSError(full, os.strerror(full))
+        return 0
+
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", control)
+    monkeypatch.setattr(os, "fsync", lambda _: calls.append("fsync"))
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+    with path.open("rb") as file:
+        if full == errno.EIO:
+            with pytest.raises(OSError, match="Input/output"):
+                sync(file.fileno())
+        else:
+            sync(file.fileno())
+    assert calls == expected

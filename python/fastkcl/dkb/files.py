@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fastkcl._core import write_all
 from fastkcl.dkb.errors import StageError
+from fastkcl.portable import sync
 
 __all__ = ["OutputFile", "input_files", "output_path"]
 
@@ -81,7 +82,7 @@ class OutputFile:
             StageError: kind ``file``: there is one of that name by now.
             OSError: it cannot be written.
         """
-        os.fsync(self._file.fileno())
+        sync(self._file.fileno())
         self._file.close()
         try:
             os.link(self._partial, self._path)  # fails where the name is taken, which rename does not

@@ -10,6 +10,7 @@ import os
 
 from fastkcl import folder_sync
 from fastkcl._core import __version__, write_ipc_file
+from fastkcl.portable import sync
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _keep_names(folder: str) -> None:
         try:
             descriptor = os.open(folder, os.O_RDONLY)
             try:
-                os.fsync(descriptor)
+                sync(descriptor)
             finally:
                 os.close(descriptor)
         except OSError as error:

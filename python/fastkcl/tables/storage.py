@@ -26,6 +26,7 @@ from pathlib import Path
 from shutil import rmtree
 
 from fastkcl import folder_sync
+from fastkcl.portable import sync
 from fastkcl.tables.base import RECOVERY, SinkError
 
 __all__ = [
@@ -284,6 +285,6 @@ def _written_aside(path: Path, body: bytes | memoryview) -> Path:
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        os.fsync(descriptor)
+        sync(descriptor)
     finally:
         os.close(descriptor)
